@@ -27,6 +27,7 @@ from _contention_jobs import (
     TOLERANCE_FRAC,
     Load,
 )
+from _processes import wait_for_daemons
 
 PUNCTUAL = [sys.executable, "-m", "punctual"]
 #: Jobs as they are without Punctual: processes that share the machine as its kernel likes.
@@ -132,6 +133,7 @@ class Stage:
 def stage() -> Iterator[Stage]:
     with tempfile.TemporaryDirectory(prefix="punctual-contention-") as folder:
         yield Stage(Path(folder))
+        wait_for_daemons(Path(folder) / "home")
 
 
 def calibrate(*, quick: bool) -> dict[str, Profile]:

@@ -1,7 +1,7 @@
 """The harness of the benchmarks that kill processes: victims, what must hold after they were hit, and how that is told.
 
-`kills.py` hits workers, agents and commands of one training, `host_kills.py` a host and its helpers at each kind of message,
-`service_faults.py` a service under its users. What they hit is a job of `_faults_training.py`.
+`kills.py` hits workers, agents, daemons and commands of one training, `host_kills.py` a host and its helpers at each kind of
+message, `service_faults.py` a service under its users. What they hit is a job of `_faults_training.py`.
 """
 
 import os
@@ -25,10 +25,9 @@ from _common import (
     write_results,
 )
 from _faults_training import CHECKPOINT_STEPS, Job
-from _processes import children, wait_until
+from _processes import children, processes_of, wait_until
 
 from punctual.core.ids import JobId
-from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.mounts import hierarchy
@@ -55,6 +54,12 @@ def pid_of(victim: str, host_pid: int, run: RunFolder, job: str) -> int:
         parent = parent_of(keeper)
         return parent if b"supervisor.py" in words_of(parent) else 0
     return next(iter(children(keeper)), 0)
+
+
+def watcher_of(daemon_pid: int) -> int:
+    """Process that starts a daemon again if it is killed; 0: there is none, or not any more."""
+    parent = parent_of(daemon_pid) if daemon_pid else 0
+    return parent if b"punctual.api.watcher" in words_of(parent) else 0
 
 
 def send(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
@@ -129,18 +134,6 @@ def words_of(pid: int) -> bytes:
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
-
-
-def processes_of(home: Path) -> list[int]:
-    """The processes that have this home."""
-    told = os.fsencode(f"{HOME_VARIABLE}={home}")
-    alive = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and int(process.name) != os.getpid():
-            with suppress(OSError):
-                if told in (process / "environ").read_bytes().split(b"\0"):
-                    alive.append(int(process.name))
-    return alive
 
 
 def faults_of_processes(home: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The host of a round of `host_kills.py`: ``TOLD``, a JSON object with the round and what this host is to do.
+"""The daemon of a round of `host_kills.py`: ``TOLD``, a JSON object with the round and what this daemon is to do.
 
 It runs the jobs of the round, or goes on with them. When the message that the round names comes, it says so on its
 standard output, and does nothing until a line has come on its standard input; meanwhile processes are killed, itself
@@ -26,14 +26,14 @@ from punctual.core.status import JobStatus
 from punctual.daemon import local_host as composed
 from punctual.daemon import restore
 from punctual.daemon.capacity import capacity_here
+from punctual.daemon.daemon import Daemon
+from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.local_host import LocalHost, local_host
-from punctual.daemon.restore import resumed_host
+from punctual.daemon.local_host import LocalHost
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.sweeping import sweep
 from punctual.executors.local import executor as local
-from punctual.executors.local.context import OnOutput
 from punctual.executors.local.launch import JobProcess
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
@@ -188,9 +188,10 @@ def main(text: str) -> int:
         local.JobProcess = NoRoom()  # type: ignore[misc, assignment]
     if not told["resumes"]:
         options = HostOptions(actuator=round_.actuator, policy=SCENARIOS[round_.scenario].policy)
-        with local_host(RUN, options, output_of=_unheard) as host:
-            Driver(host, kill, folder, round_).submit_first()
-            host.run(host.all_ended)
+        with Daemon(DaemonRequest(options=options, name=RUN)) as daemon:
+            daemon.begin()
+            Driver(daemon.host, kill, folder, round_).submit_first()
+            daemon.run()
         return 0
     if told["sweeps"]:
         sweep()
@@ -198,19 +199,15 @@ def main(text: str) -> int:
         sweep()
         return 0
     try:
-        with resumed_host(run, output_of=_unheard) as host:
-            Driver(host, kill, folder, round_)
-            host.run(host.all_ended)
+        with Daemon(DaemonRequest(run=RUN)) as daemon:
+            daemon.begin()
+            Driver(daemon.host, kill, folder, round_)
+            daemon.run()
     except InvalidSpec as error:
         if run.open_jobs() or "has ended" not in str(error):
             raise
         sweep()
     return 0
-
-
-def _unheard(_: JobId) -> OnOutput:
-    """Drop the output of jobs."""
-    return lambda _: None
 
 
 def _job_of(message: Message) -> str | None:

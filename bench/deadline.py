@@ -33,7 +33,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from typing import Any
 import _common
 import _deadline_tables
 from _common import EXAMPLES
+from _processes import wait_for_daemons
 from _report import Target, conclude_targets
 
 NAME = "deadline"
@@ -377,14 +378,14 @@ def published(fastest_s: float, ratios: Sequence[float] = PUBLISHED_RATIOS, n_re
 
 
 @contextmanager
-def shared_host(home: Path) -> Iterator[None]:
-    """A command whose job only sleeps, so that it is the host of all others until the end."""
-    environment, name = os.environ | {"PUNCTUAL_HOME": str(home)}, "bench-host"
+def shared_daemon(home: Path) -> Iterator[None]:
+    """A job that only sleeps, so that one daemon is there for all others until the end."""
+    environment, name = os.environ | {"PUNCTUAL_HOME": str(home)}, "bench-daemon"
     command = [*PUNCTUAL, "run", "--json", "--name", name, "--cores", "0.05..0.05", "--", "sleep", "infinity"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as host:
-        assert host.stdout is not None
-        host.stdout.readline()  # what is written first says that it runs
-        threading.Thread(target=host.stdout.read, daemon=True).start()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
+        assert job.stdout is not None
+        job.stdout.readline()  # what is written first says that it runs
+        threading.Thread(target=job.stdout.read, daemon=True).start()
         try:
             yield
         finally:
@@ -438,12 +439,16 @@ def main() -> int:
     return tabulate()
 
 
-def _home(kept: Path | None) -> AbstractContextManager[str]:
+@contextmanager
+def _home(kept: Path | None) -> Iterator[str]:
     """The PUNCTUAL_HOME of all runs: a folder that is removed at the end, or one whose journals are kept."""
     if kept is None:
-        return tempfile.TemporaryDirectory(prefix="punctual-bench-")
+        with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
+            yield folder
+            wait_for_daemons(Path(folder))
+        return
     kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return nullcontext(str(kept))
+    yield str(kept)
 
 
 def shown_runs(content: _common.Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -500,7 +505,7 @@ def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
     if PUBLISHED in parts:
         carry(published(options.core_s, options.ratios, options.repeats), lanes[:1])
     if LANDINGS in parts:
-        with shared_host(home):
+        with shared_daemon(home):
             carry(
                 landings(options.landings, options.seed, options.load), [Lane(None, home) for _ in range(N_AT_A_TIME)]
             )

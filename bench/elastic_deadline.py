@@ -25,6 +25,7 @@ from typing import Any
 
 import _common
 from _common import json_lines
+from _processes import wait_for_daemons
 from _report import TARGET_HEADS, Target, conclude_targets, target_rows
 
 from punctual.controllers.two_level import TwoLevel
@@ -157,6 +158,7 @@ def _run(options: Sequence[str], *, n_epochs: int, n_epoch_steps: int) -> list[d
              *program, f"--epochs={n_epochs}", f"--steps={n_epoch_steps}"],
             env=os.environ | {"PUNCTUAL_HOME": home}, capture_output=True, text=True, check=False,
         )  # fmt: skip
+        wait_for_daemons(Path(home))
     lines = json_lines(done.stdout)
     if done.returncode or not lines or lines[-1]["type"] != "report":
         raise RuntimeError(f"exit code {done.returncode}: {done.stderr[-2000:]}")

@@ -1,6 +1,6 @@
 """Kill -9 at every kind of message: is a job lost, run twice, or anything left?
 
-In a round a host, with its policy in a worker process, runs the small jobs of a scenario, see `_faults_scenarios.py`.
+In a round a daemon (below: the host), with its policy in a worker process, runs the small jobs of a scenario, see `_faults_scenarios.py`.
 In `pauses` there are five under `earliest-deadline`: two with checkpoints that end by themselves (one of them does not end on
 SIGTERM in a fifth of the rounds), one that is stopped by its user, one that fails, and one that is submitted later and for which
 the others are paused. In `contention` there are seven or eight under `promises-first`, for whose deadlines two cores are

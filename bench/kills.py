@@ -5,8 +5,10 @@ ends: its number of workers is changed, workers are killed or stopped (SIGSTOP: 
 size was asked for, and now and then the agent is killed, after which the same command is started again. Every
 run must print the same step count and the same checksum of all weights and buffers as the undisturbed one.
 
-Then the command that steers such a training is killed, again and again, in the middle of a change of size and in the middle of
-taking over as well, and `punctual attach` steers on.
+Then the daemon that steers such a training is killed, again and again, in the middle of a change of size and in the middle of
+taking over as well: alone, so that the process that watches it starts the next one; with that process, so that the command that
+follows the training does; or with both, so that `punctual attach` does. Now and then the command alone is killed, which changes
+nothing for the training. No training may be without steering for more than 15 s.
 """
 
 import random
@@ -24,9 +26,9 @@ from typing import Any
 
 from _agent import Agent
 from _common import Results
-from _faults import Part, conclude_parts, page_of, parser_of, send
+from _faults import Part, conclude_parts, page_of, parser_of, send, watcher_of, words_of
 from _faults_training import FINAL, Job
-from _processes import home, wait_until, workers_of
+from _processes import home, processes_of, wait_until, workers_of
 
 from punctual.channel import SharedBlock
 from punctual.core.errors import InvalidSpec
@@ -38,17 +40,21 @@ from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import jobs_of
 from punctual.executors.local.launch import MEMORY_NAME
 
-# The command that steers is killed: `punctual run` dies, and `punctual attach` takes its job over.
+# The daemon that steers is killed, and whoever misses it first starts the next one.
 
 STEERED_PATIENCE_S = 420.0
-#: How long the training may take to be there, or a command to steer it.
+#: How long the training may take to be there, or a daemon to steer it.
 START_S_MAX = 120.0
+#: How long a training may be without steering.
+UNSTEERED_S_MAX = 15.0
+#: Processes that are killed together, as often as they stand here.
+VICTIMS = (("daemon",), ("daemon", "watcher"), ("daemon", "watcher", "command"), ("command",))
 #: Deadlines are moved to where the rest will take so many times what it would at the speed so far. One makes a job of workers want
 #: all of them, the other the least; so the size has to change.
 TIGHT, LOOSE = 0.5, 4.0
-#: How long a change of size is waited for, to kill the command in the middle of it.
+#: How long a change of size is waited for, to kill the daemon in the middle of it.
 CHANGE_S_MAX = 15.0
-#: What a step waits, as for data: a job that nobody steers would else leave hardly any time for a command to start in, since
+#: What a step waits, as for data: a job that nobody steers would else leave hardly any time for a daemon to start in, since
 #: a job outweighs what else runs, and the more if that is as nice as a benchmark should be.
 PAUSE_S = 0.01
 #: What the job may have, by the kind of the run.
@@ -57,11 +63,12 @@ SIZES = {"workers": ("--workers", "1..3"), "cores": ("--cores", "0.2..1")}
 
 @dataclass
 class Steered:
-    """One training under commands that were killed."""
+    """One training under daemons and commands that were killed."""
 
     seed: int
     kind: str
     final: str = ""
+    n_daemons_killed: int = 0
     n_commands_killed: int = 0
     n_amid_resizes: int = 0
     n_amid_takeovers: int = 0
@@ -69,6 +76,7 @@ class Steered:
     n_deadlines: int = 0
     n_takeovers: int = 0
     unsteered_s: float = 0.0
+    longest_unsteered_s: float = 0.0
     ended_steered: bool = False
     took_s: float = 0.0
     began_at: float = 0.0
@@ -78,7 +86,7 @@ class Terminal:
     """A terminal for commands, all in one home of their own."""
 
     def __init__(self, folder: Path) -> None:
-        self._output = folder / "output"
+        self._home, self._output = folder / "home", folder / "output"
         self.run = run_named("kills")
         self.process: subprocess.Popen[bytes]
 
@@ -88,9 +96,25 @@ class Terminal:
                 [sys.executable, "-m", "punctual", *arguments], stdout=output, stderr=output
             )
 
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    def pid_of(self, victim: str) -> int:
+        """Process id of a victim; 0: it is not there."""
+        if victim == "command":
+            return self.process.pid if self.process.poll() is None else 0
+        daemon_pid = int(self.run.record()["pid"]) if self.run.is_live() else self._beginning_pid()
+        return daemon_pid if victim == "daemon" else watcher_of(daemon_pid)
+
+    def _beginning_pid(self) -> int:
+        """Process id of a daemon that does not steer yet; 0: there is none."""
+        pids = processes_of(self._home)
+        return next((pid for pid in pids if watcher_of(pid) and b"punctual.api.watcher" in words_of(pid)), 0)
+
+    def kill(self, victims: Sequence[str]) -> list[str]:
+        """Kill those of the victims that are there, the daemon last, so that nobody starts it before; return them."""
+        pids = {victim: self.pid_of(victim) for victim in victims}
+        killed = [victim for victim in reversed(victims) if pids[victim] and send(pids[victim])]
+        if "command" in killed:
+            self.process.wait()
+        return killed
 
     def is_steered(self) -> bool:
         try:
@@ -104,7 +128,7 @@ class Terminal:
     def wait_until_steered(self) -> None:
         if not wait_until(lambda: self.is_steered() or self.has_ended(), START_S_MAX, 0.05):
             raise TimeoutError(
-                f"the job is not steered, attach {self.process.poll()}: {self._output.read_text()[-2000:]}"
+                f"the job is not steered, command {self.process.poll()}: {self._output.read_text()[-2000:]}"
             )
 
     def final(self) -> str:
@@ -114,7 +138,7 @@ class Terminal:
 
 
 def steered(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
-    """A run with so many killed commands, if it lasts long enough; then it is left to the last one."""
+    """A run with so many killed daemons, if it lasts long enough; then it is left to the last daemon."""
     rng, result = random.Random(seed), Steered(seed, kind)
     begun = time.monotonic()
     job = Job(n_steps=0, workers=(1, 3), n_epochs=n_epochs, sleep_s=PAUSE_S)
@@ -125,8 +149,8 @@ def steered(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
         try:
             page = _page_of(terminal)
             result.began_at = time.monotonic()
-            while not terminal.has_ended() and result.n_commands_killed < n_kills:
-                _disturb_command(terminal, page, result, rng)
+            while not terminal.has_ended() and result.n_daemons_killed < n_kills:
+                _disturb_steering(terminal, page, result, rng)
             _move_deadline(terminal, page, result, 0.0)  # the rest at full speed
             terminal.process.wait(STEERED_PATIENCE_S)
             result.ended_steered = terminal.process.returncode == 0
@@ -156,7 +180,7 @@ def _pages(terminal: Terminal) -> list[Path]:
     return []
 
 
-def _disturb_command(terminal: Terminal, page: SharedBlock, result: Steered, rng: random.Random) -> None:
+def _disturb_steering(terminal: Terminal, page: SharedBlock, result: Steered, rng: random.Random) -> None:
     time.sleep(rng.random())
     if result.kind == "workers" and rng.random() < 0.3:
         result.n_workers_killed += _kill_worker(page, rng)
@@ -170,18 +194,24 @@ def _disturb_command(terminal: Terminal, page: SharedBlock, result: Steered, rng
     if terminal.process.poll() is not None:
         return
     result.n_amid_resizes += page.worker_target().request != page.worker_status().request
-    terminal.kill()
-    result.n_commands_killed += 1
-    time.sleep(rng.random())
-    terminal.give("attach", "--quiet")
-    if rng.random() < 0.3:  # it may not even have begun, or be in the middle of taking over
+    _kill(terminal, result, rng.choice(VICTIMS), rng)
+    if rng.random() < 0.3:  # the next daemon may not even have begun, or be in the middle of taking over
         time.sleep(rng.random() * 3.0)
-        if terminal.process.poll() is None:
-            result.n_amid_takeovers += not terminal.is_steered()
-            terminal.kill()
-            result.n_commands_killed += 1
-            terminal.give("attach", "--quiet")
+        is_amid_takeover = not terminal.is_steered()
+        n_before = result.n_daemons_killed
+        _kill(terminal, result, rng.choice(VICTIMS), rng)
+        result.n_amid_takeovers += is_amid_takeover and result.n_daemons_killed > n_before
     terminal.wait_until_steered()
+
+
+def _kill(terminal: Terminal, result: Steered, victims: Sequence[str], rng: random.Random) -> None:
+    """Kill processes and, where the command was one of them, give another one a little later."""
+    killed = terminal.kill(victims)
+    result.n_daemons_killed += "daemon" in killed
+    if "command" in killed:
+        result.n_commands_killed += 1
+        time.sleep(rng.random())
+        terminal.give("attach", "--quiet")
 
 
 def _move_deadline(terminal: Terminal, page: SharedBlock, result: Steered, slack: float) -> bool:
@@ -215,14 +245,15 @@ def _count_takeovers(terminal: Terminal, result: Steered) -> None:
     with terminal.run.read_journal() as journal:
         resumed = [message for _, message in journal.read_from(1) if isinstance(message, SteeringResumed)]
     result.n_takeovers = len(resumed)
-    result.unsteered_s = sum(one.at - one.lost_at for one in resumed)
+    without_s = [one.at - one.lost_at for one in resumed]
+    result.unsteered_s, result.longest_unsteered_s = sum(without_s), max(without_s, default=0.0)
 
 
 # Workers and agents are killed.
 
 N_EPOCHS = 60
 N_KILLS = 100
-#: Of the trainings whose commands are killed: epochs, and the kinds of the runs with how many kills.
+#: Of the trainings whose daemons are killed: epochs, and the kinds of the runs with how many kills.
 N_EPOCHS_STEERED = 150
 STEERED = (("workers", 12), ("workers", 12), ("cores", 5))
 PATIENCE_S = 300.0
@@ -331,8 +362,8 @@ def kill_workers(options: Namespace) -> dict[str, Any]:
     return {"expected": expected, "runs": [asdict(run) for run in runs]}
 
 
-def kill_commands(options: Namespace) -> dict[str, Any]:
-    """Trainings whose commands are killed and that are taken over."""
+def kill_daemons(options: Namespace) -> dict[str, Any]:
+    """Trainings whose daemons and commands are killed and that are taken over."""
     n_epochs, kinds = (30, (("workers", 1),)) if options.quick else (N_EPOCHS_STEERED, STEERED)
     expected = undisturbed(n_epochs)
     runs: list[Steered] = []
@@ -353,11 +384,17 @@ def _rows(part: Results, columns: Sequence[str]) -> list[list[str]]:
 
 
 def _short(part: Results) -> list[str]:
-    return [
+    ended = [
         f"seed {run['seed']}: ended as {run['final'] or 'nothing'}"
         for run in part["runs"]
         if run["final"] != part["expected"] or not part["expected"]
     ]
+    unsteered = [
+        f"seed {run['seed']}: {run['longest_unsteered_s']:.1f} s without steering (at most {UNSTEERED_S_MAX:g} s)"
+        for run in part["runs"]
+        if run.get("longest_unsteered_s", 0.0) > UNSTEERED_S_MAX
+    ]
+    return ended + unsteered
 
 
 def _part(measure: Callable[[Namespace], Results], columns: Mapping[str, str]) -> Part:
@@ -371,10 +408,10 @@ PARTS = {
         "run": "seed", "workers and agents killed": "n_kills", "agents": "n_agents_killed", "stopped": "n_stops",
         "sizes asked for": "n_targets", "resizes": "n_resizes", "steps redone": "n_steps_redone",
     }),
-    "commands": _part(kill_commands, {
-        "run": "seed", "steers by": "kind", "commands killed": "n_commands_killed", "amid a change of size": "n_amid_resizes",
+    "daemons": _part(kill_daemons, {
+        "run": "seed", "steered by": "kind", "daemons killed": "n_daemons_killed", "commands": "n_commands_killed", "amid a change of size": "n_amid_resizes",
         "amid taking over": "n_amid_takeovers", "workers killed": "n_workers_killed", "deadlines moved": "n_deadlines",
-        "taken over": "n_takeovers", "unsteered (s)": "unsteered_s", "of (s)": "took_s",
+        "taken over": "n_takeovers", "unsteered (s)": "unsteered_s", "longest (s)": "longest_unsteered_s", "of (s)": "took_s",
     }),
 }  # fmt: skip
 
@@ -383,11 +420,11 @@ def last_line(parts: dict[str, Results]) -> str:
     """Return the key figure beside its target."""
     equal = [run["final"] == part["expected"] for part in parts.values() for run in part["runs"]]
     runs = [run for part in parts.values() for run in part["runs"]]
-    n_commands = sum(run.get("n_commands_killed", 0) for run in runs)
-    n_kills = n_commands + sum(run.get("n_kills", 0) + run.get("n_workers_killed", 0) for run in runs)
+    kinds = ("n_daemons_killed", "n_commands_killed", "n_kills", "n_workers_killed")
+    n_killed = {kind: sum(run.get(kind, 0) for run in runs) for kind in kinds}
     return (
         f"{sum(equal)} of {len(equal)} disturbed trainings ended with the undisturbed one's weights (target: all), "
-        f"{n_kills} kills, {n_commands} of them of the command that steers"
+        f"{sum(n_killed.values())} kills, {n_killed['n_daemons_killed']} of them of the daemon that steers"
     )
 
 

@@ -98,8 +98,6 @@ class ServiceContext:
     ----------
     signal
         Notified of each message of the host.
-    takes_jobs
-        Whether jobs can be submitted: not if the host ends with its present ones.
     is_closing
         Set once streams must end.
     standings, metrics
@@ -121,7 +119,6 @@ class ServiceContext:
     limits: Limits
     streams: OpenStreams
     rate: RequestRate
-    takes_jobs: bool = True
     signal: MessageSignal = field(default_factory=MessageSignal)
     is_closing: Event = field(default_factory=Event)
     standings: StatusJsonCache[bytes] = field(init=False)

@@ -418,7 +418,7 @@ class Health(AnswerBody):
     host: str = Field(description="Name of the run that holds the jobs.")
     caller: str = Field(description="Name of the token; empty: the service's own user.")
     role: str
-    takes_jobs: bool = Field(description="Whether jobs can be submitted: false on the page of a single run.")
+    takes_jobs: bool = Field(description="Whether jobs can be submitted: false on the page of a daemon that has ended.")
 
 
 class FaultText(AnswerBody):
