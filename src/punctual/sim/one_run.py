@@ -8,8 +8,7 @@ from typing import Any
 from punctual.core.commands import RejectJob
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message
-from punctual.history.cluster import ClusterRecord
-from punctual.history.decisions import DecisionRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
@@ -32,8 +31,8 @@ _N_POINTS = 500
 @rare_collections()
 def simulate_one(
     scenario: Scenario, policy: PolicyChoice, seed: int, tell: Callable[[float], None]
-) -> tuple[dict[str, Any], ClusterRecord, DecisionRecord]:
-    """Run one simulation. Returns its facts as plain values, and the records of all jobs and decisions.
+) -> tuple[dict[str, Any], ClusterHistory]:
+    """Run one simulation. Returns its facts as plain values, and the history of all jobs.
 
     Parameters
     ----------
@@ -42,7 +41,7 @@ def simulate_one(
     """
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)
-    record, decisions = ClusterRecord(segments=True), DecisionRecord()
+    history = ClusterHistory(details=True)
     count = _Count(len(jobs), tell)
     simulation = Simulation(
         jobs,
@@ -52,17 +51,16 @@ def simulate_one(
         models=parts.models({job.spec.model for job in jobs}),
         physics=made(Physics, scenario.physics, "physics"),
         seed=seed,
-        listeners=(record.add, decisions.add, count.add),
+        listeners=(history.add, count.add),
     )
     simulation.run()
     ideal = Ideal(jobs, scenario.cluster)
     cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
     facts = {
-        **facts_of(record, ideal),
-        "plans": asdict(decisions.gaps()),
+        **facts_of(history, ideal),
         "cost": {**cost, "n_messages": count.n_messages},
     }
-    return facts, record, decisions
+    return facts, history
 
 
 class _Count:
@@ -83,12 +81,16 @@ class _Count:
                 self._tell(min(1.0, self._n_ended / self._n_jobs))
 
 
-def facts_of(record: ClusterRecord, ideal: Ideal) -> dict[str, Any]:
+def facts_of(history: ClusterHistory, ideal: Ideal) -> dict[str, Any]:
     """The numbers of a run and its curves, in plain values."""
-    course = record.course(_N_POINTS)
-    summary = record.summary(alone_s=ideal.alone_s, private_s=ideal.private_s, least_device_s=ideal.least_device_s)
+    course = history.course(_N_POINTS)
+    summary = history.summary(alone_s=ideal.alone_s, private_s=ideal.private_s, least_device_s=ideal.least_device_s)
     curves = {"queue": course.n_queued, "granted": course.devices, "capacity": course.devices_capacity}
-    return {"summary": summary.row(), "curves": {name: _curve(level) for name, level in curves.items()}}
+    return {
+        "summary": summary.row(),
+        "curves": {name: _curve(level) for name, level in curves.items()},
+        "plans": asdict(history.gaps()),
+    }
 
 
 def _curve(course: LevelCourse) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import PlanProposed
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.history.decisions import DecisionRecord
 from punctual.history.job import JobRecord
 from punctual.sim import fingerprint, parts
@@ -177,7 +177,7 @@ class _Studied:
     def live(self, choice: PolicyChoice, messages: Iterable[Message], period: Period) -> StoredRun:
         """Return the recorded run of the replayed jobs, and the plans of `period`."""
         kept = {job.spec.id for job in self._load.jobs}
-        record, decisions = ClusterRecord(segments=True), DecisionRecord()
+        record, decisions = ClusterHistory(details=True), DecisionRecord()
         begun_s, n_messages = time.perf_counter(), 0
         for message in messages:
             is_plan = isinstance(message, RequestPlan | PlanProposed)
@@ -190,7 +190,7 @@ class _Studied:
 
     def played(self, choice: PolicyChoice, *, is_live_one: bool) -> StoredRun | Failure:
         """Return a simulated run of the jobs under a policy."""
-        record, decisions = ClusterRecord(segments=True), DecisionRecord()
+        record, decisions = ClusterHistory(details=True), DecisionRecord()
         begun_s, n_messages = time.perf_counter(), 0
 
         def count(_: Message) -> None:
@@ -224,7 +224,7 @@ class _Studied:
         )
 
     def _stored(
-        self, choice: PolicyChoice, record: ClusterRecord, decisions: DecisionRecord, begun_s: float, n_messages: int
+        self, choice: PolicyChoice, record: ClusterHistory, decisions: DecisionRecord, begun_s: float, n_messages: int
     ) -> StoredRun:
         about_run = {"policy": choice.shown, "seed": 0, "program": fingerprint.of_program()}
         key = fingerprint.of_text(json.dumps([about_run, choice.keys()], sort_keys=True))[:24]

@@ -168,14 +168,14 @@ class Study:
 def carry_out(assignment: Assignment, tell: Callable[[float], None]) -> Failure | None:
     """Simulate and store one run; return a failure as a value, because exceptions lose much between processes."""
     try:
-        facts, record, decisions = simulate_one(assignment.scenario, assignment.policy, assignment.seed, tell)
+        facts, history = simulate_one(assignment.scenario, assignment.policy, assignment.seed, tell)
         about = {
             "key": assignment.key,
             "policy": assignment.policy.shown,
             "seed": assignment.seed,
             "program": fingerprint.of_program(),
         }
-        write_run(assignment.folder, {**about, **facts}, record, decisions, assignment.token)
+        write_run(assignment.folder, {**about, **facts}, history, assignment.token)
     except InvalidSpec as error:
         invalid = (error.must, error.got, error.where, error.remedy)
         return _failure(assignment, error, invalid)
