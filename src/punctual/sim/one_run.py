@@ -1,22 +1,24 @@
 """Run one policy on one seed's jobs, from the scenario to the figures."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from punctual.core.commands import RejectJob
-from punctual.core.events import JobFailed, JobFinished
+from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost
 from punctual.core.protocols import Message
 from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
-from punctual.sim.assembly import jobs_of
+from punctual.sim.assembly import jobs_of, recording_of
 from punctual.sim.choice import made
 from punctual.sim.garbage import rare_collections
 from punctual.sim.ideal import Ideal
+from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
+from punctual.sim.recorded import Live, Replayed, about_kept, groups_of
 from punctual.sim.scenario import PolicyChoice, Scenario
 from punctual.sim.simulation import Simulation
 
@@ -41,26 +43,47 @@ def simulate_one(
     """
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)
-    history = ClusterHistory(details=True)
-    count = _Count(len(jobs), tell)
+    part = made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}")
+    recording = recording_of(scenario)
+    if recording is not None and isinstance(part, Live):
+        history, n_messages = recording.lived({job.spec.id for job in jobs})
+    else:
+        history, n_messages = _simulated(scenario, jobs, part, seed, tell)
+    ideal = Ideal(jobs, scenario.cluster)
+    cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
+    return {**facts_of(history, ideal), "cost": {**cost, "n_messages": n_messages}}, history
+
+
+def _simulated(
+    scenario: Scenario, jobs: Sequence[SimJob], policy: Any, seed: int, tell: Callable[[float], None]
+) -> tuple[ClusterHistory, int]:
+    """Return the history of the jobs under a policy, and the number of its messages."""
+    history, count = ClusterHistory(details=True), _Count(len(jobs), tell)
+    nodes, events = nodes_of(scenario.cluster), list[Event]()
+    recording = recording_of(scenario)
+    if recording is not None:
+        load = recording.load()
+        events += about_kept(load.events, {job.spec.id for job in jobs})
+        if scenario.cluster == groups_of(load.nodes):
+            nodes = []  # they join by events, as they did
+        else:
+            events = [event for event in events if not isinstance(event, NodeJoined | NodeLost)]
+        if isinstance(policy, Replayed):
+            events += load.policy_changes
+            policy = parts.policy(policy.policy)()
     simulation = Simulation(
         jobs,
-        nodes_of(scenario.cluster),
-        made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}"),
+        nodes,
+        policy,
         controllers=parts.controllers({job.spec.controller for job in jobs}),
         models=parts.models({job.spec.model for job in jobs}),
         physics=made(Physics, scenario.physics, "physics"),
         seed=seed,
         listeners=(history.add, count.add),
+        events=events,
     )
     simulation.run()
-    ideal = Ideal(jobs, scenario.cluster)
-    cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
-    facts = {
-        **facts_of(history, ideal),
-        "cost": {**cost, "n_messages": count.n_messages},
-    }
-    return facts, history
+    return history, count.n_messages
 
 
 class _Count:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from punctual.core.errors import InvalidSpec
 from punctual.sim.drawing.figures import overview
 from punctual.sim.measures import MEASURES, Estimate, Measure
+from punctual.sim.recorded import RecordedLoad
 from punctual.sim.scenario import Scenario
 from punctual.sim.stored import StoredRun
 
@@ -50,6 +51,8 @@ class Result:
         Runs that could not be finished.
     n_bad_rows
         Rows of the trace that made no sense and were left out.
+    load
+        The load of the live journal that is the trace; None: the trace is another one.
     """
 
     scenario: Scenario
@@ -57,6 +60,7 @@ class Result:
     folder: Path
     failures: tuple[Failure, ...] = ()
     n_bad_rows: int = 0
+    load: RecordedLoad | None = None
 
     @cached_property
     def by_policy(self) -> dict[str, list[StoredRun]]:

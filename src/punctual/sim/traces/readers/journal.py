@@ -1,0 +1,23 @@
+"""The journal of a live host: jobs as they were submitted, with the work that they turned out to need."""
+
+from collections.abc import Iterator
+
+from punctual.sim.recorded import SQLITE_MAGIC, Recording, trace_job
+from punctual.sim.traces.bad_rows import BadRows
+from punctual.sim.traces.job import TraceJob
+from punctual.sim.traces.source import Head, Source
+
+
+class Journal:
+    """Jobs of one machine, from `punctual run` and `punctual up`."""
+
+    def recognises(self, head: Head) -> bool:
+        """Whether the file is a database."""
+        return head.first.startswith(SQLITE_MAGIC.decode().rstrip("\0"))
+
+    def read(self, source: Source, bad: BadRows) -> Iterator[TraceJob]:
+        """Yield the jobs in order of submission; those whose work is not known are bad rows."""
+        load = Recording.of(source.path).load()
+        for number, (job, why) in enumerate(load.left_out.items(), start=1):
+            bad.add(str(source), number, f"job '{job}': {why}")
+        yield from map(trace_job, load.jobs)
