@@ -27,8 +27,16 @@ FloatArray = NDArray[np.float64]
 
 #: Kinds of messages that say which job holds what.
 _KINDS = (
-    JobSubmitted, JobStarted, GrantApplied, GrantFailed, JobFinished, JobFailed, RejectJob, NodeLost, SteeringResumed,
-)  # fmt: skip
+    JobSubmitted,
+    JobStarted,
+    GrantApplied,
+    GrantFailed,
+    JobFinished,
+    JobFailed,
+    RejectJob,
+    NodeLost,
+    SteeringResumed,
+)
 _ABOUT = About(kinds=tuple(kind.__name__ for kind in _KINDS))
 #: Changes that are kept: of ended jobs those of the last ones, of others the last changes.
 _N_CHANGES_MAX = 100_000
@@ -50,9 +58,8 @@ class BudgetCache:
         """
         with self._lock:
             self._read()
-            held = sorted(
-                ((job, changes) for job, changes in self._changes().items() if changes), key=lambda one: one[1][0].at
-            )
+            changed = [(job, changes) for job, changes in self._changes().items() if changes]
+            held = sorted(changed, key=lambda pair: pair[1][0].at)
             means = {job: _means(changes, edges_at) for job, changes in held if _is_between(changes, edges_at)}
         return {job: cores for job, cores in means.items() if cores.any()}
 

@@ -159,7 +159,7 @@ class TracedMessage:
 
 @dataclass(slots=True)
 class Curves:
-    """Everything that changes over time in a history; a job among thousands has none.
+    """Changes of a job over time; a history of one job among thousands has none.
 
     Readings, forecasts, losses and phases come as long as the job runs: see `thin`.
     """

@@ -43,7 +43,7 @@ def simulate_one(
     """
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)
-    part = made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}")
+    part: Any = made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}")
     recording = recording_of(scenario)
     if recording is not None and isinstance(part, Live):
         history, n_messages = recording.lived({job.spec.id for job in jobs})

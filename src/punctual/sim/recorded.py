@@ -16,7 +16,7 @@ from itertools import pairwise
 from math import ceil, inf
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob
@@ -51,9 +51,6 @@ from punctual.request.cluster_file import NodeGroup
 from punctual.sim.choice import PlugInChoice
 from punctual.sim.job import SimJob
 from punctual.sim.traces.job import TraceJob
-
-if TYPE_CHECKING:
-    from punctual.sim.result import Result
 
 #: Kinds of messages that say nothing of this.
 _UNUSED_KINDS = ("TimerFired", "SetTimer", "WarnUser", "PhaseReported", "LossReported")
@@ -187,8 +184,8 @@ def recorded_load(messages: Iterable[Message], period: Period = ALWAYS) -> Recor
             resumed.append(message)
         history.add(message)
     stopped = {event.job for event in events if isinstance(event, StopRequested)}
-    histories = {job: one for job, one in history.histories.items() if period.has(one.submitted_at)}
-    works = {job: _work_of(one, is_stopped=job in stopped) for job, one in histories.items()}
+    histories = {id: job for id, job in history.histories.items() if period.has(job.submitted_at)}
+    works = {id: _work_of(job, is_stopped=id in stopped) for id, job in histories.items()}
     jobs = [_sim_job(histories[job], work) for job, work in works.items() if isinstance(work, _Work)]
     startups_s, resizes_s = _delays_s(history.histories.values())
     return RecordedLoad(
@@ -213,7 +210,7 @@ def is_open(history: ClusterHistory, job: JobId) -> bool:
 
 def _delays_s(histories: Iterable[JobHistory]) -> tuple[list[float], list[float]]:
     """Seconds from each launch to its answer, and from each change of a grant."""
-    startups_s, resizes_s = [], []
+    startups_s, resizes_s = list[float](), list[float]()
     for traced in (traced for history in histories for traced in _curves(history).trace):
         if isinstance(traced.message, LaunchJob | ResizeJob) and isinstance(traced.answer, JobStarted | GrantApplied):
             delays_s = startups_s if isinstance(traced.answer, JobStarted) else resizes_s
@@ -223,7 +220,9 @@ def _delays_s(histories: Iterable[JobHistory]) -> tuple[list[float], list[float]
 
 def _nodes_in(events: Iterable[Event]) -> list[Node]:
     joined = [event for event in events if isinstance(event, NodeJoined)]
-    nodes = {one.node: Node(one.node, one.capacity, one.device, jobs_at_once=one.jobs_at_once) for one in joined}
+    nodes = {
+        event.node: Node(event.node, event.capacity, event.device, jobs_at_once=event.jobs_at_once) for event in joined
+    }
     return [nodes[node] for node in sorted(nodes)]
 
 
@@ -566,47 +565,4 @@ def groups_of(nodes: Iterable[Node]) -> tuple[NodeGroup, ...]:
             others=dict(node.capacity.others),
         )
         for node in nodes
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faithfulness:
-    """Agreement of the replay of the live policy with the recorded run.
-
-    Attributes
-    ----------
-    n_landed
-        Jobs that landed live and in the replay.
-    shift_s
-        Median of the absolute difference of their landings, seconds; None: no such job.
-    n_with_deadline, n_same
-        Jobs among them with a deadline, and those that kept or missed it in both.
-    """
-
-    n_landed: int
-    shift_s: float | None
-    n_with_deadline: int
-    n_same: int
-
-
-def faithfulness(result: "Result") -> Faithfulness | None:
-    """Return the agreement of the policy that ran, simulated, with the recorded run; None unless both were made."""
-    rows = {policy.name: result.by_policy.get(policy.shown) for policy in result.scenario.policies}
-    live, again = rows.get(LIVE), rows.get(REPLAYED)
-    if not live or not again:
-        return None
-    jobs = {job["id"]: job for job in again[0].jobs.to_dicts()}
-    pairs = [(job, jobs[job["id"]]) for job in live[0].jobs.to_dicts() if job["id"] in jobs]
-    landed = [pair for pair in pairs if None not in (pair[0]["landed_at"], pair[1]["landed_at"])]
-    shifts_s = [abs(before["landed_at"] - after["landed_at"]) for before, after in landed]
-    judged = [
-        before["on_time"] == after["on_time"]
-        for before, after in landed
-        if None not in (before["on_time"], after["on_time"])
-    ]
-    return Faithfulness(
-        n_landed=len(landed),
-        shift_s=median(shifts_s) if shifts_s else None,
-        n_with_deadline=len(judged),
-        n_same=sum(judged),
     )

@@ -109,8 +109,10 @@ class TraceSection(BaseModel):
         if self.messages is not None and self.load is not None:
             raise InvalidSpec(
                 "the jobs of a live journal must be played at the times at which they were submitted",
-                "another load", "`trace.load`", "Leave it out; `cluster` makes the machine larger or smaller.",
-            )  # fmt: skip
+                "another load",
+                "`trace.load`",
+                "Leave it out; `cluster` makes the machine larger or smaller.",
+            )
         return self
 
 
@@ -290,9 +292,11 @@ class Scenario(BaseModel):
         recorded = next((policy.name for policy in self.policies if policy.name in RECORDED_POLICIES), None)
         if recorded is not None and self.trace.messages is None:
             raise InvalidSpec(
-                f"the policy `{recorded}` must go with a live journal as trace", "another trace", "`policies`",
+                f"the policy `{recorded}` must go with a live journal as trace",
+                "another trace",
+                "`policies`",
                 "Leave it out, or name the `journal.db` of a run.",
-            )  # fmt: skip
+            )
         if bool(self.job) != (self.scaling.name == DECLARED):
             raise InvalidSpec(
                 f"the rule of scaling `{DECLARED}` must go with tables `[[job]]`, and they with it",
@@ -412,8 +416,7 @@ def recording_in(keys: Mapping[str, Any]) -> Recording | None:
     InvalidSpec
         The journal cannot be read.
     """
-    trace = keys.get("trace")
-    section = trace if _is_table(trace) else {"file": trace}
+    section = _trace_section(keys)
     file = section.get("file")
     if not isinstance(file, str) or not is_journal(Path(file)):
         return None
@@ -427,9 +430,13 @@ def with_recording(keys: Mapping[str, Any]) -> dict[str, Any]:
         return dict(keys)
     listed = list(policies) if isinstance(policies, list | tuple) else []
     recorded = recording.keys(listed)
-    trace = keys["trace"] if _is_table(keys["trace"]) else {"file": keys["trace"]}
     named = {"policies": recorded["policies"]} if listed else {}
-    return {**recorded, **keys, **named, "trace": {**trace, "messages": recording.until}}
+    return {**recorded, **keys, **named, "trace": {**_trace_section(keys), "messages": recording.until}}
+
+
+def _trace_section(keys: Mapping[str, Any]) -> dict[str, Any]:
+    trace = keys.get("trace")
+    return dict(trace) if isinstance(trace, Mapping) else {"file": trace}
 
 
 def _toml_file(trace: Any) -> Path | None:

@@ -8,7 +8,7 @@ from punctual.sim.traces.job import TraceJob
 from punctual.sim.traces.source import Head, Source
 
 
-class Journal:
+class LiveJournal:
     """Jobs of one machine, from `punctual run` and `punctual up`."""
 
     def recognises(self, head: Head) -> bool:
