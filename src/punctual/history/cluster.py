@@ -6,9 +6,21 @@ from typing import Any
 
 from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob, WarnUser
 from punctual.core.errors import InvalidSpec, check_above_zero
-from punctual.core.events import JobSubmitted, NodeJoined, NodeLost, PlanProposed, SteeringResumed
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    PlanProposed,
+    ProgressReported,
+    SpecChanged,
+    SteeringResumed,
+)
 from punctual.core.ids import JobId, NodeId
-from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.history.decisions import Decision, Gaps, decision_of, gap_frac
@@ -110,7 +122,13 @@ class ClusterHistory:
         self._n_plans = self._n_proven = 0
         self._gap_total = self._gap_max = 0.0
         self._folds: dict[type, Callable[[Any], None]] = {
+            **dict.fromkeys(JobHistory.KINDS if curves else (), self._tell),
+            ProgressReported: self._tell,
+            **dict.fromkeys((JobStarted, GrantApplied, GrantFailed, JobFinished, JobFailed), self._change),
+            **dict.fromkeys((LaunchJob, ResizeJob) if details or curves else (), self._decided),
+            RejectJob: self._rejected,
             JobSubmitted: self._job_submitted,
+            SpecChanged: self._spec_changed,
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
             SteeringResumed: self._steering_resumed,
@@ -124,16 +142,9 @@ class ClusterHistory:
         if message.at > self._now or not self._n_messages:
             self._now = message.at
         self._n_messages += 1
-        kind = type(message)
-        if self._segments is not None and kind in _DECISIONS:
-            self.decisions.append(decision_of(message, self._gap_frac))  # type: ignore[arg-type]  # by its kind
-        fold = self._folds.get(kind)
+        fold = self._folds.get(type(message))
         if fold is not None:
             fold(message)
-        elif kind in JobHistory.KINDS:
-            job = self.histories.get(about(message))  # type: ignore[arg-type]  # None is no job
-            if job is not None:
-                self._take(job, message)
 
     def jobs(self) -> list[JobRecord]:
         """Return the records of all submitted jobs, in the order of submission."""
@@ -192,8 +203,35 @@ class ClusterHistory:
 
     # Folds.
 
+    def _tell(self, message: Any) -> None:
+        """Fold a message about one job that has no consequences for the cluster; ignore one about all jobs."""
+        job = self.histories.get(getattr(message, "job", None))  # type: ignore[arg-type]  # None is no job
+        if job is not None:
+            job.fold(message, self._now)
+
+    def _change(self, message: Any) -> None:
+        """Fold a message about one job that may change what it holds, or end it."""
+        job = self.histories.get(message.job)
+        if job is not None:
+            self._take(job, message)
+
+    def _decided(self, command: LaunchJob | ResizeJob | RejectJob) -> None:
+        if self._segments is not None:
+            self.decisions.append(decision_of(command, self._gap_frac))
+        if not isinstance(command, RejectJob):
+            self._tell(command)
+
+    def _rejected(self, command: RejectJob) -> None:
+        self._decided(command)
+        self._change(command)
+
+    def _spec_changed(self, event: SpecChanged) -> None:
+        job = self.histories.get(event.spec.id)
+        if job is not None:
+            job.fold(event, self._now)
+
     def _take(self, job: JobHistory, message: Message) -> None:
-        """Fold a message that may concern the job, and the consequences for the cluster."""
+        """Fold a message about the job, or one about all jobs, and the consequences for the cluster."""
         granted, end, devices, cores, since_at = job.granted, job.end, job.devices, job.cores, job.accrued_at
         job.fold(message, self._now)
         if job.granted is not granted:
@@ -252,9 +290,8 @@ class ClusterHistory:
 
     def _user_warned(self, command: WarnUser) -> None:
         self._n_plans_refused += command.reason.code == "plan-refused"
-        job = self.histories.get(command.job) if self._curves and command.job is not None else None
-        if job is not None:
-            job.take(command, self._now)
+        if self._curves:
+            self._tell(command)
 
     # Levels.
 
@@ -304,6 +341,3 @@ class ClusterHistory:
             decision_total_s=self._decision_total_s,
             decision_max_s=self._decision_max_s,
         )
-
-
-_DECISIONS = {LaunchJob, ResizeJob, RejectJob}

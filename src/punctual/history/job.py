@@ -394,9 +394,11 @@ class JobHistory:
         curves.asked, curves.asked_cores = command, cores
 
     def _progressed(self, event: ProgressReported, _: float) -> None:
-        if not self.is_open:
+        before = self.reading
+        if self.submission is None or self.end is not None:
             return
-        self.work_lost_steps += max(0.0, self.steps_done - event.steps_done)
+        if before is not None and event.steps_done < before.steps_done:
+            self.work_lost_steps += before.steps_done - event.steps_done
         self.reading = event
         if event.steps_total is not None:
             self.steps_declared = event.steps_total
