@@ -36,17 +36,12 @@ from punctual.sim import parts
 from punctual.sim.api import simulate
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.recorded import (
-    AS_IT_WAS,
-    LIVE,
-    REPLAYED,
-    ProportionalSpeed,
-    RecordedLoad,
-    recorded_load,
-)
+from punctual.sim.recorded import ProportionalSpeed, RecordedLoad, recorded_load
+from punctual.sim.recording import AS_IT_WAS
 from punctual.sim.result import Result
 from punctual.sim.simulation import Simulation
 from punctual.sim.speed_laws import AllReduceTruth
+from punctual.sim.traces import read
 
 HERE = Node(NodeId("here"), Resources(cores=2.0, memory_bytes=2**30))
 RAN = "promises-first"
@@ -88,12 +83,17 @@ def lived(**changes: Any) -> list[Message]:
     return messages
 
 
-def replay(messages: Iterable[Message], folder: Path, *others: str, **trace: Any) -> Result:
-    """Simulate the jobs of a journal under the policy that ran, and under others."""
+def journal_of(messages: Iterable[Message], folder: Path) -> Path:
     path = folder / f"journal-{secrets.token_hex(4)}.db"
     with SqliteJournal(path) as journal:
         journal.append(messages)
-    return simulate(policies=[LIVE, REPLAYED, *others], trace={"file": str(path), **trace}, out=folder / "out")
+    return path
+
+
+def replay(messages: Iterable[Message], folder: Path, *others: str, **trace: Any) -> Result:
+    """Simulate the jobs of a journal under the policy that ran, and under others."""
+    trace = {"file": str(journal_of(messages, folder)), **trace}
+    return simulate(policies=list(others), trace=trace, out=folder / "out")
 
 
 def landings(messages: list[Message]) -> dict[JobId, float]:
@@ -137,6 +137,23 @@ def test_the_same_policy_lands_jobs_where_they_landed_and_another_does_not(
     agreement = played.faithfulness
     assert agreement is not None
     assert (agreement.n_landed, agreement.n_same) == (5, 5)
+
+
+def test_a_journal_is_a_trace_like_others(messages: list[Message], tmp_path: Path) -> None:
+    path = journal_of(messages, tmp_path)
+    trace = read(path)
+    assert (trace.format, trace.bad.n_rows) == ("live-journal", 0)
+    assert [(job.id, job.deadline_s) for job in trace] == [(job.spec.id, job.spec.deadline_s) for job in jobs()]
+    failing = [reported(20.0, 10.0), JobFailed(at=11.0, job=JobId("job-0"), cause="exit 1", exit_code=1)]
+    trace = read(journal_of(messages_of(*failing), tmp_path))
+    assert list(trace) == []
+    assert "job 'job-0': it failed" in trace.bad.rows[0].reason
+
+
+def test_on_another_machine_no_node_comes_or_goes_as_it_did(messages: list[Message], tmp_path: Path) -> None:
+    twice = simulate(trace=str(journal_of(messages, tmp_path)), cluster=[{"cores": 4.0}], policies=[], out=tmp_path)
+    live, again = twice.runs
+    assert again.summary["deadlines_met_frac"] > live.summary["deadlines_met_frac"]
 
 
 def test_a_journal_that_was_thinned_out_is_played_too(messages: list[Message], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from punctual.daemon.runs import known_jobs, known_runs
 from punctual.journal.boot import clock_shift
 from punctual.journal.sqlite import About, SqliteJournal
 from punctual.request.deadlines import Now, past_at
-from punctual.sim.recorded import is_journal
+from punctual.sim.recording import is_journal
 from punctual.sim.result import Result
 
 #: Most jobs that are named with the reason why they are estimated or left out; `--json` has all.

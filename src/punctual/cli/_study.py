@@ -21,14 +21,13 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon.capacity import capacity_here, usable_cores
 from punctual.request.json_text import json_text
 from punctual.sim.choice import value_of
-from punctual.sim.recorded import RECORDED_POLICIES
+from punctual.sim.recording import is_journal
 from punctual.sim.result import Result
 from punctual.sim.scenario import (
     DEFAULT_GENERATOR,
     Scenario,
     has_declared_jobs,
     keys_in,
-    recording_in,
     table_of,
     toml_of,
     trace_source,
@@ -123,10 +122,7 @@ def _completed(keys: Mapping[str, Any], *, is_in_file: bool) -> tuple[dict[str, 
         }
         chosen["cluster"] = [here]
         notices.append(f"no `--cluster` was given: the jobs run on one machine with {capacity}")
-    if not is_in_file and recording_in(keys) is not None:
-        given = keys.get("policies", ())
-        chosen["policies"] = [*(name for name in RECORDED_POLICIES if not _has(given, name)), *given]
-    elif "policies" not in keys:
+    if "policies" not in keys and not _is_recorded(keys):
         chosen["policies"] = list(USUAL_POLICIES)
         notices.append(f"no `--policy` was given: {', '.join(USUAL_POLICIES)} are compared")
     if "deadlines" not in keys and not is_in_file and not has_declared_jobs(keys) and _draws_no_deadlines(keys):
@@ -135,10 +131,10 @@ def _completed(keys: Mapping[str, Any], *, is_in_file: bool) -> tuple[dict[str, 
     return chosen, notices
 
 
-def _has(policies: Iterable[Any], name: str) -> bool:
-    """Whether a policy of this name is among those given, as text or as tables."""
-    names = (policy["name"] if isinstance(policy, Mapping) else str(policy).partition(":")[0] for policy in policies)
-    return name in names
+def _is_recorded(keys: Mapping[str, Any]) -> bool:
+    """Whether the trace is a live journal, whose policy is compared with itself."""
+    trace = keys.get("trace")
+    return is_journal(Path(str(trace.get("file") if isinstance(trace, Mapping) else trace)))
 
 
 def _draws_no_deadlines(keys: Mapping[str, Any]) -> bool:

@@ -43,43 +43,10 @@ Answer = JobStarted | GrantApplied | GrantFailed
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """Figures of one job. Instants in seconds; "so far" for a job that is unfinished.
+    """Figures of one job, "so far" for one that is unfinished; `docs/reference/metrics.md` defines each.
 
-    Attributes
-    ----------
-    submitted_at, started_at, landed_at, ended_at
-        Submission, first start, landing, end of its process; None: not yet, or never.
-    deadline_s, weight
-        Values in force at landing (or its end, or now); later changes do not count.
-    jct_s
-        Job completion time: landing − submission; None for a job that has not landed.
-    on_time
-        ``landed_at - submitted_at <= deadline_s``. A job that ended without landing, or is past its deadline, is not
-        on time; None: no deadline, or still undecided.
-    tardiness_s
-        ``max(0, landed_at - submitted_at - deadline_s)``; None without landing or deadline.
-    queued_s
-        First start − submission; None if it never started.
-    waiting_s
-        All time between submission and end in which it held nothing: `queued_s`, and every pause and restart.
-    device_s, core_s
-        Integral of the devices, the cores, it held until its end.
-    n_resizes
-        How often what it held changed to something else, a move to another node included. Starting, pausing, going on
-        and ending are none.
-    n_preemptions
-        Number of resizes to nothing while it ran.
-    n_failures
-        Ends of its process that were no success, the last included, and losses of every node it was on.
-    n_grants_failed
-        Launches and resizes that had no effect.
-    steps_done, steps_total
-        Last reported values; `steps_total` is the declared work before a report names it, None: never declared.
-    work_lost_steps
-        Steps that had to be done again: the sum of all drops of the reported count. What was redone before the first
-        report after a restart is not seen.
-    n_present
-        Jobs in the system (submitted, not ended) on average over its life, itself included.
+    Instants in seconds; None: not yet, never, or unknown. `deadline_s` and `weight` are those in force at landing (or its
+    end, or now). `steps_total` is the declared work before a report names it.
     """
 
     id: JobId

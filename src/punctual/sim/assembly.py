@@ -12,7 +12,7 @@ from punctual.sim import parts
 from punctual.sim.choice import made, parameters_of
 from punctual.sim.declared import declared, without_missing_dependencies
 from punctual.sim.job import SimJob
-from punctual.sim.recorded import Recording, trace_job
+from punctual.sim.recording import Recording, trace_job
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.scenario import Scenario, TraceSection
 from punctual.sim.traces import Trace, TraceJob, read

@@ -18,7 +18,8 @@ from punctual.sim.garbage import rare_collections
 from punctual.sim.ideal import Ideal
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.recorded import Live, Replayed, about_kept, groups_of
+from punctual.sim.recorded import about_kept
+from punctual.sim.recording import Live, Replayed, groups_of
 from punctual.sim.scenario import PolicyChoice, Scenario
 from punctual.sim.simulation import Simulation
 

@@ -6,7 +6,7 @@ from typing import Any
 from punctual import registry
 from punctual.core.protocols import Controller, PerfModel
 from punctual.sim.choice import named
-from punctual.sim.recorded import RECORDED_POLICIES
+from punctual.sim.recording import RECORDED_POLICIES
 from punctual.sim.scaling import ScalingRule
 from punctual.sim.traces import deadlines as deadline_rules
 from punctual.sim.traces import synthetic

@@ -4,23 +4,17 @@ The cost of a step is measured in core-seconds, as the processes used them; for 
 whose processes report no CPU time, in the seconds for which it held a worker. Both assume that with twice as
 much a job is twice as fast, up to the most that it was seen to use. Start-up, evaluations and checkpoints are in the
 steps between whose reports they happened.
-
-A study of a journal has two policies more: `live`, the recorded run, and `replayed`, the policy that ran, simulated.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from math import ceil, inf
-from pathlib import Path
 from statistics import median
-from typing import Any
 
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob
-from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
     GrantApplied,
@@ -38,7 +32,7 @@ from punctual.core.events import (
     SteeringResumed,
     StopRequested,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec, shape_of
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
@@ -47,48 +41,16 @@ from punctual.core.speed import Shape
 from punctual.core.status import WINDOW_S
 from punctual.history.cluster import ClusterHistory
 from punctual.history.job import Curves, JobHistory
-from punctual.request.cluster_file import NodeGroup
-from punctual.sim.choice import PlugInChoice
 from punctual.sim.job import SimJob
-from punctual.sim.traces.job import TraceJob
 
 #: Kinds of messages that say nothing of this.
-_UNUSED_KINDS = ("TimerFired", "SetTimer", "WarnUser", "PhaseReported", "LossReported")
+UNUSED_KINDS = ("TimerFired", "SetTimer", "WarnUser", "PhaseReported", "LossReported")
 #: Events that are played again as they happened.
 _PLAYED = (NodeJoined, NodeLost, SpecChanged, PauseRequested, ResumeRequested, StopRequested)
 #: A job whose usage reaches this share of its grant is held back by the grant, and may be able to use more.
 HELD_BACK_FRAC = 0.85
 #: A job is described by at most so many stretches, each with one speed.
 _N_STRETCHES_MAX = 500
-#: Names of the two policies, and of the rows that they get.
-LIVE, REPLAYED, AS_IT_WAS = "live", "replayed", "as it was live"
-#: The rule of scaling of recorded jobs.
-RECORDED = "recorded"
-#: First bytes of a journal.
-SQLITE_MAGIC = b"SQLite format 3\0"
-_GIB_BYTES = 2**30
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """The recorded run, beside simulated ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """The policy that ran, with its changes by users.
-
-    Attributes
-    ----------
-    policy
-        Its name; empty: as the record of the run says.
-    """
-
-    policy: str = ""
-
-
-#: These two, by name.
-RECORDED_POLICIES: Mapping[str, type] = {LIVE: Live, REPLAYED: Replayed}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -416,153 +378,3 @@ def _truth(before: tuple[float, float], point: tuple[float, float], work: _Work)
     least = 1e-3 * work.points[-1][1] / work.points[-1][0]
     step_cost = max((point[1] - before[1]) / (point[0] - before[0]), least)
     return ProportionalSpeed(step_cost=step_cost, usable=work.usable, by_workers=work.by_workers)
-
-
-# A journal as the trace of a study.
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """The journal at `path` up to message number `until`, whatever a host writes after it, and a period of it."""
-
-    path: Path
-    until: int
-    period: Period = ALWAYS
-
-    @classmethod
-    def of(cls, path: Path, until: int | None = None, start_s: float = 0.0, end_s: float = inf) -> "Recording":
-        """Return the part of a journal from `start_s` until before `end_s` after its first submission.
-
-        Raises
-        ------
-        InvalidSpec
-            The journal cannot be read.
-        """
-        from punctual.journal.sqlite import About, SqliteJournal  # most studies read no journal
-
-        with SqliteJournal(path, read_only=True) as journal:
-            until = journal.last_sequence if until is None else until
-            first = next(journal.read_from(1, About(kinds=("JobSubmitted",))), None)
-        if first is None or (start_s == 0 and end_s == inf):
-            return cls(path, until)
-        return cls(path, until, Period(from_at=first[1].at + start_s, until_at=first[1].at + end_s))
-
-    def messages(self) -> Iterator[Message]:
-        """Yield the messages, without those that say nothing of a load."""
-        from punctual.journal.sqlite import About, SqliteJournal
-
-        with SqliteJournal(self.path, read_only=True) as journal:
-            for _, message in journal.read_from(1, About(but_kinds=_UNUSED_KINDS, until=self.until)):
-                yield message
-
-    def load(self) -> RecordedLoad:
-        """Return the load of the journal."""
-        return _load_of(self)
-
-    def lived(self, jobs: Container[JobId]) -> tuple[ClusterHistory, int]:
-        """Return the recorded run of some jobs with the plans of the period, and the number of its messages."""
-        history, n_messages = ClusterHistory(details=True), 0
-        for message in self.messages():
-            subject = about(message)
-            is_plan = isinstance(message, RequestPlan | PlanProposed)
-            if subject in jobs or (subject is None and (not is_plan or self.period.has(message.at))):
-                history.add(message)
-                n_messages += 1
-        return history, n_messages
-
-    def keys(self, policies: Iterable[Any]) -> dict[str, Any]:
-        """Return the keys of a scenario of these jobs on their machine, with names for the rows of recorded policies.
-
-        Raises
-        ------
-        InvalidSpec
-            No job can be played.
-        """
-        load = self.load()
-        _check_playable(load, str(self.path))
-        return {
-            "policies": [self._labelled(policy) for policy in policies],
-            "seeds": [0],
-            "scaling": RECORDED,
-            "cluster": [group.model_dump(exclude_defaults=True) for group in groups_of(load.nodes)],
-            "physics": {"startup_s": load.startup_s, "resize_s": load.resize_s, "solver_s": load.solver_s},
-        }
-
-    def _labelled(self, policy: Any) -> Any:
-        choice = PlugInChoice.model_validate(policy) if isinstance(policy, str) else None
-        if choice is None or choice.name not in RECORDED_POLICIES:
-            return policy
-        if choice.name == LIVE:
-            return {"name": LIVE, "label": AS_IT_WAS}
-        changes = self.load().policy_changes
-        given = choice.values[0] if choice.values else choice.parameters.get("policy")
-        ran = (changes[0].before if changes else "") or given or _policy_that_ran(self.path)
-        return {"name": REPLAYED, "policy": ran, "label": f"{ran}{' and others' if changes else ''}, replayed"}
-
-
-@lru_cache(maxsize=1)
-def _load_of(recording: Recording) -> RecordedLoad:
-    return recorded_load(recording.messages(), recording.period)
-
-
-def is_journal(path: Path) -> bool:
-    """Whether the file begins like a journal."""
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
-    return False
-
-
-def trace_job(job: SimJob) -> TraceJob:
-    """Return a recorded job as one of a trace, with its declared ceiling."""
-    spec = job.spec
-    shape = shape_of(spec, {NodeId("any"): spec.ceiling}, {})
-    return TraceJob(
-        id=spec.id,
-        submitted_at=job.submitted_at,
-        n_gpus=spec.ceiling.gpus,
-        cores=spec.ceiling.cores,
-        duration_s=job.work_steps / job.truth.rate_sps(shape),
-        work_steps=job.work_steps,
-        deadline_s=spec.deadline_s,
-        weight=spec.weight,
-        spec=spec,
-        recorded=job,
-    )
-
-
-def _policy_that_ran(journal: Path) -> str:
-    """Return the policy with which the host began, as the record beside the journal says; else a host's default."""
-    from punctual.daemon.host_options import HostOptions
-    from punctual.daemon.run_folder import RunFolder
-
-    folder = journal.absolute().parent
-    facts = RunFolder(folder.name, folder, folder).facts()
-    return str(facts.get("options", {}).get("policy", HostOptions().policy))
-
-
-def _check_playable(load: RecordedLoad, source: str) -> None:
-    got = f"{len(load.left_out)} jobs, none of which can be played" if load.left_out else "no jobs"
-    got += f", and {load.n_outside} that were not submitted in the time asked for" if load.n_outside else ""
-    example = next(iter(load.left_out.items()), None)
-    remedy = "Name a journal in which jobs have ended."
-    if example is not None:
-        remedy = f"'{example[0]}' for example: {example[1]}. {remedy}"
-    if not load.jobs:
-        raise InvalidSpec("a journal must have jobs whose work is known", got, f"'{source}'", remedy)
-    if not load.nodes:
-        raise InvalidSpec("a journal must say what the machine had", "no node", f"'{source}'", "Name another journal.")
-
-
-def groups_of(nodes: Iterable[Node]) -> tuple[NodeGroup, ...]:
-    """Return nodes as the groups of a scenario's cluster."""
-    return tuple(
-        NodeGroup(
-            gpus=int(node.capacity.gpus),
-            cores=node.capacity.cores or None,
-            memory_gib=node.capacity.memory_bytes / _GIB_BYTES or None,
-            device=node.device,
-            jobs_at_once=node.jobs_at_once,
-            others=dict(node.capacity.others),
-        )
-        for node in nodes
-    )

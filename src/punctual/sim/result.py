@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from punctual.core.errors import InvalidSpec
 from punctual.sim.drawing.figures import overview
 from punctual.sim.measures import MEASURES, Estimate, Measure
-from punctual.sim.recorded import LIVE, REPLAYED, RecordedLoad
+from punctual.sim.recorded import RecordedLoad
+from punctual.sim.recording import LIVE, REPLAYED
 from punctual.sim.scenario import Scenario
 from punctual.sim.stored import StoredRun
 

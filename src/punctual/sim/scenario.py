@@ -33,7 +33,7 @@ from punctual.sim import parts
 from punctual.sim.choice import PlugInChoice, made, parameters_of
 from punctual.sim.declared import DECLARED
 from punctual.sim.physics import Physics
-from punctual.sim.recorded import RECORDED_POLICIES, Recording, is_journal
+from punctual.sim.recording import RECORDED_POLICIES, Recording, is_journal
 from punctual.sim.traces.limits import N_JOBS_MAX, UNPACKED_GIB_MAX
 
 #: A list in TOML, a tuple here.
@@ -199,7 +199,7 @@ class Scenario(BaseModel):
             keys = {**keys, "trace": others, "job": tables_in(file)}
         if str(keys.get("cluster")).endswith(_TOML):
             keys["cluster"] = cluster_in(Path(keys["cluster"]))
-        return {"scaling": DECLARED, **keys} if keys.get("job") else with_recording(keys)
+        return {"scaling": DECLARED, **keys} if keys.get("job") else _with_recording(keys)
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -408,35 +408,17 @@ def has_declared_jobs(keys: Mapping[str, Any]) -> bool:
     return bool(keys.get("job")) or _toml_file(keys.get("trace")) is not None
 
 
-def recording_in(keys: Mapping[str, Any]) -> Recording | None:
-    """Return the live journal that a scenario with these keys plays; None: its trace is another one.
-
-    Raises
-    ------
-    InvalidSpec
-        The journal cannot be read.
-    """
-    section = _trace_section(keys)
+def _with_recording(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete the keys of a scenario whose trace is a live journal."""
+    trace, policies = keys.get("trace"), keys.get("policies") or ()
+    section = dict(trace) if isinstance(trace, Mapping) else {"file": trace}
     file = section.get("file")
-    if not isinstance(file, str) or not is_journal(Path(file)):
-        return None
-    return Recording.of(Path(file), section.get("messages"), section.get("start_s") or 0.0, section.get("end_s") or inf)
-
-
-def with_recording(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Complete the keys of a scenario whose trace is a live journal; raises as `recording_in` does."""
-    recording, policies = recording_in(keys), keys.get("policies")
-    if recording is None:
+    if not isinstance(file, str) or not is_journal(Path(file)) or not isinstance(policies, list | tuple):
         return dict(keys)
-    listed = list(policies) if isinstance(policies, list | tuple) else []
-    recorded = recording.keys(listed)
-    named = {"policies": recorded["policies"]} if listed else {}
-    return {**recorded, **keys, **named, "trace": {**_trace_section(keys), "messages": recording.until}}
-
-
-def _trace_section(keys: Mapping[str, Any]) -> dict[str, Any]:
-    trace = keys.get("trace")
-    return dict(trace) if isinstance(trace, Mapping) else {"file": trace}
+    start_s, end_s = section.get("start_s") or 0.0, section.get("end_s") or inf
+    recording = Recording.of(Path(file), section.get("messages"), start_s, end_s)
+    section["messages"] = recording.until
+    return {**recording.keys(), **keys, "policies": recording.policies(policies), "trace": section}
 
 
 def _toml_file(trace: Any) -> Path | None:

@@ -72,7 +72,7 @@ class TraceJob:
     best_effort: bool = False
     parameters: Mapping[str, float] = field(default_factory=dict)
     spec: JobSpec | None = field(default=None, repr=False)
-    recorded: SimJob | None = None
+    recorded: SimJob | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.id:

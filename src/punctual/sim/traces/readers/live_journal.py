@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from punctual.sim.recorded import SQLITE_MAGIC, Recording, trace_job
+from punctual.sim.recording import SQLITE_MAGIC, Recording, trace_job
 from punctual.sim.traces.bad_rows import BadRows
 from punctual.sim.traces.job import TraceJob
 from punctual.sim.traces.source import Head, Source
