@@ -10,9 +10,10 @@ from tests.waiting import wait_until
 
 from punctual.api.history_response import _curve
 from punctual.client.schema import JobProgram
-from punctual.core.ids import JobId
+from punctual.core.events import NodeLost
+from punctual.core.ids import JobId, NodeId
 from punctual.daemon.runs import messages_of
-from punctual.history.job import Curves
+from punctual.history.job import Curves, TracedMessage
 from punctual.history.run import history_of, series
 
 COUNTS = """
@@ -65,6 +66,14 @@ def test_a_long_course_is_thinned_evenly_and_keeps_its_ends() -> None:
     assert course.forecasts[-1] == (4999.0, 9998.0)
     steps = [after[0] - before[0] for before, after in zip(course.forecasts[:-2], course.forecasts[1:-1], strict=True)]
     assert max(steps) == min(steps)
+
+
+def test_a_long_trace_keeps_the_last_commands_and_changes_before_them() -> None:
+    trace = [TracedMessage(NodeLost(at=float(i), node=NodeId("n")), None, None, None, i % 10 > 0) for i in range(1000)]
+    course = Curves(trace=list(trace))
+    course.thin(100, 50)
+    assert course.trace[-50:] == trace[-50:]
+    assert course.trace[:-50] == trace[450:950:10]
 
 
 def test_of_a_program_s_variables_that_a_caller_gives_only_names_are_told(service: LiveService, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
+from punctual.history.decision_trace import chain
 from punctual.history.job import PhaseCourse
 from punctual.history.run import DeadlineSet, RunSummary, Warned, history_of, series, summarize, summarize_all
 
@@ -258,6 +259,19 @@ def test_other_jobs_are_left_out() -> None:
     ]
     assert summarize([*theirs, *RUN], JOB) == summarize(RUN, JOB)
     assert summarize([*theirs, *RUN], other).deviation_s == 2.0
+
+
+def test_a_name_that_is_used_again_is_another_job() -> None:
+    again: list[Message] = [
+        JobSubmitted(at=200.0, spec=replace(SPEC, deadline_s=20.0)),
+        started(201.0, 1.0),
+        progress(211.0, 100, 9.0, landed=True),
+        JobFinished(at=211.0, job=JOB, landed_at=210.75),
+    ]
+    assert summarize([*RUN, *again], JOB) == summarize(again, JOB)
+    assert chain([*RUN, *again], JOB) == chain(again, JOB)
+    duplicate = JobSubmitted(at=105.0, spec=replace(SPEC, deadline_s=1.0))
+    assert summarize([*RUN[:5], duplicate, *RUN[5:]], JOB) == summarize(RUN, JOB)
 
 
 def test_a_job_that_is_not_there_is_refused() -> None:

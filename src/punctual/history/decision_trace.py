@@ -36,11 +36,11 @@ def decision_steps(history: JobHistory, n_steps: int | None = None, *, every: bo
         Also commands that changed only the pacing line; almost every tick has one.
     """
     assert history.curves is not None
-    told: list[DecisionStep] = []
+    last_steps: list[DecisionStep] = []
     #: Answers to commands that are left out because they repeat an earlier one, by request.
     answers: dict[int, Answer] = {}
     for traced in reversed(history.curves.trace):
-        if len(told) == n_steps:
+        if len(last_steps) == n_steps:
             break
         if not isinstance(traced.message, LaunchJob | ResizeJob):
             step = _step(traced, history)
@@ -51,8 +51,8 @@ def decision_steps(history: JobHistory, n_steps: int | None = None, *, every: bo
         else:
             answer = traced.answer or answers.pop(traced.message.request, None)
             step = _grant(traced, traced.message, answer, history)
-        told += [] if step is None else [step]
-    return told[::-1]
+        last_steps += [] if step is None else [step]
+    return last_steps[::-1]
 
 
 def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[DecisionStep]:

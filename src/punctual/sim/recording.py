@@ -78,10 +78,11 @@ class Recording:
 
         with SqliteJournal(path, read_only=True) as journal:
             until = journal.last_sequence if until is None else until
+            if start_s == 0 and end_s == inf:
+                return cls(path, until)
             first = next(journal.read_from(1, About(kinds=("JobSubmitted",))), None)
-        if first is None or (start_s == 0 and end_s == inf):
-            return cls(path, until)
-        return cls(path, until, Period(from_at=first[1].at + start_s, until_at=first[1].at + end_s))
+        first_at = 0.0 if first is None else first[1].at
+        return cls(path, until, Period(from_at=first_at + start_s, until_at=first_at + end_s))
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages, without those that say nothing of a load."""
@@ -123,7 +124,9 @@ class Recording:
         for policy in given:
             if _name_of(policy) == REPLAYED:
                 choice = PlugInChoice.model_validate(policy)
-                ran = choice.parameters.get("policy") or "".join(map(str, choice.values))
+                own = {key: value for key, value in choice.parameters.items() if key != "label"}
+                choice = choice.model_copy(update={"parameters": own}).bound_to(Replayed, "policies.replayed")
+                ran = choice.parameters.get("policy", "")
         ran = (changes[0].before if changes else "") or ran or _policy_that_ran(self.path)
         live = {"name": LIVE, "label": AS_IT_WAS}
         again = {"name": REPLAYED, "label": f"{ran}{' and others' if changes else ''}, replayed", "policy": ran}

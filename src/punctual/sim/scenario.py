@@ -412,11 +412,16 @@ def _with_recording(keys: Mapping[str, Any]) -> dict[str, Any]:
     """Complete the keys of a scenario whose trace is a live journal."""
     trace, policies = keys.get("trace"), keys.get("policies") or ()
     section = dict(trace) if isinstance(trace, Mapping) else {"file": trace}
-    file = section.get("file")
-    if not isinstance(file, str) or not is_journal(Path(file)) or not isinstance(policies, list | tuple):
+    file, until = section.get("file"), section.get("messages")
+    start_s, end_s = section.get("start_s", 0.0), section.get("end_s", inf)
+    if not isinstance(file, str) or not isinstance(policies, list | tuple) or not is_journal(Path(file)):
         return dict(keys)
-    start_s, end_s = section.get("start_s") or 0.0, section.get("end_s") or inf
-    recording = Recording.of(Path(file), section.get("messages"), start_s, end_s)
+    for key, number in (("start_s", start_s), ("end_s", end_s), ("messages", until or 0)):
+        if not isinstance(number, int | float):
+            raise InvalidSpec(
+                f"`{key}` must be a number", f"{number!r}", f"`trace.{key}`", "Correct it, or leave it out."
+            )
+    recording = Recording.of(Path(file), until, start_s, end_s)
     section["messages"] = recording.until
     return {**recording.keys(), **keys, "policies": recording.policies(policies), "trace": section}
 
