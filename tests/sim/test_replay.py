@@ -144,7 +144,7 @@ def test_a_journal_is_a_trace_like_others(messages: list[Message], tmp_path: Pat
     trace = read(path)
     assert (trace.format, trace.bad.n_rows) == ("live-journal", 0)
     assert [(job.id, job.deadline_s) for job in trace] == [(job.spec.id, job.spec.deadline_s) for job in jobs()]
-    failing = [reported(20.0, 10.0), JobFailed(at=11.0, job=JobId("job-0"), cause="exit 1", exit_code=1)]
+    failing: list[Message] = [reported(20.0, 10.0), JobFailed(at=11.0, job=JobId("job-0"), cause="exit 1", exit_code=1)]
     trace = read(journal_of(messages_of(*failing), tmp_path))
     assert list(trace) == []
     assert "job 'job-0': it failed" in trace.bad.rows[0].reason

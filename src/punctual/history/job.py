@@ -300,8 +300,10 @@ class JobHistory:
 
     def spec_at(self, at: float) -> JobSpec:
         """Return the declaration in force at an instant: the last one until then, else the first."""
-        assert self.specs
-        return next((spec for since_at, spec in reversed(self.specs) if since_at <= at), self.specs[0][1])
+        for since_at, spec in reversed(self.specs):
+            if since_at <= at:
+                return spec
+        return self.specs[0][1]
 
     # Folds.
 
@@ -528,7 +530,7 @@ class JobHistory:
         The job must have been submitted.
         """
         landed_at, ended_at = self.landed_at, None if self.end is None else self.end.at
-        spec = self.spec_at(next((at for at in (landed_at, ended_at) if at is not None), now))
+        spec = self.spec_at(landed_at if landed_at is not None else now if ended_at is None else ended_at)
         waiting_s, device_s, core_s = self._amounts(now)
         jct_s = None if landed_at is None else landed_at - self.submitted_at
         late_s = None if jct_s is None or spec.deadline_s is None else jct_s - spec.deadline_s

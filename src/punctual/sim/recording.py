@@ -122,11 +122,12 @@ class Recording:
         """Return the policies to compare: first `live` and `replayed`, with the names of their rows."""
         changes, ran = self.load().policy_changes, ""
         for policy in given:
-            if _name_of(policy) == REPLAYED:
+            kind = RECORDED_POLICIES.get(name := _name_of(policy))
+            if kind is not None:
                 choice = PlugInChoice.model_validate(policy)
                 own = {key: value for key, value in choice.parameters.items() if key != "label"}
-                choice = choice.model_copy(update={"parameters": own}).bound_to(Replayed, "policies.replayed")
-                ran = choice.parameters.get("policy", "")
+                bound = choice.model_copy(update={"parameters": own}).bound_to(kind, f"policies.{name}")
+                ran = bound.parameters.get("policy", ran)
         ran = (changes[0].before if changes else "") or ran or _policy_that_ran(self.path)
         live = {"name": LIVE, "label": AS_IT_WAS}
         again = {"name": REPLAYED, "label": f"{ran}{' and others' if changes else ''}, replayed", "policy": ran}

@@ -413,7 +413,7 @@ def _with_recording(keys: Mapping[str, Any]) -> dict[str, Any]:
     trace, policies = keys.get("trace"), keys.get("policies") or ()
     section = dict(trace) if isinstance(trace, Mapping) else {"file": trace}
     file, until = section.get("file"), section.get("messages")
-    start_s, end_s = section.get("start_s", 0.0), section.get("end_s", inf)
+    start_s, end_s = section.get("start_s") or 0.0, section.get("end_s") or inf
     if not isinstance(file, str) or not isinstance(policies, list | tuple) or not is_journal(Path(file)):
         return dict(keys)
     for key, number in (("start_s", start_s), ("end_s", end_s), ("messages", until or 0)):
