@@ -12,7 +12,7 @@ from punctual.sim import parts
 from punctual.sim.choice import made, parameters_of
 from punctual.sim.declared import declared, without_missing_dependencies
 from punctual.sim.job import SimJob
-from punctual.sim.recording import Recording, trace_job
+from punctual.sim.recording import Recording
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.scenario import Scenario, TraceSection
 from punctual.sim.traces import Trace, TraceJob, read
@@ -20,6 +20,7 @@ from punctual.sim.traces.deadlines import assign
 from punctual.sim.traces.limits import N_JOBS_MAX
 from punctual.sim.traces.load import core_s, device_s, rescaled
 from punctual.sim.traces.order import normalized
+from punctual.sim.traces.readers.live_journal import trace_job
 
 
 def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:

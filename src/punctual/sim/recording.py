@@ -15,16 +15,13 @@ from punctual.core.cluster import Node
 from punctual.core.commands import RequestPlan
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PlanProposed
-from punctual.core.ids import JobId, NodeId
-from punctual.core.job import shape_of
+from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.history.cluster import ClusterHistory
 from punctual.request.cluster_file import NodeGroup
 from punctual.sim.choice import PlugInChoice
-from punctual.sim.job import SimJob
 from punctual.sim.recorded import ALWAYS, UNUSED_KINDS, Period, RecordedLoad, recorded_load
-from punctual.sim.traces.job import TraceJob
 
 #: Names of the two policies, and of the rows that they get.
 LIVE, REPLAYED, AS_IT_WAS = "live", "replayed", "as it was live"
@@ -149,24 +146,6 @@ def is_journal(path: Path) -> bool:
     with suppress(OSError), path.open("rb") as file:
         return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     return False
-
-
-def trace_job(job: SimJob) -> TraceJob:
-    """Return a recorded job as one of a trace, with its declared ceiling."""
-    spec = job.spec
-    shape = shape_of(spec, {NodeId("any"): spec.ceiling}, {})
-    return TraceJob(
-        id=spec.id,
-        submitted_at=job.submitted_at,
-        n_gpus=spec.ceiling.gpus,
-        cores=spec.ceiling.cores,
-        duration_s=job.work_steps / job.truth.rate_sps(shape),
-        work_steps=job.work_steps,
-        deadline_s=spec.deadline_s,
-        weight=spec.weight,
-        spec=spec,
-        recorded=job,
-    )
 
 
 def _policy_that_ran(journal: Path) -> str:
