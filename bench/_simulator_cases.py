@@ -91,12 +91,12 @@ def run(case: Case, *listeners: Callable[[Any], None]) -> dict[str, float | None
     `listeners` get each message.
     """
     from punctual import registry
-    from punctual.history.cluster import ClusterRecord
+    from punctual.history.cluster import ClusterHistory
     from punctual.request.cluster_file import groups_of, nodes_of
     from punctual.sim.garbage import rare_collections
     from punctual.sim.simulation import Simulation
 
-    record = ClusterRecord()
+    record = ClusterHistory()
     controllers = {} if case.controller is None else {case.controller: registry.load("controllers", case.controller)()}
     models = {"tabulated": registry.load("models", "tabulated")()}
     policy = registry.load("policies", case.policy)()

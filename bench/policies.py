@@ -29,7 +29,7 @@ from _simulated import Simulated
 
 from punctual.core.speed import Shape
 from punctual.core.units import format_duration
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
 from punctual.request.cluster_file import NodeGroup, groups_of, nodes_of
 from punctual.sim.bootstrap import paired_difference
@@ -199,7 +199,7 @@ def with_counts(job: SimJob, counts: tuple[int, ...]) -> SimJob:
     return replace(job, spec=spec)
 
 
-def record_of(jobs: Iterable[SimJob], cluster: str, policy: str) -> ClusterRecord:
+def record_of(jobs: Iterable[SimJob], cluster: str, policy: str) -> ClusterHistory:
     """Simulate `jobs` under `policy`."""
     return Simulated(policy, jobs, nodes_of(groups(cluster))).record
 

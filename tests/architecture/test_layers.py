@@ -32,7 +32,7 @@ USES = {
     "registry": {"core", "distribution"},
     "channel": set(),
     "request": {"channel", "core", "progress_text", "registry"},
-    "sim": {"core", "daemon", "distribution", "history", "registry", "request"},
+    "sim": {"core", "daemon", "distribution", "history", "journal", "registry", "request"},
     "daemon": {"channel", "core", "distribution", "executors", "history", "journal", "registry", "request"},
     "executors": {"channel", "core", "progress_text"},
     "journal": {"core"},

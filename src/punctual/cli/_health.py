@@ -45,7 +45,7 @@ _TIMEX_BYTES, _I_STATUS, _UNSYNCHRONISED = 256, 40, 0x40
 _USES = {
     "torch": "elastic training, checkpoints and `punctual demo`",
     "report": "pictures of runs",
-    "sim": "`punctual simulate`, `compare` and `replay`",
+    "sim": "`punctual simulate` and `compare`",
     "service": "HTTP and the page of a service",
     "otel": "traces and metrics of a service to OpenTelemetry",
     "ray": "`punctual up --engine ray`",

@@ -321,7 +321,7 @@ class LineToDeadline(AnswerBody):
     until_percentage: float
 
 
-class JobHistory(AnswerBody):
+class HistoryAnswer(AnswerBody):
     """The course of a job. Curves are thinned evenly; used cores are means of half a second or longer."""
 
     job: str
