@@ -58,7 +58,7 @@ class Resumed:
 
 
 class AllEndedError(InvalidSpec):
-    """Raised if all jobs of a run have ended: there is nothing left to steer."""
+    """Raised if there is nothing left to steer: all jobs of the run have ended, or its folder was removed."""
 
 
 @contextmanager
@@ -80,10 +80,12 @@ def resumed_host(
     Raises
     ------
     AllEndedError
-        All jobs have ended.
+        All jobs have ended, or the run's folder is gone.
     InvalidSpec
         Another process steers them, or what they left cannot be used.
     """
+    if not run.state_dir.exists():
+        raise AllEndedError("a run must have a folder", "none any more", f"'{run.name}'", "See `punctual ps --all`.")
     if not run.journal.is_file():
         raise InvalidSpec(
             "the run's journal must be there",
