@@ -35,8 +35,14 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def json_lines(output: str) -> list[dict[str, Any]]:
-    """The objects that a command has written with `--json`, among other output."""
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    """The objects that a command has written with `--json`, among other output, also behind a line without its end."""
+    found: list[dict[str, Any]] = []
+    for line in output.splitlines():
+        begin = 0
+        while line.startswith("{", begin):
+            one, begin = json.JSONDecoder().raw_decode(line, begin)
+            found.append(one)
+    return found
 
 
 # The stamp.

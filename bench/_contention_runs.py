@@ -26,6 +26,7 @@ from _contention_jobs import (
     TOLERANCE_FRAC,
     Load,
 )
+from _processes import wait_for_daemons
 
 PUNCTUAL = [sys.executable, "-m", "punctual"]
 #: Jobs as they are without Punctual: processes that share the machine as its kernel likes.
@@ -182,6 +183,7 @@ def play(
             if thread.is_alive():
                 job.stop()
             thread.join()
+        wait_for_daemons(Path(folder) / "home")
         return [job.outcome() for job in jobs]
 
 

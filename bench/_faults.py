@@ -1,7 +1,7 @@
 """Victims of the benchmarks that kill processes, and what must hold after they were hit.
 
-`kills.py` hits workers and agents of one training, `service_faults.py` a service under its users. What they hit is a job of
-`_faults_training.py`.
+`kills.py` hits workers, agents, daemons and commands of one training, `service_faults.py` a service under its users. What they hit
+is a job of `_faults_training.py`.
 """
 
 import os
@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from _faults_training import CHECKPOINT_STEPS, Job
-from _processes import children, wait_until
+from _processes import children, processes_of, wait_for_daemons
 
 from punctual.core.events import (
     GrantApplied,
@@ -31,13 +31,10 @@ from punctual.core.ids import JobId
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import total
-from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.mounts import hierarchy
 
-#: How long processes that are ending may be there after the last service.
-_ENDING_S_MAX = 60.0
 #: Of sums of cores.
 ROUNDING_CORES = 1e-6
 
@@ -58,6 +55,12 @@ def pid_of(victim: str, service_pid: int, run: RunFolder, job: str) -> int:
         parent = parent_of(keeper)
         return parent if b"supervisor.py" in words_of(parent) else 0
     return next(iter(children(keeper)), 0)
+
+
+def watcher_of(daemon_pid: int) -> int:
+    """Process that starts a daemon again if it is killed; 0: there is none, or not any more."""
+    parent = parent_of(daemon_pid) if daemon_pid else 0
+    return parent if b"punctual.api.watcher" in words_of(parent) else 0
 
 
 def send(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
@@ -187,7 +190,7 @@ def faults_of_grants(messages: Sequence[Message], capacity_cores: float) -> Iter
 
 def faults_of_rest(home: Path, run: RunFolder, pids: Sequence[int], jobs: Iterable[str]) -> Iterator[str]:
     """Return what is left when all is over; processes that stay are killed."""
-    wait_until(lambda: not processes_of(home), _ENDING_S_MAX, 0.05)
+    wait_for_daemons(home)
     for pid in processes_of(home):
         yield f"process {pid} is left: {words_of(pid)!r}"
         send(pid)
@@ -198,18 +201,6 @@ def faults_of_rest(home: Path, run: RunFolder, pids: Sequence[int], jobs: Iterab
     kept = {"journal.db", "journal.db-wal", "journal.db-shm", "run.json", "jobs.jsonl"}
     kept |= {f"{job}.{ending}" for job in jobs for ending in ("log", "facts.json")}
     yield from (f"file left: {file.name}" for file in run.state_dir.iterdir() if file.name not in kept)
-
-
-def processes_of(home: Path) -> list[int]:
-    """The processes that have this home."""
-    told = os.fsencode(f"{HOME_VARIABLE}={home}")
-    alive = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit() and int(process.name) != os.getpid():
-            with suppress(OSError):
-                if told in (process / "environ").read_bytes().split(b"\0"):
-                    alive.append(int(process.name))
-    return alive
 
 
 def groups_of(

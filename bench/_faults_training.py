@@ -118,6 +118,7 @@ def train(context: object) -> None:
     ) as run:  # fmt: skip
         for _ in run.epochs(job.n_epochs):
             for batch, targets in run.batches(dataset, global_batch_size=32, seed=0):
+                time.sleep(job.sleep_s)
                 run.backward(nn.functional.cross_entropy(run.model(batch), targets))
                 run.step()
         state = b"".join(tensor.numpy().tobytes() for tensor in model.state_dict().values())

@@ -5,13 +5,15 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from punctual.daemon.paths import HOME_VARIABLE
 
 #: Long enough for anything that comes at all.
 PATIENCE_S = 240.0
+#: For the ends of processes whose jobs have ended.
+_ENDING_S_MAX = 60.0
 
 
 def wait_until(holds: Callable[[], object], patience_s: float = PATIENCE_S, pause_s: float = 0.005) -> bool:
@@ -48,6 +50,23 @@ def descendants_of(pid: int) -> list[int]:
     return [*below, *(further for child in below for further in descendants_of(child))]
 
 
+def processes_of(home: Path) -> list[int]:
+    """The processes that have this home."""
+    told = os.fsencode(f"{HOME_VARIABLE}={home}")
+    alive = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and int(process.name) != os.getpid():
+            with suppress(OSError):
+                if told in (process / "environ").read_bytes().split(b"\0"):
+                    alive.append(int(process.name))
+    return alive
+
+
+def wait_for_daemons(home: Path) -> bool:
+    """Wait until no process has this home; whether it was so in time. A daemon ends a little after its last job."""
+    return wait_until(lambda: not processes_of(home), _ENDING_S_MAX, 0.05)
+
+
 @contextmanager
 def home(prefix: str, is_kept: Callable[[], object] = lambda: False) -> Iterator[Path]:
     """Make a folder, with the home of all commands in it; it goes at the end unless `is_kept`, to be looked into."""
@@ -57,6 +76,7 @@ def home(prefix: str, is_kept: Callable[[], object] = lambda: False) -> Iterator
     try:
         yield folder
     finally:
+        wait_for_daemons(folder / "home")
         if before is None:
             del os.environ[HOME_VARIABLE]
         else:

@@ -9,7 +9,7 @@ from punctual.core.cluster import Node, Snapshot
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.estimators.speed.tabulated import Tabulated
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.sim.choice import PlugInChoice
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
@@ -48,7 +48,7 @@ class Simulated:
     def __init__(
         self, policy: str, jobs: Iterable[SimJob], nodes: Sequence[Node], *, report_s: float | None = None
     ) -> None:  # fmt: skip
-        self.watched, self.record = Watched(policy_of(policy)), ClusterRecord()
+        self.watched, self.record = Watched(policy_of(policy)), ClusterHistory()
         begun_s = time.process_time()
         Simulation(
             list(jobs), nodes, self.watched, models={"tabulated": Tabulated()}, physics=Physics(report_s=report_s),

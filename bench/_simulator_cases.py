@@ -73,12 +73,12 @@ def _traced(n_jobs: int, seed: int) -> Iterable[Any]:
 def run(case: Case) -> dict[str, float | None]:
     """Simulate, and what came out; also finds everything that has to be imported when it is done for the first time."""
     from punctual import registry
-    from punctual.history.cluster import ClusterRecord
+    from punctual.history.cluster import ClusterHistory
     from punctual.request.cluster_file import groups_of, nodes_of
     from punctual.sim.garbage import rare_collections
     from punctual.sim.simulation import Simulation
 
-    record, policy = ClusterRecord(), registry.load("policies", case.policy)()
+    record, policy = ClusterHistory(), registry.load("policies", case.policy)()
     models = {"tabulated": registry.load("models", "tabulated")()}
     with rare_collections():  # as in a study
         nodes = nodes_of(groups_of(case.cluster, "the case"))

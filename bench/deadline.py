@@ -39,6 +39,7 @@ from typing import Any
 import _common
 import _deadline_tables
 from _common import EXAMPLES
+from _processes import home
 from _report import Section, Target, conclude_targets, page_of, report
 
 NAME = "deadline"
@@ -343,14 +344,14 @@ def published(fastest_s: float) -> list[Work]:
 
 
 @contextmanager
-def shared_host(home: Path) -> Iterator[None]:
-    """A command whose job only sleeps, so that it is the host of all others until the end."""
-    environment, name = os.environ | {"PUNCTUAL_HOME": str(home)}, "bench-host"
+def shared_daemon(home: Path) -> Iterator[None]:
+    """A job that only sleeps, so that one daemon is there for all others until the end."""
+    environment, name = os.environ | {"PUNCTUAL_HOME": str(home)}, "bench-daemon"
     command = [*PUNCTUAL, "run", "--json", "--name", name, "--cores", "0.05..0.05", "--", "sleep", "infinity"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as host:
-        assert host.stdout is not None
-        host.stdout.readline()  # what is written first says that it runs
-        threading.Thread(target=host.stdout.read, daemon=True).start()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
+        assert job.stdout is not None
+        job.stdout.readline()  # what is written first says that it runs
+        threading.Thread(target=job.stdout.read, daemon=True).start()
         try:
             yield
         finally:
@@ -396,12 +397,14 @@ def main() -> int:
     made.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
     made.add_argument("--resume", action="store_true", help="keep the runs of this revision and make the others")
     options = made.parse_args()
-    with tempfile.TemporaryDirectory(prefix="punctual-bench-") as home:
+    with home("punctual-bench") as folder:
+        place = folder / "home"
+        place.mkdir(mode=0o700)
         n_lanes = 2 if options.quick else options.lanes
-        lanes = [Lane(cpu, Path(home)) for cpu in sorted(os.sched_getaffinity(0))[:n_lanes]]
+        lanes = [Lane(cpu, place) for cpu in sorted(os.sched_getaffinity(0))[:n_lanes]]
         if options.quick:
             return quick(lanes)
-        full(lanes, Path(home), options)
+        full(lanes, place, options)
     results = _common.on_record(NAME)
     runs, controllers = shown_runs(results)
     _deadline_tables.plot(runs, CONDITIONS, controllers, _common.RESULTS / f"{NAME}.png")
@@ -442,7 +445,7 @@ def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
         LANDINGS: (landings(100, options.load), side_by_side),
     }  # fmt: skip
     for part in parts:
-        with shared_host(home) if part == LANDINGS else nullcontext():
+        with shared_daemon(home) if part == LANDINGS else nullcontext():
             carry_out(*all_works[part], profiles, record)
 
 

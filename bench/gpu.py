@@ -21,7 +21,7 @@ from typing import Any
 
 from _agent import Agent
 from _common import Results, conclude, json_lines, markdown_table, parser, print_table, stamp_text, write_results
-from _processes import descendants_of, wait_until
+from _processes import descendants_of, wait_for_daemons, wait_until
 
 PROGRAM = str(Path(__file__).with_name("_gpu_training.py"))
 
@@ -59,6 +59,7 @@ class Bench:
             if process.poll() is None:
                 process.terminate()
                 process.communicate()
+        wait_for_daemons(self.folder / "home")
 
     def environment(self, **more: str) -> dict[str, str]:
         """Variables of a command."""

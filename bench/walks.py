@@ -3,37 +3,41 @@
 *Reach*: modules that the imports of a module lead to, read from the source, and their lines. *Walks*: calls of functions of
 Punctual between two events of the scheduler, in all threads of one process, with all work that happens beside:
 
-* a tick: from a report of progress to the end of the change of the quota that it led to, the median of a job's ticks;
-* a start: from the first call of `punctual run` to the event that the job's process has started;
+* a tick: from a report of progress to the end of the change of the quota that it led to, in the daemon, the median of a job's ticks;
+* a start: from a submission that has come to the daemon to the event that the job's process has started;
+* a command: from the first call of `punctual run` to the answer to its submission, of a daemon that there is;
 * a simulated launch: from the first call of a simulation of a trace's rows to the first event that a job has started.
 
-Targets are those of the design, which one daemon in place of hosts is to reach. With `--quick` the same: it takes seconds.
+Targets are those of the design. With `--quick` the same: it takes seconds.
 """
 
 import ast
 import json
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
+from _processes import PATIENCE_S, home, wait_until
+
+from punctual.daemon.daemon_request import DaemonRequest
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.sharing import daemon_run
 
 SOURCE = Path(__file__).parents[1] / "src"
 #: What needs a module -> that module.
 REACHES = {
-    "a job under `punctual run`": "punctual.cli.run",
-    "a host of jobs": "punctual.daemon.local_host",
+    "a daemon": "punctual.api.watcher",
+    "`punctual run`": "punctual.cli.run",
     "a simulation": "punctual.sim.simulation",
     "`punctual.track`": "punctual.tracking.track",
 }
 #: Key -> the most: lines, or calls and files.
 TARGETS = {
-    "lines of a job under `punctual run`": 25_000, "calls of a tick": 400, "files of a tick": 30, "calls of a start": 700,
+    "lines of a daemon": 25_000, "calls of a tick": 400, "files of a tick": 30, "calls of a start": 700,
     "files of a start": 40,
 }  # fmt: skip
 
@@ -46,6 +50,10 @@ def profile(frame, event, _):
     file = code.co_filename
     if event == "call" and code.co_flags & 1 and file.startswith(ROOT):  # a function, not a module or class being made
         calls.append(files.setdefault(file, len(files)))
+    if event == "call" and code.co_name == "submit_told" and file.endswith("daemon/local_host.py"):
+        marks.append((len(calls), "submission", "begin"))
+    if event == "return" and code.co_name == "submit" and file.endswith("daemon/control_client.py"):
+        marks.append((len(calls), "submission", "end"))
     if code.co_name == "handle" and file.endswith("core/scheduler.py"):
         kind = type(frame.f_locals.get("event")).__name__
         if event == "call":
@@ -73,6 +81,9 @@ try:
         models = {"tabulated": registry.load("models", "tabulated")()}
         policy = registry.load("policies", "promises-first")()
         Simulation(jobs, nodes_of(groups_of("1x8", "the case")), policy, models=models).run()
+    elif sys.argv[1] == "daemon":
+        from punctual.api.daemon_process import main
+        main(sys.argv[2], lambda run: None)
     else:
         from punctual.cli import main
         main()
@@ -88,9 +99,13 @@ for _ in punctual.track(range(200)):
     end = time.process_time() + 0.02
     while time.process_time() < end: pass
 """
-RUN = ("run", "--deadline", "8s", "--cores", "1", "--actuator", "pacing", "--quiet", "--name", "walk")
+RUN = ("run", "--deadline", "8s", "--cores", "1", "--quiet", "--name", "walk", "--")
+#: Options of the daemon.
+OPTIONS = HostOptions(actuator="pacing", shared=True)
 
-SpeedSample = tuple[int, str, str]
+#: Number of calls before it, kind of what is marked, and its begin or end.
+Mark = tuple[int, str, str]
+Walk = tuple[list[int], list[Mark]]
 
 
 def imports_of() -> dict[str, set[str]]:
@@ -129,22 +144,26 @@ def n_lines(module: str) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
-def traced(*words: str) -> tuple[list[int], list[SpeedSample]]:
-    """Calls, each as the number of its file, and marks in them, of a command or a simulation in a fresh process."""
-    with tempfile.TemporaryDirectory(prefix="walks-") as folder:
-        out = Path(folder, "trace.json")
-        environment = {**os.environ, "PUNCTUAL_HOME": folder}
-        command = [sys.executable, "-c", TRACE, str(SOURCE / "punctual"), str(out), *words]
-        subprocess.run(command, env=environment, check=False, timeout=120, stdout=subprocess.DEVNULL)
-        found: dict[str, Any] = json.loads(out.read_text())
-    return found["calls"], [(at, kind, part) for at, kind, part in found["marks"]]
+class Traced:
+    """A command, a daemon or a simulation in a fresh process, whose calls are counted."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._out = folder / f"{words[0]}.json"
+        command = [sys.executable, "-c", TRACE, str(SOURCE / "punctual"), str(self._out), *words]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def walk(self) -> Walk:
+        """Calls, each as the number of its file, and marks in them, once it has ended."""
+        self._process.wait(PATIENCE_S)
+        found: dict[str, Any] = json.loads(self._out.read_text())
+        return found["calls"], [(at, kind, part) for at, kind, part in found["marks"]]
 
 
 def between(calls: list[int], begin: int, end: int) -> dict[str, int]:
     return {"calls": end - begin, "files": len(set(calls[begin:end]))}
 
 
-def ticks(calls: list[int], marks: list[SpeedSample]) -> list[dict[str, int]]:
+def ticks(calls: list[int], marks: list[Mark]) -> list[dict[str, int]]:
     """Each walk from a report of progress to the end of the change of the quota that it led to."""
     found, begun = [], None
     for at, kind, part in marks:
@@ -156,14 +175,28 @@ def ticks(calls: list[int], marks: list[SpeedSample]) -> list[dict[str, int]]:
     return found
 
 
-def started(calls: list[int], marks: list[SpeedSample]) -> dict[str, int]:
+def started(calls: list[int], marks: list[Mark]) -> dict[str, int]:
+    begun = next(at for at, kind, _ in marks if kind == "submission")
+    return between(calls, begun, next(at for at, kind, _ in marks if kind == "JobStarted"))
+
+
+def launched(calls: list[int], marks: list[Mark]) -> dict[str, int]:
     return between(calls, 0, next(at for at, kind, _ in marks if kind == "JobStarted"))
+
+
+def submitted(calls: list[int], marks: list[Mark]) -> dict[str, int]:
+    return between(calls, 0, next(at for at, kind, _ in marks if kind == "submission"))
 
 
 def measured() -> Results:
     graph = imports_of()
     reaches = {name: reach(graph, module) for name, module in REACHES.items()}
-    live = traced(*RUN, "--", sys.executable, "-c", TRAINING)
+    with home("walks") as folder:
+        daemon = Traced(folder, "daemon", DaemonRequest(options=OPTIONS).as_json())
+        wait_until(daemon_run)
+        command = Traced(folder, *RUN, sys.executable, "-c", TRAINING).walk()
+        simulation = Traced(folder, "simulate").walk()
+        live = daemon.walk()
     changes = ticks(*live)
     if not changes:
         raise RuntimeError("no tick of the job has changed its quota: the machine is too busy, or the job has failed")
@@ -172,7 +205,10 @@ def measured() -> Results:
         "reach": {
             name: {"modules": len(modules), "lines": sum(map(n_lines, modules))} for name, modules in reaches.items()
         },
-        "walks": {"a tick": {**tick, "of": len(changes)}, "a start": started(*live), "a simulated launch": started(*traced("simulate"))},
+        "walks": {
+            "a tick": {**tick, "of": len(changes)}, "a start": started(*live), "a command": submitted(*command),
+            "a simulated launch": launched(*simulation),
+        },
     }  # fmt: skip
 
 
@@ -192,7 +228,7 @@ def page(results: Results) -> str:
 def figures(results: Results) -> dict[str, float]:
     walks = results["walks"]
     return {
-        "lines of a job under `punctual run`": results["reach"]["a job under `punctual run`"]["lines"],
+        "lines of a daemon": results["reach"]["a daemon"]["lines"],
         **{f"{what} of {walk}": walks[walk][what] for walk in ("a tick", "a start") for what in ("calls", "files")},
     }
 

@@ -12,8 +12,9 @@ from tests.waiting import wait_until
 from punctual.api import budget_cache
 from punctual.api.budget_cache import BudgetCache
 from punctual.api.budget_routes import _shares
-from punctual.core.events import GrantApplied, JobStarted, NodeLost, SteeringResumed
+from punctual.core.events import JobFinished, JobStarted, JobSubmitted, NodeLost, SteeringResumed
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.daemon.run_folder import create_run
 from punctual.journal.sqlite import SqliteJournal
@@ -55,12 +56,17 @@ def test_what_is_told_as_held_is_what_the_journal_says(service: LiveService, tmp
     assert told["planned"] == []
 
 
-def holds(job: str, at: float, cores: float) -> GrantApplied:
-    return GrantApplied(at=at, job=JobId(job), request=1, granted={NODE: Resources(cores)} if cores else {})
+def submitted(job: str) -> JobSubmitted:
+    return JobSubmitted(at=0.0, spec=JobSpec(id=JobId(job), ceiling=Resources(4.0)))
 
 
-def kept_of(*messages: GrantApplied) -> BudgetCache:
-    """The budget of a run whose journal has these messages."""
+def holds(job: str, at: float, cores: float) -> JobStarted:
+    return JobStarted(at=at, job=JobId(job), request=1, granted={NODE: Resources(cores)} if cores else {})
+
+
+def kept_of(*changes: JobStarted | JobFinished) -> BudgetCache:
+    """The budget of a run whose journal has these messages, and the submissions of their jobs."""
+    messages = [*map(submitted, dict.fromkeys(change.job for change in changes)), *changes]
     run = create_run("host")
     with SqliteJournal(run.journal) as journal:
         journal.append(list(messages))
@@ -80,6 +86,8 @@ def test_what_jobs_no_longer_hold_when_a_node_is_lost_or_another_process_steers_
     edges_at = np.array([0.0, 10.0, 20.0, 30.0])
     with SqliteJournal(run.journal) as journal:
         journal.append([
+            submitted("a"),
+            submitted("b"),
             JobStarted(at=0.0, job=JobId("a"), request=1, granted={NODE: Resources(2.0)}),
             JobStarted(at=0.0, job=JobId("b"), request=1, granted={NODE: Resources(2.0), other: Resources(1.0)}),
             NodeLost(at=10.0, node=other),
@@ -98,6 +106,7 @@ def test_where_there_is_no_room_a_job_that_holds_something_is_told_all_the_same(
     kept = kept_of(
         holds("steady", 0.0, 1.0),
         *[holds("ended", float(i), 1.0 - i % 2) for i in range(8)],
+        JobFinished(at=8.0, job=JobId("ended"), landed_at=8.0),
         *[holds("changing", 10.0 + i, 1.0 + i % 2) for i in range(40)],
     )
     earlier = {job: list(cores) for job, cores in kept.means(np.array([0.0, 10.0, 40.0])).items()}

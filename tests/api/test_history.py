@@ -10,9 +10,11 @@ from tests.waiting import wait_until
 
 from punctual.api.history_response import _curve
 from punctual.client.schema import JobProgram
-from punctual.core.ids import JobId
+from punctual.core.events import NodeLost
+from punctual.core.ids import JobId, NodeId
 from punctual.daemon.runs import messages_of
-from punctual.history.run import RunCourse, series
+from punctual.history.job import Curves, TracedMessage
+from punctual.history.run import history_of, series
 
 COUNTS = """
 import time, punctual
@@ -28,7 +30,7 @@ def test_the_history_of_a_job_is_that_of_its_journal(service: LiveService) -> No
     assert before.status == 200, before.body
     wait_until(lambda: service.host.has_ended(JobId("a")))
     told = service.caller.get("/jobs/a/history").json()
-    known = series(messages_of(service.host.run_folder, [JobId("a")]), JobId("a"))
+    known = series(history_of(messages_of(service.host.run_folder, [JobId("a")]), JobId("a")))
     assert told["progress"]["values"] == [pytest.approx(100 * done, abs=1e-5) for _, done in known.progress]
     assert told["progress"]["values"][-1] == pytest.approx(100.0)
     assert told["granted"]["values"] == [pytest.approx(cores, abs=1e-5) for _, cores in known.grant]
@@ -57,14 +59,21 @@ def test_a_long_curve_keeps_its_ends() -> None:
 
 
 def test_a_long_course_is_thinned_evenly_and_keeps_its_ends() -> None:
-    course = RunCourse(JobId("a"))
-    course.forecasts = [(float(i), 2.0 * i) for i in range(5000)]
-    course.thin(100)
+    course = Curves(forecasts=[(float(i), 2.0 * i) for i in range(5000)])
+    course.thin(100, 100)
     assert 100 <= len(course.forecasts) <= 201
     assert course.forecasts[0] == (0.0, 0.0)
     assert course.forecasts[-1] == (4999.0, 9998.0)
     steps = [after[0] - before[0] for before, after in zip(course.forecasts[:-2], course.forecasts[1:-1], strict=True)]
     assert max(steps) == min(steps)
+
+
+def test_a_long_trace_keeps_the_last_commands_and_changes_before_them() -> None:
+    trace = [TracedMessage(NodeLost(at=float(i), node=NodeId("n")), None, None, None, i % 10 > 0) for i in range(1000)]
+    course = Curves(trace=list(trace))
+    course.thin(100, 50)
+    assert course.trace[-50:] == trace[-50:]
+    assert course.trace[:-50] == trace[450:950:10]
 
 
 def test_of_a_program_s_variables_that_a_caller_gives_only_names_are_told(service: LiveService, tmp_path: Path) -> None:

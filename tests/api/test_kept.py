@@ -9,13 +9,13 @@ import pytest
 from tests.api.live_service import LiveService, live_service, program
 from tests.waiting import wait_until
 
-from punctual.api.history_cache import DecisionTraceCache
+from punctual.api.history_cache import HistoryCache
 from punctual.api.standing import standing_json
 from punctual.api.status_json_cache import StatusJsonCache
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.daemon.runs import messages_of
-from punctual.history.decision_trace import chain
+from punctual.history.decision_trace import chain, decision_steps
 from punctual.request.deadlines import Now
 
 A = JobId("a")
@@ -50,15 +50,17 @@ def test_texts_of_a_job_are_made_again_only_once_something_has_changed(service: 
 def test_a_chain_that_is_kept_goes_on_with_the_journal(service: LiveService, tmp_path: Path) -> None:
     service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a", "deadline": "10m"})
     wait_until(lambda: service.host.status(A).state == "running")
-    kept = DecisionTraceCache(service.host.run_folder)
-    before = kept.links(A, 100, every=False)
+    kept = HistoryCache(service.host.run_folder)
+    with kept.of(A) as history:
+        before = decision_steps(history)
     assert before[0].kind == "submitted"
     (tmp_path / "go").touch()
     wait_until(lambda: service.host.has_ended(A))
-    after = kept.links(A, 100, every=False)
+    with kept.of(A) as history:
+        after = decision_steps(history)
+        assert decision_steps(history, 1) == after[-1:]
     assert after[-1].kind == "finished"
     assert after == chain(messages_of(service.host.run_folder, [A]), A)
-    assert kept.links(A, 1, every=False) == after[-1:]
 
 
 def test_a_text_without_a_forecast_is_made_again_when_the_deadline_has_passed(service: LiveService) -> None:

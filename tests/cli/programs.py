@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tests.forked_python import ForkedPython
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.cli import main
+from punctual.daemon.run_folder import RunFolder
 
 #: Steps of 10 ms of CPU time: a step of the programs below.
 SPIN = """
@@ -124,6 +126,7 @@ class Terminal:
         self.home = folder / "home"
         self.environment = {**os.environ, "PUNCTUAL_HOME": str(self.home)}
         self._started: list[subprocess.Popen[str]] = []
+        self._daemons: set[int] = set()
 
     def script(self, text: str, name: str = "train.py") -> list[str]:
         """The command that runs `text` as a script."""
@@ -196,12 +199,29 @@ class Terminal:
         """What runs should have removed by now: sockets and pages, and control groups, named after their makers."""
         live = self.home / "runtime" / "live"
         files = list(live.rglob("*")) if live.exists() else []
-        groups = [path for one in self._started for path in Path("/sys/fs/cgroup").glob(f"*/punctual/{one.pid}-*")]
+        makers = {*(process.pid for process in self._started), *self._daemons}
+        groups = [path for pid in makers for path in Path("/sys/fs/cgroup").glob(f"*/punctual/{pid}-*")]
         return [str(path) for path in files + groups]
+
+    def daemons(self) -> list[int]:
+        """The processes that steer jobs of this home now."""
+        live = self.home / "runtime" / "live"
+        names = [path.name for path in live.iterdir() if path.is_dir()] if live.exists() else []
+        runs = [RunFolder(name, live / name, self.home / "state" / "runs" / name) for name in names]
+        self._daemons.update(int(run.record()["pid"]) for run in runs if run.is_live())
+        return [pid for pid in self._daemons if Path(f"/proc/{pid}").exists()]
 
     def has_cleared_up(self) -> bool:
         """Whether no job runs and nothing is left; what a job leaves that nobody steered is removed by the next command."""
         return self.jobs() == [] and self.left_behind() == []
+
+    def kill_daemon(self) -> None:
+        """Kill the one daemon, and the process that would start it again."""
+        (pid,) = self.daemons()
+        watcher_pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        for killed in (watcher_pid, pid):
+            os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
     def close(self) -> None:
         for process in self._started:
@@ -215,6 +235,9 @@ class Terminal:
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
+        for job in self.jobs() if self.daemons() else []:  # nobody waits for it any more
+            self.tell("stop", job["job"])
+        wait_until(lambda: self.daemons() == [])
 
 
 def objects(output: str) -> list[dict[str, Any]]:

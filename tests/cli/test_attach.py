@@ -1,4 +1,4 @@
-"""A job whose command was killed is taken over, by cores and by workers; and what cannot be taken over is left alone."""
+"""`punctual attach` follows a job again; one whose daemon was killed too, by cores or by workers, gets a new one."""
 
 import json
 import os
@@ -57,9 +57,11 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     assert made.left_behind() == []
 
 
-def kill(command: "subprocess.Popen[str]") -> None:
+def kill(terminal: Terminal, command: "subprocess.Popen[str]") -> None:
+    """Kill a command, and then the daemon, which nobody starts again."""
     command.kill()
     command.wait()
+    terminal.kill_daemon()
 
 
 def attached(terminal: Terminal, *options: str) -> "subprocess.Popen[str]":
@@ -87,7 +89,7 @@ def report_of(command: "subprocess.Popen[str]") -> dict[str, Any]:
 @pytest.mark.parametrize("actuator", ["pacing", pytest.param("auto", marks=pytest.mark.cgroup)])
 def test_a_job_with_cores_is_steered_again(terminal: Terminal, actuator: str) -> None:
     run = terminal.begin(PAUSING, "--name", "job", "--deadline", "20s", "--actuator", actuator)
-    kill(run)
+    kill(terminal, run)
     assert "punctual attach job" in terminal.tell("ps").stderr
     command = attached(terminal, "job", "--json")
     assert terminal.tell("deadline", "job", "3s").returncode == 0
@@ -106,7 +108,7 @@ def test_a_job_of_workers_is_steered_again_with_the_result_it_would_have_had(ter
     expected = subprocess.check_output(terminal.script(ELASTIC), env=alone, cwd=terminal.folder, text=True)
     (terminal.folder / "go").unlink()
     run = terminal.begin(ELASTIC, "--name", "job", "--workers", "1..2", "--deadline", "10s")
-    kill(run)
+    kill(terminal, run)
     command = attached(terminal, "--json")
     job = terminal.wait_for_job(lambda job: job.get("steps_done") == 40)
     assert (job["job"], job["controller"]) == ("job", "two-level")
@@ -120,9 +122,9 @@ def test_a_job_of_workers_is_steered_again_with_the_result_it_would_have_had(ter
 
 
 def test_it_can_be_taken_over_again_when_that_command_dies_too(terminal: Terminal) -> None:
-    kill(terminal.begin(PAUSING, "--name", "job"))
+    kill(terminal, terminal.begin(PAUSING, "--name", "job"))
     for _ in range(2):
-        kill(attached(terminal))
+        kill(terminal, attached(terminal))
     assert terminal.jobs() == [{"job": "job", "state": "unsteered"}]
     command = attached(terminal, "--json")
     terminal.go_on()
@@ -133,7 +135,7 @@ def test_a_job_taken_over_can_be_stopped_and_saves_first(terminal: Terminal) -> 
     saved = terminal.folder / "saved"
     run = terminal.start("run", "--deadline", "60s", "--name", "job", "--", *terminal.script(STOPPABLE), str(saved))
     terminal.wait_for_job(lambda job: (job.get("progress_frac") or 0) > 0)
-    kill(run)
+    kill(terminal, run)
     command = attached(terminal)
     command.send_signal(signal.SIGINT)
     _, errors = command.communicate(timeout=PATIENCE_S)
@@ -144,7 +146,7 @@ def test_a_job_taken_over_can_be_stopped_and_saves_first(terminal: Terminal) -> 
 def test_a_job_whose_output_is_read_is_read_on(terminal: Terminal) -> None:
     run = terminal.begin(PRINTING_PAUSED, "--name", "job", "--progress-regex", "auto")
     terminal.wait_for_job(lambda job: (job.get("progress_frac") or 0) > 0)
-    kill(run)
+    kill(terminal, run)
     command = attached(terminal, "--json")
     terminal.go_on()
     output, errors = command.communicate(timeout=PATIENCE_S)
@@ -153,18 +155,20 @@ def test_a_job_whose_output_is_read_is_read_on(terminal: Terminal) -> None:
     assert "step 150/150" in errors
 
 
-def test_only_what_nobody_steers_can_be_taken_over(terminal: Terminal) -> None:
-    assert refused(terminal.tell("attach")) == "none"
+def test_a_job_that_is_steered_is_followed_again(terminal: Terminal) -> None:
+    assert "and there are none" in refused(terminal.tell("attach"))
     run = terminal.begin(PAUSING, "--name", "job")
-    assert refused(terminal.tell("attach", "job")) == f"one that process {run.pid} steers"
-    assert refused(terminal.tell("attach")) == "none"
+    run.kill()
+    run.wait()
+    command = attached(terminal, "--json")
     terminal.go_on()
-    assert run.wait(PATIENCE_S) == 0
+    report = report_of(command)
+    assert (report["status"], report["steps_done"]) == ("finished", 200)
     assert refused(terminal.tell("attach", "job")) == "one that has ended"
 
 
 def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
-    kill(terminal.begin(PAUSING, "--name", "job"))
+    kill(terminal, terminal.begin(PAUSING, "--name", "job"))
     journal = terminal.home / "state" / "runs" / "job" / "journal.db"
     record = terminal.home / "runtime" / "live" / "job" / "run.json"
     kept = journal.rename(journal.with_suffix(".kept"))
@@ -183,14 +187,12 @@ def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
     assert report_of(command)["status"] == "finished"
 
 
-def test_of_two_who_want_it_one_gets_it(terminal: Terminal) -> None:
-    kill(terminal.begin(PAUSING, "--name", "job"))
+def test_two_may_follow_it(terminal: Terminal) -> None:
+    kill(terminal, terminal.begin(PAUSING, "--name", "job"))
     both = [terminal.start("attach", "job", "--quiet") for _ in range(2)]
-    wait_until(lambda: any(one.poll() is not None for one in both))
-    loser, winner = sorted(both, key=lambda one: one.poll() is None)
-    assert loser.wait(PATIENCE_S) == 2
+    wait_until(lambda: state(terminal) == "running")
     terminal.go_on()
-    assert winner.wait(PATIENCE_S) == 0
+    assert [one.wait(PATIENCE_S) for one in both] == [0, 0]
 
 
 def refused(done: "subprocess.CompletedProcess[str]") -> str:
@@ -202,9 +204,7 @@ def refused(done: "subprocess.CompletedProcess[str]") -> str:
 
 
 def test_a_job_that_is_gone_with_its_command_is_started_again(terminal: Terminal) -> None:
-    run = terminal.begin(PAUSING, "--name", "job")
-    run.kill()
-    run.wait()
+    kill(terminal, terminal.begin(PAUSING, "--name", "job"))
     keeper = json.loads((terminal.home / "runtime" / "live" / "job" / "job.keeper.json").read_text())
     os.kill(keeper["pid"], signal.SIGKILL)
     listed = wait_until(lambda: terminal.tell("ps"), lambda listed: "interrupted" in listed.stdout)
@@ -216,19 +216,3 @@ def test_a_job_that_is_gone_with_its_command_is_started_again(terminal: Terminal
     assert (report["status"], report["steps_done"]) == ("finished", 200)
     assert terminal.jobs() == []
     assert "finished" in terminal.tell("ps", "--all").stdout
-
-
-def test_a_job_is_taken_from_a_command_that_is_stopped(terminal: Terminal) -> None:
-    run = terminal.begin(PAUSING, "--name", "job")
-    run.send_signal(signal.SIGSTOP)
-    try:
-        assert terminal.jobs() == [{"job": "job", "state": "silent"}]
-        command = attached(terminal, "job", "--json")
-    finally:
-        run.send_signal(signal.SIGCONT)
-    terminal.go_on()
-    report = report_of(command)
-    assert (report["status"], report["steps_done"]) == ("finished", 200)
-    output, errors = run.communicate(timeout=PATIENCE_S)
-    assert (run.returncode, output) == (0, "trained\n"), errors
-    assert "took over job job" in errors

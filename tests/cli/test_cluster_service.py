@@ -13,10 +13,11 @@ from tests.waiting import wait_until
 
 from punctual.core.ids import NodeId
 from punctual.daemon import host_executor
-from punctual.daemon.host_executor import capacity_here
+from punctual.daemon.capacity import capacity_here
+from punctual.daemon.daemon import Daemon
+from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.service_host import service_host
 
 NODES = (NodeId("node-a"), NodeId("node-b"))
 OPTIONS = HostOptions(actuator="pacing", engine="ray", shared=True)
@@ -41,16 +42,18 @@ def service(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loc
             closing.callback(agent.close)
         members = FixedMembers({node: direct(agent) for node, agent in agents.items()})
         monkeypatch.setattr(host_executor, "members_of", lambda run, options: members)
-        host, _ = closing.enter_context(service_host(OPTIONS, {}))
-        steering = threading.Thread(target=host.run, name="steering")
+        daemon = closing.enter_context(Daemon(DaemonRequest(options=OPTIONS, stays=True)))
+        daemon.begin()
+        steering = threading.Thread(target=daemon.run, name="steering")
         steering.start()
         closing.callback(steering.join)
-        closing.callback(host.leave)
-        wait_until(lambda: len(list(host.local.nodes())) == len(NODES))
-        yield host.local
-        for job in host.local.open_jobs():
-            host.local.stop(job, "the test is over")
-        wait_until(lambda: not host.local.open_jobs())
+        closing.callback(daemon.leave)
+        host = daemon.host
+        wait_until(lambda: len(list(host.nodes())) == len(NODES))
+        yield host
+        for job in host.open_jobs():
+            host.stop(job, "the test is over")
+        wait_until(lambda: not host.open_jobs())
 
 
 def elastic(terminal: Terminal) -> list[str]:

@@ -31,7 +31,7 @@ COMMANDS = [
     ["report", JOB, "--out", "report.png"],
     ["ps", "--all"],
     ["doctor", "--json"],
-    ["replay", JOB, "--no-report"],
+    ["simulate", "--trace", JOB, "--no-report"],
     ["quote", "--like", JOB, "--", "true"],
     ["clean", "--dry-run"],
 ]

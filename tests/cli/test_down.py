@@ -39,7 +39,7 @@ def ask_all(service: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_became_of_jobs_is_looked_up_as_often_for_many_as_for_few(monkeypatch: pytest.MonkeyPatch) -> None:
     run = create_run("host")
-    monkeypatch.setattr(down, "service_run", lambda: run)
+    monkeypatch.setattr(down, "daemon_run", lambda: run)
     monkeypatch.setattr(down, "leave", lambda run: None)
     monkeypatch.setattr(down, "is_alive", lambda process: False)
     monkeypatch.setattr(down, "standings", lambda run: [])

@@ -128,7 +128,7 @@ def test_all_jobs_are_shown_on_a_terminal_until_ctrl_c(machine: Service) -> None
         top.kill()
         top.wait()
         os.close(terminal_fd)
-    assert machine.host_pid() == service.pid
+    assert machine.daemon_pid() == service.pid
 
 
 def test_a_job_that_has_written_nothing_has_no_log(machine: Service) -> None:

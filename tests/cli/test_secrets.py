@@ -75,6 +75,7 @@ def test_a_job_that_is_started_again_after_a_crash_gets_its_whole_command_line(t
     wait_until(lambda: (terminal.folder / "begun").exists() or command.poll() is not None)
     command.kill()
     command.wait()
+    terminal.kill_daemon()
     record = json.loads((terminal.home / "runtime" / "live" / "job" / "job.keeper.json").read_text())
     os.kill(record["pid"], signal.SIGKILL)
     (terminal.folder / "told").unlink()
@@ -116,8 +117,9 @@ def test_no_file_of_a_run_is_for_others_whatever_the_umask(terminal: Terminal) -
     assert open_to_others() == {}
     command.kill()
     command.wait()
+    terminal.kill_daemon()
     terminal.go_on()
     wait_until((run / "job.end.json").exists)
     assert "page" in json.loads((run / "job.end.json").read_text())
     assert open_to_others() == {}
-    assert terminal.jobs() == []  # which clears away what the killed command has left
+    assert terminal.jobs() == []  # which clears away what the killed daemon has left

@@ -1,4 +1,4 @@
-"""Commands that share the machine: one host for all, whoever is it, and no job that ends because another's command does."""
+"""Commands that share the machine: one daemon for all, which outlives each of them, and is replaced where it is killed."""
 
 import json
 import os
@@ -62,8 +62,8 @@ class SharedMachine(Terminal):
     def runs(self) -> list[str]:
         return sorted(path.name for path in (self.home / "state" / "runs").iterdir())
 
-    def host_pid(self) -> int:
-        """The process that is the host of the one live run; 0: none is just now."""
+    def daemon_pid(self) -> int:
+        """The daemon of the one live run; 0: none is there just now."""
         folders = [path for path in (self.home / "runtime" / "live").iterdir() if path.is_dir()]
         assert len(folders) == 1
         run = self.run_folder(folders[0].name)
@@ -114,7 +114,7 @@ def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: Shared
     assert [(message.spec.id, message.spec.weight) for message in submitted] == [("a", 1.0), ("b", 2.0)]
 
 
-@pytest.mark.parametrize("others", [[], ["a"]], ids=["host", "joined"])
+@pytest.mark.parametrize("others", [[], ["a"]], ids=["first", "second"])
 def test_a_command_whose_terminal_is_closed_goes_on_to_its_report(machine: SharedMachine, others: list[str]) -> None:
     for name in others:
         machine.begin_job(name)
@@ -134,40 +134,7 @@ def test_a_command_whose_terminal_is_closed_goes_on_to_its_report(machine: Share
     assert report.exists()
 
 
-def test_when_the_host_ends_first_another_command_takes_its_place(machine: SharedMachine) -> None:
-    a = machine.begin_job("a")
-    b = machine.begin_job("b", "--deadline", "1h", "--json")
-    machine.let("a")
-    finished(a)
-    wait_until(lambda: machine.host_pid() == b.pid)
-    wait_until(lambda: machine.tell("deadline", "b", "5s").returncode == 0)  # it may be just opening its socket
-    machine.let("b")
-    output, errors = finished(b)
-    assert "trained b" in errors
-    report = objects(output)[-1]
-    assert (report["status"], report["steps_done"]) == ("finished", 60)
-    assert [line["type"] for line in objects(output)].count("resumed") == 1
-    assert machine.n_starts("b") == 1
-
-
-def test_of_two_commands_one_takes_the_place_of_a_host_that_was_killed(machine: SharedMachine) -> None:
-    a = machine.begin_job("a")
-    b, c = machine.begin_job("b"), machine.begin_job("c")
-    a.kill()
-    a.wait()
-    wait_until(lambda: machine.host_pid() in {b.pid, c.pid})
-    wait_until(lambda: [job["state"] for job in machine.jobs()], lambda states: states == ["running"] * 3)
-    machine.let("a", "b", "c")
-    assert finished(b)[0] == "trained b\n"
-    assert finished(c)[0] == "trained c\n"
-    wait_until(lambda: machine.jobs() == [])
-    messages = machine.messages("a")
-    assert {message.job for message in messages if isinstance(message, JobStarted)} == {"a", "b", "c"}
-    assert sum(isinstance(message, SteeringResumed) for message in messages) <= 2  # the second if that host ended first
-    assert [machine.n_starts(name) for name in "abc"] == [1, 1, 1]
-
-
-def test_the_name_of_a_job_that_has_ended_can_be_used_again_on_the_same_host(machine: SharedMachine) -> None:
+def test_the_name_of_a_job_that_has_ended_can_be_used_again_in_the_same_run(machine: SharedMachine) -> None:
     b = machine.begin_job("b")
     machine.let("a")
     finished(machine.submit("a"))
@@ -185,7 +152,7 @@ def test_the_name_of_a_job_that_has_ended_can_be_used_again_on_the_same_host(mac
     finished(b)
 
 
-def test_two_runs_that_start_at_once_have_one_host(machine: SharedMachine) -> None:
+def test_two_runs_that_start_at_once_have_one_daemon(machine: SharedMachine) -> None:
     both = [machine.submit(name) for name in "ab"]
     wait_until(lambda: machine.n_starts("a") and machine.n_starts("b"))
     assert len(machine.runs()) == 1
@@ -203,7 +170,7 @@ def test_a_run_that_wants_to_be_alone_shares_nothing(machine: SharedMachine) -> 
     assert machine.runs() == ["a", "b"]
 
 
-def test_what_is_started_on_other_processors_is_not_moved_to_those_of_the_host(machine: SharedMachine) -> None:
+def test_what_is_started_on_other_processors_is_not_moved_to_those_of_the_daemon(machine: SharedMachine) -> None:
     a = machine.begin_job("a")
     facts = machine.home / "state" / "runs" / "a" / "run.json"
     record = json.loads(facts.read_text())
@@ -216,28 +183,7 @@ def test_what_is_started_on_other_processors_is_not_moved_to_those_of_the_host(m
     assert machine.runs() == ["a", "b"]
 
 
-def test_ctrl_c_in_the_host_stops_its_own_job_alone(machine: SharedMachine) -> None:
-    a, b = machine.begin_job("a"), machine.begin_job("b")
-    a.send_signal(signal.SIGINT)
-    _, errors = a.communicate(timeout=PATIENCE_S)
-    assert a.returncode == 130, errors
-    wait_until(lambda: machine.host_pid() == b.pid)
-    machine.let("b")
-    assert finished(b)[0] == "trained b\n"
-    assert machine.n_starts("b") == 1
-
-
-def test_ctrl_c_elsewhere_stops_the_job_through_the_host(machine: SharedMachine) -> None:
-    a, b = machine.begin_job("a"), machine.begin_job("b", "--json")
-    b.send_signal(signal.SIGINT)
-    output, errors = b.communicate(timeout=PATIENCE_S)
-    assert b.returncode == 130, errors
-    assert "was stopped (Ctrl-C)" in objects(output)[-1]["text"]
-    machine.let("a")
-    finished(a)
-
-
-def test_a_job_that_the_host_refuses_is_told_as_everywhere(machine: SharedMachine) -> None:
+def test_a_job_that_the_daemon_refuses_is_told_as_everywhere(machine: SharedMachine) -> None:
     a = machine.begin_job("a")
     for options, must in (
         (("--name", "a"), "`name` must be new"),
@@ -251,75 +197,116 @@ def test_a_job_that_the_host_refuses_is_told_as_everywhere(machine: SharedMachin
     finished(a)
 
 
-def test_jobs_that_nobody_waits_for_run_on_when_their_host_ends(machine: SharedMachine) -> None:
-    a, b = machine.begin_job("a"), machine.begin_job("b")
-    b.kill()
-    b.wait()
+def test_the_command_that_has_started_the_daemon_may_end_first(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a"), machine.begin_job("b", "--deadline", "1h", "--json")
+    daemon_pid = machine.daemon_pid()
     machine.let("a")
-    assert "punctual attach b" in finished(a)[1]
-    assert machine.jobs() == [{"job": "b", "state": "unsteered"}]
+    finished(a)
+    assert machine.daemon_pid() == daemon_pid
+    assert machine.tell("deadline", "b", "5s").returncode == 0
     machine.let("b")
-    wait_until(machine.has_cleared_up)
+    output, errors = finished(b)
+    assert "trained b" in errors
+    assert (objects(output)[-1]["status"], objects(output)[-1]["steps_done"]) == ("finished", 60)
+    wait_until(lambda: machine.daemons() == [])
 
 
-def replace_stopped_host(machine: SharedMachine, a: "subprocess.Popen[str]", b: "subprocess.Popen[str]") -> None:
-    """Stop `a`, which is the host, until `b` has taken its place."""
-    a.send_signal(signal.SIGSTOP)
-    wait_until(lambda: machine.host_pid() == b.pid)
-    wait_until(lambda: [job["state"] for job in machine.jobs()], lambda states: states == ["running"] * 2)
-
-
-def test_a_host_whose_place_was_taken_while_it_was_stopped_follows_the_next(machine: SharedMachine) -> None:
+def test_a_daemon_that_is_killed_is_started_again(machine: SharedMachine) -> None:
     a, b = machine.begin_job("a", "--json"), machine.begin_job("b")
-    try:
-        replace_stopped_host(machine, a, b)
-    finally:
-        a.send_signal(signal.SIGCONT)
-    wait_until(lambda: machine.run_folder("a").is_followed())
-    assert machine.host_pid() == b.pid
-    machine.let("a")
-    output, errors = a.communicate(timeout=PATIENCE_S)
-    assert a.returncode == 0, errors
-    assert errors.count("trained a\n") == 1
-    report = objects(output)[-1]
-    assert (report["status"], report["steps_done"]) == ("finished", 60)
+    c = machine.begin_job("c")
+    c.kill()
+    killed_pid = machine.daemon_pid()
+    os.kill(killed_pid, signal.SIGKILL)
+    wait_until(machine.daemon_pid, lambda pid: pid not in (0, killed_pid))
+    wait_until(lambda: [job["state"] for job in machine.jobs()], lambda states: states == ["running"] * 3)
+    machine.let("a", "b", "c")
+    output = finished(a)[0]
     assert [line["type"] for line in objects(output)].count("resumed") == 1
-    assert [job["state"] for job in machine.jobs()] == ["running"]
-    machine.let("b")
     assert finished(b)[0] == "trained b\n"
-    assert machine.jobs() == []
+    wait_until(lambda: machine.daemons() == [])
     messages = machine.messages("a")
+    assert {message.job for message in messages if isinstance(message, JobStarted)} == {"a", "b", "c"}
     assert sum(isinstance(message, SteeringResumed) for message in messages) == 1
+    assert [machine.n_starts(name) for name in "abc"] == [1, 1, 1]
+
+
+def test_a_command_that_follows_a_job_starts_the_daemon_that_nothing_else_starts(machine: SharedMachine) -> None:
+    a = machine.begin_job("a", "--json")
+    killed_pid = machine.daemon_pid()
+    machine.kill_daemon()
+    wait_until(machine.daemon_pid, lambda pid: pid not in (0, killed_pid))
+    machine.let("a")
+    output = finished(a)[0]
+    assert (objects(output)[-1]["status"], machine.n_starts("a")) == ("finished", 1)
+
+
+def test_the_next_job_takes_up_those_that_nobody_follows(machine: SharedMachine) -> None:
+    a = machine.begin_job("a")
+    a.kill()
+    machine.kill_daemon()
+    assert machine.jobs() == [{"job": "a", "state": "unsteered"}]
+    b = machine.begin_job("b")
+    assert [(job["job"], job["state"], job["host"]) for job in machine.jobs()] == [
+        ("a", "running", "a"),
+        ("b", "running", "a"),
+    ]
+    machine.let("a", "b")
+    finished(b)
+
+
+def test_a_daemon_that_hangs_is_replaced_and_does_no_harm_when_it_goes_on(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a", "--json"), machine.begin_job("b")
+    hung_pid = machine.daemon_pid()
+    os.kill(hung_pid, signal.SIGSTOP)
+    try:
+        wait_until(machine.daemon_pid, lambda pid: pid not in (0, hung_pid))
+        wait_until(lambda: [job["state"] for job in machine.jobs()], lambda states: states == ["running"] * 2)
+        b.send_signal(signal.SIGINT)
+        assert b.wait(PATIENCE_S) == 130
+    finally:
+        os.kill(hung_pid, signal.SIGCONT)
+    wait_until(lambda: not Path(f"/proc/{hung_pid}").exists())
+    assert [job["state"] for job in machine.jobs()] == ["running"]
+    machine.let("a")
+    output, errors = finished(a)
+    assert errors.count("trained a\n") == 1
+    assert [line["type"] for line in objects(output)].count("resumed") == 1
     assert [machine.n_starts(name) for name in "ab"] == [1, 1]
 
 
+def test_ctrl_c_stops_the_job_of_its_command_alone(machine: SharedMachine) -> None:
+    a, b = machine.begin_job("a", "--json"), machine.begin_job("b")
+    a.send_signal(signal.SIGINT)
+    output, errors = a.communicate(timeout=PATIENCE_S)
+    assert a.returncode == 130, errors
+    assert "was stopped (Ctrl-C)" in objects(output)[-1]["text"]
+    machine.let("b")
+    assert finished(b)[0] == "trained b\n"
+    assert machine.n_starts("b") == 1
+
+
+def test_a_job_whose_command_was_killed_is_steered_on(machine: SharedMachine) -> None:
+    a = machine.begin_job("a", "--deadline", "1h")
+    a.kill()
+    a.wait()
+    assert [(job["job"], job["state"]) for job in machine.jobs()] == [("a", "running")]
+    assert machine.tell("deadline", "a", "5s").returncode == 0
+    machine.let("a")
+    wait_until(lambda: machine.daemons() == [])
+    assert machine.jobs() == []
+
+
 def test_a_job_that_ended_while_its_command_was_stopped_is_told_with_its_own_status(machine: SharedMachine) -> None:
-    a, b = machine.begin_job("a"), machine.begin_job("b")
+    a = machine.begin_job("a")
+    a.send_signal(signal.SIGSTOP)
     try:
-        replace_stopped_host(machine, a, b)
         assert machine.punctual("stop", "a").returncode == 0
-        machine.let("b")
-        assert finished(b)[0] == "trained b\n"
         wait_until(lambda: machine.jobs() == [])
     finally:
         a.send_signal(signal.SIGCONT)
     _, errors = a.communicate(timeout=PATIENCE_S)
     assert a.returncode == 143, errors
     assert "was stopped" in errors
-
-
-def test_ctrl_c_reaches_the_job_of_a_host_that_was_stopped(machine: SharedMachine) -> None:
-    a, b = machine.begin_job("a"), machine.begin_job("b")
-    try:
-        replace_stopped_host(machine, a, b)
-        a.send_signal(signal.SIGINT)  # it waits until the process goes on
-    finally:
-        a.send_signal(signal.SIGCONT)
-    _, errors = a.communicate(timeout=PATIENCE_S)
-    assert a.returncode == 130, errors
-    machine.let("b")
-    assert finished(b)[0] == "trained b\n"
-    assert machine.n_starts("a") == 1
 
 
 def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_policy_exchanged(

@@ -47,8 +47,9 @@ from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.channel import AgentChannel, told
-from punctual.executors.cluster.executor import LOST_AFTER_S, ClusterExecutor
+from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.node_link import ClockOffset
+from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 
 A, B = NodeId("node-a"), NodeId("node-b")
 JOB, OTHER = JobId("job"), JobId("other")

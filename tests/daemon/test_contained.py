@@ -16,8 +16,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, GrantApplied, GrantFailed, JobStarted, JobWarned
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message, Sink
+from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
-from punctual.daemon.host_executor import capacity_here
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.executors.local.executor import LocalExecutor, PacingOnly, PacingOnlyGroup
 from punctual.executors.local.grant import JobGrant

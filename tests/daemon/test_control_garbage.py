@@ -21,10 +21,10 @@ from tests.waiting import PATIENCE_S, wait_until
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon import control_socket
-from punctual.daemon.control import encoded_as_json
 from punctual.daemon.control_client import standings
 from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.local_host import LocalHost
+from punctual.request.submission_json import encode_submission
 
 #: What no field of a request should hold, with what some of them may.
 ODD: tuple[Any, ...] = (
@@ -135,7 +135,7 @@ def n_descriptors() -> int:
 
 def play(host: LocalHost, seed: int, n_frames: int) -> set[str]:
     """Send so many frames; what kinds of answers there were."""
-    random, told, kinds = Random(seed), encoded_as_json(submission("other")), set[str]()
+    random, told, kinds = Random(seed), encode_submission(submission("other")), set[str]()
     for _ in range(n_frames):
         said = send(host.run_folder.socket, frame(random, deepcopy(told)), random)
         kinds |= set(json.loads(said)) if said else set()
@@ -152,7 +152,7 @@ def test_a_host_goes_on_whatever_it_is_asked(host: LocalHost, seed: int, caplog:
 
 @pytest.mark.parametrize("at", [-1.0, 1e308, 10**400, float("nan"), float("inf")])
 def test_a_job_cannot_be_submitted_at_another_time(host: LocalHost, at: float) -> None:
-    told = encoded_as_json(submission("other"))
+    told = encode_submission(submission("other"))
     fields = {**json.loads(told["submitted"]), "at": at}
     with pytest.raises((InvalidSpec, ControlFailed)):
         ask(

@@ -1,6 +1,7 @@
 """Requests over the socket, and who may be where."""
 
 import json
+import os
 import socket
 import stat
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from tests.waiting import wait_until
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon import control_socket
-from punctual.daemon.control_socket import ControlFailed, ControlSocket, ask
+from punctual.daemon.control_socket import FDS, ControlFailed, ControlSocket, ask
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:
@@ -145,6 +146,27 @@ def test_any_line_has_an_answer(line: bytes) -> None:
 @pytest.mark.parametrize("line", [b"[" * 100_000, b"9" * 100_000, b'{"a":' * 100_000])
 def test_a_line_without_end_has_an_answer(line: bytes) -> None:
     assert "failed" in control_socket._envelope(line, echo)
+
+
+def test_descriptors_come_with_a_request_and_are_closed_after_it(path: Path) -> None:
+    came: list[int] = []
+
+    def copy(request: dict[str, Any]) -> dict[str, Any]:
+        came.extend(request.get(FDS, ()))
+        return {"read": [os.read(fd, 100).decode() for fd in request.get(FDS, ())]}
+
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"sent")
+        with ControlSocket(path, copy):
+            assert ask(path, {"verb": "submit"}, fds=[reading]) == {"read": ["sent"]}
+            assert ask(path, {FDS: [reading]}) == {"read": []}, "a number is none"
+        (there,) = came
+        assert there != reading
+        wait_until(lambda: not Path(f"/proc/self/fd/{there}").exists())
+    finally:
+        os.close(reading)
+        os.close(writing)
 
 
 def test_a_slow_answer_is_given_up_on(path: Path) -> None:

@@ -28,7 +28,8 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.timer import Timer
-from punctual.daemon.engine import Engine, TimeSource, logged
+from punctual.daemon.engine import Engine, TimeSource
+from punctual.daemon.listeners import logged
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import InlinePlanner, Planner
 from punctual.policies.proportional import Proportional

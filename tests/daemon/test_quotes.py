@@ -15,12 +15,12 @@ from punctual.cli.quote import sentences
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.quoting import Quote, QuoteRequest
-from punctual.daemon.control import encoded_as_json
 from punctual.daemon.control_client import quote_job, quote_new
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.planner import InlinePlanner, ProcessPlanner, QuoteFailed
 from punctual.daemon.runs import find_job, open_jobs
 from punctual.policies.proportional import Proportional
+from punctual.request.submission_json import encode_submission
 
 LONG_S = 60.0
 
@@ -80,5 +80,5 @@ def test_a_policy_that_fails_or_is_not_there_gives_no_quote_and_goes_on_planning
 def test_what_is_told_of_a_submission_is_what_is_quoted() -> None:
     new = submission("new")
     assert (
-        encoded_as_json(replace(new, spec=replace(new.spec, work_core_s=10.0)))["submitted"].count("work_core_s") == 1
+        encode_submission(replace(new, spec=replace(new.spec, work_core_s=10.0)))["submitted"].count("work_core_s") == 1
     )

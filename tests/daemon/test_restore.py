@@ -36,22 +36,22 @@ from punctual.core.ids import JobId
 from punctual.core.lifecycle import N_ENDED_REMEMBERED
 from punctual.core.protocols import Message
 from punctual.daemon import local_host as local_host_module
-from punctual.daemon import service_host as service_host_module
 from punctual.daemon.adoption import _claim
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import standings, stop
-from punctual.daemon.host import submitted
+from punctual.daemon.daemon import Daemon
+from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.local_host import suspended_s
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, run_named
 from punctual.daemon.runs import find_job, jobs_of, messages_of, open_jobs
-from punctual.daemon.service_host import service_host
 from punctual.daemon.sweeping import sweep
 from punctual.journal import sqlite as sqlite_store
 from punctual.journal.boot import ClockRecord
 from punctual.journal.errors import JournalBusy, JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
+from punctual.request.submission_json import submitted
 
 A, B = JobId("a"), JobId("b")
 
@@ -514,9 +514,10 @@ def test_where_messages_are_missing_a_host_of_another_version_is_refused_at_once
         journal.thin([], 1)
     options = replace(PACED, shared=True)
     run.record_facts(options=asdict(options))
-    for resumed in (resumed_host(run), service_host(options, {})):
-        with pytest.raises(JournalUnusable) as refused, resumed:
-            pass
+    begins = [Daemon(DaemonRequest(options=options, stays=stays)).begin for stays in (False, True)]
+    for begin in (resumed_host(run).__enter__, Daemon(DaemonRequest(run=run.name)).begin, *begins):
+        with pytest.raises(JournalUnusable) as refused:
+            begin()
         assert refused.value.must == "the last snapshot of the journal must be of this version of Punctual"
         assert f"Install Punctual {__version__}, " in refused.value.remedy
         assert "punctual stop JOB" in refused.value.remedy
@@ -568,16 +569,16 @@ def test_jobs_of_a_policy_that_is_not_there_are_not_touched(start: Callable[[], 
     assert run.record() == record
 
 
-def test_a_service_that_cannot_take_jobs_over_says_why(
+def test_a_daemon_that_cannot_take_jobs_over_says_why(
     start: Callable[[], ForkedPython[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = killed(start())
     options = replace(PACED, shared=True)
     run.record_facts(options=asdict(options))
-    monkeypatch.setattr(service_host_module, "_START_S_MAX", 1.0)
+    monkeypatch.setattr("punctual.daemon.daemon._ALIKE_S", 0.2)
     monkeypatch.setattr("punctual.daemon.restore.local_executor", refused)
-    with pytest.raises(InvalidSpec, match="the test must not go on"), service_host(options, {}):
-        pass
+    with pytest.raises(InvalidSpec, match="the test must not go on"):
+        Daemon(DaemonRequest(options=options, stays=True)).begin()
     assert steering(run)["a"] == "unsteered"
 
 

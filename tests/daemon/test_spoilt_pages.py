@@ -9,7 +9,7 @@ import pytest
 from tests.daemon.live_jobs import pid_of_waiting, submission
 
 from punctual.core.ids import JobId
-from punctual.daemon.host_executor import capacity_here
+from punctual.daemon.capacity import capacity_here
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import local_host
 from punctual.daemon.restore import resumed_host

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from punctual.core.events import Event
 from punctual.core.protocols import Journal
 from punctual.core.scheduler import Scheduler
-from punctual.daemon.engine import Listener
+from punctual.daemon.listeners import Listener
 
 
 def replay(

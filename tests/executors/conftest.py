@@ -24,10 +24,10 @@ from punctual.core.resources import Resources
 from punctual.executors.local.actuator import Unusable, choose
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.cgroup_v1 import CgroupV1
-from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor, actuators
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.mounts import hierarchy
+from punctual.executors.local.output import OnOutput
 
 E = TypeVar("E")
 

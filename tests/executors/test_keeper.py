@@ -18,16 +18,15 @@ from tests.waiting import PATIENCE_S
 
 from punctual.core.ids import JobId
 from punctual.executors.local import supervisor
+from punctual.executors.local.job_files import read_end, takeover_socket_of
 from punctual.executors.local.job_signals import SWEEP_S, Ending, descendants
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import (
     KeeperLink,
     SteeringLostError,
     listen_for_takeover,
-    read_end,
     start_keeper,
     take_over,
-    takeover_socket_of,
 )
 from punctual.executors.local.supervisor_files import mark_of
 

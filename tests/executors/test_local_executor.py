@@ -37,10 +37,11 @@ from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.local import executor, job_run, own_output
 from punctual.executors.local.executor import PacingOnlyGroup
+from punctual.executors.local.job_files import read_end
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import MEMORY_NAME, JobProcess, new_page, page_path
 from punctual.executors.local.own_pattern import OwnPattern
-from punctual.executors.local.supervisor_client import KeeperLink, read_end
+from punctual.executors.local.supervisor_client import KeeperLink
 
 TRAIN = (
     SPIN

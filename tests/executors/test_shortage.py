@@ -213,7 +213,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 96))
 import sys, time
 from tests.daemon.live_jobs import PACED
 from punctual.core.commands import WarnUser
-from punctual.daemon.host_executor import capacity_here
+from punctual.daemon.capacity import capacity_here
 from punctual.daemon.local_host import local_host
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of

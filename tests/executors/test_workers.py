@@ -18,7 +18,8 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.executors.local import workers
 from punctual.executors.local.grant import JobGrant
-from punctual.executors.local.supervisor_client import take_over, takeover_socket_of
+from punctual.executors.local.job_files import takeover_socket_of
+from punctual.executors.local.supervisor_client import take_over
 from punctual.executors.local.workers import parts_in
 
 WORKER = Resources(cores=0.25)

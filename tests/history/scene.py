@@ -22,15 +22,15 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.history.cluster import ClusterRecord, JobRecord
+from punctual.history.cluster import ClusterHistory, JobRecord
 from punctual.history.level import LevelCourse
 
 #: What a test says a job holds: devices by node; each device comes with two cores.
 Held = dict[str, int]
 
 
-def record_of(messages: Iterable[Message], *, segments: bool = False, n_points: int = 1000) -> ClusterRecord:
-    record = ClusterRecord(segments=segments, n_points=n_points)
+def record_of(messages: Iterable[Message], *, details: bool = False, n_points: int = 1000) -> ClusterHistory:
+    record = ClusterHistory(details=details, n_points=n_points)
     for message in messages:
         record.add(message)
     return record

@@ -252,7 +252,7 @@ def test_messages_about_unknown_jobs_are_passed_over() -> None:
 
 
 def test_segments() -> None:
-    record = record_of([*RUN, submitted(41.0, "b"), started(42.0, {"n": 2, "m": 1}, "b"), joined(50.0)], segments=True)
+    record = record_of([*RUN, submitted(41.0, "b"), started(42.0, {"n": 2, "m": 1}, "b"), joined(50.0)], details=True)
     a, b = JobId("a"), JobId("b")
     assert record.segments() == [
         Segment(a, 1, 4, 8.0, 15.0, 20.0),

@@ -14,7 +14,7 @@ from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.daemon.engine import Engine
 from punctual.daemon.planner import InlinePlanner
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.history.run import summarize
 from punctual.policies.proportional import Proportional
 from punctual.sim.fake_clock import FakeClock
@@ -28,10 +28,10 @@ def spec(job: str, deadline_s: float) -> JobSpec:
     )  # fmt: skip
 
 
-def play() -> tuple[ClusterRecord, list[Message], Scheduler]:
+def play() -> tuple[ClusterHistory, list[Message], Scheduler]:
     """Three jobs on two cores, one deadline moved: the record that listened, the journal and the scheduler."""
     scheduler = Scheduler({"remaining-cost": registry.load("controllers", "remaining-cost")()}, strict=True)
-    clock, journal, record = FakeClock(1000.0), MemoryJournal(), ClusterRecord(segments=True)
+    clock, journal, record = FakeClock(1000.0), MemoryJournal(), ClusterHistory(details=True)
     planner = InlinePlanner(Proportional())
     engine = Engine(
         scheduler, DryRun(steps_per_core_s=30.0), planner, journal=journal, time=clock, listeners=[record.add]
@@ -47,7 +47,7 @@ def play() -> tuple[ClusterRecord, list[Message], Scheduler]:
 
 def test_a_record_that_listened_equals_one_of_the_journal() -> None:
     record, journal, _ = play()
-    again = record_of(journal, segments=True)
+    again = record_of(journal, details=True)
     assert any(isinstance(message, JobFinished) for message in journal)
     assert again.jobs() == record.jobs()
     assert again.summary() == record.summary()

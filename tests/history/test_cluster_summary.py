@@ -27,7 +27,7 @@ from punctual.core.ids import JobId
 from punctual.core.plan import Plan
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
 from punctual.history.spread import Spread
 
@@ -147,7 +147,7 @@ def test_failures_are_added_up() -> None:
 
 
 def test_nothing_at_all() -> None:
-    summary = ClusterRecord().summary(alone_s={}, private_s=lambda _: 1.0)
+    summary = ClusterHistory().summary(alone_s={}, private_s=lambda _: 1.0)
     assert (summary.n_jobs, summary.makespan_s, summary.capacity_device_s) == (0, 0.0, 0.0)
     unknown = (summary.jct_s, summary.deadlines_met_frac, summary.granted_device_frac, summary.decision_mean_s)
     assert unknown == (None,) * 4
@@ -175,10 +175,10 @@ def test_the_course() -> None:
 
 
 def test_a_record_without_segments_has_none_to_give() -> None:
-    with pytest.raises(InvalidSpec, match="segments=True"):
+    with pytest.raises(InvalidSpec, match="details=True"):
         record_of(DAY).segments()
     with pytest.raises(InvalidSpec, match="n_points"):
-        ClusterRecord(n_points=0)
+        ClusterHistory(n_points=0)
 
 
 def test_a_message_from_the_past_counts_as_of_now() -> None:
@@ -220,7 +220,7 @@ def history(happenings: list[tuple[int, int, str, int, str]]) -> list[Message]:
 
 @given(HAPPENINGS)
 def test_jobs_and_courses_add_up_to_the_same(happenings: list[tuple[int, int, str, int, str]]) -> None:
-    record = record_of(history(happenings), segments=True, n_points=7)
+    record = record_of(history(happenings), details=True, n_points=7)
     jobs, course = record.jobs(), record.course()
     assert sum(job.device_s for job in jobs) == pytest.approx(area(course.devices))
     assert sum(job.core_s for job in jobs) == pytest.approx(area(course.cores))
@@ -236,7 +236,7 @@ def test_jobs_and_courses_add_up_to_the_same(happenings: list[tuple[int, int, st
 
 def test_memory_is_a_matter_of_jobs_not_of_messages() -> None:
     """100,000 jobs must stay under 500 MB: 5,000 bytes each; and reports cost nothing that stays."""
-    record = ClusterRecord()
+    record = ClusterHistory()
     tracemalloc.start()
     try:
         for i in range(2_000):

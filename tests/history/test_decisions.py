@@ -8,7 +8,8 @@ from punctual.core.events import PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
-from punctual.history.decisions import DecisionRecord, Gaps, by_code, gap_frac
+from punctual.history.cluster import ClusterHistory
+from punctual.history.decisions import Gaps, by_code, gap_frac
 
 A = JobId("a")
 
@@ -26,7 +27,7 @@ def test_the_gap_is_a_share_of_the_bound(bound: float | None, objective: float |
 
 
 def test_every_command_about_a_grant_is_kept_with_the_gap_of_the_plan_before_it() -> None:
-    record = DecisionRecord()
+    record = ClusterHistory(details=True)
     record.add(PlanProposed(at=1.0, plan=plan(4.0, 3.0), revision=1))
     record.add(
         LaunchJob(at=1.0, job=A, request=1, spec=spec_of(), grant=on({"n": 2, "m": 1}), reason=Reason("x", "because"))
@@ -46,7 +47,7 @@ def test_every_command_about_a_grant_is_kept_with_the_gap_of_the_plan_before_it(
 
 
 def test_nothing_is_proven_without_plans() -> None:
-    record = DecisionRecord()
+    record = ClusterHistory(details=True)
     record.add(PlanProposed(at=0.0, plan=None, revision=1, cause="it took too long"))
     assert record.gaps() == Gaps(n_plans=0, n_proven=0, mean_frac=None, max_frac=None)
 

@@ -26,7 +26,9 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.history.run import DeadlineSet, PhaseCourse, RunSummary, Warned, series, summarize, summarize_all
+from punctual.history.decision_trace import chain
+from punctual.history.job import PhaseCourse
+from punctual.history.run import DeadlineSet, RunSummary, Warned, history_of, series, summarize, summarize_all
 
 JOB = JobId("a")
 NODE = NodeId("n")
@@ -41,8 +43,8 @@ def submitted(at: float = 100.0) -> JobSubmitted:
     return JobSubmitted(at=at, spec=SPEC)
 
 
-def started(at: float, cores: float) -> JobStarted:
-    return JobStarted(at=at, job=JOB, request=1, granted=on(cores))
+def started(at: float, cores: float, request: int = 1) -> JobStarted:
+    return JobStarted(at=at, job=JOB, request=request, granted=on(cores))
 
 
 def applied(at: float, cores: float) -> GrantApplied:
@@ -128,7 +130,7 @@ def test_a_run_without_a_deadline() -> None:
     free = JobSubmitted(at=100.0, spec=replace(SPEC, deadline_s=None))
     summary = summarize([free, *RUN[1:]], JOB)
     assert (summary.deadline_s, summary.deviation_s, summary.deviation_frac, summary.on_time) == (None,) * 4
-    assert series([free, *RUN[1:]], JOB).deadlines == ()
+    assert series(history_of([free, *RUN[1:]], JOB)).deadlines == ()
 
 
 def test_a_run_that_goes_on() -> None:
@@ -189,7 +191,7 @@ def test_a_program_lands_when_it_has_its_results() -> None:
 
 
 def test_starting_again_is_no_resize_and_holds_nothing_between() -> None:
-    again: list[Message] = [JobFailed(at=105.0, job=JOB, cause="lost", retryable=True), started(107.0, 1.0)]
+    again: list[Message] = [JobFailed(at=105.0, job=JOB, cause="lost", retryable=True), started(107.0, 1.0, 2)]
     summary = summarize(
         [submitted(), started(101.0, 1.0), *again, JobFinished(at=109.0, job=JOB, landed_at=109.0)], JOB
     )
@@ -245,7 +247,7 @@ def test_warnings_keep_the_first_of_each_kind() -> None:
     )
     assert summary.warned("infeasible") == first
     assert summary.warned("no-progress") is None
-    assert series([*RUN, *told], JOB).forecasts == ((2.0, 12.0), (4.0, 13.0))
+    assert series(history_of([*RUN, *told], JOB)).forecasts == ((2.0, 12.0), (4.0, 13.0))
 
 
 def test_other_jobs_are_left_out() -> None:
@@ -259,6 +261,19 @@ def test_other_jobs_are_left_out() -> None:
     assert summarize([*theirs, *RUN], other).deviation_s == 2.0
 
 
+def test_a_name_that_is_used_again_is_another_job() -> None:
+    again: list[Message] = [
+        JobSubmitted(at=200.0, spec=replace(SPEC, deadline_s=20.0)),
+        started(201.0, 1.0),
+        progress(211.0, 100, 9.0, landed=True),
+        JobFinished(at=211.0, job=JOB, landed_at=210.75),
+    ]
+    assert summarize([*RUN, *again], JOB) == summarize(again, JOB)
+    assert chain([*RUN, *again], JOB) == chain(again, JOB)
+    duplicate = JobSubmitted(at=105.0, spec=replace(SPEC, deadline_s=1.0))
+    assert summarize([*RUN[:5], duplicate, *RUN[5:]], JOB) == summarize(RUN, JOB)
+
+
 def test_a_job_that_is_not_there_is_refused() -> None:
     with pytest.raises(InvalidSpec, match="submission"):
         summarize(RUN, JobId("b"))
@@ -266,7 +281,7 @@ def test_a_job_that_is_not_there_is_refused() -> None:
 
 def test_the_course() -> None:
     resize = ResizeJob(at=103.0, job=JOB, request=2, grant=on(1.0), reason=Reason("track", "…", {"finish_s": 9.5}))
-    course = series([*RUN[:3], resize, *RUN[3:]], JOB)
+    course = series(history_of([*RUN[:3], resize, *RUN[3:]], JOB))
     assert course.progress == ((3.0, 0.2), (7.0, 0.6), (9.25, 1.0), (10.25, 1.0))
     assert course.grant == ((1.0, 2.0), (3.0, 1.0), (7.0, 0.5), (9.25, 2.0), (10.5, 0.0))
     assert course.usage == ((7.0, 1.0), (9.25, 1.5 / 2.25), (10.25, 1.5))
@@ -280,7 +295,7 @@ def test_the_line_to_the_deadline_begins_at_the_first_step_and_anew_where_the_de
 
     def told(*changes: Message) -> list[tuple[float, ...]]:
         messages = sorted([*readings, *changes], key=lambda message: message.at)
-        lines = series([JobSubmitted(at=100.0, spec=replace(SPEC, deadline_s=40.0)), *messages], JOB).lines
+        lines = series(history_of([JobSubmitted(at=100.0, spec=replace(SPEC, deadline_s=40.0)), *messages], JOB)).lines
         return [astuple(line) for line in lines]
 
     def changed(at: float, deadline_s: float | None) -> Message:
@@ -294,14 +309,14 @@ def test_the_line_to_the_deadline_begins_at_the_first_step_and_anew_where_the_de
 
 
 def test_a_job_without_steps_or_deadline_has_no_line() -> None:
-    assert series([submitted(), started(101.0, 1.0)], JOB).lines == ()
+    assert series(history_of([submitted(), started(101.0, 1.0)], JOB)).lines == ()
     free = JobSubmitted(at=100.0, spec=replace(SPEC, deadline_s=None))
-    assert series([free, *RUN[1:]], JOB).lines == ()
+    assert series(history_of([free, *RUN[1:]], JOB)).lines == ()
 
 
 def test_readings_of_one_instant_and_of_a_new_process_give_no_usage() -> None:
     readings = [progress(102.0, 1, 1.0), progress(102.0, 2, 1.5), progress(103.0, 1, 0.25), progress(104.0, 2, 1.25)]
-    assert series([submitted(), *readings], JOB).usage == ((4.0, 1.0),)
+    assert series(history_of([submitted(), *readings], JOB)).usage == ((4.0, 1.0),)
 
 
 def resize(at: float, request: int, cores: float) -> ResizeJob:
@@ -310,7 +325,7 @@ def resize(at: float, request: int, cores: float) -> ResizeJob:
 
 def test_what_a_change_of_the_grant_took_is_told_at_the_change() -> None:
     changes: list[Message] = [resize(103.0, 2, 1.5), applied(104.5, 1.5), resize(105.0, 2, 1.5), applied(106.0, 1.5)]
-    told = series([submitted(), started(101.0, 1.0), *changes], JOB)
+    told = series(history_of([submitted(), started(101.0, 1.0), *changes], JOB))
     assert told.resizes == ((4.5, 1.5),), "neither an unknown command nor one that changes nothing took any time"
 
 
@@ -328,7 +343,7 @@ def test_phases_are_told_with_their_times_and_parts_of_one_are_one_span() -> Non
         phases(112.0, evaluate=4.0, save=0.0),
         phases(113.0, evaluate=4.0, save=1.0),
     ]
-    told = series([submitted(), *parts, phases(130.0, evaluate=5.0, save=1.0)], JOB)
+    told = series(history_of([submitted(), *parts, phases(130.0, evaluate=5.0, save=1.0)], JOB))
     assert told.phases == (
         PhaseCourse(name="evaluate", from_s=8.0, until_s=12.0),
         PhaseCourse(name="save", from_s=12.0, until_s=13.0),

@@ -26,7 +26,8 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Journal
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.history.decision_trace import DecisionTrace, chain
+from punctual.history.decision_trace import chain, decision_steps
+from punctual.history.job import JobHistory
 from punctual.journal import sqlite
 from punctual.journal.errors import JournalTaken, JournalUnusable
 from punctual.journal.sqlite import SCHEMA_VERSION, About, SqliteJournal
@@ -113,7 +114,7 @@ def test_the_chain_of_a_job_is_the_same_from_what_concerns_it_as_from_all(
     monkeypatch.setattr(sqlite, "_N_ROWS", 3)
     rng = Random(0)
     with SqliteJournal(path) as journal, SqliteJournal(path, read_only=True) as reader:
-        kept, sequence = DecisionTrace(JobId("a")), 1
+        kept, sequence = JobHistory(JobId("a")), 1
         for at in range(1, 120):
             kind = rng.choices(("plan", "a", "b", "tick"), (2, 2, 1, 3))[0]
             journal.append([_plan(at) if kind == "plan" else _asked(at, kind) if kind != "tick" else ticks(1)[0]])
@@ -124,8 +125,10 @@ def test_the_chain_of_a_job_is_the_same_from_what_concerns_it_as_from_all(
                     sequence = number + 1
                 sequence = max(sequence, last + 1)
                 every = [message for _, message in journal.read_from(1)]
-                assert kept.links == chain(every, JobId("a"))
-                assert kept.links == chain((message for _, message in journal.read_of([JobId("a")])), JobId("a"))
+                assert decision_steps(kept) == chain(every, JobId("a"))
+                assert decision_steps(kept) == chain(
+                    (message for _, message in journal.read_of([JobId("a")])), JobId("a")
+                )
 
 
 @pytest.mark.parametrize("n_others", [1_000, 30_000])

@@ -32,8 +32,8 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.history.cluster import ClusterRecord, JobRecord
-from punctual.history.run import RunSummary, series, summarize
+from punctual.history.cluster import ClusterHistory, JobRecord
+from punctual.history.run import RunSummary, history_of, series, summarize
 from punctual.journal.compaction import SPACING_S_MAX, SPACING_S_MIN, CompactionRules, Row
 
 M = TypeVar("M")
@@ -233,14 +233,14 @@ def test_the_numbers_of_a_run_stay_what_they_were(steps: list[tuple[str, float, 
     assert _exact(after) == _exact(before)
     assert after.granted_core_s == pytest.approx(before.granted_core_s, rel=1e-12)
     assert _jobs(kept) == _jobs(messages)
-    assert series(kept, JOB).grant == series(messages, JOB).grant
-    assert series(kept, JOB).deadlines == series(messages, JOB).deadlines
-    assert set(series(kept, JOB).progress) <= set(series(messages, JOB).progress)
-    assert series(kept, JOB).progress[-1:] == series(messages, JOB).progress[-1:]
+    assert series(history_of(kept, JOB)).grant == series(history_of(messages, JOB)).grant
+    assert series(history_of(kept, JOB)).deadlines == series(history_of(messages, JOB)).deadlines
+    assert set(series(history_of(kept, JOB)).progress) <= set(series(history_of(messages, JOB)).progress)
+    assert series(history_of(kept, JOB)).progress[-1:] == series(history_of(messages, JOB)).progress[-1:]
 
 
 def _jobs(messages: list[Message]) -> list[JobRecord]:
-    record = ClusterRecord()
+    record = ClusterHistory()
     for message in messages:
         record.add(message)
     return list(record.jobs())

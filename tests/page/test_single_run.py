@@ -1,4 +1,4 @@
-"""The page of one run, while it runs (`punctual run --page`) and frozen as its report."""
+"""The page that `punctual run --page` names, while the job runs, and the page frozen as the report of a run."""
 
 import json
 import re
@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.cli.programs import Terminal
 from tests.page.live_page import PHONE, WIDE, Reader, barriers, fact, overflows
+from tests.waiting import wait_until
 
 #: Writes what a page must not read as its own, and is done soon once a file is there.
 PROGRAM = """
@@ -39,7 +40,9 @@ def opened(reader: Reader, address: str, size: tuple[int, int] = WIDE, scheme: s
     return page, asked
 
 
-def test_a_run_is_seen_and_steered_at_its_own_address_which_ends_with_it(terminal: Terminal, reader: Reader) -> None:
+def test_a_run_is_seen_and_steered_at_the_page_of_its_daemon_which_ends_soon_after_it(
+    terminal: Terminal, reader: Reader
+) -> None:
     command = terminal.start(
         "run", "--page", "--name", "mine", "--deadline", "1h", "--", *terminal.script(PROGRAM), "9999"
     )
@@ -50,28 +53,32 @@ def test_a_run_is_seen_and_steered_at_its_own_address_which_ends_with_it(termina
     expect(page.locator("#one-title")).to_have_text("Job mine")
     assert "token" not in page.url
     expect(fact(page, "State")).to_have_text("running")
-    expect(page.get_by_role("link", name="Submit")).to_be_hidden()
+    expect(page.get_by_role("link", name="Submit")).to_be_visible()
     page.get_by_label("New weight").fill("3")
     page.get_by_role("button", name="Change the weight").click()
     expect(page.locator("#steer-done")).to_contain_text("The weight is now 3")
     (terminal.folder / "go").touch()
     assert command.wait(200) == 0
+    expect(fact(page, "Verdict")).to_have_text("✓ met")
+    wait_until(lambda: terminal.daemons() == [])
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(address.split("#")[0], timeout=10)
 
 
-def test_nothing_can_be_submitted_to_a_run(terminal: Terminal) -> None:
+def test_a_second_job_can_be_submitted_at_the_page_of_a_run(terminal: Terminal) -> None:
     command = terminal.start("run", "--page", "--name", "mine", "--", *terminal.script(PROGRAM), "9999")
     assert command.stderr is not None
     told = next(line for line in command.stderr if "page: http" in line)
     place, token = re.findall(r"(http://.*)/#token=(\S+)&job=mine", told)[0]
-    body = json.dumps({"program": ["true"]}).encode()
+    body = json.dumps({"program": ["true"], "name": "second"}).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{place}/v1/jobs", body, headers)
-    with pytest.raises(OSError, match="403"):
-        urllib.request.urlopen(request, timeout=100)
+    with urllib.request.urlopen(request, timeout=100) as answer:
+        assert json.load(answer)["name"] == "second"
     (terminal.folder / "go").touch()
     assert command.wait(200) == 0
+    wait_until(lambda: terminal.daemons() == [])
+    assert "second" in terminal.tell("ps", "--all").stdout
 
 
 def drawn_at(page: Page, curve: str) -> list[tuple[float, float]]:

@@ -12,7 +12,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.papers.elasticflow import experiment
 from punctual.papers.elasticflow.elasticflow import Elasticflow
 from punctual.papers.reproduction import Row
@@ -129,8 +129,8 @@ def world(seed: int, power: float) -> list[SimJob]:
     return jobs
 
 
-def played(jobs: list[SimJob], policy: Elasticflow | EarliestDeadline) -> ClusterRecord:
-    record = ClusterRecord()
+def played(jobs: list[SimJob], policy: Elasticflow | EarliestDeadline) -> ClusterHistory:
+    record = ClusterHistory()
     models = {"tabulated": registry.load("models", "tabulated")()}
     Simulation(jobs, nodes_of([NodeGroup(n_nodes=2, gpus=4)]), policy, models=models, listeners=(record.add,)).run()
     return record

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.speed import Shape
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.papers.optimus.with_servers import PlacedServed
 from punctual.papers.smd.layered import LayeredServers
 from punctual.papers.smd.layers import (
@@ -277,7 +277,7 @@ def test_policies_schedule_with_it(policy: str, bandwidth_bytes_per_s: float, sc
         tables=str(tmp_path / "net.csv"), bandwidth_bytes_per_s=bandwidth_bytes_per_s, worker_s=1e-3, server_s=1e-3
     )
     job = rule.job(TRACE)
-    record = ClusterRecord()
+    record = ClusterHistory()
     models = parts.models([job.spec.model])
     nodes = nodes_of([NodeGroup(n_nodes=2, gpus=16, cores=80.0, memory_gib=160.0)])
     Simulation([job], nodes, registry.load("policies", policy)(), models=models, listeners=(record.add,)).run()

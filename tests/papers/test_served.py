@@ -15,7 +15,7 @@ from punctual.core.ids import NodeId
 from punctual.core.job import shape_of
 from punctual.core.resources import Resources
 from punctual.core.speed import Shape
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.papers.optimus.optimus_jobs import Optimus
 from punctual.papers.optimus.parameter_servers import ParameterServers
 from punctual.papers.optimus.served_speeds import fitted, read_laws
@@ -208,7 +208,7 @@ def test_a_whole_simulation(policy: str) -> None:
     jobs = list(
         sim_jobs(Optimus(n_jobs=6, duration_low_s=600.0, duration_high_s=6_000.0, horizon_s=900.0).jobs(1), rule)
     )
-    record = ClusterRecord()
+    record = ClusterHistory()
     nodes = nodes_of([NodeGroup(n_nodes=3, gpus=4, cores=32.0, memory_gib=160.0)])
     models = parts.models({job.spec.model for job in jobs})
     Simulation(jobs, nodes, registry.load("policies", policy)(), models=models, listeners=(record.add,)).run()

@@ -82,7 +82,7 @@ def test_a_cluster_without_a_token_is_refused_unless_that_is_allowed(
     assert "Traceback" not in refused.stderr
     taken = terminal.punctual(*up, "--allow-unauthenticated-ray")
     assert taken.returncode == 0, taken.stderr
-    assert "one that asks for none" in (terminal.home / "state" / "service.log").read_text()
+    assert "one that asks for none" in (terminal.home / "state" / "daemon.log").read_text()
     monkeypatch.setenv("RAY_ADDRESS", client_address)
     told = [each for each in objects(terminal.tell("doctor", "--json").stdout) if each["about"] == "ray cluster"]
     assert [(each["level"], "no token" in each["text"]) for each in told] == [("warning", True)] * 2

@@ -13,7 +13,7 @@ from punctual import registry
 from punctual.core.cluster import Node
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.scaling.rigid import Rigid
 from punctual.sim.simulation import Simulation
@@ -120,7 +120,7 @@ def test_every_job_of_a_published_trace_starts_and_ends_as_in_the_reference(
 ) -> None:
     folder()
     traces = first_jobs()
-    record = ClusterRecord()
+    record = ClusterHistory()
     Simulation(
         sim_jobs(traces, Rigid()),
         [Node(NodeId("pool"), Resources(gpus=N_DEVICES))],

@@ -1,6 +1,8 @@
 """Jobs of a journal, played again: the same policy does the same, another one does something else."""
 
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from punctual.core.events import (
     JobStarted,
     JobSubmitted,
     NodeJoined,
+    NodeLost,
     PauseRequested,
     PolicyChanged,
     ProgressReported,
@@ -30,12 +33,15 @@ from punctual.core.speed import Shape
 from punctual.journal.compaction import CompactionRules
 from punctual.journal.sqlite import SqliteJournal
 from punctual.sim import parts
+from punctual.sim.api import simulate
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
-from punctual.sim.recorded import Period, ProportionalSpeed, RecordedLoad, recorded_load
-from punctual.sim.replay import AS_IT_WAS, replay
+from punctual.sim.recorded import ProportionalSpeed, RecordedLoad, recorded_load
+from punctual.sim.recording import AS_IT_WAS
+from punctual.sim.result import Result
 from punctual.sim.simulation import Simulation
 from punctual.sim.speed_laws import AllReduceTruth
+from punctual.sim.traces import read
 
 HERE = Node(NodeId("here"), Resources(cores=2.0, memory_bytes=2**30))
 RAN = "promises-first"
@@ -77,6 +83,19 @@ def lived(**changes: Any) -> list[Message]:
     return messages
 
 
+def journal_of(messages: Iterable[Message], folder: Path) -> Path:
+    path = folder / f"journal-{secrets.token_hex(4)}.db"
+    with SqliteJournal(path) as journal:
+        journal.append(messages)
+    return path
+
+
+def replay(messages: Iterable[Message], folder: Path, *others: str, **trace: Any) -> Result:
+    """Simulate the jobs of a journal under the policy that ran, and under others."""
+    trace = {"file": str(journal_of(messages, folder)), **trace}
+    return simulate(policies=list(others), trace=trace, out=folder / "out")
+
+
 def landings(messages: list[Message]) -> dict[JobId, float]:
     return {message.job: message.landed_at for message in messages if isinstance(message, JobFinished)}
 
@@ -108,15 +127,33 @@ def test_each_job_has_the_work_that_it_turned_out_to_need(messages: list[Message
 def test_the_same_policy_lands_jobs_where_they_landed_and_another_does_not(
     messages: list[Message], tmp_path: Path
 ) -> None:
-    played = replay(lambda: messages, "journal.db", RAN, ["fifo"], tmp_path)
-    live, again, fifo = played.result.runs
+    played = replay(messages, tmp_path, "fifo")
+    live, again, fifo = played.runs
     assert [live.policy, again.policy, fifo.policy] == [AS_IT_WAS, f"{RAN}, replayed", "fifo"]
     assert dict(zip(live.jobs["id"], live.jobs["landed_at"], strict=True)) == pytest.approx(landings(messages))
     # A stretch between two reports has one speed: that is the model's accuracy here.
     assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=1.0)
     assert max(abs(fifo.jobs["landed_at"] - live.jobs["landed_at"])) > 30.0
-    assert played.faithfulness is not None
-    assert (played.faithfulness.n_landed, played.faithfulness.n_same) == (5, 5)
+    agreement = played.faithfulness
+    assert agreement is not None
+    assert (agreement.n_landed, agreement.n_same) == (5, 5)
+
+
+def test_a_journal_is_a_trace_like_others(messages: list[Message], tmp_path: Path) -> None:
+    path = journal_of(messages, tmp_path)
+    trace = read(path)
+    assert (trace.format, trace.bad.n_rows) == ("live-journal", 0)
+    assert [(job.id, job.deadline_s) for job in trace] == [(job.spec.id, job.spec.deadline_s) for job in jobs()]
+    failing: list[Message] = [reported(20.0, 10.0), JobFailed(at=11.0, job=JobId("job-0"), cause="exit 1", exit_code=1)]
+    trace = read(journal_of(messages_of(*failing), tmp_path))
+    assert list(trace) == []
+    assert "job 'job-0': it failed" in trace.bad.rows[0].reason
+
+
+def test_on_another_machine_no_node_comes_or_goes_as_it_did(messages: list[Message], tmp_path: Path) -> None:
+    twice = simulate(trace=str(journal_of(messages, tmp_path)), cluster=[{"cores": 4.0}], policies=[], out=tmp_path)
+    live, again = twice.runs
+    assert list(again.jobs["on_time"]).count(True) > list(live.jobs["on_time"]).count(True)
 
 
 def test_a_journal_that_was_thinned_out_is_played_too(messages: list[Message], tmp_path: Path) -> None:
@@ -129,30 +166,30 @@ def test_a_journal_that_was_thinned_out_is_played_too(messages: list[Message], t
     assert len(kept) < len(messages) / 2
     whole, thinned = recorded_load(messages), recorded_load(kept)
     assert [total_cost(job) for job in thinned.jobs] == pytest.approx([total_cost(job) for job in whole.jobs])
-    played = replay(lambda: kept, "journal.db", RAN, [], tmp_path)
-    live, again = played.result.runs
+    played = replay(kept, tmp_path)
+    live, again = played.runs
     assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=5.0)
 
 
 def test_of_a_journal_the_jobs_of_a_period_are_played(messages: list[Message], tmp_path: Path) -> None:
     """Submitted every 10 s: three of the five, beside which the others held the machine."""
-    period = Period(from_at=10.0, until_at=40.0)
-    played = replay(lambda: messages, "journal.db", RAN, ["fifo"], tmp_path, period=period)
-    for run in played.result.runs:
+    played = replay(messages, tmp_path, "fifo", start_s=10.0, end_s=40.0)
+    for run in played.runs:
         assert list(run.jobs["id"]) == ["job-1", "job-2", "job-3"]
         assert list(run.jobs["submitted_at"]) == [10.0, 20.0, 30.0]
+    assert played.load is not None
     assert (played.load.n_outside, played.load.left_out) == (2, {})
-    live = played.result.runs[0].jobs
+    live = played.runs[0].jobs
     assert list(live["landed_at"]) == [landings(messages)[job] for job in live["id"]]
     with pytest.raises(InvalidSpec, match="5 that were not submitted in the time asked for"):
-        replay(lambda: messages, "journal.db", RAN, [], tmp_path, period=Period(from_at=1e9))
+        replay(messages, tmp_path, start_s=1e9)
 
 
 def test_where_the_policy_was_changed_the_one_before_is_replayed_first(tmp_path: Path) -> None:
     messages = lived(policy=parts.policy("fifo")(), events=[PolicyChanged(at=25.0, policy=RAN, before="fifo")])
-    played = replay(lambda: messages, "journal.db", RAN, [], tmp_path)
-    assert [run.policy for run in played.result.runs] == [AS_IT_WAS, "fifo and others, replayed"]
-    live, again = played.result.runs
+    played = replay(messages, tmp_path)
+    assert [run.policy for run in played.runs] == [AS_IT_WAS, "fifo and others, replayed"]
+    live, again = played.runs
     assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=2.0)
 
 
@@ -162,8 +199,8 @@ def test_a_training_that_declares_its_steps_once_it_runs_does_so_again(tmp_path:
         for i, job in enumerate(jobs(2))
     ]
     messages = lived(jobs=undeclared)
-    played = replay(lambda: messages, "journal.db", RAN, [], tmp_path)
-    live, again = played.result.runs
+    played = replay(messages, tmp_path)
+    live, again = played.runs
     # Steered to their deadlines, which nobody can who does not know how much is left.
     assert all(job["landed_at"] > job["submitted_at"] + 0.9 * job["deadline_s"] for job in live.jobs.to_dicts())
     assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=1.0)
@@ -183,7 +220,7 @@ def test_what_users_did_is_done_again(tmp_path: Path) -> None:
         events, key=lambda event: event.at
     )
     assert load.estimated.keys() == {"job-2"}
-    live, again = replay(lambda: messages, "journal.db", RAN, [], tmp_path).result.runs
+    live, again = replay(messages, tmp_path).runs
     assert list(again.jobs["status"]) == list(live.jobs["status"])
     assert list(again.jobs["deadline_s"]) == list(live.jobs["deadline_s"])
 
@@ -198,8 +235,8 @@ def load_of(*more: Message, **declared: Any) -> RecordedLoad:
     return recorded_load(messages_of(*more, **declared))
 
 
-def reported(steps: float, core_s: float) -> ProgressReported:
-    at = core_s
+def reported(steps: float, core_s: float, process_at: float = 0.0) -> ProgressReported:
+    at = process_at + core_s
     return ProgressReported(
         at=at, job=JobId("job-0"), steps_done=steps, steps_total=100.0, unit_at=at, used_core_s=core_s
     )
@@ -226,7 +263,7 @@ def test_a_job_whose_work_is_not_known_is_left_out_and_told(
 ) -> None:
     assert load_of(*more).left_out == {"job-0": why}
     with pytest.raises(InvalidSpec) as error:
-        replay(lambda: messages_of(*more), "journal.db", RAN, ["fifo"], tmp_path)
+        replay(messages_of(*more), tmp_path, "fifo")
     assert error.value.must == "a journal must have jobs whose work is known"
     assert why in error.value.remedy
 
@@ -246,12 +283,30 @@ def test_a_job_is_no_faster_than_it_was_seen_to_be_where_its_grant_did_not_hold_
 
 
 def test_what_a_failed_process_had_done_already_is_not_counted_twice() -> None:
-    again = [reported(10.0, 5.0), reported(20.0, 9.0), reported(100.0, 49.0)]
+    again = [reported(10.0, 5.0, 13.0), reported(20.0, 9.0, 13.0), reported(100.0, 49.0, 13.0)]
     failed = JobFailed(at=12.0, job=JobId("job-0"), cause="exit 1", retryable=True)
-    landed = JobFinished(at=60.0, job=JobId("job-0"), landed_at=60.0)
+    landed = JobFinished(at=63.0, job=JobId("job-0"), landed_at=63.0)
     (job,) = load_of(reported(0.0, 0.0), reported(20.0, 10.0), failed, *again, landed).jobs
     # 20 steps for 10 core-seconds, and from where the second process was as far, 80 for 40.
     assert total_cost(job) == pytest.approx(50.0)
+
+
+def test_a_lost_node_costs_a_job_nothing_while_it_waits() -> None:
+    gpu, job = Resources(gpus=1), JobId("job-0")
+    held = {HERE.id: gpu}
+    messages: list[Message] = [
+        JobSubmitted(at=0.0, spec=replace(spec(0), worker=gpu, counts=(1, 2), floor=gpu, ceiling=gpu * 2)),
+        JobStarted(at=0.0, job=job, request=1, granted=held),
+        reported(40.0, 40.0),
+        NodeLost(at=40.0, node=HERE.id),
+        JobStarted(at=100.0, job=job, request=5, granted=held),
+        reported(40.0, 0.0, 100.0),
+        reported(100.0, 60.0, 100.0),
+        JobFinished(at=160.0, job=job, landed_at=160.0),
+    ]
+    (played,) = recorded_load(messages).jobs
+    assert isinstance(played.truth, ProportionalSpeed)
+    assert played.truth.step_cost == pytest.approx(1.0)
 
 
 def test_a_job_with_devices_takes_the_time_for_which_it_held_workers(tmp_path: Path) -> None:
@@ -265,5 +320,5 @@ def test_a_job_with_devices_takes_the_time_for_which_it_held_workers(tmp_path: P
     (job,) = recorded_load(messages).jobs
     assert isinstance(job.truth, ProportionalSpeed)
     assert (job.truth.by_workers, job.truth.step_cost) == (True, pytest.approx(1.0))
-    live, again = replay(lambda: messages, "journal.db", RAN, [], tmp_path).result.runs
+    live, again = replay(messages, tmp_path).runs
     assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]))

@@ -86,7 +86,7 @@ def test_a_job_declares_the_same_live_and_simulated(tmp_path: Path) -> None:
 
 def test_the_jobs_of_a_file_end_in_time_and_cost_what_they_declare(tmp_path: Path) -> None:
     study = scenario(written(tmp_path, JOBS + CLUSTER))
-    _, record, _ = simulate_one(study, study.policies[0], 0, lambda _: None)
+    _, record = simulate_one(study, study.policies[0], 0, lambda _: None)
     share, following, workers = (
         next(job for job in record.jobs() if job.id == name) for name in ("share", "next", "workers")
     )
@@ -140,7 +140,7 @@ work = "1m"
 
 def test_a_job_runs_after_one_further_down_and_is_submitted_no_earlier(tmp_path: Path) -> None:
     study = scenario(written(tmp_path, AFTER + CLUSTER))
-    _, record, _ = simulate_one(study, study.policies[0], 0, lambda _: None)
+    _, record = simulate_one(study, study.policies[0], 0, lambda _: None)
     a, b, c = sorted(record.jobs(), key=lambda job: job.id)
     assert {job.status for job in (a, b, c)} == {"finished"}
     assert (a.submitted_at, b.submitted_at, c.submitted_at) == (0, 0, 300)

@@ -8,7 +8,7 @@ from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.history.job import JobRecord
 from punctual.request.cluster_file import NodeGroup
 from punctual.sim.ideal import Ideal
@@ -25,7 +25,7 @@ def sim_job(truth: SpeedLaw, counts: tuple[int, ...]) -> SimJob:
 
 
 def record(n_present: float) -> JobRecord:
-    cluster = ClusterRecord()
+    cluster = ClusterHistory()
     cluster.add(JobSubmitted(at=0.0, spec=JobSpec(id=ID, ceiling=Resources(gpus=1))))
     return replace(cluster.job(ID), n_present=n_present)
 

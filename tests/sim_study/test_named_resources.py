@@ -14,7 +14,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.papers.optimus.parameter_servers import ParameterServers
 from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
@@ -74,7 +74,7 @@ class Audit:
 @pytest.mark.parametrize("policy", registry.names("policies"))
 def test_no_policy_gives_more_of_it_than_there_is_and_all_jobs_end(policy: str, tmp_path: Path) -> None:
     given = scenario(tmp_path)
-    jobs, record, audit = jobs_of(given, 0), ClusterRecord(), Audit()
+    jobs, record, audit = jobs_of(given, 0), ClusterHistory(), Audit()
     models = parts.models({job.spec.model for job in jobs})
     audit.simulation = Simulation(
         jobs, nodes_of(given.cluster), registry.load("policies", policy)(), models=models, listeners=(record.add, audit)

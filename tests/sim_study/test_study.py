@@ -14,8 +14,7 @@ import pytest
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
-from punctual.history.cluster import ClusterRecord
-from punctual.history.decisions import DecisionRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.sim import fingerprint, study
 from punctual.sim.api import simulate
 from punctual.sim.result import Result
@@ -235,7 +234,7 @@ def test_a_run_without_its_record_is_done_again(tmp_path: Path) -> None:
 def test_a_run_that_another_process_has_finished_meanwhile_is_kept(tmp_path: Path) -> None:
     result, _ = run(tmp_path, policies=["fifo"], seeds=1)
     (done,) = result.runs
-    write_run(done.folder, {"key": "other"}, ClusterRecord(segments=True), DecisionRecord(), "token")
+    write_run(done.folder, {"key": "other"}, ClusterHistory(details=True), "token")
     assert read_run(done.folder) == done
     assert list((tmp_path / "runs").iterdir()) == [done.folder]
 

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from punctual.api.budget_cache import BudgetCache
 from punctual.api.guard import Caller
-from punctual.api.history_cache import DecisionTraceCache, HistoryCache
+from punctual.api.history_cache import HistoryCache
 from punctual.api.limits import Limits, OpenStreams, RequestRate, SingleFlight
 from punctual.api.metrics_text import JobMetrics, job_metrics
 from punctual.api.problems import Refused
@@ -26,7 +26,6 @@ from punctual.client.schema import AnswerBody
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.daemon.local_host import LocalHost
-from punctual.history.run import RunCourse
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -98,16 +97,12 @@ class ServiceContext:
     ----------
     signal
         Notified of each message of the host.
-    takes_jobs
-        Whether jobs can be submitted: not if the host ends with its present ones.
     is_closing
         Set once streams must end.
     standings, metrics
         Cached texts of each job: as JSON, and as lines of metrics.
-    chains
-        Why jobs got what they got.
-    courses
-        Cached courses of jobs.
+    histories
+        Cached histories of jobs.
     budget
         Cache of cores held by each job over time.
     what_ifs
@@ -121,13 +116,11 @@ class ServiceContext:
     limits: Limits
     streams: OpenStreams
     rate: RequestRate
-    takes_jobs: bool = True
     signal: MessageSignal = field(default_factory=MessageSignal)
     is_closing: Event = field(default_factory=Event)
     standings: StatusJsonCache[bytes] = field(init=False)
     metrics: StatusJsonCache[JobMetrics] = field(init=False)
-    chains: DecisionTraceCache = field(init=False)
-    courses: HistoryCache[RunCourse] = field(init=False)
+    histories: HistoryCache = field(init=False)
     budget: BudgetCache = field(init=False)
     what_ifs: SingleFlight = field(default_factory=SingleFlight)
     tracer: "Tracer | None" = None
@@ -135,8 +128,7 @@ class ServiceContext:
     def __post_init__(self) -> None:
         self.standings = StatusJsonCache(self.host, partial(standing_json, self.host))
         self.metrics = StatusJsonCache(self.host, job_metrics)
-        self.chains = DecisionTraceCache(self.host.run_folder)
-        self.courses = HistoryCache(self.host.run_folder, RunCourse)
+        self.histories = HistoryCache(self.host.run_folder)
         self.budget = BudgetCache(self.host.run_folder)
 
     def status(self, name: str) -> JobStatus:

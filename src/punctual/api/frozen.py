@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 
 from punctual import __version__
-from punctual.api.history_response import job_history, job_program, why_answer
+from punctual.api.history_response import history_answer, job_program, why_answer
 from punctual.api.standing import job_standing
 from punctual.client.schema import Health, JobList
 from punctual.core.ids import JobId
@@ -20,8 +20,8 @@ from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.log_snapshot import LogSnapshot
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import now_of
-from punctual.history.decision_trace import chain
-from punctual.history.run import RunCourse
+from punctual.history.decision_trace import decision_steps
+from punctual.history.run import history_of
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
 
@@ -72,15 +72,12 @@ def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[Job
         "/jobs?limit=500": JobList(jobs=standings, next_cursor=None),
     }
     for status, standing in zip(statuses, standings, strict=True):
-        course = RunCourse(status.id)
-        for message in messages:
-            course.take(message)
+        history = history_of(messages, status.id)
         path = f"/jobs/{status.id}"
         told[path] = standing
         told[f"{path}/program"] = job_program(run, status)
-        told[f"{path}/history"] = job_history(status, course, now)
-        links = chain(messages, status.id)[-_N_REASONS:]
-        told[f"{path}/why?last={_N_REASONS}"] = why_answer(status, links, now)
+        told[f"{path}/history"] = history_answer(status, history, now)
+        told[f"{path}/why?last={_N_REASONS}"] = why_answer(status, decision_steps(history, _N_REASONS), now)
     logs = {
         f"/jobs/{status.id}/logs?follow=true&stream={stream}": _end_of(run.log_of(status.id, of_errors=of_errors))
         for status in statuses

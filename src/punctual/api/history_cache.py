@@ -1,79 +1,47 @@
-"""Cache of folds of single jobs' messages."""
+"""Cache of jobs' histories."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from threading import Lock
-from typing import Generic, Protocol, TypeVar
 
+from punctual.api.history_response import N_POINTS_MAX
 from punctual.core.ids import JobId
-from punctual.core.protocols import Message
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import read_about
-from punctual.history.decision_trace import DecisionStep, DecisionTrace
+from punctual.history.job import JobHistory
 
-#: Links of a job that can be asked for.
-N_LINKS_MAX = 10_000
-
-
-class DecisionTraceCache:
-    """Chains of some jobs of a run. Thread-safe."""
-
-    def __init__(self, run: RunFolder) -> None:
-        self._chains = {every: HistoryCache(run, partial(DecisionTrace, every=every)) for every in (False, True)}
-
-    def links(self, job: JobId, n_links: int, *, every: bool) -> list[DecisionStep]:
-        """Return the last links of the job's chain, `N_LINKS_MAX` at most; `every` as in `punctual.history.decision_trace`.
-
-        Raises `InvalidSpec` where the journal cannot be read.
-        """
-        with self._chains[every].of(job) as chain:
-            del chain.links[: -2 * N_LINKS_MAX]
-            return [link.copied() for link in chain.links[-n_links:]]
-
-
-class Fold(Protocol):
-    """Fold of the messages about a job, in the order of the journal; messages about others change nothing."""
-
-    def take(self, message: Message) -> None: ...
-
-
-F = TypeVar("F", bound=Fold)
-
-#: Folds that are kept, the last ones requested.
+#: Steps of the decision trace that can be asked for.
+N_STEPS_MAX = 10_000
+#: Histories that are kept, the last ones requested.
 _N_KEPT = 32
 
 
-class HistoryCache(Generic[F]):
-    """Folds of some jobs of a run; only new messages of the journal are read. Thread-safe.
+class HistoryCache:
+    """Histories of some jobs of a run; only new messages of the journal are read. Thread-safe."""
 
-    Parameters
-    ----------
-    new
-        Makes the job's fold, which has no message yet.
-    """
-
-    def __init__(self, run: RunFolder, new: Callable[[JobId], F]) -> None:
-        self._run, self._new = run, new
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
         self._lock = Lock()
-        #: Fold, and number of the first message that was not read for it; the one asked for last is the last.
-        self._kept: dict[JobId, tuple[F, int]] = {}
+        #: History, and number of the first message that was not read for it; the one asked for last is the last.
+        self._kept: dict[JobId, tuple[JobHistory, int]] = {}
 
     @contextmanager
-    def of(self, job: JobId) -> Iterator[F]:
-        """Yield the job's fold, up to the end of the journal; no other thread has it before the block ends.
+    def of(self, job: JobId) -> Iterator[JobHistory]:
+        """Yield the job's history, up to the end of the journal; no other thread has it before the block ends.
 
         Raises `InvalidSpec` where the journal cannot be read.
         """
         with self._lock:
-            fold, sequence = self._kept.pop(job) if job in self._kept else (self._new(job), 1)
+            history, sequence = self._kept.pop(job) if job in self._kept else (JobHistory(job), 1)
             with self._run.read_journal() as journal:
                 n_written = journal.last_sequence
                 for number, message in read_about(journal, [job], sequence):
-                    fold.take(message)
+                    history.take(message)
                     sequence = number + 1
+            if history.curves is not None:
+                history.curves.thin(N_POINTS_MAX, N_STEPS_MAX)
             # The messages about other jobs are not looked through again either.
-            self._kept[job] = fold, max(sequence, n_written + 1)
+            self._kept[job] = history, max(sequence, n_written + 1)
             if len(self._kept) > _N_KEPT:
                 del self._kept[next(iter(self._kept))]
-            yield fold
+            yield history

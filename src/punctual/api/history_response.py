@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from punctual.client.schema import (
     CourseCurve,
-    JobHistory,
+    HistoryAnswer,
     JobProgram,
     LineToDeadline,
     PhaseTimes,
@@ -14,7 +14,8 @@ from punctual.client.schema import (
 from punctual.core.status import JobStatus
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.decision_trace import DecisionStep
-from punctual.history.run import Point, RunCourse, smooth_usage
+from punctual.history.job import JobHistory
+from punctual.history.run import Point, series, smooth_usage
 from punctual.request.deadlines import Now
 from punctual.request.json_text import finite
 from punctual.request.redaction import LEFT_OUT, is_secret_name
@@ -23,21 +24,21 @@ from punctual.request.redaction import LEFT_OUT, is_secret_name
 N_POINTS, N_POINTS_MAX = 200, 500
 
 
-def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = N_POINTS) -> JobHistory:
+def history_answer(status: JobStatus, history: JobHistory, now: Now, n_points: int = N_POINTS) -> HistoryAnswer:
     """Return the job's course, with `n_points` of each curve at most."""
-    series, until_at = course.series(), now.at if status.ended_at is None else status.ended_at
-    return JobHistory(
+    course, until_at = series(history), now.at if status.ended_at is None else status.ended_at
+    return HistoryAnswer(
         job=status.id,
         submitted=now.wall_of(status.submitted_at),
         until=now.wall_of(until_at),
-        progress=_curve([(elapsed_s, 100 * done_frac) for elapsed_s, done_frac in series.progress], n_points),
-        granted=_curve(series.grant, n_points),
-        used=_curve(smooth_usage(series.usage, until_at - status.submitted_at), n_points),
-        workers=_curve(series.workers, n_points),
-        deadlines=_curve(series.deadlines, n_points),
-        forecasts=_curve(series.forecasts, n_points),
-        losses=_curve(series.losses, n_points),
-        resizes=_curve(series.resizes, n_points),
+        progress=_curve([(elapsed_s, 100 * done_frac) for elapsed_s, done_frac in course.progress], n_points),
+        granted=_curve(course.grant, n_points),
+        used=_curve(smooth_usage(course.usage, until_at - status.submitted_at), n_points),
+        workers=_curve(course.workers, n_points),
+        deadlines=_curve(course.deadlines, n_points),
+        forecasts=_curve(course.forecasts, n_points),
+        losses=_curve(course.losses, n_points),
+        resizes=_curve(course.resizes, n_points),
         lines=[
             LineToDeadline(
                 since_seconds=line.from_s,
@@ -45,11 +46,11 @@ def job_history(status: JobStatus, course: RunCourse, now: Now, n_points: int = 
                 until_seconds=line.until_s,
                 until_percentage=100 * line.until_frac,
             )
-            for line in series.lines[-n_points:]
+            for line in course.lines[-n_points:]
         ],
         phases=[
             PhaseTimes(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
-            for phase in series.phases[-n_points:]
+            for phase in course.phases[-n_points:]
         ],
     )
 

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from punctual.api.context import Context
-from punctual.api.history_response import N_POINTS, N_POINTS_MAX, job_history, job_program
+from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer, job_program
 from punctual.api.problems import answers
-from punctual.client.schema import JobHistory, JobProgram
+from punctual.client.schema import HistoryAnswer, JobProgram
 
 router = APIRouter(tags=["jobs"])
 
@@ -17,12 +17,11 @@ def history(
     job: str,
     context: Context,
     points: Annotated[int, Query(ge=2, le=N_POINTS_MAX, description="How many a curve may have.")] = N_POINTS,
-) -> JobHistory:
+) -> HistoryAnswer:
     """Show the course of a job."""
     status, now = context.status(job), context.host.clocks()
-    with context.courses.of(status.id) as course:
-        course.thin(N_POINTS_MAX)
-        return job_history(status, course, now, points)
+    with context.histories.of(status.id) as history:
+        return history_answer(status, history, now, points)
 
 
 @router.get("/jobs/{job}/program", responses=answers(404))

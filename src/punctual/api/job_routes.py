@@ -16,7 +16,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from punctual.api.context import Context, ServiceContext, Submitter, json_answer, note_change, told
 from punctual.api.guard import Caller
-from punctual.api.history_cache import N_LINKS_MAX
+from punctual.api.history_cache import N_STEPS_MAX
 from punctual.api.history_response import why_answer
 from punctual.api.problems import Refused, answers
 from punctual.api.standing import standing_json
@@ -38,6 +38,7 @@ from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import user_home
+from punctual.history.decision_trace import decision_steps
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission, submission_of
 
@@ -66,10 +67,6 @@ def submit(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Submit a job; answers once the journal has it."""
-    if not context.takes_jobs:
-        raise Refused(
-            403, "this is the page of a run, which ends with its own jobs: use `punctual run` or `punctual up`"
-        )
     context.check_takes_changes()
     if idempotency_key is None:
         job = _submitted(context, asked, caller)
@@ -117,12 +114,13 @@ async def show(job: str, context: Context) -> Response:
 def why(
     job: str,
     context: Context,
-    last: Annotated[int, Query(ge=1, le=N_LINKS_MAX, description="How many of the latest.")] = 10,
+    last: Annotated[int, Query(ge=1, le=N_STEPS_MAX, description="How many of the latest.")] = 10,
     every: Annotated[bool, Query(description="Also new pacing lines that changed no grant.")] = False,
 ) -> Response:
     """Explain the job's grants: reading, demand with its reason, grant asked, grant given."""
     status, now = context.status(job), context.host.clocks()
-    return told(why_answer(status, context.chains.links(status.id, last, every=every), now))
+    with context.histories.of(status.id) as history:
+        return told(why_answer(status, decision_steps(history, last, every=every), now))
 
 
 @router.patch("/jobs/{job}", response_model=JobStanding, responses=answers(404, 415))

@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from punctual.api.database import ServiceDatabase
@@ -140,33 +139,12 @@ def serve(
 
 
 @contextmanager
-def serve_run(host: LocalHost) -> Iterator[str]:
-    """Serve a command's host on the loopback interface while the block runs; yield its page's address, with a token.
-
-    The token is for this alone, and nothing can be submitted. Raises `InvalidSpec` as `serve` does.
-    """
-    check_installed()
-    from punctual.api.connections import Endpoint
-
-    with ExitStack() as ending:
-        listening = ending.enter_context(_tcp_socket("127.0.0.1:0", None, allow_plain=False))
-        folder = Path(ending.enter_context(TemporaryDirectory(prefix="page-", dir=host.run_folder.runtime_dir)))
-        database = ending.enter_context(closing(ServiceDatabase(folder)))
-        tokens = Tokens(database)
-        token = tokens.create("run", "operator")
-        endpoints = [Endpoint(listening=listening, tokens=tokens, host_names=HostNames(LOOPBACK_NAMES))]
-        ending.enter_context(_answered(host, database, endpoints, Limits(), takes_jobs=False))
-        yield f"{_url('127.0.0.1', listening, None)}/#token={token}"
-
-
-@contextmanager
 def _answered(
     host: LocalHost,
     database: ServiceDatabase,
     endpoints: "Sequence[Endpoint]",
     limits: Limits,
     *,
-    takes_jobs: bool = True,
     tracer: "Tracer | None" = None,
 ) -> Iterator[None]:
     """Answer requests at `endpoints` while the block runs."""
@@ -179,7 +157,6 @@ def _answered(
         limits=limits,
         streams=OpenStreams(limits),
         rate=RequestRate(limits),
-        takes_jobs=takes_jobs,
         tracer=tracer,
     )
     host.subscribe(service.signal.notify)
@@ -275,8 +252,8 @@ def _is_replaced(listener: int | None) -> bool:
 
 
 def _service_of(pid: int | None) -> RunFolder | None:
-    """Return the run that a process steers as a service; None: there is no such process, or it steers none."""
-    return next((run for run in live_folders() if run.has_service() and run.record()["pid"] == pid), None)
+    """Return the run that a process steers; None: there is no such process, or it steers none."""
+    return next((run for run in live_folders() if run.is_live() and run.record()["pid"] == pid), None)
 
 
 def _names(name: str, listening: socket.socket, tls: Tls | None, host_names: Sequence[str]) -> list[str]:

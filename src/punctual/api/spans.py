@@ -9,14 +9,15 @@ from opentelemetry.trace import StatusCode, Tracer
 
 from punctual.core.commands import RejectJob, RequestPlan
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobFinished, JobSubmitted, PlanProposed
+from punctual.core.events import JobFailed, JobFinished, PlanProposed
 from punctual.core.ids import JobId
-from punctual.core.lifecycle import about, ended_by
+from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.runs import messages_of
-from punctual.history.decision_trace import chain
-from punctual.history.run import RunSummary, series, summarize
+from punctual.history.decision_trace import decision_steps
+from punctual.history.job import JobHistory
+from punctual.history.run import RunSummary, history_of, series, summary
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,11 +68,11 @@ class SpanReader:
     def _tell_ends(self) -> None:
         for job, end in list(self._ends.items()):
             try:
-                messages = _life(messages_of(self._host.run_folder, [job]), job, end)
+                history = history_of(messages_of(self._host.run_folder, [job]), job)
             except InvalidSpec:  # a database that is away: to ask for each job would take as long each time
                 return
-            if messages:  # otherwise the journal has not the end yet
-                self._tell_job(job, messages)
+            if history.end is not None and history.end.at == end.at:  # otherwise the journal has not the end yet
+                self._tell_job(history)
                 del self._ends[job]
 
     def _look(self) -> None:
@@ -109,23 +110,22 @@ class SpanReader:
         }
         self._tell("plan", (self._ns(from_at), self._ns(event.at)), said, error=event.cause)
 
-    def _tell_job(self, job: JobId, messages: Sequence[Message]) -> None:
-        summary = summarize(messages, job)
-        events = self._events(summary, messages)
-        span = (self._ns(summary.submitted_at), self._ns(messages[-1].at))
-        self._tell("job", span, _attributes(summary), events, error=_error(summary))
+    def _tell_job(self, history: JobHistory) -> None:
+        told = summary(history)
+        span = (self._ns(told.submitted_at), self._ns(told.ended_at or told.submitted_at))
+        self._tell("job", span, _attributes(told), self._events(history), error=_error(told))
 
-    def _events(self, summary: RunSummary, messages: Sequence[Message]) -> list[SpanEvent]:
+    def _events(self, history: JobHistory) -> list[SpanEvent]:
         """Return a job's events. If a span has too many, the SDK drops the first: changes of grants come first."""
-        since = summary.submitted_at
+        since = history.submitted_at
         told: list[SpanEvent] = [
-            (link.kind, self._ns(since + link.elapsed_s), {"text": link.text}) for link in chain(messages, summary.job)
+            (link.kind, self._ns(since + link.elapsed_s), {"text": link.text}) for link in decision_steps(history)
         ]
         phases: list[SpanEvent] = [
             ("phase", self._ns(since + phase.from_s), {"name": phase.name, "seconds": phase.until_s - phase.from_s})
-            for phase in series(messages, summary.job).phases
+            for phase in series(history).phases
         ]
-        milestones = (("started", summary.started_at), ("landed", summary.landed_at))
+        milestones = (("started", history.started_at), ("landed", history.landed_at))
         reached: list[SpanEvent] = [(name, self._ns(at), {}) for name, at in milestones if at is not None]
         grants = [event for event in told if event[0] == "grant"]
         return [*grants, *phases, *reached, *(event for event in told if event[0] != "grant")]
@@ -149,21 +149,6 @@ class SpanReader:
 
     def _ns(self, at: float) -> int:
         return int(self._host.clocks().wall_of(at).timestamp() * 1e9)
-
-
-def _life(messages: Sequence[Message], job: JobId, end: Message) -> list[Message]:
-    """Return the messages of the job that ended with `end`, without earlier ones of its name; empty: no such end."""
-    life: list[Message] = []
-    has_ended = False
-    for message in messages:
-        if has_ended and isinstance(message, JobSubmitted) and about(message) == job:
-            life, has_ended = [], False
-        life.append(message)
-        if ended_by(message) == job:
-            has_ended = True
-            if message.at == end.at:
-                return life
-    return []
 
 
 def _error(summary: RunSummary) -> str:

@@ -12,6 +12,7 @@ _PROMPT = {
     "run",
     "attach",
     "up",
+    "daemon",
     "down",
     "submit",
     "ps",

@@ -9,7 +9,7 @@ from threading import Timer
 
 from punctual.cli._streams import write_error
 from punctual.core.units import format_duration
-from punctual.daemon.joined_host import JoinedHost
+from punctual.daemon.follower import JobFollower
 from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE
 from punctual.request.submission import Submission
 
@@ -62,7 +62,7 @@ def warn_of_end(submissions: Sequence[Submission], end: SlurmAllocation | None) 
 
 
 @contextmanager
-def stopped_before_end(host: JoinedHost, end: SlurmAllocation | None) -> Iterator[None]:
+def stopped_before_end(host: JobFollower, end: SlurmAllocation | None) -> Iterator[None]:
     """Ask this command's jobs of `host` to stop before the allocation ends, while the block runs."""
     if end is None:
         yield
@@ -76,6 +76,6 @@ def stopped_before_end(host: JoinedHost, end: SlurmAllocation | None) -> Iterato
         timer.cancel()
 
 
-def _stop_all(host: JoinedHost) -> None:
+def _stop_all(host: JobFollower) -> None:
     for job in host.jobs:
         host.stop(job, "the end of the Slurm allocation")

@@ -43,11 +43,10 @@ _SECTIONS = {
         "stop": "steer",
         "policy": "policy",
     },
-    "Service": {"up": "up", "down": "down", "token": "token"},
+    "Service": {"up": "up", "down": "down", "daemon": "daemon", "token": "token"},
     "Simulate": {
         "simulate": "simulate",
         "compare": "compare",
-        "replay": "replay",
         "trace": "trace",
         "reproduce": "reproduce",
     },
@@ -60,7 +59,7 @@ _SECTIONS = {
 COMMANDS = {name: module for commands in _SECTIONS.values() for name, module in commands.items()}
 
 #: Commands that need nothing of Linux: those that start no job, and ask nobody who has.
-_FOR_ALL_SYSTEMS = {"clean", "compare", "plugins", "read", "replay", "report", "reproduce", "simulate", "trace"}
+_FOR_ALL_SYSTEMS = {"clean", "compare", "plugins", "read", "report", "reproduce", "simulate", "trace"}
 
 
 #: Typer's exception for an invalid command line. Its module depends on Typer's version.

@@ -47,14 +47,6 @@ def _where(error: InvalidSpec) -> str:
     return f"{error.where}, `{option}`"
 
 
-def told_failure(error: Exception) -> str:
-    """Describe a failure of Punctual itself; its traceback is written before, unless a disk is to blame."""
-    if isinstance(error, OSError | sqlite3.Error):
-        return f"Punctual cannot write what it keeps of its jobs ({error}): make room on the disk"
-    write_error(*traceback_lines(error))
-    return f"Punctual itself has failed ({error})"
-
-
 def exit_code_of(error: Exception) -> int:
     """Report a shortage, or an unusable file, folder or output, to the user; return the exit status.
 

@@ -45,7 +45,7 @@ _TIMEX_BYTES, _I_STATUS, _UNSYNCHRONISED = 256, 40, 0x40
 _USES = {
     "torch": "elastic training, checkpoints and `punctual demo`",
     "report": "pictures of runs",
-    "sim": "`punctual simulate`, `compare` and `replay`",
+    "sim": "`punctual simulate` and `compare`",
     "service": "HTTP and the page of a service",
     "otel": "traces and metrics of a service to OpenTelemetry",
     "ray": "`punctual up --engine ray`",
@@ -230,7 +230,7 @@ def _is_synchronised() -> bool | None:
 
 def _hosts() -> Iterator[Finding]:
     for run in live_folders():
-        pid, what = run.record().get("pid"), "service" if run.has_service() else "host"
+        pid, what = run.record().get("pid"), "service" if run.has_service() else "daemon"
         if run.is_live() and is_answering(run):
             yield Finding("ok", f"process {pid} is the {what} of '{run.name}', and answers")
         elif run.is_live():
@@ -246,10 +246,10 @@ def _hosts() -> Iterator[Finding]:
                 "Start `punctual up`, or `punctual attach` for one.",
             )
         elif not run.is_followed() and run.machine() is None:
-            text = f"{run.runtime_dir} is left of a host that has ended"
+            text = f"{run.runtime_dir} is left of a daemon that has ended"
             yield Finding("ok", f"{text}; the next `punctual ps` clears it away")
     if not live_folders():
-        yield Finding("ok", "none runs; the first `punctual run` or `punctual up` is one")
+        yield Finding("ok", "no daemon runs; the first `punctual run` or `punctual up` starts one")
 
 
 def _ray_clusters() -> Iterator[Finding]:

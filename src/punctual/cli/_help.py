@@ -21,7 +21,7 @@ ELSEWHERE = {
     **dict.fromkeys(("edit", "update", "modify", "change", "scontrol", "renice"), "set"),
     **dict.fromkeys(("suspend", "hold"), "pause"),
     **dict.fromkeys(("continue", "release", "unpause"), "resume"),
-    **dict.fromkeys(("serve", "server", "service", "daemon", "page", "ui", "web", "dashboard"), "up"),
+    **dict.fromkeys(("serve", "server", "service", "page", "ui", "web", "dashboard"), "up"),
     **dict.fromkeys(("shutdown", "quit", "exit"), "down"),
     **dict.fromkeys(("watch", "top", "htop", "monitor"), "ps"),
     **dict.fromkeys(("estimate", "predict", "forecast", "ask"), "quote"),

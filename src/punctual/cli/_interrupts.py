@@ -1,11 +1,11 @@
 """Handling of Ctrl-C and other signals in a command that runs jobs to their ends."""
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from types import FrameType
 
-from punctual.daemon.joined_host import JoinedHost
+from punctual.daemon.detached import caught
+from punctual.daemon.follower import JobFollower
 
 #: Signals by which the jobs of a command are asked to end: a terminal, a user, and a batch system before its limit of time.
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU)
@@ -21,10 +21,10 @@ class Interrupts:
     """
 
     def __init__(self) -> None:
-        self._host: JoinedHost | None = None
+        self._host: JobFollower | None = None
         self.received: int | None = None
 
-    def pass_on_to(self, host: JoinedHost) -> None:
+    def pass_on_to(self, host: JobFollower) -> None:
         """Pass `host` signals from now on, and one that has come already."""
         self._host = host
         if self.received is not None:
@@ -43,35 +43,20 @@ class Interrupts:
         else:
             self._kill_all(self._host)
 
-    def _pass_on(self, host: JoinedHost, number: int) -> None:
+    def _pass_on(self, host: JobFollower, number: int) -> None:
         for job in host.jobs:
             host.signal(job, number)
 
-    def _stop_all(self, host: JoinedHost, number: int) -> None:
+    def _stop_all(self, host: JobFollower, number: int) -> None:
         for job in host.jobs:
             host.stop(job, _name(number), interrupts=number == signal.SIGINT)
 
-    def _kill_all(self, host: JoinedHost) -> None:
+    def _kill_all(self, host: JobFollower) -> None:
         for job in host.jobs:
             host.kill(job)
 
     def caught(self) -> AbstractContextManager[None]:
         return caught(self, (*_STOPPING, *_PASSED_ON))
-
-
-@contextmanager
-def caught(
-    handler: Callable[[int, FrameType | None], None], numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
-) -> Iterator[None]:
-    """Handle these signals by `handler` in the block, and ignore SIGHUP."""
-    before = {number: signal.signal(number, handler) for number in numbers}
-    # A terminal that is closed takes with it what is shown, not what is steered.
-    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)
 
 
 def _name(number: int) -> str:

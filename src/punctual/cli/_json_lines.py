@@ -11,7 +11,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import NOTICES
 from punctual.core.resources import total
-from punctual.daemon.control import standing
+from punctual.daemon.status_reader import standing
 from punctual.history.user_requests import told_request
 from punctual.request.json_text import json_text
 

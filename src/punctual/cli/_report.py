@@ -14,7 +14,7 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.units import format_bytes
 from punctual.daemon.run_folder import RunFolder
-from punctual.history.run import RunSummary, series, smooth_usage, summarize
+from punctual.history.run import RunSummary, history_of, series, smooth_usage, summarize
 from punctual.history.shortfall import Shortfall
 
 #: Less than this share of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
@@ -147,7 +147,7 @@ def _told_about(run: RunFolder, summary: RunSummary) -> str:
 
 
 def _drawn(messages: Sequence[Message], summary: RunSummary) -> _plot.DrawnRun:
-    course, since = series(messages, summary.job), summary.submitted_at
+    course, since = series(history_of(messages, summary.job)), summary.submitted_at
     last_at = max([since, *(message.at for message in messages)])
     ended_s = (summary.ended_at or last_at) - since
     landed_s = None if summary.landed_at is None else summary.landed_at - since

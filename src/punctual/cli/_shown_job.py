@@ -7,14 +7,14 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
-from punctual.daemon.joined_host import JoinedHost
+from punctual.daemon.follower import JobFollower
 from punctual.request.deadlines import Now
 
 
 class ShownJob:
     """A job with the queries of displays."""
 
-    def __init__(self, host: JoinedHost, job: JobId) -> None:
+    def __init__(self, host: JobFollower, job: JobId) -> None:
         self._host = host
         self.id = job
 

@@ -13,6 +13,7 @@ from typing import Any
 from punctual import registry
 from punctual.cli._errors import EXIT_INTERRUPTED
 from punctual.cli._policy_table import failure_lines, print_policies
+from punctual.cli._recorded import recorded_fields, recorded_lines
 from punctual.cli._streams import write_line, write_lines
 from punctual.cli._study_page import write_page
 from punctual.core.cluster import usual_jobs_at_once
@@ -20,6 +21,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon.capacity import capacity_here, usable_cores
 from punctual.request.json_text import json_text
 from punctual.sim.choice import value_of
+from punctual.sim.recording import is_journal
 from punctual.sim.result import Result
 from punctual.sim.scenario import (
     DEFAULT_GENERATOR,
@@ -120,13 +122,19 @@ def _completed(keys: Mapping[str, Any], *, is_in_file: bool) -> tuple[dict[str, 
         }
         chosen["cluster"] = [here]
         notices.append(f"no `--cluster` was given: the jobs run on one machine with {capacity}")
-    if "policies" not in keys:
+    if "policies" not in keys and not _is_recorded(keys):
         chosen["policies"] = list(USUAL_POLICIES)
         notices.append(f"no `--policy` was given: {', '.join(USUAL_POLICIES)} are compared")
     if "deadlines" not in keys and not is_in_file and not has_declared_jobs(keys) and _draws_no_deadlines(keys):
         chosen["deadlines"] = USUAL_DEADLINES
         notices.append(f"no `--deadlines` was given: each is 1.2 to 4 times what its job takes ({USUAL_DEADLINES})")
     return chosen, notices
+
+
+def _is_recorded(keys: Mapping[str, Any]) -> bool:
+    """Whether the trace is a live journal, whose policy is compared with itself."""
+    trace = keys.get("trace")
+    return is_journal(Path(str(trace.get("file") if isinstance(trace, Mapping) else trace)))
 
 
 def _draws_no_deadlines(keys: Mapping[str, Any]) -> bool:
@@ -244,9 +252,10 @@ def _conclude(result: Result, out: Path, export: Path | None, *, report: bool, a
     if page is not None:
         write_page(result, page)
     if as_json:
-        write_lines(json_text(as_fields(result, page), indent=1).split("\n"))
+        write_lines(json_text({**as_fields(result, page), **recorded_fields(result)}, indent=1).split("\n"))
     elif result.runs:
         print_policies(result)
+        write_lines(recorded_lines(result))
         if page is not None:
             write_line(f"report: {page}")
     write_lines(failure_lines(result), err=True)

@@ -20,7 +20,7 @@ from punctual.cli._screens import PlainScreen, Screen, screen_for
 from punctual.cli._shown_job import ShownJob
 from punctual.cli._streams import write_line
 from punctual.cli._words import short
-from punctual.cli.run import host_of
+from punctual.cli.run import begin_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
 from punctual.core.protocols import Message
@@ -133,7 +133,7 @@ def _train(
             deadline=None if deadline_s is None else f"{deadline_s}s",
         )  # fmt: skip
         submission = submission_of(options, time.monotonic(), capacity_here())
-        return carry_out(host_of([submission], HostOptions()), [submission.spec.id], screen)[0]
+        return carry_out(begin_of([submission], HostOptions()), [submission.spec.id], screen)[0]
 
 
 class _Unwatched(PlainScreen):

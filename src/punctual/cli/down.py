@@ -17,7 +17,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.process_record import is_alive
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of
-from punctual.daemon.sharing import service_run
+from punctual.daemon.sharing import daemon_run
 from punctual.request.json_text import json_text
 
 #: Seconds between two looks at the service's progress.
@@ -52,10 +52,10 @@ def down(
     ] = OnShutdown.CONTINUE,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
 ) -> None:
-    """End the service. Returns when it has ended."""
-    run = service_run()
+    """End the daemon. Returns when it has ended."""
+    run = daemon_run()
     if run is None:
-        raise InvalidSpec("a service must run", "none", "`punctual down`", "See `punctual ps` for what runs.")
+        raise InvalidSpec("a daemon must run", "none", "`punctual down`", "See `punctual ps` for what runs.")
     process, before = run.record(), _open_jobs(run)
     if jobs in _ASK:
         _ask_all(run, before, process, _ASK[jobs], _STATES[jobs])
@@ -67,7 +67,7 @@ def down(
         if job.job in before or job.steering != "ended":
             told = _told(job, states.get(job.title, "queued"), recorded.get(job.job, "ended"))
             write_line(json_text(told) if as_json else f"{told['job']}: {told['text']}")
-    write_line(f"the service, process {process['pid']}, has ended", err=True)
+    write_line(f"the daemon, process {process['pid']}, has ended", err=True)
 
 
 def _open_jobs(run: RunFolder) -> dict[JobId, KnownJob]:
@@ -94,8 +94,8 @@ def _ask_all(
     while any(told["job"] in names and told["state"] not in states for told in standings(run)):
         if not is_alive(process):
             raise InvalidSpec(
-                "the service must run until its jobs are in the wanted state",
-                "a service that has ended",
+                "the daemon must run until its jobs are in the wanted state",
+                "a daemon that has ended",
                 f"process {process['pid']}",
                 "See `punctual ps` for what runs.",
             )
@@ -116,7 +116,7 @@ def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
     while not holds():
         if time.monotonic() > give_up_at:
             raise InvalidSpec(
-                "a service must end when asked to",
+                "a daemon must end when asked to",
                 f"one that has not within {_END_S_MAX:g} s",
                 f"process {process['pid']}",
                 "See whether it is stopped or hangs; end it with `kill`: its jobs go on.",
@@ -134,7 +134,7 @@ def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
     elif state == "paused":
         became, text = "paused", f"stands still {_UNTIL_RESUMED.format(job=job.title)}"
     elif job.run.is_followed() or job.steering == "steered":
-        became, text = "steered", "goes on, steered by a command that waits for one of these jobs"
+        became, text = "steered", "goes on: a command that waits for one of these jobs starts the next daemon"
     elif job.steering == "unsteered":
         became, text = (
             "unsteered",

@@ -18,7 +18,7 @@ from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
 from punctual.daemon.host_options import SHARING_POLICY
 from punctual.daemon.quotes import quote_alone, told
 from punctual.daemon.runs import KnownJob, known_jobs, open_job, open_jobs
-from punctual.daemon.sharing import host_lock, service_run, shared_run
+from punctual.daemon.sharing import daemon_run, host_lock, shared_run
 from punctual.request.deadlines import Now
 from punctual.request.job_options import JobOptions
 from punctual.request.json_text import json_text
@@ -111,7 +111,7 @@ def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
 
 
 def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
-    now, (capacity, together) = Now.read(), capacity_for_jobs(service_run())
+    now, (capacity, together) = Now.read(), capacity_for_jobs(daemon_run())
     submission = submission_of(options, now.at, capacity, together, run_like)
     spec = submission.spec
     if spec.work_core_s is None and spec.worker is None:

@@ -1,7 +1,6 @@
 """`punctual run`: run a program, or the jobs of a file, to their deadlines."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +10,7 @@ import typer
 
 from punctual.cli._allocation import allocation, longest_grace_s, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
-from punctual.cli._drive import OpenHost, OutputOptions, drive
+from punctual.cli._drive import Begin, OutputOptions, drive
 from punctual.cli._help import examples
 from punctual.cli._options import AsJson, JobsAtOnce, ProgressRegex, Quiet, ReportFile, Steps, Strict, taking
 from punctual.cli._streams import write_error
@@ -19,13 +18,10 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_client import capacity_for_jobs
 from punctual.daemon.disk_space import check_room
 from punctual.daemon.earlier_runs import run_like
-from punctual.daemon.host_executor import OutputOf
+from punctual.daemon.follower import JobFollower
 from punctual.daemon.host_options import ACTUATORS, SHARING_POLICY, HostOptions
-from punctual.daemon.joined_host import JoinedHost, host_of_new_jobs
-from punctual.daemon.retention import prune
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.sharing import service_run
-from punctual.daemon.sweeping import sweep
+from punctual.daemon.sharing import daemon_run
 from punctual.request.deadlines import process_started_at
 from punctual.request.job_options import JobOptions
 from punctual.request.jobs_file import read_jobs
@@ -214,7 +210,7 @@ class StartOptions(JobOptions):
             option.name: getattr(self, option.name) for option in fields(OutputOptions) if hasattr(self, option.name)
         }
         output = OutputOptions(**told, grace_s=longest_grace_s(submissions))
-        return drive(host_of(submissions, options), [submission.spec.id for submission in submissions], output)
+        return drive(begin_of(submissions, options), [submission.spec.id for submission in submissions], output)
 
 
 class RunOptions(StartOptions):
@@ -233,7 +229,7 @@ EXAMPLES = examples(
 @taking(RunOptions, SECTIONS)
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
-    submissions = given.submissions(None if given.alone else service_run())
+    submissions = given.submissions(None if given.alone else daemon_run())
     warn_of_room(submissions)
     warn_of_end(submissions, allocation(grace_s=longest_grace_s(submissions)))
     raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))
@@ -245,14 +241,12 @@ def warn_of_room(submissions: Sequence[Submission]) -> None:
         write_error(f"punctual: warning: {told}")
 
 
-def host_of(submissions: Sequence[Submission], options: HostOptions) -> OpenHost:
-    """Return an opener of the new jobs' host: the present one, or a new one with the first job's name."""
+def begin_of(submissions: Sequence[Submission], options: HostOptions) -> Begin:
+    """Return what makes a follower submit the jobs, to the present daemon or a new one, and follow them."""
 
-    def opened(output_of: OutputOf) -> AbstractContextManager[JoinedHost]:
+    def begin(follower: JobFollower) -> None:
         argv = submissions[0].program.argv
-        facts = {"argv": argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
-        sweep()
-        prune()
-        return host_of_new_jobs(submissions, options, output_of=output_of, facts=facts)
+        facts = {"argv": list(argv), "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
+        follower.submit(submissions, options, facts)
 
-    return opened
+    return begin

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._recorded import journal_named, period_keys
 from punctual.cli._study import carry_out, scenario_of
 
 FOLDER = Path("simulation")
@@ -16,8 +17,12 @@ def simulate(
     ] = None,
     trace: Annotated[
         str | None,
-        typer.Option(metavar="FILE|generator:NAME", help="The jobs. [default: 200 from the generator poisson]"),
+        typer.Option(metavar="FILE|RUN|generator:NAME", help="The jobs. [default: 200 from the generator poisson]"),
     ] = None,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="WHEN", help="A live run's jobs since `18:00`, or `2h` ago.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="A live run's jobs before then.")] = None,
     cluster: Annotated[
         str | None, typer.Option(metavar="16x8:V100+4x4:T4", help="Nodes x devices, and their kind. [default: 4x8]")
     ] = None,
@@ -64,11 +69,12 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Run policies on the same simulated jobs, and compare them."""
+    trace = None if trace is None else journal_named(trace)
     given = {
         "trace": trace, "cluster": cluster, "policies": policy or None, "seeds": seeds, "trace.jobs": jobs,
         "trace.load": load, "deadlines": deadlines, "scaling": scaling, "controller": controller,
     }  # fmt: skip
-    keys = {key: value for key, value in given.items() if value is not None}
+    keys = {key: value for key, value in given.items() if value is not None} | period_keys(trace, from_, until)
     study, notices = scenario_of(scenario, keys, settings or ())
     raise typer.Exit(
         carry_out(study, notices, out, save=save, export=export, n_processes=processes, report=report, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`punctual submit`: give a service a program with a deadline, or the jobs of a file."""
+"""`punctual submit`: give the daemon a program with a deadline, or the jobs of a file."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,10 @@ from typing import Any
 
 import typer
 
+from punctual.api.http_options import notice_without_http
 from punctual.cli import run as running
 from punctual.cli._help import examples
-from punctual.cli._http import notice_without_http
 from punctual.cli._options import taking
-from punctual.cli._service import log_notice, started_service
 from punctual.cli._streams import write_error, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -18,10 +17,11 @@ from punctual.core.units import exact_text
 from punctual.daemon.control_client import standings_of
 from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.host_options import HostOptions
+from punctual.daemon.joining import Joining, log_notice
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import messages_of
-from punctual.daemon.service_host import submit_jobs
-from punctual.daemon.sharing import service_run
+from punctual.daemon.sharing import daemon_run
+from punctual.executors.local.output import Streams
 from punctual.history.run import RunSummary, summarize
 from punctual.request.json_text import json_text
 
@@ -48,7 +48,7 @@ _SECTIONS = {
         for title, options in running.SECTIONS.items()
     },
     "Service": {
-        "no_start": typer.Option("--no-start", help="Do not start a service where none runs: end with an error."),
+        "no_start": typer.Option("--no-start", help="Do not start a daemon where none runs: end with an error."),
         "wait": typer.Option("--wait", help="Follow the jobs to their ends, as `punctual run` does."),
     },
     "Only with --wait": {name: _TOLD[name] for name in _ONLY_WAITING},
@@ -62,7 +62,7 @@ EXAMPLES = examples(
 
 @taking(QueueOptions, _SECTIONS)
 def submit(given: QueueOptions) -> None:
-    """Submit jobs and return immediately. Starts a service if none runs."""
+    """Submit jobs and return immediately. Starts the daemon if none runs."""
     told = {name for name in _ONLY_WAITING if getattr(given, name)}
     if told and not given.wait:
         name = min(told)
@@ -73,16 +73,25 @@ def submit(given: QueueOptions) -> None:
             "Add `--wait`; or ask when the job has ended: `punctual report JOB`.",
             option=name,
         )
-    submissions, options = given.submissions(service_run()), given.host(shared=True)
-    _start_if_missing(options, no_start=given.no_start)
-    service = service_run()
-    if (
-        service is not None and HostOptions.of(service.facts()).engine == HostOptions().engine
-    ):  # else it is on other nodes
+    daemon = daemon_run()
+    submissions, options = given.submissions(daemon), given.host(shared=True)
+    if given.no_start and daemon is None:
+        raise InvalidSpec(
+            "a daemon must run",
+            "none",
+            "`punctual submit --no-start`",
+            "Start one (`punctual up`), or leave `--no-start` out.",
+        )
+    if daemon is None or HostOptions.of(daemon.facts()).engine == HostOptions().engine:  # else it is on other nodes
         running.warn_of_room(submissions)
     if given.wait:
         raise typer.Exit(given.follow(submissions, options))
-    run, names = submit_jobs(submissions, options)
+    joining = Joining(options, streams=Streams(), or_else="end the service first (`punctual down`)", http={})
+    run, named = joining.submit(submissions)
+    names = [submission.spec.id for submission in named]
+    if joining.started is not None:
+        started = f"punctual: started the daemon, process {joining.started.pid}; it ends with its last job"
+        write_error(started, *notice_without_http(), log_notice())
     guaranteed = [name for submission, name in zip(submissions, names, strict=True) if submission.spec.guarantee]
     refusals = _refusals(run, guaranteed)
     accepted = [
@@ -128,22 +137,6 @@ def _refusal(summary: RunSummary) -> InvalidSpec:
         f"job '{summary.job}', which was turned away",
         sooner if earliest_s is None else f"Give it that one (`--deadline {exact_text(earliest_s)}`). {sooner}",
     )
-
-
-def _start_if_missing(options: HostOptions, *, no_start: bool) -> None:
-    if service_run() is not None:
-        return
-    if no_start:
-        raise InvalidSpec(
-            "a service must run",
-            "none",
-            "`punctual submit --no-start`",
-            "Start one (`punctual up`), or leave `--no-start` out.",
-        )
-    run = started_service(options)
-    pid = run.record()["pid"]
-    started = f"punctual: no service ran: started one, process {pid}; `punctual down` ends it"
-    write_error(started, *notice_without_http(), log_notice())
 
 
 def _tell(run: RunFolder, accepted: Sequence[tuple[JobId, JobId]], *, as_json: bool) -> None:

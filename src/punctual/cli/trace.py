@@ -19,7 +19,7 @@ _N_SHOWN = 5
 
 
 def trace(
-    file: Annotated[Path, typer.Argument(help="A published trace, plain or compressed by gzip.")],
+    file: Annotated[Path, typer.Argument(help="A published trace, plain or compressed by gzip, or a live journal.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first row that cannot be used.")] = False,
     unpacked_gib_max: Annotated[

@@ -3,51 +3,34 @@
 import os
 import shlex
 import signal
-import socket
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, cast
 
 import typer
 
+from punctual.api.daemon_process import EXIT_REPLACED, serve_daemon
+from punctual.api.http_options import HttpOptions, notice_without_http
 from punctual.api.server import DEFAULT_ADDRESS
 from punctual.cli._completion import policy_names
-from punctual.cli._errors import told_failure
-from punctual.cli._http import HttpOptions, notice_without_http
-from punctual.cli._interrupts import caught
 from punctual.cli._options import JobsAtOnce
-from punctual.cli._outcome import EXIT_BROKEN
-from punctual.cli._service import (
-    addresses_of,
-    log_file,
-    log_notice,
-    record_service,
-    started_service,
-    taken_over_by,
-    up_command,
-)
 from punctual.cli._streams import write_error, write_line, write_out
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
-from punctual.daemon.detached import log_bounded
+from punctual.daemon.daemon import Daemon
+from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
+from punctual.daemon.joining import log_notice, start_daemon
 from punctual.daemon.paths import HOME_VARIABLE, owner_token_file, service_root
 from punctual.daemon.retention import prune
 from punctual.daemon.runs import open_jobs
-from punctual.daemon.service_host import ServiceHost, service_host
-from punctual.daemon.sharing import service_run
+from punctual.daemon.sharing import daemon_run
 from punctual.daemon.sweeping import sweep
-from punctual.executors.cluster.executor import LOST_AFTER_S
-from punctual.journal.errors import JournalTaken
+from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_duration_s
-
-#: Exit status when another process has taken its place.
-EXIT_REPLACED = 1
 
 Policy = Annotated[
     str,
@@ -167,13 +150,14 @@ def up(
         write_out(unit(options, http))
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
+    facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
+    request = DaemonRequest(options=options, stays=True, http=http.as_fields(), facts=facts)
     if detach:
         _check_no_service()
-        run = started_service(options, http.arguments())
-        _tell(run.record()["pid"], addresses_of(run), taken_over_by(run), as_json=as_json)
+        _tell(start_daemon(request), as_json=as_json)
         write_error(*([] if listen is not None else notice_without_http()), log_notice())
         return
-    raise typer.Exit(_serve(options, http, as_json=as_json))
+    raise typer.Exit(serve(request, as_json=as_json))
 
 
 def unit(options: HostOptions, http: HttpOptions) -> str:
@@ -181,15 +165,28 @@ def unit(options: HostOptions, http: HttpOptions) -> str:
     home = os.environ.get(HOME_VARIABLE)
     variable = f"{HOME_VARIABLE}={Path(home).absolute()}".replace("%", "%%") if home else ""
     environment = f"Environment={shlex.quote(variable)}\n" if home else ""
-    program, *arguments = up_command(options, http.arguments())
+    program, *arguments = _command(options, http.arguments())
     # systemd puts variables into the arguments, not into the program's path; and its own names into both.
     command = shlex.join([program, *(word.replace("$", "$$") for word in arguments)]).replace("%", "%%")
     return _UNIT.format(command=command, environment=environment)
 
 
+def _command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:
+    """Return the command line of a service, valid in any folder."""
+    chosen = ["--policy", options.policy, "--actuator", options.actuator]
+    chosen += ["--jobs-at-once", str(options.jobs_at_once)] if options.jobs_at_once else []
+    if options.engine != "local":
+        chosen += ["--engine", options.engine, "--node-lost-after", f"{options.lost_after_s:g}s"]
+        chosen += ["--address", options.address] if options.address else []
+        chosen += ["--cluster", options.cluster] if options.cluster else []
+        chosen += ["--autoscale", str(options.autoscale)] if options.autoscale else []
+        chosen += ["--allow-unauthenticated-ray"] if options.allow_unauthenticated_ray else []
+    return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
+
+
 def _check_no_service() -> None:
-    run = service_run()
-    if run is not None:
+    run = daemon_run()
+    if run is not None and run.has_service():
         raise InvalidSpec(
             "one service at a time must run for a user on these processors",
             f"another one, process {run.record()['pid']}",
@@ -198,51 +195,32 @@ def _check_no_service() -> None:
         )
 
 
-def _serve(options: HostOptions, http: HttpOptions, *, as_json: bool) -> int:
-    facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
+def serve(request: DaemonRequest, *, as_json: bool) -> int:
+    """Be the daemon in this terminal; return the exit status."""
     sweep()
     prune()
-    leaving = _Leaving()
-    try:
-        with (
-            log_bounded(log_file()),
-            caught(leaving),
-            service_host(options, facts, http.listen()) as (host, addresses),
-        ):
-            told = [str(host.run_folder.socket), *addresses]
-            record_service(host.run_folder, told, host.taken_over)
-            _tell(os.getpid(), told, host.taken_over, as_json=as_json)
-            _tell_of_others(host)
-            _notify_systemd("READY=1")
-            leaving.pass_on_to(host)
-            _steer(host)
-            _notify_systemd("STOPPING=1")
-            jobs = [status for status in host.local.jobs() if not status.ended]
-            is_local = HostOptions.of(host.run_folder.facts()).engine == "local"
-    except JournalTaken:
+
+    def tell(ready: Ready, daemon: Daemon) -> None:
+        if daemon.other is not None:
+            write_error(f"punctual: a daemon runs already, process {ready.pid}")
+            return
+        _tell(ready, as_json=as_json)
+        _tell_of_others(daemon)
+
+    status, daemon = serve_daemon(request, tell)
+    if status == EXIT_REPLACED:
         write_error(
             "punctual: this process was stopped, and another one steers the jobs now. Start it again: punctual up"
         )
-        return EXIT_REPLACED
-    why = "" if leaving.received is None else f" ({signal.Signals(leaving.received).name})"
-    write_error(
-        f"punctual: the service has ended{why}. {_left(jobs, is_alone=bool(host.left_alone), is_local=is_local)}"
-    )
-    return 0
-
-
-def _steer(host: ServiceHost) -> None:
-    try:
-        host.run()
-    except JournalTaken:
-        raise
-    except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end a training
-        # Crash at once: the keepers then lift the quotas and see the jobs to their ends, as after any other death.
-        write_error(
-            f"error: {told_failure(error)}; all jobs go on at full speed and nobody steers them. "
-            "Take them over: `punctual up`."
-        )
-        os._exit(EXIT_BROKEN)
+        return status
+    if daemon.other is not None or daemon.has_ended:
+        return status
+    why = "" if daemon.received is None else f" ({signal.Signals(daemon.received).name})"
+    run = daemon.host.run_folder
+    is_local = HostOptions.of(run.facts()).engine == "local"
+    left = _left(daemon.left, is_alone=not run.is_followed(), is_local=is_local)
+    write_error(f"punctual: the service has ended{why}. {left}")
+    return status
 
 
 def _left(jobs: Sequence[JobStatus], *, is_alone: bool, is_local: bool) -> str:
@@ -259,18 +237,19 @@ def _left(jobs: Sequence[JobStatus], *, is_alone: bool, is_local: bool) -> str:
     how = (
         "at full speed, and nobody steers them until `punctual up`"
         if is_alone
-        else "steered by a command that waits for one"
+        else "steered by a daemon that a command which waits for one starts"
     )
     return f"{len(jobs)} job{'s' * (len(jobs) != 1)}{paused} left as with `punctual down --jobs continue`: they go on, {how}."
 
 
-def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: bool) -> None:
+def _tell(ready: Ready, *, as_json: bool) -> None:
+    addresses, jobs = ready.addresses, ready.taken_over
     has_tokens = any(address.startswith(("http:", "https:")) for address in addresses)
     token_file = str(owner_token_file(service_root())) if has_tokens else None
     if as_json:
         told = {
             "type": "service",
-            "pid": pid,
+            "pid": ready.pid,
             "addresses": list(addresses),
             "token_file": token_file,
             "taken_over": list(jobs),
@@ -278,7 +257,7 @@ def _tell(pid: int, addresses: Sequence[str], jobs: Sequence[str], *, as_json: b
         write_out(json_text(told) + "\n")
         return
     lines = [
-        f"the service runs, process {pid}, and listens at {', '.join(addresses)}",
+        f"the daemon runs, process {ready.pid}, and listens at {', '.join(addresses)}",
         *([] if token_file is None else [f"the owner's token is in {token_file}"]),
         *([] if token_file is None or not sys.stderr.isatty() else _told_of_page(addresses, Path(token_file))),
         "submit a job: punctual submit --deadline 1h -- python train.py",
@@ -296,36 +275,8 @@ def _told_of_page(addresses: Sequence[str], token_file: Path) -> list[str]:
         return [f"see all jobs in a browser: {url}"]
 
 
-def _tell_of_others(host: ServiceHost) -> None:
+def _tell_of_others(daemon: Daemon) -> None:
     """Report jobs of other runs that are still not steered."""
     for job in open_jobs():
-        if job.run != host.run_folder and job.steering == "unsteered":
+        if job.run != daemon.host.run_folder and job.steering == "unsteered":
             write_error(f"punctual: job {job.title} is of another run, and not steered: punctual attach {job.title}")
-
-
-def _notify_systemd(state: str) -> None:
-    """Tell systemd the service's state, if systemd has started this process."""
-    address = os.environ.get("NOTIFY_SOCKET")
-    if not address:
-        return
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
-        connection.sendto(state.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)
-
-
-class _Leaving:
-    """Makes the service leave its jobs running on SIGINT or SIGTERM, even one that comes before there is a host."""
-
-    def __init__(self) -> None:
-        self._host: ServiceHost | None = None
-        self.received: int | None = None
-
-    def pass_on_to(self, host: ServiceHost) -> None:
-        """Make `host` leave on a signal, or at once if one has come already."""
-        self._host = host
-        if self.received is not None:
-            host.leave()
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.received = self.received or number
-        if self._host is not None:
-            self._host.leave()

@@ -11,8 +11,8 @@ from punctual.cli._streams import write_line
 from punctual.cli._words import clock, cores, proven, short
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.runs import job_to_tell_of, messages_of, now_of
-from punctual.history.decision_trace import DecisionStep, chain
-from punctual.history.run import summarize
+from punctual.history.decision_trace import DecisionStep, decision_steps
+from punctual.history.run import history_of
 from punctual.request.json_text import json_text
 
 #: Changes of a grant for one reason are told as one if they come within so many seconds: the last seconds have one at each tick.
@@ -44,11 +44,8 @@ def why(
     reason = target.run.facts().get("actuator_reason")
     if reason:
         write_line(f"how grants are enforced: {reason}", err=True)
-    links, now, submitted_at = (
-        chain(messages, name, every=every),
-        now_of(target.run),
-        summarize(messages, name).submitted_at,
-    )
+    history, now = history_of(messages, name), now_of(target.run)
+    links, submitted_at = decision_steps(history, every=every), history.submitted_at
     if as_json:
         for link in links[-last:]:
             told: dict[str, Any] = {

@@ -321,7 +321,7 @@ class LineToDeadline(AnswerBody):
     until_percentage: float
 
 
-class JobHistory(AnswerBody):
+class HistoryAnswer(AnswerBody):
     """The course of a job. Curves are thinned evenly; used cores are means of half a second or longer."""
 
     job: str
@@ -418,7 +418,7 @@ class Health(AnswerBody):
     host: str = Field(description="Name of the run that holds the jobs.")
     caller: str = Field(description="Name of the token; empty: the service's own user.")
     role: str
-    takes_jobs: bool = Field(description="Whether jobs can be submitted: false on the page of a single run.")
+    takes_jobs: bool = Field(description="Whether jobs can be submitted: false on the page of a daemon that has ended.")
 
 
 class FaultText(AnswerBody):

@@ -1,23 +1,22 @@
 """Handler of the control requests of this user's other processes."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from math import inf
 from typing import Any
 
-from punctual.core.codec import decode, encode
-from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.daemon.host import Host, submitted
+from punctual.daemon.control_socket import FDS
+from punctual.daemon.host import Host
 from punctual.daemon.quotes import told
+from punctual.daemon.status_reader import standing
 from punctual.executors.local.output import Streams
 from punctual.request.deadlines import Now
 from punctual.request.spec_change import NO_DEADLINE, SpecChange
-from punctual.request.submission import Submission, check_plug_ins
+from punctual.request.submission import Submission
+from punctual.request.submission_json import decode_submission
 
 
 class ControlHandler:
@@ -41,7 +40,9 @@ class ControlHandler:
     `quote`      `job` or            see `punctual.daemon.quotes.told`
                  `submission`;
                  `when`, `cores`
-    `leave`                          nothing; the host then leaves its jobs to another process
+    `leave`      `only_without_jobs` nothing; the daemon then leaves its jobs to another process, or ends if it waits for a
+                                     first job
+    `page`                           `url`: the page's address, with a token
     ============ =================== ================================================================================
 
     Parameters
@@ -51,11 +52,13 @@ class ControlHandler:
     budget
         Returns the resources that all jobs share; called once for an answer about any number of them.
     submit
-        Submits jobs, all or none.
+        Submits jobs, all or none; gets the descriptor of the first one's standard input, which it may duplicate, too.
     capacity
         Returns the most that one job can have, and that its workers can have on all nodes; None: there is one node.
     leave
         Makes the host leave its jobs to another process; returns at once.
+    page
+        Returns the address of the page, with a token; raises `InvalidSpec` if it cannot be served.
     settle
         Returns once the journal has what was changed; raises `InvalidSpec` if it cannot.
     """
@@ -65,15 +68,16 @@ class ControlHandler:
         host: Host,
         facts: Callable[[JobId], Mapping[str, Any]],
         budget: Callable[[], Mapping[str, Any]],
-        submit: Callable[[Sequence[Submission], Streams], None],
+        submit: Callable[[Sequence[Submission], Streams, int | None], None],
         capacity: Callable[[], tuple[Resources, Resources | None]],
-        leave: Callable[[], None],
+        leave: Callable[..., None],
         settle: Callable[[], None] = lambda: None,
+        page: Callable[[], str] = lambda: "",
     ) -> None:
         self._host = host
         self._facts, self._budget = facts, budget
         self._submit, self._capacity = submit, capacity
-        self._leave = leave
+        self._leave, self._page = leave, page
         self._settle = settle
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +96,8 @@ class ControlHandler:
             case {"verb": "policy"}:
                 return {"policy": self._host.policy, "parameters": dict(self._host.policy_parameters)}
             case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
-                self._submit([encode_submission(job) for job in jobs], Streams.from_fields(streams))
+                submissions = [decode_submission(job) for job in jobs]
+                self._submit(submissions, Streams.from_fields(streams), next(iter(request.get(FDS, ())), None))
                 return {}
             case {"verb": "capacity"}:
                 node, together = self._capacity()
@@ -100,8 +105,10 @@ class ControlHandler:
             case {"verb": "quote"}:
                 return self._quote(request)
             case {"verb": "leave"}:
-                self._leave()
+                self._leave(only_without_jobs=bool(request.get("only_without_jobs", False)))
                 return {}
+            case {"verb": "page"}:
+                return {"url": self._page()}
             case {"job": str(job)}:
                 return self._answer_about(JobId(job), request)
         raise ValueError(f"no such request: {request}")
@@ -129,7 +136,7 @@ class ControlHandler:
         amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
         now = self._host.clocks()
         if (told_job := request.get("submission")) is not None:
-            return told(self._host.quote(encode_submission(told_job).spec, amounts=amounts), now)
+            return told(self._host.quote(decode_submission(told_job).spec, amounts=amounts), now)
         job, when = JobId(str(request["job"])), request.get("when")
         deadline_s = None if when is None else self._host.moved_deadline_s(job, str(when), now)
         return told(self._host.quote(job, deadline_s, amounts), now)
@@ -174,59 +181,3 @@ class ControlHandler:
             "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
             "left_s": None if deadline_at is None else deadline_at - now.at,
         }
-
-
-def encoded_as_json(submission: Submission) -> dict[str, Any]:
-    """Encode a submission for a request."""
-    event = submitted(submission)
-    return {"submitted": encode(event), "inherited": dict(submission.inherited), "argv": submission.argv}
-
-
-def encode_submission(told: Mapping[str, Any]) -> Submission:
-    """Decode a submission that `encoded_as_json` encoded; raises `InvalidSpec` for an impossible time or an unknown plug-in."""
-    event = decode("JobSubmitted", told["submitted"])
-    assert isinstance(event, JobSubmitted)
-    assert event.program is not None
-    if not 0.0 <= event.at <= time.monotonic():
-        raise InvalidSpec(
-            "a job must be submitted between the start of this machine and now",
-            f"{event.at:g} s after its start",
-            f"job '{event.spec.id}'",
-            "Submit it with `punctual submit`, or over HTTP.",
-        )
-    check_plug_ins(event.spec)
-    argv = told.get("argv")
-    return Submission(
-        submitted_at=event.at,
-        spec=event.spec,
-        program=event.program,
-        inherited=told["inherited"],
-        argv=None if argv is None else tuple(argv),
-        by=event.by,
-    )
-
-
-def standing(status: JobStatus) -> dict[str, Any]:
-    """Encode the job's status as plain fields; seconds count from its submission."""
-    forecast = status.forecast
-    return {
-        "steps_done": float(status.steps_done),
-        "steps_total": None if status.steps_total is None else float(status.steps_total),
-        "steps_expected": status.steps_expected,
-        "progress_frac": status.done_frac,
-        "landed": status.landed,
-        "grant_cores": status.held.cores,
-        "nodes": sorted(status.granted),
-        "n_workers": status.n_workers or None,
-        "usage_cores": status.usage_cores,
-        "used_core_s": status.used_core_s,
-        "memory_bytes": status.memory_bytes,
-        "peak_memory_bytes": status.peak_memory_bytes,
-        "asked_memory_bytes": status.spec.ceiling.memory_bytes,
-        "waits": status.reason.text if status.state == "queued" and status.reason is not None else "",
-        "deadline_s": status.spec.deadline_s,
-        "forecast_s": forecast.finish_s if forecast else None,
-        "forecast_std_s": forecast.std_s if forecast else None,
-        "earliest_finish_s": forecast.earliest_finish_s if forecast else None,
-        "feasible": forecast.feasible if forecast else None,
-    }

@@ -9,16 +9,15 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
-from punctual.daemon.control import encoded_as_json
+from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_socket import ControlFailed, ask
-from punctual.daemon.host_executor import capacity_here
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of
-from punctual.daemon.sweeping import give_up
 from punctual.executors.local.output import Streams
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission
+from punctual.request.submission_json import encode_submission
 
 #: States of a job whose host sends no status, beside those of `punctual.core.job.JobState` and
 #: `punctual.daemon.runs.Steering`: the host is starting, or it is alive and does not answer.
@@ -126,8 +125,10 @@ def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _AN
     return _asked(job, request, timeout_s)
 
 
-def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams) -> None:
+def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams, stdin_fd: int | None = None) -> None:
     """Ask the host of a run to accept jobs, all or none; may be repeated if no answer came.
+
+    `stdin_fd`: standard input of the first job; None: it has none.
 
     Raises
     ------
@@ -136,8 +137,9 @@ def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams) 
     ControlFailed
         No answer came.
     """
-    jobs = [encoded_as_json(submission) for submission in submissions]
-    ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX)
+    jobs = [encode_submission(submission) for submission in submissions]
+    fds = () if stdin_fd is None else (stdin_fd,)
+    ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX, fds=fds)
 
 
 def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | None]:
@@ -173,7 +175,7 @@ def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[s
 
 def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the host of a run to quote a new job; raises `ControlFailed` if it does not answer."""
-    request = {"verb": "quote", "submission": encoded_as_json(submission), "cores": list(cores)}
+    request = {"verb": "quote", "submission": encode_submission(submission), "cores": list(cores)}
     return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
 
 
@@ -194,6 +196,8 @@ def leave(run: RunFolder) -> None:
 def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
     """Stop the job through its host or its keeper; return in words what was done."""
     if job.steering == "interrupted":
+        from punctual.daemon.sweeping import give_up  # it restores the whole state of a run
+
         give_up(job.run, [job.job], f"given up ({cause}) after it was interrupted")
         return "it will not be resumed"
     if job.steering == "unsteered" or (job.steering == "steered" and is_silent(job.run)):

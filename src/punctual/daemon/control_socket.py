@@ -5,7 +5,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
@@ -19,7 +19,11 @@ from punctual.core.errors import InvalidSpec
 #: Gets a request, gives the answer; both are JSON objects. Called in a thread of its own. What it raises is sent.
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
+#: Field of a request, as its answerer gets it, with the descriptors that came with it; they are closed afterwards.
+FDS = "fds"
+
 _REQUEST_BYTES_MAX = 1 << 24
+_N_FDS_MAX = 4
 #: Read at once.
 _PIECE_BYTES = 65536
 #: A client that has not said what it wants by then is sent away, in seconds.
@@ -84,8 +88,8 @@ class ControlSocket:
         self.close()
 
 
-def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0) -> dict[str, Any]:
-    """Send `request` to the process that listens at `path` and return its answer.
+def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0, fds: Sequence[int] = ()) -> dict[str, Any]:
+    """Send `request`, with descriptors, to the process that listens at `path` and return its answer.
 
     Raises
     ------
@@ -95,9 +99,12 @@ def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0) -> dict[str
         No answer came in time, or answering failed.
     """
     try:
-        with _connected(path, timeout_s) as connection, connection.makefile("rw", encoding="utf-8") as lines:
-            lines.write(json.dumps(request) + "\n")
-            lines.flush()
+        with _connected(path, timeout_s) as connection, connection.makefile("r", encoding="utf-8") as lines:
+            text = json.dumps(request).encode() + b"\n"
+            if fds:
+                socket.send_fds(connection, [text[:1]], fds)
+                text = text[1:]
+            connection.sendall(text)
             line = lines.readline()
     except OSError as error:
         raise ControlFailed(f"no answer at {path}: {error.strerror or 'time-out'}") from error
@@ -163,30 +170,40 @@ class _Conversation(BaseRequestHandler):
     request: socket.socket
 
     def handle(self) -> None:
-        line = _received(self.request, time.monotonic() + _REQUEST_S)
-        if line:
-            self.request.settimeout(_REQUEST_S)
-            self.request.sendall(json.dumps(_envelope(line, self.server.answer)).encode() + b"\n")
+        fds: list[int] = []
+        try:
+            line = _received(self.request, time.monotonic() + _REQUEST_S, fds)
+            if line:
+                self.request.settimeout(_REQUEST_S)
+                self.request.sendall(json.dumps(_envelope(line, self.server.answer, fds)).encode() + b"\n")
+        finally:
+            for fd in fds:
+                os.close(fd)
 
 
-def _received(connection: socket.socket, until_at: float) -> bytes:
-    """Receive up to the end of the line; return b"" if it has not come by `until_at`. Raises `OSError`."""
+def _received(connection: socket.socket, until_at: float, fds: list[int]) -> bytes:
+    """Receive up to the end of the line; return b"" if it has not come by `until_at`. Raises `OSError`.
+
+    Descriptors that come with it are added to `fds`, and are the caller's to close.
+    """
     line = bytearray()
     while not line.endswith(b"\n") and len(line) < _REQUEST_BYTES_MAX:
         connection.settimeout(max(0.001, until_at - time.monotonic()))
-        piece = connection.recv(_PIECE_BYTES)
+        piece, new, *_ = socket.recv_fds(connection, _PIECE_BYTES, _N_FDS_MAX)
+        fds += new
         if not piece:
             break
         line += piece
     return bytes(line)
 
 
-def _envelope(line: bytes, answer: Answer) -> dict[str, Any]:
+def _envelope(line: bytes, answer: Answer, fds: Sequence[int] = ()) -> dict[str, Any]:
     try:
         request = json.loads(line)
         if not isinstance(request, dict):
             return {"failed": "a request must be a JSON object"}
-        return {"answer": answer(request)}
+        request.pop(FDS, None)  # a number in a text is no descriptor
+        return {"answer": answer({**request, FDS: fds} if fds else request)}
     except InvalidSpec as error:
         return {"refused": error.as_fields()}
     except Exception as error:  # noqa: BLE001 -- the client is to learn of it, and the run must go on

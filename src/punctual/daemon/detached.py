@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
+from types import FrameType
 
 from punctual.executors.local.output import earlier_log
 
@@ -16,15 +18,17 @@ LOG_BYTES_MAX = 8 << 20
 _POLL_S = 2.0
 
 
-def start_detached(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start `command` in a session of its own, with its output appended to `log` and no input.
+def start_detached(
+    command: Sequence[str], log: Path, environment: Mapping[str, str], pass_fds: Sequence[int] = ()
+) -> "subprocess.Popen[bytes]":
+    """Start `command` in a session of its own, with its output appended to `log`, no input, and no other descriptor.
 
     It runs in no folder that may be removed, or whose files could take the place of a module.
     """
     log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(log_fd, 0o600)  # one that was made otherwise
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=log_fd,
@@ -32,9 +36,28 @@ def start_detached(command: Sequence[str], log: Path, environment: Mapping[str, 
             cwd="/",
             env=environment,
             start_new_session=True,
+            pass_fds=pass_fds,
         )
     finally:
         os.close(log_fd)
+    # It may end before this process does, and is no zombie then.
+    Thread(target=process.wait, name="punctual-detached", daemon=True).start()
+    return process
+
+
+@contextmanager
+def caught(
+    handler: Callable[[int, FrameType | None], None], numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
+) -> Iterator[None]:
+    """Handle these signals by `handler` in the block, and ignore SIGHUP."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    # A terminal that is closed takes with it what is shown, not what is steered.
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 @contextmanager

@@ -18,11 +18,10 @@ from punctual.core.events import Event, TimerFired
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.scheduler import Scheduler
 from punctual.core.timer import Timer
+from punctual.daemon.listeners import Listener
 from punctual.daemon.planner import Planner
 
 _LOG = logging.getLogger(__name__)
-
-Listener = Callable[[Message], None]
 
 
 class Due(NamedTuple):
@@ -62,25 +61,6 @@ class TimeSource(Protocol):
     def next(self) -> Event | Together | Due | Question | None:
         """Wait for the next item and return it; None: nothing can come any more."""
         ...
-
-
-def logged(listener: Listener) -> Listener:
-    """Wrap a listener so that its exceptions are logged and never raised: no view may cost a job its deadline.
-
-    Each kind of failure is logged once, or a log would grow with every message.
-    """
-    failures: set[tuple[type, type]] = set()
-
-    def call(message: Message) -> None:
-        try:
-            listener(message)
-        except Exception as error:  # noqa: BLE001 -- see above
-            kind = type(message), type(error)
-            if kind not in failures:
-                failures.add(kind)
-                _LOG.exception("a listener failed on %s", type(message).__name__)
-
-    return call
 
 
 class Engine:

@@ -23,7 +23,8 @@ from punctual.core.quoting import Quote, QuoteRequest
 from punctual.core.resources import Resources, largest, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
-from punctual.daemon.engine import Engine, Listener, Question, logged
+from punctual.daemon.engine import Engine, Question
+from punctual.daemon.listeners import Listener, logged
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import QuotingPlanner
 from punctual.daemon.quotes import check_amounts, new_view
@@ -31,6 +32,7 @@ from punctual.daemon.status_reader import StatusReader
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange, changed_spec
 from punctual.request.submission import Submission, check_policy
+from punctual.request.submission_json import submitted
 
 T = TypeVar("T")
 
@@ -332,8 +334,3 @@ class Host(StatusReader):
         with self._lock:
             if self._changed.get(spec.id) is spec:
                 del self._changed[spec.id]
-
-
-def submitted(submission: Submission) -> JobSubmitted:
-    """Return the event that announces a submission to the engine."""
-    return JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program, by=submission.by)

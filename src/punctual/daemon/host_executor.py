@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import ceil
 
@@ -29,9 +29,8 @@ from punctual.executors.cluster.channel import Bundle, Members
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
-from punctual.executors.local.context import OnOutput
 from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.output import earlier_log
+from punctual.executors.local.output import JobInputs, OutputOf, earlier_log
 from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.sqlite import SqliteJournal
 
@@ -40,8 +39,6 @@ HERE = NodeId("local")
 
 #: Size at which a log is begun anew, as on this machine.
 _LOG_BYTES_MAX = 1 << 26
-
-OutputOf = Callable[[JobId], OnOutput]
 
 
 #: Seconds after its submission for which a job waits for a plan and not for room.
@@ -86,6 +83,8 @@ class ExecutorSetup:
         is not asked.
     news
         Returns the news of a cluster's nodes for the user.
+    inputs
+        Standard inputs of jobs that have not started; those on a cluster's nodes get none.
     """
 
     executor: HostExecutor
@@ -94,10 +93,15 @@ class ExecutorSetup:
     jobs_at_once: int | None = None
     scale: Callable[[Snapshot], None] | None = None
     news: Callable[[], Mapping[NodeId, NodeNews]] = dict
+    inputs: JobInputs = field(default_factory=JobInputs)
 
 
 def local_executor(
-    run: RunFolder, journal: SqliteJournal, actuator: str | Choice, output_of: OutputOf
+    run: RunFolder,
+    journal: SqliteJournal,
+    actuator: str | Choice,
+    output_of: OutputOf,
+    inputs: JobInputs,
 ) -> LocalExecutor:
     """Make the executor of the jobs of `run` on this machine, usable while this process has the journal."""
     return LocalExecutor(
@@ -113,11 +117,12 @@ def local_executor(
         end_file_of=run.end_file,
         log_of=run.log,
         streams_of=run.streams,
+        input_of=inputs.take,
         may_steer=journal.has_claim,
     )
 
 
-def local_site(executor: LocalExecutor, options: HostOptions) -> ExecutorSetup:
+def local_site(executor: LocalExecutor, options: HostOptions, inputs: JobInputs) -> ExecutorSetup:
     """Return the site of this machine alone."""
     capacity = capacity_here()
     jobs_at_once = options.jobs_at_once_on(capacity)
@@ -125,7 +130,7 @@ def local_site(executor: LocalExecutor, options: HostOptions) -> ExecutorSetup:
     def join(sink: Sink) -> None:
         sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
 
-    return ExecutorSetup(executor, join, capacity, jobs_at_once)
+    return ExecutorSetup(executor, join, capacity, jobs_at_once, inputs=inputs)
 
 
 def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
@@ -171,7 +176,8 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> ExecutorSet
 def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions, output_of: OutputOf) -> ExecutorSetup:
     """Make the site for the jobs of a new run."""
     if options.engine == "local":
-        return local_site(local_executor(run, journal, options.actuator, output_of), options)
+        inputs = JobInputs()
+        return local_site(local_executor(run, journal, options.actuator, output_of, inputs), options, inputs)
     return cluster_site(cluster_executor(run, options), options)
 
 

@@ -4,14 +4,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from punctual import registry
 from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.resources import Resources
-from punctual.executors.cluster.executor import LOST_AFTER_S
-from punctual.executors.cluster.node_limits import Limits, unlimited
+from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
+
+if TYPE_CHECKING:
+    from punctual.executors.cluster.node_limits import Limits
 
 #: The policy that takes microseconds, and the one that shares the machine among several jobs.
 INLINE_POLICY, SHARING_POLICY = "proportional", "promises-first"
@@ -106,7 +108,8 @@ class HostOptions:
                 "`punctual up`",
                 "Write auto, HOST:PORT of its head, or ray://HOST:PORT; the usual ports are 6379 and 10001.",
             )
-        limits(self.cluster)
+        if self.cluster:
+            limits(self.cluster)
         if not self.lost_after_s >= _LOST_AFTER_S_MIN:
             raise InvalidSpec(
                 f"`--node-lost-after` must be {_LOST_AFTER_S_MIN:g} s or longer",
@@ -116,7 +119,7 @@ class HostOptions:
             )
 
 
-def limits(cluster: str) -> Limits:
+def limits(cluster: str) -> "Limits":
     """Read a cluster's file and return the limits of its nodes; raises `InvalidSpec` if it cannot be read.
 
     Parameters
@@ -125,6 +128,8 @@ def limits(cluster: str) -> Limits:
         Path of the file; empty: all nodes are used without limits.
     """
     if not cluster:
+        from punctual.executors.cluster.node_limits import unlimited  # commands that need no cluster load nothing of it
+
         return unlimited
     from punctual.daemon.configured_nodes import ConfiguredNodes
     from punctual.request.cluster_file import read_cluster  # needs pydantic, which is slow to load

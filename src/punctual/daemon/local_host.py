@@ -31,8 +31,8 @@ from punctual.daemon.contained import Contained
 from punctual.daemon.control import ControlHandler
 from punctual.daemon.control_socket import ControlFailed, ControlSocket
 from punctual.daemon.engine import Question
-from punctual.daemon.host import Host, submitted
-from punctual.daemon.host_executor import ExecutorSetup, OutputOf, new_setup
+from punctual.daemon.host import Host
+from punctual.daemon.host_executor import ExecutorSetup, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, new_state
 from punctual.daemon.journal_clock import JournalClock
@@ -40,7 +40,7 @@ from punctual.daemon.paths import refused_if_unwritable
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run
 from punctual.daemon.runs import has_finished, open_jobs
-from punctual.executors.local.output import LogTail, Streams
+from punctual.executors.local.output import LogTail, OutputOf, Streams
 from punctual.journal.boot import boot_id
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
@@ -48,6 +48,7 @@ from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission, check_checkpoint_dir
+from punctual.request.submission_json import submitted
 
 _LOG = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ class LocalHost(Host):
             policy=state.run.facts().get("options", {}).get("policy", ""),
         )
         self.run_folder, self.executor = state.run, executor
+        self._inputs = site.inputs
         self._own_capacity, self._scale = site.capacity, site.scale
         #: News of a cluster's nodes for the user.
         self.node_news = site.news
@@ -126,8 +128,14 @@ class LocalHost(Host):
         self.subscribe(self._keep_paused)
         self.subscribe(self._keep_stopped)
         self._is_leaving = False
+        #: CPU seconds of this process before each job came.
+        self._cpu_before_s: dict[JobId, float] = {}
+        #: Returns the address of the page, with a token; set by the process that serves it.
+        self.open_page: Callable[[], str] = _no_page
         #: Whether another process has asked for this one's place.
         self.is_asked_to_leave = False
+        #: Whether the process that has started this one has no job for it.
+        self.is_unneeded = False
         self.run_folder.record_facts(
             actuator=executor.actuator,
             actuator_reason=executor.actuator_reason,
@@ -213,8 +221,12 @@ class LocalHost(Host):
         if new := [submission for submission in submissions if not self._has_same(submission)]:
             self.submit_all(new, streams)
 
-    def submit_told(self, submissions: Sequence[Submission], streams: Streams = _PIPED) -> None:
+    def submit_told(
+        self, submissions: Sequence[Submission], streams: Streams = _PIPED, stdin_fd: int | None = None
+    ) -> None:
         """Submit jobs for another process, which may repeat the request; returns when the journal has them.
+
+        `stdin_fd`: standard input of the first one, which is duplicated; None: it has none.
 
         Raises
         ------
@@ -225,7 +237,16 @@ class LocalHost(Host):
         """
         if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
-        self.submit_again(submissions, streams)
+        cpu_s = time.process_time()
+        self._cpu_before_s.update((submission.spec.id, cpu_s) for submission in submissions)
+        job = submissions[0].spec.id
+        if stdin_fd is not None and not self.knows(job):
+            self._inputs.keep(job, stdin_fd)
+        try:
+            self.submit_again(submissions, streams)
+        except BaseException:
+            self._inputs.forget(job)
+            raise
         try:
             self.ask(lambda _: None, _TELL_S_MAX)
         except TimeoutError as error:
@@ -307,9 +328,13 @@ class LocalHost(Host):
         self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
         self.run(lambda: until() or self.now() >= give_up_at)
 
-    def ask_to_leave(self) -> None:
-        """Ask the caller of `run` to leave this host and its jobs; allowed in any thread and signal handler."""
-        self.is_asked_to_leave = True
+    def ask_to_leave(self, *, only_without_jobs: bool = False) -> None:
+        """Ask the caller of `run` to leave this host and its jobs; allowed in any thread and signal handler.
+
+        `only_without_jobs`: ask it not to wait for a first job any more.
+        """
+        self.is_unneeded = True
+        self.is_asked_to_leave = self.is_asked_to_leave or not only_without_jobs
         self._timers.ask(Question(lambda: None))  # whether to go on is asked before each thing that comes
 
     def hand_over(self) -> None:
@@ -453,6 +478,7 @@ class LocalHost(Host):
     def _record_one(self, message: Message) -> None:
         job = ended_by(message)
         if job is not None and self.has_ended(job):
+            self._inputs.forget(job)  # it may have ended before it began
             with self._record_lock:
                 self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
         elif isinstance(message, JobFailed):
@@ -480,7 +506,12 @@ class LocalHost(Host):
             ],
             "workers": None if workers is None else asdict(workers),
             "device": None if device is None else asdict(device),
+            "controller_cpu_s": time.process_time() - self._cpu_before_s.pop(job, time.process_time()),
         }
+
+
+def _no_page() -> str:
+    raise InvalidSpec("a page needs a process that serves it", "one that does not", "the host", "Use `punctual up`.")
 
 
 @contextmanager
@@ -585,7 +616,7 @@ def opened(
             begin(host)
             handler = ControlHandler(
                 host, host.public_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
-                host.ask_to_leave, host.settle,
+                host.ask_to_leave, host.settle, lambda: host.open_page(),  # noqa: PLW0108 -- it is set later
             )  # fmt: skip
             control = ControlSocket(state.run.socket, handler.answer, take=take)
             failing.pop_all()

@@ -1,9 +1,18 @@
 """Log format of Punctual's processes."""
 
 import logging
+import sys
+from contextlib import suppress
 from typing import Any
 
 from punctual.request.words import visible
+
+
+def write_error(*lines: str) -> None:
+    """Write lines to standard error at once; what cannot be written is dropped."""
+    with suppress(OSError):
+        sys.stderr.write("".join(f"{visible(line)}\n" for line in lines))
+        sys.stderr.flush()
 
 
 class LogFormatter(logging.Formatter):

@@ -32,7 +32,7 @@ from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.run_folder import RunFolder, agent_run
 from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
-from punctual.executors.cluster.executor import LOST_AFTER_S
+from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.output import Streams, earlier_log
 from punctual.executors.local.supervisor_client import LEASE_S

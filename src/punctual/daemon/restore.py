@@ -18,7 +18,6 @@ from punctual.daemon.adoption import actuator_of, adopted, claimed
 from punctual.daemon.host_executor import (
     HERE,
     ExecutorSetup,
-    OutputOf,
     cluster_executor,
     cluster_site,
     local_executor,
@@ -35,6 +34,7 @@ from punctual.daemon.restored_state import (
 )
 from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.orphans import end_orphans
+from punctual.executors.local.output import JobInputs, OutputOf
 from punctual.journal.sqlite import SqliteJournal
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
@@ -57,6 +57,10 @@ class Resumed:
     missed: Callable[[float], Iterable[Event]]
 
 
+class AllEndedError(InvalidSpec):
+    """Raised if there is nothing left to steer: all jobs of the run have ended, or its folder was removed."""
+
+
 @contextmanager
 def resumed_host(
     run: RunFolder, *, output_of: OutputOf = lambda _: None, take: bool = False, is_service: bool = False
@@ -75,9 +79,13 @@ def resumed_host(
 
     Raises
     ------
+    AllEndedError
+        All jobs have ended, or the run's folder is gone.
     InvalidSpec
-        All jobs have ended, another process steers them, or what they left cannot be used.
+        Another process steers them, or what they left cannot be used.
     """
+    if not run.state_dir.exists():
+        raise AllEndedError("a run must have a folder", "none any more", f"'{run.name}'", "See `punctual ps --all`.")
     if not run.journal.is_file():
         raise InvalidSpec(
             "the run's journal must be there",
@@ -92,7 +100,7 @@ def resumed_host(
         jobs = [status.id for status in state.board.jobs() if not status.ended]
         submissions = missed_submissions(state)
         if not jobs and not submissions:
-            raise InvalidSpec(
+            raise AllEndedError(
                 "only a job that has not ended can be steered",
                 "one that has ended",
                 f"job '{run.name}'",
@@ -147,13 +155,14 @@ def _local_site(
         kept = claimed(run, jobs, claims)
         end_orphans()
         steer()
-        executor = local_executor(run, journal, actuator_of(kept, options.actuator), output_of)
+        inputs = JobInputs()
+        executor = local_executor(run, journal, actuator_of(kept, options.actuator), output_of, inputs)
         granted = adopted(run, executor, kept, partial(_launched, state), state.time.from_machine)
         claims.pop_all()  # they are the executor's now
         executor.follow()
         for job in kept.keys() - granted.keys():
             kept[job].close()
-    site = local_site(executor, options)
+    site = local_site(executor, options, inputs)
     # Only now: until it was claimed a job may still have ended.
     return Resumed(site, granted, lambda last_at: _missed_here(state, last_at, granted, site))
 

@@ -19,9 +19,8 @@ from punctual.core.job import ENDED, JobState
 from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.daemon.process_record import is_alive, is_of_this_boot, process_record
 from punctual.distribution import __version__
-from punctual.executors.local.ending import has_left
+from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
 from punctual.executors.local.output import Streams, logs_of
-from punctual.executors.local.supervisor_client import being_written, read_end, takeover_socket_of
 from punctual.journal.sqlite import SqliteJournal
 
 _RECORD = "run.json"

@@ -44,24 +44,21 @@ def _locked(file: int, give_up_at: float) -> bool:
 
 
 def shared_run() -> RunFolder | None:
-    """Return the run that a new job joins: one with a host, with commands that will replace it, or of a service.
+    """Return the run that a new job joins: that of the daemon, or else one whose jobs the next daemon goes on with.
 
-    The host may use the same processors and GPUs as this process. None: the new job begins one. Jobs of other runs that
-    nobody waits for are left alone until `punctual attach` or `punctual up`.
+    The daemon may use the same processors and GPUs as this process. None: a new daemon begins a run. Jobs that were
+    interrupted, and that neither a command waits for nor a service had, are left alone until `punctual attach`.
     """
-    attended = (run for run in live_folders() if _is_shared(run) and (run.is_live() or run.is_followed()))
+    shared = [run for run in live_folders() if _is_shared(run)]
+    live = (run for run in shared if run.is_live())
+    unsteered = (run for run in shared if run.is_followed() or run.kept_jobs())
     left = (run for run in known_runs() if run.is_of_service() and run.open_jobs() and _is_shared(run))
-    return next(chain(attended, left), None)
+    return next(chain(live, unsteered, left), None)
 
 
-def service_run() -> RunFolder | None:
-    """Return the run of the service that a new job joins; None: there is none."""
-    return next((run for run in live_folders() if _is_shared(run) and run.has_service()), None)
-
-
-def unsteered_run() -> RunFolder | None:
-    """Return a run whose jobs outlived their commands and that a service may take over; None: there is none."""
-    return next((run for run in live_folders() if _is_shared(run) and not run.is_live() and run.kept_jobs()), None)
+def daemon_run() -> RunFolder | None:
+    """Return the run of the daemon that a new job joins; None: there is no daemon."""
+    return next((run for run in live_folders() if _is_shared(run) and run.is_live()), None)
 
 
 def _is_shared(run: RunFolder) -> bool:

@@ -2,13 +2,14 @@
 
 from abc import ABC, abstractmethod
 from datetime import datetime
+from typing import Any
 
 from punctual.core.cluster import Node
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
-from punctual.daemon.engine import Listener
+from punctual.daemon.listeners import Listener
 from punctual.request.deadlines import Now, moved_deadline_s
 
 
@@ -73,3 +74,29 @@ class StatusReader(ABC):
     def _tell(self, message: Message) -> None:
         for listener in self._listeners:
             listener(message)
+
+
+def standing(status: JobStatus) -> dict[str, Any]:
+    """Encode the job's status as plain fields; seconds count from its submission."""
+    forecast = status.forecast
+    return {
+        "steps_done": float(status.steps_done),
+        "steps_total": None if status.steps_total is None else float(status.steps_total),
+        "steps_expected": status.steps_expected,
+        "progress_frac": status.done_frac,
+        "landed": status.landed,
+        "grant_cores": status.held.cores,
+        "nodes": sorted(status.granted),
+        "n_workers": status.n_workers or None,
+        "usage_cores": status.usage_cores,
+        "used_core_s": status.used_core_s,
+        "memory_bytes": status.memory_bytes,
+        "peak_memory_bytes": status.peak_memory_bytes,
+        "asked_memory_bytes": status.spec.ceiling.memory_bytes,
+        "waits": status.reason.text if status.state == "queued" and status.reason is not None else "",
+        "deadline_s": status.spec.deadline_s,
+        "forecast_s": forecast.finish_s if forecast else None,
+        "forecast_std_s": forecast.std_s if forecast else None,
+        "earliest_finish_s": forecast.earliest_finish_s if forecast else None,
+        "feasible": forecast.feasible if forecast else None,
+    }

@@ -1,10 +1,10 @@
-"""Record of a cluster: reads a journal message by message, and gives figures of each job and of all."""
+"""History of a cluster: the histories of its jobs, and what belongs to none of them: capacity, queue, plans."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from punctual.core.commands import RejectJob, RequestPlan, WarnUser
+from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob, WarnUser
 from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.core.events import (
     GrantApplied,
@@ -21,15 +21,14 @@ from punctual.core.events import (
     SteeringResumed,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation
-from punctual.core.lifecycle import end_state
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
-from punctual.history.job import JobCourse, JobRecord
+from punctual.history.decisions import Decision, Gaps, decision_of, gap_frac
+from punctual.history.job import Curves, JobHistory, JobRecord
 from punctual.history.level import Level, LevelCourse
 from punctual.history.summary import ClusterSummary, ClusterTotals, PrivateTime, summarize_cluster
 
-__all__ = ["ClusterCourse", "ClusterRecord", "ClusterSummary", "JobRecord", "Segment"]
+__all__ = ["ClusterCourse", "ClusterHistory", "ClusterSummary", "JobRecord", "Segment"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +67,18 @@ class ClusterCourse:
     cores_capacity: LevelCourse
 
 
-class ClusterRecord:
-    """Folds messages, live or simulated, into figures; a listener of an engine or a simulation (`add`).
+class ClusterHistory:
+    """Histories of all jobs of a journal, live or simulated; a listener of an engine or a simulation (`add`).
 
     A message costs constant time (a lost node: time proportional to the jobs that hold something), and nothing of it
-    is kept: memory is some hundred bytes per job.
+    is kept without one of the flags: memory is some hundred bytes per job.
 
     Parameters
     ----------
-    segments
-        Keep every change of a job's grant, for a Gantt chart. Memory then grows with the number of changes.
+    details
+        Keep every change of a job's grant, for a Gantt chart, and every decision. Memory then grows with their number.
+    curves
+        Keep all that `JobHistory` can tell; memory then grows with the number of messages.
     n_points
         Largest number of points of each course over time.
 
@@ -88,49 +89,50 @@ class ClusterRecord:
 
     Notes
     -----
-    *Time.* Amounts are integrated on the record's clock: the latest instant that any message has named. A message
+    *Time.* Amounts are integrated on the cluster's clock: the latest instant that any message has named. A message
     whose instant lies before it counts as of now; submission, start, landing and end keep the instants they name.
-
-    *What a job holds* is what the answers say (`JobStarted`, `GrantApplied`, `GrantFailed`), never what was asked for;
-    a lost node takes what lay there. An answer about a process that is gone, or with a lower request number than one
-    before it, changes nothing.
-
-    *When a job ends.* See `punctual.core.lifecycle.ended_by`: a failure that may be retried ends nothing, and the job
-    waits until it is launched again, or a `RejectJob` follows.
     """
 
-    def __init__(self, *, segments: bool = False, n_points: int = 1000) -> None:
-        check_above_zero("a record of a cluster", n_points=n_points)
-        self._jobs: dict[JobId, JobCourse] = {}
-        self._holding: dict[JobId, JobCourse] = {}
+    def __init__(self, *, details: bool = False, curves: bool = False, n_points: int = 1000) -> None:
+        check_above_zero("a history of a cluster", n_points=n_points)
+        #: The histories by job: of a name that was submitted again the last one.
+        self.histories: dict[JobId, JobHistory] = {}
+        #: All decisions; empty without `details`.
+        self.decisions: list[Decision] = []
+        self._curves = curves
+        self._holding: dict[JobId, JobHistory] = {}
         self._nodes: dict[NodeId, Resources] = {}
-        self._segments: list[Segment] | None = [] if segments else None
+        self._segments: list[Segment] | None = [] if details else None
         self._now = 0.0
         self._n_messages = 0
         #: Submitted and not ended; those of them that hold nothing; those that hold something.
         self._n_present, self._n_queued, self._n_holding = Level(n_points), Level(n_points), Level(n_points)
         self._devices, self._cores = Level(n_points), Level(n_points)
         self._devices_capacity, self._cores_capacity = Level(n_points), Level(n_points)
+        #: Integral of the number of jobs in the system, at each submission; over its life for a job that has ended.
+        self._present_s: dict[JobId, float] = {}
         #: Instant and capacity integrals (devices, cores) at the first submission, and at the last end.
         self._opened: tuple[float, float, float] | None = None
         self._closed = (0.0, 0.0, 0.0)
         self._requested_at: float | None = None
-        self._n_rounds = self._n_plans = self._n_plans_refused = 0
+        self._n_rounds = self._n_proposed = self._n_plans_refused = 0
         self._decision_total_s = self._decision_max_s = 0.0
+        #: Proven gap of the plan in force; plans, those with a proven gap, and the sum and the largest of these.
+        self._gap_frac: float | None = None
+        self._n_plans = self._n_proven = 0
+        self._gap_total = self._gap_max = 0.0
         self._folds: dict[type, Callable[[Any], None]] = {
+            **dict.fromkeys(JobHistory.KINDS if curves else (), self._tell),
+            ProgressReported: self._tell,
+            **dict.fromkeys((JobStarted, GrantApplied, GrantFailed, JobFinished, JobFailed), self._change),
+            **dict.fromkeys((LaunchJob, ResizeJob) if details or curves else (), self._decided),
+            RejectJob: self._rejected,
             JobSubmitted: self._job_submitted,
             SpecChanged: self._spec_changed,
-            JobStarted: self._job_started,
-            GrantApplied: self._grant_applied,
-            GrantFailed: self._grant_failed,
-            ProgressReported: self._progress_reported,
-            JobFinished: self._job_finished,
-            JobFailed: self._job_failed,
-            SteeringResumed: self._steering_resumed,
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
+            SteeringResumed: self._steering_resumed,
             PlanProposed: self._plan_proposed,
-            RejectJob: self._job_rejected,
             RequestPlan: self._plan_requested,
             WarnUser: self._user_warned,
         }
@@ -147,11 +149,16 @@ class ClusterRecord:
     def jobs(self) -> list[JobRecord]:
         """Return the records of all submitted jobs, in the order of submission."""
         present_s = self._n_present.integral(self._now)
-        return [job.record(self._now, present_s) for job in self._jobs.values()]
+        return [self._record(job, present_s) for job in self.histories.values()]
 
     def job(self, id: JobId) -> JobRecord:
         """Return the record of one job; raise `KeyError` if it was not submitted."""
-        return self._jobs[id].record(self._now, self._n_present.integral(self._now))
+        return self._record(self.histories[id], self._n_present.integral(self._now))
+
+    def gaps(self) -> Gaps:
+        """Return the proven gaps of all plans so far."""
+        mean = self._gap_total / self._n_proven if self._n_proven else None
+        return Gaps(self._n_plans, self._n_proven, mean, self._gap_max if self._n_proven else None)
 
     def summary(
         self,
@@ -186,92 +193,66 @@ class ClusterRecord:
         Raises
         ------
         InvalidSpec
-            The record was made without `segments`.
+            The history was made without `details`.
         """
         if self._segments is None:
             raise InvalidSpec(
-                "a record must keep segments", "one without", "a record of a cluster", "Make it with `segments=True`."
+                "a history must keep segments", "one without", "a history of a cluster", "Make it with `details=True`."
             )
-        held = (self._segment(job) for job in self._holding.values())
-        return [*self._segments, *(segment for segment in held if segment.until_at > segment.from_at)]
+        return [*self._segments, *(self._segment(job) for job in self._holding.values() if self._now > job.accrued_at)]
 
-    # Folds of events.
+    # Folds.
 
-    def _job_submitted(self, event: JobSubmitted) -> None:
-        spec = event.spec
-        known = self._jobs.get(spec.id)
-        if known is not None and known.ended_at is None:
-            return  # a second job of the name is turned away
-        job = JobCourse(
-            id=spec.id,
-            submitted_at=event.at,
-            deadline_s=spec.deadline_s,
-            weight=spec.weight,
-            steps_total=spec.work_steps,
-            accrued_at=self._now,
-            present_before_s=self._n_present.integral(self._now),
-        )
-        self._jobs[spec.id] = job
-        self._opened = self._opened or self._mark()
-        self._enter(job)
+    def _tell(self, message: Any) -> None:
+        """Fold a message about one job that has no consequences for the cluster; ignore one about all jobs."""
+        job = self.histories.get(getattr(message, "job", None))  # type: ignore[arg-type]  # None is no job
+        if job is not None:
+            job.fold(message, self._now)
+
+    def _change(self, message: Any) -> None:
+        """Fold a message about one job that may change what it holds, or end it."""
+        job = self.histories.get(message.job)
+        if job is not None:
+            self._take(job, message)
+
+    def _decided(self, command: LaunchJob | ResizeJob | RejectJob) -> None:
+        if self._segments is not None:
+            self.decisions.append(decision_of(command, self._gap_frac))
+        if not isinstance(command, RejectJob):
+            self._tell(command)
+
+    def _rejected(self, command: RejectJob) -> None:
+        self._decided(command)
+        self._change(command)
 
     def _spec_changed(self, event: SpecChanged) -> None:
-        job = self._jobs.get(event.spec.id)
+        job = self.histories.get(event.spec.id)
         if job is not None:
-            job.declare(event.at, event.spec)
+            job.fold(event, self._now)
 
-    def _job_started(self, event: JobStarted) -> None:
-        job = self._jobs.get(event.job)
-        if job is None or job.ended_at is not None or event.request < job.request:
-            return
-        if job.started_at is None:
-            job.started_at = event.at
-        job.alive, job.lost = True, False
-        self._answered(job, event)
+    def _take(self, job: JobHistory, message: Message) -> None:
+        """Fold a message about the job, or one about all jobs, and the consequences for the cluster."""
+        granted, end, devices, cores, since_at = job.granted, job.end, job.devices, job.cores, job.accrued_at
+        job.fold(message, self._now)
+        if job.granted is not granted:
+            if self._segments is not None and granted and self._now > since_at:
+                self._segments.append(Segment(job.id, len(granted), devices, cores, since_at, self._now))
+            self._change_held(job, devices, cores)
+        if job.end is not end:
+            self._present_s[job.id] = self._n_present.integral(self._now) - self._present_s[job.id]
+            self._count_present(-1)
+            self._closed = self._mark()
 
-    def _grant_applied(self, event: GrantApplied) -> None:
-        job = self._jobs.get(event.job)
-        if job is not None:
-            self._answered(job, event)
-
-    def _grant_failed(self, event: GrantFailed) -> None:
-        job = self._jobs.get(event.job)
-        if job is not None:
-            job.n_grants_failed += 1
-            self._answered(job, event)
-
-    def _answered(self, job: JobCourse, event: JobStarted | GrantApplied | GrantFailed) -> None:
-        if not job.alive or event.request < job.request:
-            return
-        job.request = event.request
-        held = bool(job.granted)
-        self._hold(job, event.granted)
-        job.n_preemptions += held and not job.granted
-
-    def _progress_reported(self, event: ProgressReported) -> None:
-        job = self._jobs.get(event.job)
-        if job is None or job.ended_at is not None:
-            return
-        job.report(event.steps_done, event.steps_total)
-        if not event.landed:
-            job.landed_at = None  # a job that lands and then goes on has not landed yet
-        elif job.landed_at is None:
-            job.landed_at = event.unit_at
-
-    def _job_finished(self, event: JobFinished) -> None:
-        job = self._jobs.get(event.job)
-        if job is not None and job.ended_at is None:
-            job.landed_at = event.landed_at
-            self._end(job, event)
-
-    def _job_failed(self, event: JobFailed) -> None:
-        job = self._jobs.get(event.job)
-        if job is not None and job.ended_at is None:
-            job.n_failures += not job.lost
-            if event.retryable:
-                self._lose_process(job)
-            else:
-                self._end(job, event)
+    def _job_submitted(self, event: JobSubmitted) -> None:
+        id = event.spec.id
+        known = self.histories.get(id)
+        if known is not None and known.is_open:
+            return  # a second job of the name is turned away
+        self.histories[id] = job = JobHistory(id, Curves() if self._curves else None)
+        job.take(event, self._now)
+        self._present_s[id] = self._n_present.integral(self._now)
+        self._opened = self._opened or self._mark()
+        self._count_present(1)
 
     def _node_joined(self, event: NodeJoined) -> None:
         self._nodes[event.node] = event.capacity
@@ -281,90 +262,63 @@ class ClusterRecord:
         self._nodes.pop(event.node, None)
         self._set_capacity()
         for job in [job for job in self._holding.values() if event.node in job.granted]:
-            self._hold(job, {node: amount for node, amount in job.granted.items() if node != event.node})
-            if not job.granted:
-                job.n_failures += 1
-                self._lose_process(job)
-                job.lost = True
+            self._take(job, event)
 
     def _steering_resumed(self, event: SteeringResumed) -> None:
-        """Record grants after a gap in the steering; a job that is not named has no process."""
-        for job in [job for job in self._jobs.values() if job.alive]:
-            if job.id in event.granted:
-                self._hold(job, event.granted[job.id])
-            else:
-                self._lose_process(job)
-
-    def _plan_proposed(self, event: PlanProposed) -> None:
-        if self._requested_at is None:
-            return
-        took_s = max(0.0, event.at - self._requested_at)
-        self._requested_at = None
-        self._n_plans += 1
-        self._decision_total_s += took_s
-        self._decision_max_s = max(self._decision_max_s, took_s)
-
-    # Folds of commands: only those that say what no event does.
-
-    def _job_rejected(self, command: RejectJob) -> None:
-        job = self._jobs.get(command.job)
-        if job is not None and job.ended_at is None:
-            self._end(job, command)
+        for job in [job for job in self.histories.values() if job.is_open]:
+            self._take(job, event)
 
     def _plan_requested(self, command: RequestPlan) -> None:
         self._n_rounds += 1
         self._requested_at = command.at
 
+    def _plan_proposed(self, event: PlanProposed) -> None:
+        if self._requested_at is not None:
+            took_s = max(0.0, event.at - self._requested_at)
+            self._requested_at = None
+            self._n_proposed += 1
+            self._decision_total_s += took_s
+            self._decision_max_s = max(self._decision_max_s, took_s)
+        if event.plan is None:
+            return
+        self._n_plans += 1
+        self._gap_frac = gap_frac(event.plan)
+        if self._gap_frac is not None:
+            self._n_proven += 1
+            self._gap_total += self._gap_frac
+            self._gap_max = max(self._gap_max, self._gap_frac)
+
     def _user_warned(self, command: WarnUser) -> None:
         self._n_plans_refused += command.reason.code == "plan-refused"
+        if self._curves:
+            self._tell(command)
 
-    # Consequences for jobs and levels.
+    # Levels.
 
-    def _lose_process(self, job: JobCourse) -> None:
-        """Record the loss of a job's process; answers about it no longer count."""
-        self._hold(job, {})
-        job.alive = False
-        job.request += 1
-
-    def _enter(self, job: JobCourse) -> None:
-        self._n_present.set(self._now, self._n_present.value + 1)
-        self._count_queued()
-
-    def _end(self, job: JobCourse, end: JobFinished | JobFailed | RejectJob) -> None:
-        self._hold(job, {})
-        job.accrue(self._now)
-        self._n_present.set(self._now, self._n_present.value - 1)
-        self._count_queued()
-        job.present_s = self._n_present.integral(self._now) - job.present_before_s
-        job.status, job.ended_at, job.alive = end_state(end) or "failed", end.at, False
-        self._closed = self._mark()
-
-    def _hold(self, job: JobCourse, granted: Allocation) -> None:
-        granted = {node: amount for node, amount in granted.items() if amount}
-        if granted == job.granted:
-            return
-        self._keep_segment(job)
-        devices, cores = self._devices.value - job.devices, self._cores.value - job.cores
-        job.hold(self._now, granted)
-        if granted:
+    def _change_held(self, job: JobHistory, devices: float, cores: float) -> None:
+        """Count a changed grant; `devices` and `cores` are those of the one before."""
+        if job.granted:
             self._holding[job.id] = job
         else:
             self._holding.pop(job.id, None)
         # All grants are empty: drop the rounding errors of earlier sums.
-        self._cores.set(self._now, cores + job.cores if self._holding else 0.0)
-        self._devices.set(self._now, devices + job.devices)
+        self._cores.set(self._now, self._cores.value - cores + job.cores if self._holding else 0.0)
+        self._devices.set(self._now, self._devices.value - devices + job.devices)
         self._n_holding.set(self._now, len(self._holding))
-        self._count_queued()
+        self._count_present(0)
 
-    def _count_queued(self) -> None:
+    def _count_present(self, change: int) -> None:
+        self._n_present.set(self._now, self._n_present.value + change)
         self._n_queued.set(self._now, self._n_present.value - len(self._holding))
 
-    def _keep_segment(self, job: JobCourse) -> None:
-        if self._segments is not None and job.granted and self._now > job.accrued_at:
-            self._segments.append(self._segment(job))
-
-    def _segment(self, job: JobCourse) -> Segment:
+    def _segment(self, job: JobHistory) -> Segment:
         return Segment(job.id, len(job.granted), job.devices, job.cores, job.accrued_at, self._now)
+
+    def _record(self, job: JobHistory, present_s: float) -> JobRecord:
+        until_at = self._now if job.end is None else job.end.at
+        over_life_s = self._present_s[job.id] if job.end is not None else present_s - self._present_s[job.id]
+        life_s = until_at - job.submitted_at
+        return job.record(self._now, max(1.0, over_life_s / life_s) if life_s > 0 else 1.0)
 
     def _set_capacity(self) -> None:
         self._devices_capacity.set(self._now, sum(capacity.gpus for capacity in self._nodes.values()))
@@ -383,7 +337,7 @@ class ClusterRecord:
             capacity_core_s=core_s,
             n_rounds=self._n_rounds,
             n_plans_refused=self._n_plans_refused,
-            n_plans=self._n_plans,
+            n_plans=self._n_proposed,
             decision_total_s=self._decision_total_s,
             decision_max_s=self._decision_max_s,
         )

@@ -1,30 +1,18 @@
-"""The chain behind each change of a job's grant: reading, demand with its reason, request, grant."""
+"""Decision trace: each change of a job's grant with what led to it: reading, demand with its reason, request, grant."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
-from punctual.core.events import (
-    GrantApplied,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    PlanProposed,
-    ProgressReported,
-    SpecChanged,
-    SteeringResumed,
-    told_by,
-)
+from punctual.core.events import GrantFailed, JobFailed, JobFinished, JobSubmitted, SteeringResumed, told_by
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.lifecycle import about, end_state, ended_by
+from punctual.core.lifecycle import end_state
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import n_workers_of
-from punctual.history.decisions import gap_frac
+from punctual.history.job import Answer, JobHistory, TracedMessage
 from punctual.history.user_requests import told_request
 from punctual.request.words import cores, holding, proven, short, steps
 
@@ -38,142 +26,110 @@ class DecisionStep:
     text: str
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def copied(self) -> "DecisionStep":
-        """Return a copy; a later answer changes a link."""
-        return DecisionStep(self.elapsed_s, self.kind, self.text, dict(self.facts))
 
-
-class DecisionTrace:
-    """History of `job` with its reasons in `links`, oldest first: give it each message, in the journal's order.
+def decision_steps(history: JobHistory, n_steps: int | None = None, *, every: bool = False) -> list[DecisionStep]:
+    """Return the last `n_steps` steps of a history with curves, oldest first; None: all.
 
     Parameters
     ----------
     every
-        Also record commands that changed only the pacing line; almost every tick has one.
+        Also commands that changed only the pacing line; almost every tick has one.
     """
-
-    def __init__(self, job: JobId, *, every: bool = False) -> None:
-        self._job, self._every = job, every
-        self._submitted_at = 0.0
-        self._spec: JobSpec | None = None
-        #: Whether messages about all jobs concern it: it was submitted, and has not ended.
-        self._is_open = False
-        self._reading: ProgressReported | None = None
-        self._asked: dict[int, DecisionStep] = {}
-        self._asked_cores: float | None = None
-        self._gap_frac: float | None = None
-        self.links: list[DecisionStep] = []
-
-    def take(self, message: Message) -> None:
-        """Fold the next message; ignore those about other jobs, and those about all jobs while this one is absent."""
-        subject = about(message)
-        if subject not in (self._job, None) or (subject is None and not self._is_open):
-            return
-        match message:
-            case JobSubmitted():
-                self._submitted(message)
-            case ProgressReported():
-                self._reading = message
-            case PlanProposed(plan=plan):
-                self._gap_frac = None if plan is None else gap_frac(plan)
-            case LaunchJob() | ResizeJob():
-                self._ask(message)
-            case (
-                JobStarted(request=request, granted=granted, at=at)
-                | GrantApplied(request=request, granted=granted, at=at)
-            ):
-                self._answer(request, f"given {self._amount(granted)}", at)
-            case GrantFailed(request=request, cause=cause, at=at):
-                self._answer(request, f"not given ({cause})", at)
-            case _:
-                self._tell_event(message)
-        if ended_by(message) == self._job:
-            self._is_open = False
-
-    def _submitted(self, event: JobSubmitted) -> None:
-        self._submitted_at, self._spec, self._is_open = event.at, event.spec, True
-        deadline_s = event.spec.deadline_s
-        goal = f"with a deadline {short(deadline_s)} after its start" if deadline_s else "without a deadline"
-        ceiling, controller = cores(event.spec.ceiling.cores), event.spec.controller
-        by = f" {told_by(event.by)}" if event.by else ""
-        text = f"the job was submitted{by} {goal}, at most {ceiling}, steered by {controller}"
-        if event.spec.after:
-            text += f", to run after {', '.join(event.spec.after)}"
-        self._add(event.at, "submitted", text, by=event.by)
-
-    def _ask(self, command: LaunchJob | ResizeJob) -> None:
-        wanted = total(command.grant.values()).cores
-        if wanted == self._asked_cores and not self._every:  # only the pacing line is new
-            return
-        self._asked_cores = wanted
-        verb = "launch with" if isinstance(command, LaunchJob) else "resize to"
-        text = f"{self._read()}{command.reason.text}: asked to {verb} {self._amount(command.grant)}"
-        text += proven(self._gap_frac)
-        facts = {"code": command.reason.code, "asked_cores": wanted, "facts": dict(command.reason.facts)}
-        link = self._add(command.at, "grant", text, **facts)
-        self._asked[command.request] = link
-
-    def _amount(self, grant: Allocation) -> str:
-        n_workers = n_workers_of(self._spec, grant) if self._spec is not None else 0
-        return holding(total(grant.values()).cores, n_workers)
-
-    def _read(self) -> str:
-        reading = self._reading
-        if reading is None:
-            return ""
-        done = steps(reading.steps_done, reading.steps_total)
-        return f"at {done} with {reading.used_core_s:.1f} core-seconds used, "
-
-    def _answer(self, request: int, text: str, at: float) -> None:
-        link = self._asked.pop(request, None)
-        if link is not None:
-            after_s = at - self._submitted_at - link.elapsed_s
-            link.text += f"; {text} after {short(max(0.0, after_s))}"
-            link.facts["answer"] = text
-
-    def _tell_event(self, message: Message) -> None:
-        match message:
-            case SteeringResumed(at=at, lost_at=lost_at):
-                text = f"it is steered again, after {short(at - lost_at)} in which nobody did"
-                self._add(at, "resumed", text, unsteered_s=at - lost_at)
-            case WarnUser(reason=reason):
-                self._add(message.at, "warning", reason.text, code=reason.code, facts=dict(reason.facts))
-            case StopJob(cause=cause):
-                self._add(message.at, "stop", f"asked to stop: {cause}")
-            case JobFinished(landed_at=landed_at):
-                landed_s = landed_at - self._submitted_at
-                self._add(message.at, "finished", f"the job finished; it had landed at {short(landed_s)}")
-            case JobFailed(cause=cause, exit_code=exit_code, is_lost=True):
-                self._add(message.at, "failed", f"its process is gone: {cause}", exit_code=exit_code)
-            case JobFailed(cause=cause, exit_code=exit_code):
-                self._end(message, cause, exit_code=exit_code)
-            case RejectJob(reason=reason):
-                self._end(message, reason.text, code=reason.code, facts=dict(reason.facts))
-            case _:
-                self._tell_request(message)
-
-    def _end(self, message: JobFailed | RejectJob, cause: str, **facts: Any) -> None:
-        """Record an end without success, or a failure before another launch."""
-        state = end_state(message) or "failed"
-        self._add(message.at, state, f"the job {'' if state == 'failed' else 'was '}{state}: {cause}", **facts)
-
-    def _tell_request(self, message: Message) -> None:
-        """Record a user's request."""
-        request = told_request(message, self._spec)
-        if request is not None:
-            self._add(message.at, request.kind, request.text, **request.facts)
-        if isinstance(message, SpecChanged):
-            self._spec = message.spec
-
-    def _add(self, at: float, kind: str, text: str, **facts: Any) -> DecisionStep:
-        link = DecisionStep(at - self._submitted_at, kind, text, facts)
-        self.links.append(link)
-        return link
+    assert history.curves is not None
+    last_steps: list[DecisionStep] = []
+    #: Answers to commands that are left out because they repeat an earlier one, by request.
+    answers: dict[int, Answer] = {}
+    for traced in reversed(history.curves.trace):
+        if len(last_steps) == n_steps:
+            break
+        if not isinstance(traced.message, LaunchJob | ResizeJob):
+            step = _step(traced, history)
+        elif traced.repeats and not every:
+            if traced.answer is not None:
+                answers[traced.message.request] = traced.answer
+            continue
+        else:
+            answer = traced.answer or answers.pop(traced.message.request, None)
+            step = _grant(traced, traced.message, answer, history)
+        last_steps += [] if step is None else [step]
+    return last_steps[::-1]
 
 
 def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[DecisionStep]:
-    """The links of `DecisionTrace` after all of `messages`."""
-    chain = DecisionTrace(job, every=every)
+    """Return all steps of `job` after `messages`."""
+    history = JobHistory(job)
     for message in messages:
-        chain.take(message)
-    return chain.links
+        history.take(message)
+    return decision_steps(history, every=every)
+
+
+def _grant(
+    traced: TracedMessage, command: LaunchJob | ResizeJob, answer: Answer | None, history: JobHistory
+) -> DecisionStep:
+    reading, read = traced.reading, ""
+    if reading is not None:
+        done = steps(reading.steps_done, reading.steps_total)
+        read = f"at {done} with {reading.used_core_s:.1f} core-seconds used, "
+    verb = "launch with" if isinstance(command, LaunchJob) else "resize to"
+    text = f"{read}{command.reason.text}: asked to {verb} {_amount(traced.spec, command.grant)}"
+    text += proven(traced.gap_frac)
+    asked_cores = total(command.grant.values()).cores
+    facts = {"code": command.reason.code, "asked_cores": asked_cores, "facts": dict(command.reason.facts)}
+    if answer is not None:
+        told = f"given {_amount(traced.spec, answer.granted)}"
+        if isinstance(answer, GrantFailed):
+            told = f"not given ({answer.cause})"
+        text += f"; {told} after {short(max(0.0, answer.at - command.at))}"
+        facts["answer"] = told
+    return DecisionStep(command.at - history.submitted_at, "grant", text, facts)
+
+
+def _amount(spec: JobSpec | None, grant: Allocation) -> str:
+    n_workers = n_workers_of(spec, grant) if spec is not None else 0
+    return holding(total(grant.values()).cores, n_workers)
+
+
+def _step(traced: TracedMessage, history: JobHistory) -> DecisionStep | None:
+    """Return the step of a message that asks for no grant; None: a message of its own says as much."""
+    message, since_at = traced.message, history.submitted_at
+
+    def step(kind: str, text: str, facts: dict[str, Any]) -> DecisionStep:
+        return DecisionStep(message.at - since_at, kind, text, facts)
+
+    match message:
+        case JobSubmitted(by=by):
+            return step("submitted", _submitted(message), {"by": by})
+        case SteeringResumed(at=at, lost_at=lost_at):
+            text = f"it is steered again, after {short(at - lost_at)} in which nobody did"
+            return step("resumed", text, {"unsteered_s": at - lost_at})
+        case WarnUser(reason=reason):
+            return step("warning", reason.text, {"code": reason.code, "facts": dict(reason.facts)})
+        case StopJob(cause=cause):
+            return step("stop", f"asked to stop: {cause}", {})
+        case JobFinished(landed_at=landed_at):
+            return step("finished", f"the job finished; it had landed at {short(landed_at - since_at)}", {})
+        case JobFailed() | RejectJob():
+            return step(*_failed(message))
+    request = told_request(message, traced.spec)
+    return None if request is None else step(request.kind, request.text, request.facts)
+
+
+def _failed(message: JobFailed | RejectJob) -> tuple[str, str, dict[str, Any]]:
+    """Return kind, text and facts of an end without success, or of a failure before another launch."""
+    if isinstance(message, JobFailed) and message.is_lost:
+        return "failed", f"its process is gone: {message.cause}", {"exit_code": message.exit_code}
+    state = end_state(message) or "failed"
+    verb = "the job" if state == "failed" else "the job was"
+    if isinstance(message, JobFailed):
+        return state, f"{verb} {state}: {message.cause}", {"exit_code": message.exit_code}
+    reason = message.reason
+    return state, f"{verb} {state}: {reason.text}", {"code": reason.code, "facts": dict(reason.facts)}
+
+
+def _submitted(event: JobSubmitted) -> str:
+    spec = event.spec
+    goal = f"with a deadline {short(spec.deadline_s)} after its start" if spec.deadline_s else "without a deadline"
+    by = f" {told_by(event.by)}" if event.by else ""
+    after = f", to run after {', '.join(spec.after)}" if spec.after else ""
+    at_most = f"at most {cores(spec.ceiling.cores)}, steered by {spec.controller}{after}"
+    return f"the job was submitted{by} {goal}, {at_most}"

@@ -5,10 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob
-from punctual.core.events import PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
-from punctual.core.protocols import Message
 from punctual.core.resources import total
 
 
@@ -49,54 +47,22 @@ class Gaps:
     max_frac: float | None
 
 
-class DecisionRecord:
-    """Takes the messages of a journal one by one, and keeps the decisions."""
-
-    def __init__(self) -> None:
-        self.decisions: list[Decision] = []
-        self._gap_frac: float | None = None
-        self._n_plans = self._n_proven = 0
-        self._gap_total = self._gap_max = 0.0
-
-    def add(self, message: Message) -> None:
-        """Take the next message."""
-        if isinstance(message, (LaunchJob, ResizeJob, RejectJob)):
-            self._decided(message)
-        elif isinstance(message, PlanProposed):
-            self._planned(message.plan)
-
-    def gaps(self) -> Gaps:
-        """Return the gaps of all plans so far."""
-        mean = self._gap_total / self._n_proven if self._n_proven else None
-        return Gaps(self._n_plans, self._n_proven, mean, self._gap_max if self._n_proven else None)
-
-    def _planned(self, plan: Plan | None) -> None:
-        if plan is None:
-            return
-        self._n_plans += 1
-        self._gap_frac = gap_frac(plan)
-        if self._gap_frac is not None:
-            self._n_proven += 1
-            self._gap_total += self._gap_frac
-            self._gap_max = max(self._gap_max, self._gap_frac)
-
-    def _decided(self, command: LaunchJob | ResizeJob | RejectJob) -> None:
-        grant = {} if isinstance(command, RejectJob) else command.grant
-        amount = total(grant.values())
-        kind = "reject" if isinstance(command, RejectJob) else "launch" if isinstance(command, LaunchJob) else "resize"
-        self.decisions.append(
-            Decision(
-                at=command.at,
-                job=command.job,
-                kind="pause" if kind == "resize" and not amount else kind,
-                n_devices=amount.gpus,
-                cores=amount.cores,
-                n_nodes=len(grant),
-                code=command.reason.code,
-                text=command.reason.text,
-                gap_frac=self._gap_frac,
-            )
-        )
+def decision_of(command: LaunchJob | ResizeJob | RejectJob, gap_frac: float | None) -> Decision:
+    """Return the decision that a command stands for, under a plan with that proven gap."""
+    grant = {} if isinstance(command, RejectJob) else command.grant
+    amount = total(grant.values())
+    kind = "reject" if isinstance(command, RejectJob) else "launch" if isinstance(command, LaunchJob) else "resize"
+    return Decision(
+        at=command.at,
+        job=command.job,
+        kind="pause" if kind == "resize" and not amount else kind,
+        n_devices=amount.gpus,
+        cores=amount.cores,
+        n_nodes=len(grant),
+        code=command.reason.code,
+        text=command.reason.text,
+        gap_frac=gap_frac,
+    )
 
 
 def gap_frac(plan: Plan) -> float | None:

@@ -1,56 +1,52 @@
-"""Figures of one job among many."""
+"""History of one job: the one fold of its messages. Every figure of a job is a query of it."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    LossReported,
+    NodeLost,
+    PauseRequested,
+    PhaseReported,
+    PlanProposed,
+    PolicyChanged,
+    ProgressReported,
+    ResumeRequested,
+    SpecChanged,
+    SteeringResumed,
+    StopRequested,
+)
 from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, EndState, JobSpec
+from punctual.core.lifecycle import about, end_state
+from punctual.core.loss import SeenLoss
+from punctual.core.protocols import Message
+from punctual.core.recent_messages import NOTICES
+from punctual.core.resources import total
+from punctual.history.decisions import gap_frac
 
 #: Outcome of a job; *unfinished*: the record ends before the job does.
 Outcome = Literal[EndState, "unfinished"]
+#: Answer to a command about a grant.
+Answer = JobStarted | GrantApplied | GrantFailed
 
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """Figures of one job. Instants in seconds; "so far" for a job that is unfinished.
+    """Figures of one job, "so far" for one that is unfinished; `docs/reference/metrics.md` defines each.
 
-    Attributes
-    ----------
-    submitted_at, started_at, landed_at, ended_at
-        Submission, first start, landing, end of its process; None: not yet, or never.
-    deadline_s, weight
-        Values in force at landing (or its end, or now); later changes do not count.
-    jct_s
-        Job completion time: landing − submission; None for a job that has not landed.
-    on_time
-        ``landed_at - submitted_at <= deadline_s``. A job that ended without landing, or is past its deadline, is not
-        on time; None: no deadline, or still undecided.
-    tardiness_s
-        ``max(0, landed_at - submitted_at - deadline_s)``; None without landing or deadline.
-    queued_s
-        First start − submission; None if it never started.
-    waiting_s
-        All time between submission and end in which it held nothing: `queued_s`, and every pause and restart.
-    device_s, core_s
-        Integral of the devices, the cores, it held until its end.
-    n_resizes
-        How often what it held changed to something else, a move to another node included. Starting, pausing, going on
-        and ending are none.
-    n_preemptions
-        Number of resizes to nothing while it ran.
-    n_failures
-        Ends of its process that were no success, the last included, and losses of every node it was on.
-    n_grants_failed
-        Launches and resizes that had no effect.
-    steps_done, steps_total
-        Last reported values; `steps_total` is the declared work before a report names it, None: never declared.
-    work_lost_steps
-        Steps that had to be done again: the sum of all drops of the reported count. What was redone before the first
-        report after a restart is not seen.
-    n_present
-        Jobs in the system (submitted, not ended) on average over its life, itself included.
+    Instants in seconds; None: not yet, never, or unknown. `deadline_s` and `weight` are those in force at landing (or its
+    end, or now). `steps_total` is the declared work before a report names it.
     """
 
     id: JobId
@@ -92,24 +88,141 @@ class JobRecord:
         return min(1.0, self.steps_done / self.steps_total) if self.steps_total else 0.0
 
 
+class GrantChange(NamedTuple):
+    """A grant from instant `at` on; `asked_at`: the instant of the command that it answers, if it was the last one."""
+
+    at: float
+    granted: Allocation
+    cores: float
+    asked_at: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseCourse:
+    """Span of a phase, in seconds since submission; parts that were reported one by one make one span."""
+
+    name: str
+    from_s: float
+    until_s: float
+
+
 @dataclass(slots=True)
-class JobCourse:
-    """State folded from the messages about one job, for `ClusterRecord`."""
+class TracedMessage:
+    """A message of a decision trace, with what was known when it came.
+
+    Attributes
+    ----------
+    repeats
+        A command for the amount that the one before asked for: only its pacing line is new.
+    """
+
+    message: Message
+    spec: JobSpec | None
+    reading: ProgressReported | None
+    gap_frac: float | None
+    repeats: bool = False
+    answer: Answer | None = None
+
+
+@dataclass(slots=True)
+class Curves:
+    """Changes of a job over time; a history of one job among thousands has none.
+
+    Readings, forecasts, losses and phases come as long as the job runs: see `thin`.
+    """
+
+    readings: list[ProgressReported] = field(default_factory=list)
+    grants: list[GrantChange] = field(default_factory=list)
+    #: Instants at which a process was lost; another one follows.
+    losses_of_process: list[float] = field(default_factory=list)
+    #: Whether a pacing line was in force, and since when.
+    pacing: list[tuple[float, bool]] = field(default_factory=list)
+    losses: list[tuple[float, SeenLoss]] = field(default_factory=list)
+    #: Expected landings in seconds since submission, with the instants at which a reason named them.
+    forecasts: list[tuple[float, float]] = field(default_factory=list)
+    #: The first warning of each code.
+    warnings: dict[str, WarnUser] = field(default_factory=dict)
+    #: Start of each straight line to a deadline, the last one in force: (instant, steps done then, `deadline_s`).
+    line_starts: list[tuple[float, float, float | None]] = field(default_factory=list)
+    #: Wall time of each phase as last reported, and what that tells of when they were under way.
+    phase_wall_s: dict[str, float] = field(default_factory=dict)
+    phases: list[PhaseCourse] = field(default_factory=list)
+    #: Messages of the decision trace, and those of them without an answer, by request.
+    trace: list[TracedMessage] = field(default_factory=list)
+    unanswered: dict[int, TracedMessage] = field(default_factory=dict)
+    #: The last command about the grant until it is answered, the cores it asked for, and the last plan's proven gap.
+    asked: LaunchJob | ResizeJob | None = None
+    asked_cores: float | None = None
+    gap_frac: float | None = None
+
+    def forecast(self, at: float, facts: Mapping[str, float]) -> None:
+        """Note the landing that a reason names, if it does."""
+        finish_s = facts.get("finish_s", facts.get("earliest_finish_s"))
+        if finish_s is not None:
+            self.forecasts.append((at, finish_s))
+
+    def phase(self, since_submission_s: float, event: PhaseReported) -> None:
+        """Note the spans of phases under way since the last report."""
+        for phase in event.phases:
+            took_s = phase.wall_s - self.phase_wall_s.get(phase.name, 0.0)
+            self.phase_wall_s[phase.name] = phase.wall_s
+            if took_s <= 0:  # nothing new, or another process
+                continue
+            until_s, last = since_submission_s, self.phases[-1] if self.phases else None
+            goes_on = last is not None and last.name == phase.name and until_s - took_s - last.until_s < took_s
+            from_s = last.from_s if last is not None and goes_on else max(0.0, until_s - took_s)
+            self.phases[len(self.phases) - goes_on :] = [PhaseCourse(name=phase.name, from_s=from_s, until_s=until_s)]
+
+    def thin(self, n_points: int, n_traced: int) -> None:
+        """Forget parts of a long run, which would take ever more memory.
+
+        Of readings, forecasts, losses and phases at most twice `n_points` are left, evenly, and usage is the mean of
+        longer times. Of the trace the last `n_traced` messages are left, and of those before them as many again that are
+        no repeats.
+        """
+        for points in (self.readings, self.forecasts, self.losses, self.phases):
+            while len(points) > 2 * n_points:
+                del points[1:-1:2]
+        if len(self.trace) > 3 * n_traced:
+            before = [traced for traced in self.trace[:-n_traced] if not traced.repeats]
+            self.trace[:-n_traced] = before[-n_traced:]
+
+
+@dataclass(slots=True)
+class JobHistory:
+    """History of the job `id`: give it each message, in the order of the journal.
+
+    Its fields say how the job stands; `record` gives its figures, `punctual.history.run` the summary and the curves,
+    `punctual.history.decision_trace` the reasons of its grants, `punctual.sim.recorded` its work.
+
+    Attributes
+    ----------
+    curves
+        None: a history of bounded size, without everything over time.
+    KINDS
+        Kinds of messages that say something of a job.
+
+    Notes
+    -----
+    *What a job holds* is what the answers say (`JobStarted`, `GrantApplied`, `GrantFailed`), never what was asked for;
+    a lost node takes what lay there. An answer about a process that is gone, or with a lower request number than one
+    before it, changes nothing.
+
+    *When a job ends.* See `punctual.core.lifecycle.ended_by`: a failure that may be retried ends nothing, and the job
+    waits until it is launched again, or a `RejectJob` follows. A name that is submitted again after that begins anew.
+    """
 
     id: JobId
-    submitted_at: float
-    deadline_s: float | None
-    weight: float
-    steps_total: float | None
-    #: Until when amounts and waiting are counted: the last change of what it holds.
-    accrued_at: float
-    #: Integral of the number of jobs in the system, at submission; then over its life.
-    present_before_s: float
-    present_s: float | None = None
-    status: Outcome = "unfinished"
+    curves: Curves | None = field(default_factory=Curves)
+    submission: JobSubmitted | None = None
+    #: Declarations, and the instants from which on they hold; the first is that of the submission.
+    specs: list[tuple[float, JobSpec]] = field(default_factory=list)
     started_at: float | None = None
-    landed_at: float | None = None
-    ended_at: float | None = None
+    #: First report of a landing that still holds.
+    landing: ProgressReported | None = None
+    end: JobFinished | JobFailed | RejectJob | None = None
+    #: Exit code of the process that failed last.
+    exit_code: int | None = None
     #: Whether it has a process: from a start to a failure. Answers about one that is gone change nothing.
     alive: bool = False
     #: Its process went with its node, and its failure is counted already.
@@ -119,6 +232,8 @@ class JobCourse:
     granted: Allocation = field(default_factory=dict)
     devices: float = 0
     cores: float = 0.0
+    #: Integrals of the grant, and time without one, up to `accrued_at`: the last change of the grant.
+    accrued_at: float = 0.0
     device_s: float = 0.0
     core_s: float = 0.0
     waiting_s: float = 0.0
@@ -126,56 +241,315 @@ class JobCourse:
     n_preemptions: int = 0
     n_failures: int = 0
     n_grants_failed: int = 0
-    steps_done: float = 0.0
+    #: Last reading, steps that it or an earlier one declared, and steps that had to be done again.
+    reading: ProgressReported | None = None
+    steps_declared: float | None = None
     work_lost_steps: float = 0.0
-    #: Earlier deadlines and weights with the instant until which they were in force, oldest first.
-    earlier: tuple[tuple[float, float | None, float], ...] = ()
+    #: CPU time of the processes that were lost, and of the present one up to its last reading.
+    lost_core_s: float = 0.0
+    process_core_s: float = 0.0
+    unsteered_s: float = 0.0
 
-    def declare(self, at: float, spec: JobSpec) -> None:
-        """Record a changed declaration."""
-        if (spec.deadline_s, spec.weight) != (self.deadline_s, self.weight):
-            self.earlier = (*self.earlier, (at, self.deadline_s, self.weight))
-            self.deadline_s, self.weight = spec.deadline_s, spec.weight
+    def take(self, message: Message, now: float | None = None) -> None:
+        """Fold the next message; ignore those about other jobs.
 
-    def accrue(self, at: float) -> None:
-        """Add its grant up to `at` to the integrals."""
-        self.waiting_s, self.device_s, self.core_s = self._amounts(at)
-        self.accrued_at = at
+        Parameters
+        ----------
+        now
+            Instant up to which amounts are integrated: not before the message's. None: that of the message.
+        """
+        if type(message) in self.KINDS and about(message) in (self.id, None):
+            self.fold(message, message.at if now is None else now)
 
-    def hold(self, at: float, granted: Allocation) -> None:
-        """Record that it holds `granted` from `at` on."""
-        self.accrue(at)
+    def fold(self, message: Message, now: float) -> None:
+        """Fold a message of one of `KINDS` that may concern the job; see `take`."""
+        self._FOLDS[type(message)](self, message, now)
+
+    @property
+    def submitted_at(self) -> float:
+        return self.submission.at if self.submission is not None else 0.0
+
+    @property
+    def spec(self) -> JobSpec | None:
+        """Declaration in force; None before the submission."""
+        return self.specs[-1][1] if self.specs else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the job was submitted and has not ended."""
+        return self.submission is not None and self.end is None
+
+    @property
+    def landed_at(self) -> float | None:
+        """Instant of the landing; None: it has not landed."""
+        if isinstance(self.end, JobFinished):
+            return self.end.landed_at
+        return self.landing.unit_at if self.landing is not None else None
+
+    @property
+    def steps_done(self) -> float:
+        """Steps done, as last reported."""
+        return self.reading.steps_done if self.reading is not None else 0.0
+
+    @property
+    def steps_total(self) -> float | None:
+        """Steps in total, as last reported, else as declared; None: unknown."""
+        if self.steps_declared is not None or self.spec is None:
+            return self.steps_declared
+        return self.spec.work_steps
+
+    def spec_at(self, at: float) -> JobSpec:
+        """Return the declaration in force at an instant: the last one until then, else the first."""
+        for since_at, spec in reversed(self.specs):
+            if since_at <= at:
+                return spec
+        return self.specs[0][1]
+
+    # Folds.
+
+    def _submitted(self, event: JobSubmitted, now: float) -> None:
+        if self.is_open:
+            return  # a second job of the name is turned away
+        if self.submission is not None:
+            JobHistory.__init__(self, self.id, self.curves and Curves())
+        self.submission, self.accrued_at = event, now
+        self.specs.append((event.at, event.spec))
+        self._trace(event)
+
+    def _spec_changed(self, event: SpecChanged, _: float) -> None:
+        if self.submission is None:
+            return
+        self._trace(event)
+        curves, before = self.curves, self.specs[-1][1]
+        self.specs.append((event.at, event.spec))
+        if curves is not None and curves.line_starts and before.deadline_s != event.spec.deadline_s:
+            curves.line_starts.append((event.at, self.steps_done, event.spec.deadline_s))
+
+    def _started(self, event: JobStarted, now: float) -> None:
+        if self.is_open and event.request >= self.request:
+            self.started_at = event.at if self.started_at is None else self.started_at
+            self.alive, self.lost = True, False
+        self._answered(event, now)
+
+    def _grant_failed(self, event: GrantFailed, now: float) -> None:
+        self.n_grants_failed += self.submission is not None
+        self._answered(event, now)
+
+    def _answered(self, event: Answer, now: float) -> None:
+        curves, asked_at = self.curves, None
+        if curves is not None:
+            traced = curves.unanswered.pop(event.request, None)
+            if traced is not None:
+                traced.answer = event
+            if curves.asked is not None and curves.asked.request == event.request:
+                asked_at, curves.asked = curves.asked.at, None
+        if self.alive and event.request >= self.request:
+            self.request = event.request
+            held = bool(self.granted)
+            self._hold(event.at, now, event.granted, asked_at)
+            self.n_preemptions += held and not self.granted
+
+    def _asked(self, command: LaunchJob | ResizeJob, _: float) -> None:
+        curves = self.curves
+        if curves is None:
+            return
+        cores, before = total(command.grant.values()).cores, curves.asked_cores
+        self._trace(command, repeats=cores == before)
+        curves.unanswered[command.request] = curves.trace[-1]
+        curves.forecast(command.at, command.reason.facts)
+        is_paced = isinstance(command, ResizeJob) and command.pacing is not None
+        if not curves.pacing or curves.pacing[-1][1] != is_paced:  # there is a new line at almost every tick
+            curves.pacing.append((command.at, is_paced))
+        curves.asked, curves.asked_cores = command, cores
+
+    def _progressed(self, event: ProgressReported, _: float) -> None:
+        before = self.reading
+        if self.submission is None or self.end is not None:
+            return
+        if before is not None and event.steps_done < before.steps_done:
+            self.work_lost_steps += before.steps_done - event.steps_done
+        self.reading = event
+        if event.steps_total is not None:
+            self.steps_declared = event.steps_total
+        self.process_core_s = event.used_core_s
+        # A job that lands and then goes on, with undeclared work, has not landed yet.
+        self.landing = (self.landing or event) if event.landed else None
+        if (curves := self.curves) is not None:
+            curves.readings.append(event)
+            if not curves.line_starts and event.steps_done > 0:
+                curves.line_starts.append((event.unit_at, event.steps_done, self.specs[-1][1].deadline_s))
+
+    def _phases(self, event: PhaseReported, _: float) -> None:
+        if self.curves is not None:
+            self.curves.phase(event.at - self.submitted_at, event)
+
+    def _losses(self, event: LossReported, _: float) -> None:
+        if self.curves is not None:
+            self.curves.losses += [(event.at, loss) for loss in event.losses]
+
+    def _finished(self, event: JobFinished, now: float) -> None:
+        self._trace(event)
+        self._end(event, now)
+
+    def _failed(self, event: JobFailed, now: float) -> None:
+        self._trace(event)
+        if not self.is_open:
+            return
+        self.n_failures += not self.lost
+        self.exit_code = event.exit_code
+        if event.retryable:
+            self._lose_process(event.at, now)
+        else:
+            self._end(event, now)
+
+    def _rejected(self, command: RejectJob, now: float) -> None:
+        self._trace(command)
+        self._end(command, now)
+
+    def _node_lost(self, event: NodeLost, now: float) -> None:
+        if event.node not in self.granted:
+            return
+        self._hold(event.at, now, {node: amount for node, amount in self.granted.items() if node != event.node})
+        if not self.granted:
+            self.n_failures += 1
+            self._lose_process(event.at, now)
+            self.lost = True
+
+    def _steering_resumed(self, event: SteeringResumed, now: float) -> None:
+        """Record the grant after a gap in the steering: a job has a process if it is named."""
+        if not self.is_open:
+            return
+        self._trace(event)
+        self.unsteered_s += event.at - event.lost_at
+        if self.id in event.granted:
+            self.alive, self.lost = True, False
+            self._hold(event.lost_at, now, event.granted[self.id])
+        elif self.alive:
+            self._lose_process(event.lost_at, now)
+
+    def _planned(self, event: PlanProposed, _: float) -> None:
+        if self.curves is not None and self.is_open:
+            self.curves.gap_frac = None if event.plan is None else gap_frac(event.plan)
+
+    def _warned(self, command: WarnUser, _: float) -> None:
+        curves, reason = self.curves, command.reason
+        if curves is None:
+            return
+        if self.is_open or command.job is not None:
+            self._trace(command)
+        if reason.code not in NOTICES:
+            curves.warnings.setdefault(reason.code, command)
+            curves.forecast(command.at, reason.facts)
+
+    def _policy_changed(self, event: PolicyChanged, _: float) -> None:
+        if self.is_open:
+            self._trace(event)
+
+    def _only_traced(self, message: Message, _: float) -> None:
+        self._trace(message)
+
+    # Consequences.
+
+    def _trace(self, message: Message, *, repeats: bool = False) -> None:
+        if (curves := self.curves) is not None:
+            curves.trace.append(TracedMessage(message, self.spec, self.reading, curves.gap_frac, repeats))
+
+    def _end(self, end: JobFinished | JobFailed | RejectJob, now: float) -> None:
+        if self.is_open:
+            self._hold(end.at, now, {})
+            self._accrue(now)
+            self.end, self.alive = end, False
+
+    def _lose_process(self, at: float, now: float) -> None:
+        """Record the loss of a process: answers about it no longer count, and the next one may do its work again."""
+        self._hold(at, now, {})
+        self.alive, self.landing = False, None
+        self.request += 1
+        self.lost_core_s, self.process_core_s = self.lost_core_s + self.process_core_s, 0.0
+        if self.curves is not None:
+            self.curves.losses_of_process.append(at)
+
+    def _hold(self, at: float, now: float, granted: Allocation, asked_at: float | None = None) -> None:
+        """Record that the job holds `granted` from `at` on."""
+        granted = {node: amount for node, amount in granted.items() if amount}
+        if granted == self.granted:
+            return
+        self._accrue(now)
         if self.granted and granted and differs(self.granted, granted):
             self.n_resizes += 1
         self.granted = granted
         self.devices = sum([amount.gpus for amount in granted.values()])
         self.cores = sum([amount.cores for amount in granted.values()], 0.0)
+        if self.curves is not None:
+            self.curves.grants.append(GrantChange(at, granted, self.cores, asked_at))
 
-    def report(self, steps_done: float, steps_total: float | None) -> None:
-        """Record the reported counts of steps."""
-        if steps_done < self.steps_done:
-            self.work_lost_steps += self.steps_done - steps_done
-        self.steps_done = steps_done
-        if steps_total is not None:
-            self.steps_total = steps_total
+    def _accrue(self, now: float) -> None:
+        self.waiting_s, self.device_s, self.core_s = self._amounts(now)
+        self.accrued_at = now
 
-    def record(self, now: float, present_s: float) -> JobRecord:
-        """Return the job's figures; `present_s` is the integral of the number of jobs in the system up to `now`."""
-        deadline_s, weight = self._in_force(self._judged_at(now))
+    def _amounts(self, now: float) -> tuple[float, float, float]:
+        """Return the seconds without anything, the device-seconds and the core-seconds up to `now` or the end."""
+        by_s = 0.0 if self.end is not None else now - self.accrued_at
+        if not self.granted:
+            return self.waiting_s + by_s, self.device_s, self.core_s
+        return self.waiting_s, self.device_s + self.devices * by_s, self.core_s + self.cores * by_s
+
+    # The folds by kind of message.
+
+    _FOLDS: ClassVar[Mapping[type, Callable[[Any, Any, float], None]]] = {
+        JobSubmitted: _submitted,
+        SpecChanged: _spec_changed,
+        LaunchJob: _asked,
+        ResizeJob: _asked,
+        JobStarted: _started,
+        GrantApplied: _answered,
+        GrantFailed: _grant_failed,
+        ProgressReported: _progressed,
+        PhaseReported: _phases,
+        LossReported: _losses,
+        JobFinished: _finished,
+        JobFailed: _failed,
+        RejectJob: _rejected,
+        NodeLost: _node_lost,
+        SteeringResumed: _steering_resumed,
+        PlanProposed: _planned,
+        WarnUser: _warned,
+        PolicyChanged: _policy_changed,
+        PauseRequested: _only_traced,
+        ResumeRequested: _only_traced,
+        StopRequested: _only_traced,
+        StopJob: _only_traced,
+    }
+    KINDS: ClassVar[frozenset[type]] = frozenset(_FOLDS)
+
+    # Figures of one job among many.
+
+    def record(self, now: float, n_present: float = 1.0) -> JobRecord:
+        """Return the job's figures at instant `now`; `n_present`: jobs in the system on average over its life.
+
+        The job must have been submitted.
+        """
+        landed_at, ended_at = self.landed_at, None if self.end is None else self.end.at
+        spec = self.spec_at(landed_at if landed_at is not None else now if ended_at is None else ended_at)
         waiting_s, device_s, core_s = self._amounts(now)
-        jct_s = None if self.landed_at is None else self.landed_at - self.submitted_at
-        late_s = None if jct_s is None or deadline_s is None else jct_s - deadline_s
+        jct_s = None if landed_at is None else landed_at - self.submitted_at
+        late_s = None if jct_s is None or spec.deadline_s is None else jct_s - spec.deadline_s
+        status: Outcome = "unfinished" if self.end is None else end_state(self.end) or "failed"
+        on_time = None if late_s is None else late_s <= 0
+        if late_s is None and spec.deadline_s is not None and status != "stopped":
+            # It is undecided as long as it may still land in time.
+            on_time = None if self.end is None and now - self.submitted_at <= spec.deadline_s else False
         return JobRecord(
             id=self.id,
-            status=self.status,
+            status=status,
             submitted_at=self.submitted_at,
             started_at=self.started_at,
-            landed_at=self.landed_at,
-            ended_at=self.ended_at,
-            deadline_s=deadline_s,
-            weight=weight,
+            landed_at=landed_at,
+            ended_at=ended_at,
+            deadline_s=spec.deadline_s,
+            weight=spec.weight,
             jct_s=jct_s,
-            on_time=None if deadline_s is None else self._on_time(now, deadline_s, late_s),
+            on_time=on_time,
             tardiness_s=None if late_s is None else max(0.0, late_s),
             queued_s=None if self.started_at is None else self.started_at - self.submitted_at,
             waiting_s=waiting_s,
@@ -188,39 +562,8 @@ class JobCourse:
             steps_done=self.steps_done,
             steps_total=self.steps_total,
             work_lost_steps=self.work_lost_steps,
-            n_present=self._n_present(now, present_s),
+            n_present=n_present,
         )
-
-    def _amounts(self, at: float) -> tuple[float, float, float]:
-        """Seconds without anything, device-seconds and core-seconds, up to `at` or the end."""
-        if self.ended_at is not None:
-            return self.waiting_s, self.device_s, self.core_s
-        by_s = at - self.accrued_at
-        if not self.granted:
-            return self.waiting_s + by_s, self.device_s, self.core_s
-        return self.waiting_s, self.device_s + self.devices * by_s, self.core_s + self.cores * by_s
-
-    def _judged_at(self, now: float) -> float:
-        if self.landed_at is not None:
-            return self.landed_at
-        return now if self.ended_at is None else self.ended_at
-
-    def _in_force(self, at: float) -> tuple[float | None, float]:
-        for until_at, deadline_s, weight in self.earlier:
-            if at < until_at:
-                return deadline_s, weight
-        return self.deadline_s, self.weight
-
-    def _on_time(self, now: float, deadline_s: float, late_s: float | None) -> bool | None:
-        if late_s is not None:
-            return late_s <= 0
-        undecided = self.ended_at is None and now - self.submitted_at <= deadline_s
-        return None if undecided or self.status == "stopped" else False
-
-    def _n_present(self, now: float, present_s: float) -> float:
-        life_s = (now if self.ended_at is None else self.ended_at) - self.submitted_at
-        over_life_s = present_s - self.present_before_s if self.present_s is None else self.present_s
-        return max(1.0, over_life_s / life_s) if life_s > 0 else 1.0
 
 
 def differs(before: Allocation, after: Allocation) -> bool:

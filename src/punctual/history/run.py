@@ -5,38 +5,25 @@ ceiling for that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from typing import TypeVar
 
-from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
+from punctual.core.commands import RejectJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import (
-    GrantApplied,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    LossReported,
-    NodeLost,
-    PhaseReported,
-    ProgressReported,
-    SpecChanged,
-    SteeringResumed,
-)
+from punctual.core.events import JobFailed, ProgressReported
 from punctual.core.ids import JobId
-from punctual.core.job import Allocation, EndState, JobSpec
+from punctual.core.job import EndState
 from punctual.core.lifecycle import about, end_state
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import NOTICES
-from punctual.core.resources import TOLERANCE, total
+from punctual.core.resources import TOLERANCE
 from punctual.core.status import n_workers_of
+from punctual.history.job import Curves, GrantChange, JobHistory, PhaseCourse
 from punctual.history.shortfall import Shortfall, shortfall
 
-#: Messages that may concern a job without naming it.
-_ABOUT_ALL = (NodeLost, SteeringResumed, WarnUser)
+T = TypeVar("T")
 
 #: A point of a curve: seconds since submission, and a value.
 Point = tuple[float, float]
@@ -143,15 +130,6 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseCourse:
-    """Span of a phase, in seconds since submission; parts that were reported one by one make one span."""
-
-    name: str
-    from_s: float
-    until_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineLine:
     """A part of the straight line to the deadline: seconds since submission, and shares of the steps, at its two ends.
 
@@ -206,38 +184,39 @@ class RunSeries:
 
 
 def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
-    """The numbers of `job` so far.
-
-    Raises
-    ------
-    InvalidSpec
-        No message says that the job was submitted.
-    """
-    return _summary(_read(messages, job))
+    """The numbers of `job` so far; raises as `history_of` does."""
+    return summary(history_of(messages, job))
 
 
 def summarize_all(messages: Iterable[Message], jobs: Iterable[JobId]) -> dict[JobId, RunSummary]:
-    """Summarise several jobs in one pass over the messages."""
-    courses = {job: RunCourse(job) for job in jobs}
+    """Summarise several jobs in one pass over the messages; raises as `history_of` does."""
+    histories = {job: JobHistory(job) for job in jobs}
     for message in messages:
         job = about(message)
-        if job in courses:
-            courses[job].take(message)
-        elif isinstance(message, _ABOUT_ALL) and job is None:
-            for course in courses.values():
-                course.take(message)
-    return {job: _summary(_submitted(course)) for job, course in courses.items()}
+        for history in histories.values() if job is None else filter(None, [histories.get(job)]):
+            history.take(message)
+    return {job: summary(_submitted(history)) for job, history in histories.items()}
 
 
-def series(messages: Iterable[Message], job: JobId) -> RunSeries:
-    """The course of `job` so far.
+def history_of(messages: Iterable[Message], job: JobId) -> JobHistory:
+    """Fold all messages that concern `job`.
 
     Raises
     ------
     InvalidSpec
         No message says that the job was submitted.
     """
-    return _read(messages, job).series()
+    history = JobHistory(job)
+    for message in messages:
+        history.take(message)
+    return _submitted(history)
+
+
+def _submitted(history: JobHistory) -> JobHistory:
+    if history.submission is None:
+        where = f"job '{history.id}'"
+        raise InvalidSpec("the journal must hold the job's submission", "none", where, "Name a job of this journal.")
+    return history
 
 
 def smooth_usage(usage: Sequence[Point], duration_s: float) -> tuple[Point, ...]:
@@ -255,274 +234,129 @@ def smooth_usage(usage: Sequence[Point], duration_s: float) -> tuple[Point, ...]
     return tuple(smooth)
 
 
-@dataclass(slots=True)
-class RunCourse:
-    """State folded from the messages about one job: give it each message, in the order of the journal."""
-
-    job: JobId
-    submitted_at: float = 0.0
-    spec: JobSpec | None = None
-    started_at: float | None = None
-    ended: JobFinished | JobFailed | RejectJob | None = None
-    landing: ProgressReported | None = None
-    #: Exit code of the process that failed last.
-    exit_code: int | None = None
-    #: CPU time of the processes that failed, and of the one after them up to its last reading.
-    lost_core_s: float = 0.0
-    process_core_s: float = 0.0
-    deadlines: list[DeadlineSet] = field(default_factory=list)
-    ceilings: list[Point] = field(default_factory=list)
-    #: Start of each straight line to a deadline, the last one in force: (instant, steps done then, `deadline_s`).
-    line_starts: list[tuple[float, float, float | None]] = field(default_factory=list)
-    readings: list[ProgressReported] = field(default_factory=list)
-    #: The job's grant, and its history: instants and cores.
-    granted: Allocation = field(default_factory=dict)
-    grants: list[Point] = field(default_factory=list)
-    workers: list[tuple[float, int]] = field(default_factory=list)
-    #: Whether a pacing line was in force, and since when.
-    pacing: list[tuple[float, bool]] = field(default_factory=list)
-    argv: tuple[str, ...] = ()
-    losses: list[tuple[float, SeenLoss]] = field(default_factory=list)
-    forecasts: list[Point] = field(default_factory=list)
-    warnings: dict[str, Warned] = field(default_factory=dict)
-    unsteered_s: float = 0.0
-    #: Instant of each command without an answer; and the seconds that each change of the grant took.
-    asked_at: dict[int, float] = field(default_factory=dict)
-    resizes: list[Point] = field(default_factory=list)
-    #: Wall time of each phase as last reported, and what that tells of when they were under way.
-    phase_wall_s: dict[str, float] = field(default_factory=dict)
-    phases: list[PhaseCourse] = field(default_factory=list)
-
-    def take(self, message: Message) -> None:
-        """Fold the next message; ignore those about other jobs."""
-        match message:
-            case JobSubmitted() | SpecChanged() if message.spec.id == self.job:
-                if self.spec is None or isinstance(message, SpecChanged):  # a second job of the name is turned away
-                    self._declare(message)
-            case NodeLost():
-                self._lose(message)
-            case SteeringResumed():
-                if self.spec is not None and self.ended is None:  # else it concerns only others of the journal
-                    self._resume(message)
-            case WarnUser() if message.job in (self.job, None):
-                self._warn(message)
-            case JobSubmitted() | SpecChanged() | WarnUser():
-                pass
-            case _ if getattr(message, "job", None) == self.job:
-                self._take_own(message)
-
-    def _take_own(self, message: Message) -> None:
-        match message:
-            case JobStarted() | GrantApplied() | GrantFailed():
-                if isinstance(message, JobStarted) and self.started_at is None:
-                    self.started_at = message.at
-                self._hold(message.at, message.granted, self.asked_at.pop(message.request, None))
-            case PhaseReported():
-                self._phase(message)
-            case ProgressReported():
-                self._progress(message)
-            case LaunchJob() | ResizeJob():
-                self._forecast(message.at, message.reason.facts)
-                self._pace(message.at, isinstance(message, ResizeJob) and message.pacing is not None)
-                self.asked_at = {message.request: message.at}  # an answer to an earlier one says nothing any more
-            case LossReported(at=at, losses=losses):
-                self.losses += [(at, loss) for loss in losses]
-            case JobFailed(retryable=True):
-                self._lose_process(message.at)
-                self.exit_code = message.exit_code
-            case JobFinished() | JobFailed():
-                self._end(message)
-            case RejectJob() if self.ended is None:
-                self._end(message)
-
-    def _lose_process(self, at: float) -> None:
-        """The next process may have to do again what this one had done."""
-        self.landing = None
-        self.lost_core_s, self.process_core_s = self.lost_core_s + self.process_core_s, 0.0
-        self._hold(at, {})
-
-    def _end(self, message: JobFinished | JobFailed | RejectJob) -> None:
-        self.ended = message
-        if isinstance(message, JobFailed):
-            self.exit_code = message.exit_code
-        self._hold(message.at, {})
-
-    def _declare(self, event: JobSubmitted | SpecChanged) -> None:
-        if isinstance(event, JobSubmitted):
-            self.submitted_at = event.at
-            self.argv = event.program.argv if event.program is not None else ()
-        if self.spec is None or self.spec.deadline_s != event.spec.deadline_s:
-            self.deadlines.append(DeadlineSet(at=event.at, deadline_s=event.spec.deadline_s))
-            if self.line_starts and self.readings:
-                self.line_starts.append((event.at, self.readings[-1].steps_done, event.spec.deadline_s))
-        if self.spec is None or self.spec.ceiling != event.spec.ceiling:
-            self.ceilings.append((event.at, event.spec.ceiling.cores))
-        self.spec = event.spec
-
-    def _lose(self, event: NodeLost) -> None:
-        if event.node in self.granted:
-            self._hold(event.at, {node: amount for node, amount in self.granted.items() if node != event.node})
-
-    def _resume(self, event: SteeringResumed) -> None:
-        self.unsteered_s += event.at - event.lost_at
-        if self.job in event.granted:
-            self._hold(event.lost_at, event.granted[self.job])
-        else:
-            self._lose_process(event.lost_at)
-
-    def _phase(self, event: PhaseReported) -> None:
-        for phase in event.phases:
-            took_s = phase.wall_s - self.phase_wall_s.get(phase.name, 0.0)
-            self.phase_wall_s[phase.name] = phase.wall_s
-            if took_s <= 0:  # nothing new, or another process
-                continue
-            until_s = event.at - self.submitted_at
-            last = self.phases[-1] if self.phases else None
-            goes_on = last is not None and last.name == phase.name and until_s - took_s - last.until_s < took_s
-            from_s = last.from_s if last is not None and goes_on else max(0.0, until_s - took_s)
-            self.phases[len(self.phases) - goes_on :] = [PhaseCourse(name=phase.name, from_s=from_s, until_s=until_s)]
-
-    def _hold(self, at: float, granted: Allocation, asked_at: float | None = None) -> None:
-        self.granted = granted
-        cores = total(granted.values()).cores
-        before = self.grants[-1][1] if self.grants else 0.0
-        if abs(cores - before) > TOLERANCE:
-            self.grants.append((at, cores))
-            if asked_at is not None:
-                self.resizes.append((at, max(0.0, at - asked_at)))
-            if self.spec is not None and self.spec.worker is not None:
-                self.workers.append((at, n_workers_of(self.spec, granted)))
-
-    def _pace(self, at: float, is_paced: bool) -> None:
-        if not self.pacing or self.pacing[-1][1] != is_paced:  # there is a new line at almost every tick
-            self.pacing.append((at, is_paced))
-
-    def _progress(self, event: ProgressReported) -> None:
-        self.readings.append(event)
-        self.process_core_s = event.used_core_s
-        if not self.line_starts and event.steps_done > 0 and self.deadlines:
-            self.line_starts.append((event.unit_at, event.steps_done, self.deadlines[-1].deadline_s))
-        # A job that lands and then goes on, with undeclared work, has not landed yet.
-        self.landing = (self.landing or event) if event.landed else None
-
-    def _warn(self, command: WarnUser) -> None:
-        reason = command.reason
-        if reason.code in NOTICES:
-            return
-        warned = Warned(at=command.at, code=reason.code, text=reason.text, facts=reason.facts)
-        self.warnings.setdefault(reason.code, warned)
-        self._forecast(command.at, reason.facts)
-
-    def _forecast(self, at: float, facts: Mapping[str, float]) -> None:
-        finish_s = facts.get("finish_s", facts.get("earliest_finish_s"))
-        if finish_s is not None:
-            self.forecasts.append((at, finish_s))
-
-    def series(self) -> RunSeries:
-        """The course so far."""
-        since = self.submitted_at
-        return RunSeries(
-            progress=tuple((entry.at - since, _done_frac(entry, self)) for entry in self.readings),
-            grant=tuple((at - since, cores) for at, cores in self.grants),
-            usage=tuple(_usage(self)),
-            deadlines=tuple(
-                (entry.at - since, entry.deadline_s) for entry in self.deadlines if entry.deadline_s is not None
-            ),
-            forecasts=tuple((at - since, finish_s) for at, finish_s in self.forecasts),
-            workers=tuple((at - since, float(count)) for at, count in self.workers),
-            losses=tuple((at - since, seen.loss) for at, seen in self.losses),
-            resizes=tuple((at - since, took_s) for at, took_s in self.resizes),
-            phases=tuple(self.phases),
-            lines=tuple(_lines(self)),
-        )
-
-    def thin(self, n_points: int) -> None:
-        """Forget readings, forecasts, losses and phases in between, evenly: at most twice `n_points` of each are left.
-
-        They come as long as the job runs, so a long run would take ever more memory. Usage is then the mean of longer times.
-        """
-        for points in (self.readings, self.forecasts, self.losses, self.phases):
-            while len(points) > 2 * n_points:
-                del points[1:-1:2]
-
-    def landed_at(self) -> float | None:
-        if isinstance(self.ended, JobFinished):
-            return self.ended.landed_at
-        return self.landing.unit_at if self.landing else None
-
-    def last_at(self) -> float:
-        """Instant until which amounts count: the landing, else the end, else the last message."""
-        landed_at = self.landed_at()
-        if landed_at is not None:
-            return landed_at
-        if self.ended is not None:
-            return self.ended.at
-        return max(
-            [self.submitted_at, *(at for at, _ in self.grants[-1:]), *(entry.at for entry in self.readings[-1:])]
-        )
+def series(history: JobHistory) -> RunSeries:
+    """Return the course so far of a job with curves."""
+    since, curves = history.submitted_at, _curves(history)
+    changes, spec = _core_changes(curves.grants), history.spec
+    has_workers = spec is not None and spec.worker is not None
+    return RunSeries(
+        progress=tuple((entry.at - since, _done_frac(entry, history)) for entry in curves.readings),
+        grant=tuple((change.at - since, change.cores) for change in changes),
+        usage=tuple(_usage(curves.readings, since)),
+        deadlines=tuple(
+            (entry.at - since, entry.deadline_s) for entry in _deadlines(history) if entry.deadline_s is not None
+        ),
+        forecasts=tuple((at - since, finish_s) for at, finish_s in curves.forecasts),
+        workers=tuple(
+            (change.at - since, float(n_workers_of(spec, change.granted)))
+            for change in changes
+            if spec is not None and has_workers
+        ),
+        losses=tuple((at - since, seen.loss) for at, seen in curves.losses),
+        resizes=tuple(
+            (change.at - since, max(0.0, change.at - change.asked_at))
+            for change in changes
+            if change.asked_at is not None
+        ),
+        phases=tuple(curves.phases),
+        lines=tuple(_lines(history)),
+    )
 
 
-def _read(messages: Iterable[Message], job: JobId) -> RunCourse:
-    course = RunCourse(job)
-    for message in messages:
-        course.take(message)
-    return _submitted(course)
-
-
-def _submitted(course: RunCourse) -> RunCourse:
-    """Return `course`; raise `InvalidSpec` if its job was not submitted."""
-    job = course.job
-    if course.spec is None:
-        raise InvalidSpec(
-            "the journal must hold the job's submission", "none", f"job '{job}'", "Name a job of this journal."
-        )
-    return course
-
-
-def _summary(course: RunCourse) -> RunSummary:
-    landed_at, deadline_s = course.landed_at(), _deadline_in_force(course)
+def summary(history: JobHistory) -> RunSummary:
+    """Return the numbers of a job with curves so far; it must have been submitted."""
+    curves, end, spec = _curves(history), history.end, history.spec_at(inf)
+    landed_at, last_at = history.landed_at, _last_at(history)
+    grants = [(change.at, change.cores) for change in _core_changes(curves.grants)]
+    deadlines = _deadlines(history)
+    # A change after the landing does not concern the run.
+    deadline_s = ([entry for entry in deadlines if entry.at <= last_at] or deadlines[:1])[-1].deadline_s
     deviation_s = None
     if landed_at is not None and deadline_s is not None:
-        deviation_s = landed_at - course.submitted_at - deadline_s
-    status = None if course.ended is None else end_state(course.ended)
-    last = course.readings[-1] if course.readings else None
+        deviation_s = landed_at - history.submitted_at - deadline_s
+    status = None if end is None else end_state(end)
+    program = history.submission.program if history.submission is not None else None
     return RunSummary(
-        job=course.job,
-        submitted_at=course.submitted_at,
-        started_at=course.started_at,
+        job=history.id,
+        submitted_at=history.submitted_at,
+        started_at=history.started_at,
         landed_at=landed_at,
-        ended_at=course.ended.at if course.ended else None,
-        deadlines=tuple(course.deadlines),
+        ended_at=end.at if end else None,
+        deadlines=tuple(deadlines),
         deadline_s=deadline_s,
         deviation_s=deviation_s,
         deviation_frac=deviation_s / deadline_s if deviation_s is not None and deadline_s else None,
         on_time=_on_time(deviation_s, deadline_s, status),
-        steps_done=last.steps_done if last else 0.0,
-        steps_total=_steps_total(course),
-        used_core_s=_used_core_s(course),
-        granted_core_s=_core_s(course.grants, course.last_at()),
-        ceiling_core_s=_core_s(_ceilings(course), course.last_at()),
-        n_resizes=_n_resizes(course),
-        warnings=tuple(course.warnings.values()),
-        unsteered_s=course.unsteered_s,
+        steps_done=history.steps_done,
+        steps_total=history.steps_total,
+        used_core_s=_used_core_s(history),
+        granted_core_s=_core_s(grants, last_at),
+        ceiling_core_s=_core_s(_ceilings(history, last_at), last_at),
+        n_resizes=_n_resizes(grants, last_at),
+        warnings=tuple(
+            Warned(at=command.at, code=code, text=command.reason.text, facts=command.reason.facts)
+            for code, command in curves.warnings.items()
+        ),
+        unsteered_s=history.unsteered_s,
         status=status,
-        exit_code=0 if status == "finished" else None if status is None else course.exit_code,
-        cause=_cause(course.ended),
-        earliest_deadline_s=_earliest_deadline_s(course.ended),
-        argv=course.argv,
-        controller=course.spec.controller if course.spec is not None and course.spec.controller else "",
-        loss=course.losses[-1][1] if course.losses else None,
-        worked_on_s=_worked_on_s(course, landed_at),
-        shortfall=shortfall(course.readings, course.grants, course.pacing, course.last_at()),
-        peak_memory_bytes=max((reading.memory_bytes for reading in course.readings), default=0),
+        exit_code=0 if status == "finished" else None if status is None else history.exit_code,
+        cause=end.cause if isinstance(end, JobFailed) else end.reason.text if isinstance(end, RejectJob) else "",
+        earliest_deadline_s=end.reason.facts.get("earliest_deadline_s") if isinstance(end, RejectJob) else None,
+        argv=program.argv if program is not None else (),
+        controller=spec.controller or "",
+        loss=curves.losses[-1][1] if curves.losses else None,
+        worked_on_s=_worked_on_s(history, landed_at),
+        shortfall=shortfall(curves.readings, grants, curves.pacing, last_at),
+        peak_memory_bytes=max((reading.memory_bytes for reading in curves.readings), default=0),
     )
 
 
-def _deadline_in_force(course: RunCourse) -> float | None:
-    """Return the last deadline set before landing; a later change does not concern the run."""
-    last_at = course.last_at()
-    in_force = [entry for entry in course.deadlines if entry.at <= last_at] or course.deadlines[:1]
-    return in_force[-1].deadline_s
+def _curves(history: JobHistory) -> Curves:
+    assert history.curves is not None
+    return history.curves
+
+
+def _changes(values: Iterable[tuple[float, T]]) -> Iterable[tuple[float, T]]:
+    """Yield the values that differ from the one before."""
+    last: tuple[T] | None = None
+    for at, value in values:
+        if last != (value,):
+            yield at, value
+        last = (value,)
+
+
+def _deadlines(history: JobHistory) -> list[DeadlineSet]:
+    declared = ((at, spec.deadline_s) for at, spec in history.specs)
+    return [DeadlineSet(at=at, deadline_s=deadline_s) for at, deadline_s in _changes(declared)]
+
+
+def _ceilings(history: JobHistory, last_at: float) -> list[Point]:
+    started_at = last_at if history.started_at is None else history.started_at
+    changes = _changes((at, spec.ceiling) for at, spec in history.specs)
+    return [(max(at, started_at), ceiling.cores) for at, ceiling in changes]
+
+
+def _core_changes(grants: Iterable[GrantChange]) -> list[GrantChange]:
+    """Return the changes of the cores, by more than rounding."""
+    changes: list[GrantChange] = []
+    for grant in grants:
+        if abs(grant.cores - (changes[-1].cores if changes else 0.0)) > TOLERANCE:
+            changes.append(grant)
+    return changes
+
+
+def _last_at(history: JobHistory) -> float:
+    """Instant until which amounts count: the landing, else the end, else the last message."""
+    if history.landed_at is not None:
+        return history.landed_at
+    if history.end is not None:
+        return history.end.at
+    curves = _curves(history)
+    lasts = [
+        *(change.at for change in _core_changes(curves.grants)[-1:]),
+        *(entry.at for entry in curves.readings[-1:]),
+    ]
+    return max([history.submitted_at, *lasts])
 
 
 def _on_time(deviation_s: float | None, deadline_s: float | None, status: EndState | None) -> bool | None:
@@ -533,37 +367,19 @@ def _on_time(deviation_s: float | None, deadline_s: float | None, status: EndSta
     return deviation_s <= 0
 
 
-def _cause(end: JobFinished | JobFailed | RejectJob | None) -> str:
-    match end:
-        case JobFailed(cause=cause):
-            return cause
-        case RejectJob(reason=reason):
-            return reason.text
-    return ""
-
-
-def _earliest_deadline_s(end: JobFinished | JobFailed | RejectJob | None) -> float | None:
-    return end.reason.facts.get("earliest_deadline_s") if isinstance(end, RejectJob) else None
-
-
-def _steps_total(course: RunCourse) -> float | None:
-    reported = [entry.steps_total for entry in course.readings if entry.steps_total is not None]
-    declared = course.spec.work_steps if course.spec else None
-    return reported[-1] if reported else declared
-
-
-def _worked_on_s(course: RunCourse, landed_at: float | None) -> float:
-    if course.landing is None or landed_at is None:
+def _worked_on_s(history: JobHistory, landed_at: float | None) -> float:
+    if history.landing is None or landed_at is None:
         return 0.0
-    return max(0.0, landed_at - course.landing.unit_at)
+    return max(0.0, landed_at - history.landing.unit_at)
 
 
-def _used_core_s(course: RunCourse) -> float:
-    landing, landed_at = course.landing, course.landed_at()
+def _used_core_s(history: JobHistory) -> float:
+    landing, landed_at = history.landing, history.landed_at
     if landing is None or landed_at is None:
-        return course.lost_core_s + course.process_core_s
-    after = [reading.used_core_s for reading in course.readings if landing.at < reading.at <= landed_at]
-    return course.lost_core_s + (after[-1] if after else landing.used_core_s - landing.in_flight_core_s)
+        return history.lost_core_s + history.process_core_s
+    readings = _curves(history).readings
+    after = [reading.used_core_s for reading in readings if landing.at < reading.at <= landed_at]
+    return history.lost_core_s + (after[-1] if after else landing.used_core_s - landing.in_flight_core_s)
 
 
 def _core_s(points: Sequence[Point], until_at: float) -> float:
@@ -572,39 +388,31 @@ def _core_s(points: Sequence[Point], until_at: float) -> float:
     return sum((cores * (until - at) for (at, cores), (until, _) in pairwise(held)), 0.0)
 
 
-def _ceilings(course: RunCourse) -> list[Point]:
-    started_at = course.last_at() if course.started_at is None else course.started_at
-    return [(max(at, started_at), cores) for at, cores in course.ceilings]
-
-
-def _n_resizes(course: RunCourse) -> int:
+def _n_resizes(grants: Sequence[Point], until_at: float) -> int:
     """Return the number of changes between two amounts; starts and ends do not count."""
-    until = course.last_at()
-    steps = [(before, after, at) for (_, before), (at, after) in pairwise(course.grants)]
-    return sum(1 for before, after, at in steps if before and after and at < until)
+    return sum(1 for (_, before), (at, after) in pairwise(grants) if before and after and at < until_at)
 
 
-def _done_frac(reading: ProgressReported, course: RunCourse) -> float:
-    steps_total = reading.steps_total or _steps_total(course)
+def _done_frac(reading: ProgressReported, history: JobHistory) -> float:
+    steps_total = reading.steps_total or history.steps_total
     return reading.steps_done / steps_total if steps_total else 0.0
 
 
-def _lines(course: RunCourse) -> Iterable[DeadlineLine]:
-    steps_total, starts = _steps_total(course), course.line_starts
+def _lines(history: JobHistory) -> Iterable[DeadlineLine]:
+    steps_total, starts = history.steps_total, _curves(history).line_starts
     if not steps_total or not starts:
         return
     for (at, steps_done, deadline_s), (changed_at, _, _) in pairwise([*starts, (inf, 0.0, None)]):
-        from_s, from_frac = at - course.submitted_at, min(1.0, steps_done / steps_total)
+        from_s, from_frac = at - history.submitted_at, min(1.0, steps_done / steps_total)
         if deadline_s is None or deadline_s <= from_s:
             continue
-        until_s = min(deadline_s, changed_at - course.submitted_at)
+        until_s = min(deadline_s, changed_at - history.submitted_at)
         until_frac = 1.0 - (1.0 - from_frac) * (deadline_s - until_s) / (deadline_s - from_s)
         yield DeadlineLine(from_s=from_s, from_frac=from_frac, until_s=until_s, until_frac=until_frac)
 
 
-def _usage(course: RunCourse) -> Iterable[Point]:
-    for before, after in pairwise(course.readings):
+def _usage(readings: Iterable[ProgressReported], since: float) -> Iterable[Point]:
+    for before, after in pairwise(readings):
         # Readings that were taken at one instant, or of a process that was started again, give no rate.
         if after.at > before.at and after.used_core_s >= before.used_core_s:
-            rate = (after.used_core_s - before.used_core_s) / (after.at - before.at)
-            yield after.at - course.submitted_at, rate
+            yield after.at - since, (after.used_core_s - before.used_core_s) / (after.at - before.at)

@@ -42,43 +42,9 @@ class ClusterTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSummary:
-    """Figures of all jobs. A `Spread` or a share is None if no job, or no capacity, has a value for it.
+    """Figures of all jobs; `docs/reference/metrics.md` defines each, and which jobs it is over.
 
-    Attributes
-    ----------
-    n_jobs
-        The sum of the next five. `n_rejected`: jobs that were turned away.
-    n_never_started
-        Jobs without a first start, whatever their status.
-    n_deadlines, n_deadlines_met, n_deadlines_open
-        Jobs with a deadline that were not stopped, those on time, and those that are undecided at the end of the record.
-    deadlines_met_frac, deadlines_met_weighted_frac
-        ``n_deadlines_met / n_deadlines``: of a job that was turned away, failed or is undecided it is not met; the same with
-        each job counted by its weight.
-    tardiness_s, jct_s
-        Over the jobs that landed (and have a deadline).
-    queued_s
-        Over the jobs that started.
-    waiting_s
-        Over all jobs.
-    efficiency
-        Training efficiency: ``alone_s / training_s``.
-    slowdown
-        ``jct_s / alone_s``.
-    fairness
-        Finish-time fairness ρ: ``jct_s / private_s``.
-    granted_device_frac, granted_core_frac
-        Device-seconds, core-seconds held by jobs as a share of capacity.
-    useful_device_frac
-        Sum of ``least_device_s * done_frac`` as a share of capacity.
-    device_h, core_h
-        Device-hours and core-hours held.
-    resizes_per_job, preemptions_per_job
-        Over the jobs that started.
-    decision_mean_s, decision_max_s
-        Seconds from `RequestPlan` to `PlanProposed`, on the clock of the record.
-    work_lost_steps, work_lost_frac
-        Steps done again; their share of all steps done, redone ones included, on average over jobs that did any.
+    A `Spread` or a share is None if no job, or no capacity, has a value for it.
     """
 
     n_jobs: int

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from math import inf
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
@@ -11,13 +12,15 @@ from punctual.sim import parts
 from punctual.sim.choice import made, parameters_of
 from punctual.sim.declared import declared, without_missing_dependencies
 from punctual.sim.job import SimJob
+from punctual.sim.recording import Recording
 from punctual.sim.scaling import sim_jobs
-from punctual.sim.scenario import Scenario
+from punctual.sim.scenario import Scenario, TraceSection
 from punctual.sim.traces import Trace, TraceJob, read
 from punctual.sim.traces.deadlines import assign
 from punctual.sim.traces.limits import N_JOBS_MAX
 from punctual.sim.traces.load import core_s, device_s, rescaled
 from punctual.sim.traces.order import normalized
+from punctual.sim.traces.readers.live_journal import trace_job
 
 
 def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
@@ -45,14 +48,25 @@ def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
 
 def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
     """Return the wanted jobs of the trace, at the wanted load, with deadlines; raises as `jobs_of` does."""
-    section = scenario.trace
-    jobs = _first(_after(section.start_s, normalized(_counted(_source(scenario, seed)))), section.jobs)
-    jobs = without_missing_dependencies(jobs) if scenario.job else jobs
+    section, recording = scenario.trace, recording_of(scenario)
+    if recording is not None:  # its users' changes have their instants
+        jobs = _first([trace_job(job) for job in recording.load().jobs], section.jobs)
+    else:
+        jobs = _first(_between(section, normalized(_counted(_source(scenario, seed)))), section.jobs)
+    jobs = without_missing_dependencies(jobs) if scenario.job or recording is not None else jobs
     if section.load is not None and not _generator_has(scenario, "load"):
         amount = device_s if n_devices(scenario.cluster) else core_s
         jobs = rescaled(jobs, section.load, n_units(scenario.cluster), amount)
     rule = made(parts.deadlines(scenario.deadlines.name), scenario.deadlines.parameters, "deadlines")
     return list(assign(jobs, rule, seed))
+
+
+def recording_of(scenario: Scenario) -> Recording | None:
+    """Return the live journal that is the scenario's trace; None: its trace is another one."""
+    section = scenario.trace
+    if section.file is None or section.messages is None:
+        return None
+    return Recording.of(Path(section.file), section.messages, section.start_s, section.end_s or inf)
 
 
 def open_trace(scenario: Scenario) -> Trace | None:
@@ -66,7 +80,7 @@ def open_trace(scenario: Scenario) -> Trace | None:
     section = scenario.trace
     return (
         None
-        if section.file is None or scenario.job
+        if section.file is None or section.messages is not None or scenario.job
         else read(Path(section.file), section.on_bad, section.unpacked_gib_max)
     )
 
@@ -98,8 +112,11 @@ def _generator_has(scenario: Scenario, parameter: str) -> bool:
     return generator is not None and parameter in parameters_of(parts.generator(generator.name))
 
 
-def _after(start_s: float, jobs: list[TraceJob]) -> list[TraceJob]:
-    return normalized(job for job in jobs if job.submitted_at >= start_s) if start_s else jobs
+def _between(section: TraceSection, jobs: list[TraceJob]) -> list[TraceJob]:
+    end_s = section.end_s or inf
+    if not section.start_s and end_s == inf:
+        return jobs
+    return normalized(job for job in jobs if section.start_s <= job.submitted_at < end_s)
 
 
 def _first(jobs: list[TraceJob], n_jobs: int | None) -> list[TraceJob]:

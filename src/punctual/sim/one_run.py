@@ -1,23 +1,25 @@
 """Run one policy on one seed's jobs, from the scenario to the figures."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from punctual.core.commands import RejectJob
-from punctual.core.events import JobFailed, JobFinished
+from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost
 from punctual.core.protocols import Message
-from punctual.history.cluster import ClusterRecord
-from punctual.history.decisions import DecisionRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
-from punctual.sim.assembly import jobs_of
+from punctual.sim.assembly import jobs_of, recording_of
 from punctual.sim.choice import made
 from punctual.sim.garbage import rare_collections
 from punctual.sim.ideal import Ideal
+from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
+from punctual.sim.recorded import about_kept
+from punctual.sim.recording import Live, Replayed, groups_of
 from punctual.sim.scenario import PolicyChoice, Scenario
 from punctual.sim.simulation import Simulation
 
@@ -32,8 +34,8 @@ _N_POINTS = 500
 @rare_collections()
 def simulate_one(
     scenario: Scenario, policy: PolicyChoice, seed: int, tell: Callable[[float], None]
-) -> tuple[dict[str, Any], ClusterRecord, DecisionRecord]:
-    """Run one simulation. Returns its facts as plain values, and the records of all jobs and decisions.
+) -> tuple[dict[str, Any], ClusterHistory]:
+    """Run one simulation. Returns its facts as plain values, and the history of all jobs.
 
     Parameters
     ----------
@@ -42,27 +44,47 @@ def simulate_one(
     """
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)
-    record, decisions = ClusterRecord(segments=True), DecisionRecord()
-    count = _Count(len(jobs), tell)
+    part: Any = made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}")
+    recording = recording_of(scenario)
+    if recording is not None and isinstance(part, Live):
+        history, n_messages = recording.lived({job.spec.id for job in jobs})
+    else:
+        history, n_messages = _simulated(scenario, jobs, part, seed, tell)
+    ideal = Ideal(jobs, scenario.cluster)
+    cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
+    return {**facts_of(history, ideal), "cost": {**cost, "n_messages": n_messages}}, history
+
+
+def _simulated(
+    scenario: Scenario, jobs: Sequence[SimJob], policy: Any, seed: int, tell: Callable[[float], None]
+) -> tuple[ClusterHistory, int]:
+    """Return the history of the jobs under a policy, and the number of its messages."""
+    history, count = ClusterHistory(details=True), _Count(len(jobs), tell)
+    nodes, events = nodes_of(scenario.cluster), list[Event]()
+    recording = recording_of(scenario)
+    if recording is not None:
+        load = recording.load()
+        events += about_kept(load.events, {job.spec.id for job in jobs})
+        if scenario.cluster == groups_of(load.nodes):
+            nodes = []  # they join by events, as they did
+        else:
+            events = [event for event in events if not isinstance(event, NodeJoined | NodeLost)]
+        if isinstance(policy, Replayed):
+            events += load.policy_changes
+            policy = parts.policy(policy.policy)()
     simulation = Simulation(
         jobs,
-        nodes_of(scenario.cluster),
-        made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}"),
+        nodes,
+        policy,
         controllers=parts.controllers({job.spec.controller for job in jobs}),
         models=parts.models({job.spec.model for job in jobs}),
         physics=made(Physics, scenario.physics, "physics"),
         seed=seed,
-        listeners=(record.add, decisions.add, count.add),
+        listeners=(history.add, count.add),
+        events=events,
     )
     simulation.run()
-    ideal = Ideal(jobs, scenario.cluster)
-    cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
-    facts = {
-        **facts_of(record, ideal),
-        "plans": asdict(decisions.gaps()),
-        "cost": {**cost, "n_messages": count.n_messages},
-    }
-    return facts, record, decisions
+    return history, count.n_messages
 
 
 class _Count:
@@ -83,12 +105,16 @@ class _Count:
                 self._tell(min(1.0, self._n_ended / self._n_jobs))
 
 
-def facts_of(record: ClusterRecord, ideal: Ideal) -> dict[str, Any]:
+def facts_of(history: ClusterHistory, ideal: Ideal) -> dict[str, Any]:
     """The numbers of a run and its curves, in plain values."""
-    course = record.course(_N_POINTS)
-    summary = record.summary(alone_s=ideal.alone_s, private_s=ideal.private_s, least_device_s=ideal.least_device_s)
+    course = history.course(_N_POINTS)
+    summary = history.summary(alone_s=ideal.alone_s, private_s=ideal.private_s, least_device_s=ideal.least_device_s)
     curves = {"queue": course.n_queued, "granted": course.devices, "capacity": course.devices_capacity}
-    return {"summary": summary.row(), "curves": {name: _curve(level) for name, level in curves.items()}}
+    return {
+        "summary": summary.row(),
+        "curves": {name: _curve(level) for name, level in curves.items()},
+        "plans": asdict(history.gaps()),
+    }
 
 
 def _curve(course: LevelCourse) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 from punctual import registry
 from punctual.core.protocols import Controller, PerfModel
 from punctual.sim.choice import named
+from punctual.sim.recording import RECORDED_POLICIES
 from punctual.sim.scaling import ScalingRule
 from punctual.sim.traces import deadlines as deadline_rules
 from punctual.sim.traces import synthetic
@@ -16,7 +17,7 @@ _DEADLINES: Mapping[str, type] = {**deadline_rules.RULES, "uniform": deadline_ru
 
 def policy(name: str) -> type:
     """Return the class of the policy `name`; raise `InvalidSpec`, as all of these do, for an unknown name."""
-    return registry.load("policies", name)
+    return RECORDED_POLICIES.get(name) or registry.load("policies", name)
 
 
 def controller(name: str) -> type:

@@ -1,4 +1,4 @@
-"""Turn the journal of a live host into jobs to simulate: their submissions, and the work they turned out to need.
+"""A live journal as a trace: submissions, and the work that jobs turned out to need.
 
 The cost of a step is measured in core-seconds, as the processes used them; for a job with devices, and for one
 whose processes report no CPU time, in the seconds for which it held a worker. Both assume that with twice as
@@ -6,8 +6,9 @@ much a job is twice as fast, up to the most that it was seen to use. Start-up, e
 steps between whose reports they happened.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from math import ceil, inf
 from statistics import median
@@ -17,11 +18,9 @@ from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob
 from punctual.core.events import (
     Event,
     GrantApplied,
-    GrantFailed,
     JobFailed,
     JobFinished,
     JobStarted,
-    JobSubmitted,
     NodeJoined,
     NodeLost,
     PauseRequested,
@@ -33,17 +32,21 @@ from punctual.core.events import (
     SteeringResumed,
     StopRequested,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec, shape_of
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.speed import Shape
 from punctual.core.status import WINDOW_S
+from punctual.history.cluster import ClusterHistory
+from punctual.history.job import Curves, JobHistory
 from punctual.sim.job import SimJob
 
 #: Kinds of messages that say nothing of this.
 UNUSED_KINDS = ("TimerFired", "SetTimer", "WarnUser", "PhaseReported", "LossReported")
+#: Events that are played again as they happened.
+_PLAYED = (NodeJoined, NodeLost, SpecChanged, PauseRequested, ResumeRequested, StopRequested)
 #: A job whose usage reaches this share of its grant is held back by the grant, and may be able to use more.
 HELD_BACK_FRAC = 0.85
 #: A job is described by at most so many stretches, each with one speed.
@@ -123,24 +126,104 @@ class RecordedLoad:
 
 def recorded_load(messages: Iterable[Message], period: Period = ALWAYS) -> RecordedLoad:
     """The load in the messages of a journal, whole or thinned out, oldest first: the jobs submitted in `period`."""
-    fold = _Fold()
+    history = ClusterHistory(curves=True)
+    events: list[Event] = []
+    policy_changes: list[PolicyChanged] = []
+    plan_asked_at: dict[int, float] = {}
+    plans_s: list[float] = []
+    resumed: list[SteeringResumed] = []
     for message in messages:
-        fold.take(message)
-    return fold.load(period)
+        subject = about(message)
+        if isinstance(message, _PLAYED) and (subject is None or is_open(history, subject)):
+            events.append(message)
+        elif isinstance(message, PolicyChanged):
+            policy_changes.append(message)
+        elif isinstance(message, RequestPlan):
+            plan_asked_at[message.revision] = message.at
+        elif isinstance(message, PlanProposed) and message.revision in plan_asked_at:
+            plans_s.append(message.at - plan_asked_at.pop(message.revision))
+        elif isinstance(message, SteeringResumed):
+            resumed.append(message)
+        history.add(message)
+    stopped = {event.job for event in events if isinstance(event, StopRequested)}
+    histories = {id: job for id, job in history.histories.items() if period.has(job.submitted_at)}
+    works = {id: _work_of(job, is_stopped=id in stopped) for id, job in histories.items()}
+    jobs = [_sim_job(histories[job], work) for job, work in works.items() if isinstance(work, _Work)]
+    startups_s, resizes_s = _delays_s(history.histories.values())
+    return RecordedLoad(
+        jobs=tuple(_without_missing(sorted(jobs, key=lambda job: job.submitted_at))),
+        events=tuple(about_kept(events, {job.spec.id for job in jobs})),
+        policy_changes=tuple(policy_changes),
+        nodes=tuple(_nodes_in(events)),
+        estimated={job: work.estimate for job, work in works.items() if isinstance(work, _Work) and work.estimate},
+        left_out={job: work for job, work in works.items() if isinstance(work, str)},
+        n_outside=len(history.histories) - len(histories),
+        startup_s=median(startups_s or [0.0]),
+        resize_s=median(resizes_s or [0.0]),
+        solver_s=median(plans_s or [0.0]),
+        unsteered_s=sum(event.at - event.lost_at for event in resumed if period.has(event.lost_at)),
+    )
+
+
+def is_open(history: ClusterHistory, job: JobId) -> bool:
+    """Whether the job was submitted and has not ended."""
+    return job in history.histories and history.histories[job].is_open
+
+
+def _delays_s(histories: Iterable[JobHistory]) -> tuple[list[float], list[float]]:
+    """Seconds from each launch to its answer, and from each change of a grant."""
+    startups_s, resizes_s = list[float](), list[float]()
+    for traced in (traced for history in histories for traced in _curves(history).trace):
+        if isinstance(traced.message, LaunchJob | ResizeJob) and isinstance(traced.answer, JobStarted | GrantApplied):
+            delays_s = startups_s if isinstance(traced.answer, JobStarted) else resizes_s
+            delays_s.append(max(0.0, traced.answer.at - traced.message.at))
+    return startups_s, resizes_s
+
+
+def _nodes_in(events: Iterable[Event]) -> list[Node]:
+    joined = [event for event in events if isinstance(event, NodeJoined)]
+    nodes = {
+        event.node: Node(event.node, event.capacity, event.device, jobs_at_once=event.jobs_at_once) for event in joined
+    }
+    return [nodes[node] for node in sorted(nodes)]
+
+
+def about_kept(events: Iterable[Event], kept: set[JobId]) -> Iterator[Event]:
+    """Yield the events that concern one of the jobs `kept`, or all."""
+    for event in events:
+        if isinstance(event, SpecChanged) and event.spec.id in kept:
+            yield replace(event, spec=_declared(event.spec, kept))
+        elif about(event) is None or about(event) in kept:
+            yield event
+
+
+def _without_missing(jobs: Iterable[SimJob]) -> list[SimJob]:
+    listed = list(jobs)
+    kept = {job.spec.id for job in listed}
+    return [replace(job, spec=_declared(job.spec, kept)) for job in listed]
+
+
+def _declared(spec: JobSpec, kept: set[JobId]) -> JobSpec:
+    """Return the declaration for the scheduler, without dependencies on missing jobs and without a goal."""
+    return replace(spec, after=tuple(job for job in spec.after if job in kept), goal=None)
+
+
+def _curves(history: JobHistory) -> Curves:
+    assert history.curves is not None
+    return history.curves
+
+
+# The work of a job.
 
 
 @dataclass(slots=True)
-class _Course:
-    """State folded from the messages about one job."""
+class _Costs:
+    """Costs of a job's steps so far, read from its history."""
 
-    submitted: JobSubmitted
     spec: JobSpec
     #: (steps, cost so far) in core-seconds and in worker-seconds, ascending in steps.
     by_core: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0)])
     by_worker: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0)])
-    steps_total: float | None = None
-    end: JobFinished | JobFailed | RejectJob | None = None
-    is_stopped: bool = False
     #: Its grant, when that began, and the core-seconds and worker-seconds that it held before.
     cores: float = 0.0
     n_workers: int = 0
@@ -154,9 +237,21 @@ class _Course:
     #: Whether it has not come as far yet as the process before.
     is_redoing: bool = False
     is_paced: bool = False
-    #: The most cores that it used, without a pacing line, and what it held then.
+    #: The most cores that it used, without a pacing line, and whether it was held back then.
     most_cores: float = 0.0
     is_held_back: bool = False
+
+    @classmethod
+    def of(cls, history: JobHistory) -> "_Costs":
+        costs, curves = cls(history.spec_at(inf), since_at=history.submitted_at), _curves(history)
+        # A report comes before what follows from it at the same instant.
+        steps = [(reading.at, 0, partial(costs.report, reading)) for reading in curves.readings]
+        steps += [(change.at, 1, partial(costs.hold, change.at, change.granted)) for change in curves.grants]
+        steps += [(at, 2, partial(costs.lose_process, at)) for at in curves.losses_of_process]
+        steps += [(at, 2, partial(setattr, costs, "is_paced", is_paced)) for at, is_paced in curves.pacing]
+        for _, _, step in sorted(steps, key=lambda step: step[:2]):
+            step()
+        return costs
 
     def hold(self, at: float, granted: Allocation) -> None:
         self._accrue(at)
@@ -174,7 +269,6 @@ class _Course:
         if self.last is not None and event.used_core_s < self.last.used_core_s:
             self.lose_process(event.at)
         self._look_at_usage(event)
-        self.steps_total = event.steps_total or self.steps_total
         self.is_redoing = self.is_redoing and event.steps_done <= self.by_core[-1][0]
         if self.is_redoing:
             self.used_before_core_s = self.by_core[-1][1] - event.used_core_s
@@ -210,107 +304,6 @@ def _extend(points: list[tuple[float, float]], steps: float, cost: float) -> Non
         points[-1] = (steps, max(cost, before_cost))
 
 
-class _Fold:
-    """Takes the messages of a journal one by one."""
-
-    def __init__(self) -> None:
-        self._courses: dict[JobId, _Course] = {}
-        self._nodes: dict[NodeId, Node] = {}
-        self._events: list[Event] = []
-        self._policy_changes: list[PolicyChanged] = []
-        self._asked_at: dict[tuple[JobId, int], float] = {}
-        self._plan_asked_at: dict[int, float] = {}
-        self._startups_s: list[float] = []
-        self._resizes_s: list[float] = []
-        self._plans_s: list[float] = []
-        self._resumed: list[SteeringResumed] = []
-
-    def take(self, message: Message) -> None:
-        match message:
-            case JobSubmitted(spec=spec):
-                # A second job of a name is turned away.
-                self._courses.setdefault(spec.id, _Course(message, spec, since_at=message.at))
-            case NodeJoined(node=node, capacity=capacity, device=device, jobs_at_once=jobs_at_once):
-                self._nodes[node] = Node(node, capacity, device, jobs_at_once=jobs_at_once)
-                self._events.append(message)
-            case NodeLost():
-                self._events.append(message)
-            case PolicyChanged():
-                self._policy_changes.append(message)
-            case RequestPlan(at=at, revision=revision):
-                self._plan_asked_at[revision] = at
-            case PlanProposed(at=at, revision=revision) if revision in self._plan_asked_at:
-                self._plans_s.append(at - self._plan_asked_at.pop(revision))
-            case SteeringResumed():
-                self._resume(message)
-            case _:
-                course = self._courses.get(about(message) or JobId(""))
-                if course is not None and course.end is None:
-                    self._take_own(course, message)
-
-    def _resume(self, event: SteeringResumed) -> None:
-        self._resumed.append(event)
-        for job, course in self._courses.items():
-            if course.end is None and job in event.granted:
-                course.hold(event.lost_at, event.granted[job])
-            elif course.end is None:
-                course.hold(event.lost_at, {})
-                course.lose_process(event.lost_at)
-
-    def _take_own(self, course: _Course, message: Message) -> None:
-        match message:
-            case SpecChanged(spec=spec):
-                course.spec = spec
-                self._events.append(message)
-            case PauseRequested() | ResumeRequested():
-                self._events.append(message)
-            case StopRequested():
-                course.is_stopped = True
-                self._events.append(message)
-            case LaunchJob() | ResizeJob():
-                self._asked_at[message.job, message.request] = message.at
-                course.is_paced = isinstance(message, ResizeJob) and message.pacing is not None
-            case JobStarted() | GrantApplied() | GrantFailed():
-                self._answered(course, message)
-            case ProgressReported():
-                course.report(message)
-            case JobFailed(retryable=True):
-                course.hold(message.at, {})
-                course.lose_process(message.at)
-            case JobFinished() | JobFailed() | RejectJob():
-                course.hold(message.at, {})
-                course.end = message
-
-    def _answered(self, course: _Course, event: JobStarted | GrantApplied | GrantFailed) -> None:
-        asked_at = self._asked_at.pop((event.job, event.request), None)
-        if asked_at is not None and not isinstance(event, GrantFailed):
-            times_s = self._startups_s if isinstance(event, JobStarted) else self._resizes_s
-            times_s.append(max(0.0, event.at - asked_at))
-        course.hold(event.at, event.granted)
-
-    def load(self, period: Period) -> RecordedLoad:
-        """Return the load of the jobs submitted in `period`."""
-        courses = {job: course for job, course in self._courses.items() if period.has(course.submitted.at)}
-        works = {job: _work_of(course) for job, course in courses.items()}
-        kept = {job for job, work in works.items() if isinstance(work, _Work)}
-        jobs = [_sim_job(courses[job], work, kept) for job, work in works.items() if isinstance(work, _Work)]
-        return RecordedLoad(
-            jobs=tuple(sorted(jobs, key=lambda job: job.submitted_at)),
-            events=tuple(
-                _played(event, kept) for event in self._events if about(event) is None or about(event) in kept
-            ),
-            policy_changes=tuple(self._policy_changes),
-            nodes=tuple(self._nodes[node] for node in sorted(self._nodes)),
-            estimated={job: work.estimate for job, work in works.items() if isinstance(work, _Work) and work.estimate},
-            left_out={job: work for job, work in works.items() if isinstance(work, str)},
-            n_outside=len(self._courses) - len(courses),
-            startup_s=median(self._startups_s or [0.0]),
-            resize_s=median(self._resizes_s or [0.0]),
-            solver_s=median(self._plans_s or [0.0]),
-            unsteered_s=sum(event.at - event.lost_at for event in self._resumed if period.has(event.lost_at)),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class _Work:
     """A job's work: (steps, cost so far), the most it can use at once, and a note on what is estimated."""
@@ -321,67 +314,56 @@ class _Work:
     estimate: str = ""
 
 
-def _work_of(course: _Course) -> _Work | str:
+def _work_of(history: JobHistory, *, is_stopped: bool) -> _Work | str:
     """The work of a job, or why it is not known."""
-    if isinstance(course.end, RejectJob | JobFailed) and not course.is_stopped:
-        turned_away = isinstance(course.end, RejectJob) and not course.held_core_s + course.held_worker_s
-        declared = course.spec.work_core_s
+    costs, end = _Costs.of(history), history.end
+    if isinstance(end, RejectJob | JobFailed) and not is_stopped:
+        turned_away = isinstance(end, RejectJob) and not costs.held_core_s + costs.held_worker_s
+        declared = costs.spec.work_core_s
         if not turned_away:
             return "it failed: what it would have needed is not known"
         if declared is None:
             return "it was turned away before it ran, and its work was not declared"
-        steps = course.spec.work_steps or 1.0
-        return _Work(
-            [(0.0, 0.0), (steps, declared)], inf, by_workers=False, estimate="turned away: its work as declared"
-        )
-    by_workers = course.spec.ceiling.gpus > 0 or course.by_core[-1][1] <= 0
-    points = course.by_worker if by_workers else course.by_core
-    usable = inf if by_workers or course.is_held_back or not course.most_cores else course.most_cores
-    if isinstance(course.end, JobFinished):
-        return _finished(course, points, usable, by_workers=by_workers)
-    return _unfinished(course, points, usable, by_workers=by_workers)
-
-
-def _finished(course: _Course, points: list[tuple[float, float]], usable: float, *, by_workers: bool) -> _Work | str:
+        points = [(0.0, 0.0), (costs.spec.work_steps or 1.0, declared)]
+        return _Work(points, inf, by_workers=False, estimate="turned away: its work as declared")
+    by_workers = costs.spec.ceiling.gpus > 0 or costs.by_core[-1][1] <= 0
+    points = costs.by_worker if by_workers else costs.by_core
+    usable = inf if by_workers or costs.is_held_back or not costs.most_cores else costs.most_cores
+    steps_total = history.steps_total
+    if not isinstance(end, JobFinished):
+        state = "stopped by a user" if is_stopped else "not ended"
+        return _unfinished(costs.spec, _Work(points, usable, by_workers), steps_total, state)
     if points[-1][0] > 0 and points[-1][1] > 0:
         return _Work(points, usable, by_workers)
-    return _as_held(course, "it told of no steps: its work is what it held until its end")
+    # All declared steps, or one, cost the whole grant over time.
+    held, by_workers = costs.held_core_s or costs.held_worker_s, not costs.held_core_s
+    estimate = "it told of no steps: its work is what it held until its end"
+    return _Work([(0.0, 0.0), (steps_total or 1.0, held)], inf, by_workers, estimate) if held > 0 else "it held nothing"
 
 
-def _as_held(course: _Course, estimate: str) -> _Work | str:
-    """Return work for all declared steps (or one) that costs the whole grant over time, or why there is none."""
-    by_workers = not course.held_core_s
-    held = course.held_worker_s if by_workers else course.held_core_s
-    steps = course.steps_total or course.spec.work_steps or 1.0
-    return _Work([(0.0, 0.0), (steps, held)], inf, by_workers, estimate) if held > 0 else "it held nothing"
-
-
-def _unfinished(course: _Course, points: list[tuple[float, float]], usable: float, *, by_workers: bool) -> _Work | str:
+def _unfinished(spec: JobSpec, work: _Work, steps_total: float | None, state: str) -> _Work | str:
     """Return work that continues at the mean cost of the steps so far, or why there is none."""
-    state = "stopped by a user" if course.is_stopped else "not ended"
-    steps, cost = points[-1]
-    steps_total = course.steps_total or course.spec.work_steps
+    steps, cost = work.points[-1]
     if steps > 0 and cost > 0 and steps_total is not None:
         more = [(steps_total, cost * steps_total / steps)] if steps_total > steps else []
-        return _Work([*points, *more], usable, by_workers, f"{state}: the steps left cost as much as those done")
-    if course.spec.work_core_s is not None:
-        steps_total = steps_total or 1.0
-        return _Work([(0.0, 0.0), (steps_total, course.spec.work_core_s)], inf, False, f"{state}: its work as declared")
+        estimate = f"{state}: the steps left cost as much as those done"
+        return replace(work, points=[*work.points, *more], estimate=estimate)
+    if spec.work_core_s is not None:
+        return _Work([(0.0, 0.0), (steps_total or 1.0, spec.work_core_s)], inf, False, f"{state}: its work as declared")
     return f"{state}, and nothing says what it would have needed"
 
 
-def _sim_job(course: _Course, work: _Work, kept: set[JobId]) -> SimJob:
-    submitted = course.submitted
+def _sim_job(history: JobHistory, work: _Work) -> SimJob:
     points = _fewer(work.points)
     steps, cost = points[-1]
     phases = tuple((before[0], _truth(before, point, work)) for before, point in pairwise(points))
     return SimJob(
-        submitted_at=submitted.at,
-        spec=_declared(submitted.spec, kept),
+        submitted_at=history.submitted_at,
+        spec=history.specs[0][1],
         truth=_truth((0.0, 0.0), (steps, cost), work),
         work_steps=steps,
         phases=phases if len(phases) > 1 else (),
-        declared_steps=course.steps_total,
+        declared_steps=history.steps_declared,
     )
 
 
@@ -396,12 +378,3 @@ def _truth(before: tuple[float, float], point: tuple[float, float], work: _Work)
     least = 1e-3 * work.points[-1][1] / work.points[-1][0]
     step_cost = max((point[1] - before[1]) / (point[0] - before[0]), least)
     return ProportionalSpeed(step_cost=step_cost, usable=work.usable, by_workers=work.by_workers)
-
-
-def _declared(spec: JobSpec, kept: set[JobId]) -> JobSpec:
-    """Return the declaration for the scheduler, without dependencies on missing jobs and without a goal."""
-    return replace(spec, after=tuple(job for job in spec.after if job in kept), goal=None)
-
-
-def _played(event: Event, kept: set[JobId]) -> Event:
-    return replace(event, spec=_declared(event.spec, kept)) if isinstance(event, SpecChanged) else event

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.sim.drawing.figures import overview
 from punctual.sim.measures import MEASURES, Estimate, Measure
+from punctual.sim.recorded import RecordedLoad
+from punctual.sim.recording import LIVE, REPLAYED
 from punctual.sim.scenario import Scenario
 from punctual.sim.stored import StoredRun
 
@@ -36,6 +39,26 @@ class Failure:
     invalid: tuple[str, str, str, str] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faithfulness:
+    """Agreement of the replay of the live policy with the recorded run.
+
+    Attributes
+    ----------
+    n_landed
+        Jobs that landed live and in the replay.
+    shift_s
+        Median of the absolute difference of their landings, seconds; None: no such job.
+    n_with_deadline, n_same
+        Jobs among them with a deadline, and those that kept or missed it in both.
+    """
+
+    n_landed: int
+    shift_s: float | None
+    n_with_deadline: int
+    n_same: int
+
+
 @dataclass(frozen=True)
 class Result:
     """The finished runs of a scenario.
@@ -50,6 +73,8 @@ class Result:
         Runs that could not be finished.
     n_bad_rows
         Rows of the trace that made no sense and were left out.
+    load
+        The load of the live journal that is the trace; None: the trace is another one.
     """
 
     scenario: Scenario
@@ -57,6 +82,7 @@ class Result:
     folder: Path
     failures: tuple[Failure, ...] = ()
     n_bad_rows: int = 0
+    load: RecordedLoad | None = None
 
     @cached_property
     def by_policy(self) -> dict[str, list[StoredRun]]:
@@ -100,6 +126,29 @@ class Result:
     def jobs(self) -> "pl.DataFrame":
         """Return one row for each job of each run; the first columns identify the run."""
         return jobs_of_all(self.runs)
+
+    @cached_property
+    def faithfulness(self) -> Faithfulness | None:
+        """Agreement of the policy that ran, simulated, with the recorded run; None unless both were made."""
+        rows = {policy.name: self.by_policy.get(policy.shown) for policy in self.scenario.policies}
+        live, again = rows.get(LIVE), rows.get(REPLAYED)
+        if not live or not again:
+            return None
+        jobs = {job["id"]: job for job in again[0].jobs.to_dicts()}
+        pairs = [(job, jobs[job["id"]]) for job in live[0].jobs.to_dicts() if job["id"] in jobs]
+        landed = [pair for pair in pairs if None not in (pair[0]["landed_at"], pair[1]["landed_at"])]
+        shifts_s = [abs(before["landed_at"] - after["landed_at"]) for before, after in landed]
+        judged = [
+            before["on_time"] == after["on_time"]
+            for before, after in landed
+            if None not in (before["on_time"], after["on_time"])
+        ]
+        return Faithfulness(
+            n_landed=len(landed),
+            shift_s=median(shifts_s) if shifts_s else None,
+            n_with_deadline=len(judged),
+            n_same=sum(judged),
+        )
 
     def plot(self) -> "Figure":
         """Job completion times, lateness, queue and utilisation of all policies."""

@@ -5,6 +5,7 @@ everywhere (docs/reference/scenario.md).
 """
 
 from collections.abc import Callable, Mapping, Sized
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -32,6 +33,7 @@ from punctual.sim import parts
 from punctual.sim.choice import PlugInChoice, made, parameters_of
 from punctual.sim.declared import DECLARED
 from punctual.sim.physics import Physics
+from punctual.sim.recording import RECORDED_POLICIES, Recording, is_journal
 from punctual.sim.traces.limits import N_JOBS_MAX, UNPACKED_GIB_MAX
 
 #: A list in TOML, a tuple here.
@@ -75,8 +77,10 @@ class TraceSection(BaseModel):
         Work offered as a share of the cluster's capacity. A generator that has a load makes jobs for this one
         (expected; `DEFAULT_LOAD` if None); other arrivals are drawn together or apart until it is exactly this one
         (left as they are if None).
-    start_s
-        Jobs submitted earlier are left out; seconds since the first submission.
+    start_s, end_s
+        Jobs submitted earlier than `start_s`, or from `end_s` on, are left out; seconds since the first submission.
+    messages
+        Number of the last message of a live journal that is read; filled in.
     on_bad
         Treatment of an invalid row.
     unpacked_gib_max
@@ -90,6 +94,8 @@ class TraceSection(BaseModel):
     jobs: Annotated[int, Field(ge=1, le=N_JOBS_MAX)] | None = None
     load: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     start_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    end_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    messages: Annotated[int, Field(ge=0)] | None = None
     on_bad: Literal["skip", "fail"] = "skip"
     unpacked_gib_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = UNPACKED_GIB_MAX
 
@@ -100,6 +106,13 @@ class TraceSection(BaseModel):
                 "a trace must come from a file or from a generator", "both", "`trace`",
                 "Leave out `file` or `generator`.",
             )  # fmt: skip
+        if self.messages is not None and self.load is not None:
+            raise InvalidSpec(
+                "the jobs of a live journal must be played at the times at which they were submitted",
+                "another load",
+                "`trace.load`",
+                "Leave it out; `cluster` makes the machine larger or smaller.",
+            )
         return self
 
 
@@ -186,7 +199,7 @@ class Scenario(BaseModel):
             keys = {**keys, "trace": others, "job": tables_in(file)}
         if str(keys.get("cluster")).endswith(_TOML):
             keys["cluster"] = cluster_in(Path(keys["cluster"]))
-        return {"scaling": DECLARED, **keys} if keys.get("job") else keys
+        return {"scaling": DECLARED, **keys} if keys.get("job") else _with_recording(keys)
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -276,6 +289,14 @@ class Scenario(BaseModel):
 
     @model_validator(mode="after")
     def _declared_alike(self) -> Self:
+        recorded = next((policy.name for policy in self.policies if policy.name in RECORDED_POLICIES), None)
+        if recorded is not None and self.trace.messages is None:
+            raise InvalidSpec(
+                f"the policy `{recorded}` must go with a live journal as trace",
+                "another trace",
+                "`policies`",
+                "Leave it out, or name the `journal.db` of a run.",
+            )
         if bool(self.job) != (self.scaling.name == DECLARED):
             raise InvalidSpec(
                 f"the rule of scaling `{DECLARED}` must go with tables `[[job]]`, and they with it",
@@ -385,6 +406,24 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
 def has_declared_jobs(keys: Mapping[str, Any]) -> bool:
     """Whether the jobs of a scenario with these keys come from tables `[[job]]`, its own or a file's."""
     return bool(keys.get("job")) or _toml_file(keys.get("trace")) is not None
+
+
+def _with_recording(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete the keys of a scenario whose trace is a live journal."""
+    trace, policies = keys.get("trace"), keys.get("policies") or ()
+    section = dict(trace) if isinstance(trace, Mapping) else {"file": trace}
+    file, until = section.get("file"), section.get("messages")
+    start_s, end_s = section.get("start_s") or 0.0, section.get("end_s") or inf
+    if not isinstance(file, str) or not isinstance(policies, list | tuple) or not is_journal(Path(file)):
+        return dict(keys)
+    for key, number in (("start_s", start_s), ("end_s", end_s), ("messages", until or 0)):
+        if not isinstance(number, int | float):
+            raise InvalidSpec(
+                f"`{key}` must be a number", f"{number!r}", f"`trace.{key}`", "Correct it, or leave it out."
+            )
+    recording = Recording.of(Path(file), until, start_s, end_s)
+    section["messages"] = recording.until
+    return {**recording.keys(), **keys, "policies": recording.policies(policies), "trace": section}
 
 
 def _toml_file(trace: Any) -> Path | None:

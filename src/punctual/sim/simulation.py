@@ -12,7 +12,8 @@ from punctual.core.fast_init import unchecked_constructor
 from punctual.core.protocols import Controller, PerfModel, Policy, Sink
 from punctual.core.quoting import refusing_guarantees
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.daemon.engine import Engine, Listener
+from punctual.daemon.engine import Engine
+from punctual.daemon.listeners import Listener
 from punctual.sim.event_queue import ARRIVAL, FACT, PLAN, EventQueue
 from punctual.sim.garbage import rare_collections
 from punctual.sim.job import SimJob

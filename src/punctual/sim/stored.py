@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from punctual.core.errors import InvalidSpec
-from punctual.history.cluster import ClusterRecord, Segment
-from punctual.history.decisions import Decision, DecisionRecord, Gaps
+from punctual.history.cluster import ClusterHistory, Segment
+from punctual.history.decisions import Decision, Gaps
 from punctual.history.job import JobRecord
 
 if TYPE_CHECKING:
@@ -118,22 +118,20 @@ def runs_in(study: Path) -> list[StoredRun]:
     return [StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in runs if run is not None]
 
 
-def write_run(
-    folder: Path, facts: Mapping[str, Any], record: ClusterRecord, decisions: DecisionRecord, token: str
-) -> None:
+def write_run(folder: Path, facts: Mapping[str, Any], history: ClusterHistory, token: str) -> None:
     """Put a run into `folder`, all of it or nothing.
 
     Parameters
     ----------
-    record
-        One that keeps segments.
+    history
+        One with details.
     token
         Mark of unfinished folders, by which `clear` removes them.
     """
     with _new_folder(folder, token) as new:
-        table_of(JobRecord, record.jobs()).write_parquet(new / "jobs.parquet")
-        table_of(Segment, record.segments()).write_parquet(new / "segments.parquet")
-        table_of(Decision, decisions.decisions).write_parquet(new / "decisions.parquet")
+        table_of(JobRecord, history.jobs()).write_parquet(new / "jobs.parquet")
+        table_of(Segment, history.segments()).write_parquet(new / "segments.parquet")
+        table_of(Decision, history.decisions).write_parquet(new / "decisions.parquet")
         (new / "run.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 

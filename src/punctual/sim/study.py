@@ -13,7 +13,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.distribution import check_extras
 from punctual.sim import fingerprint, parts
-from punctual.sim.assembly import open_trace
+from punctual.sim.assembly import open_trace, recording_of
 from punctual.sim.declared import declared
 from punctual.sim.one_run import simulate_one
 from punctual.sim.processes import in_processes, in_this_process
@@ -73,7 +73,8 @@ class Study:
         self.scenario = scenario
         self.out = out
         self._token = secrets.token_hex(4)
-        self._trace = open_trace(scenario)
+        self._trace, recording = open_trace(scenario), recording_of(scenario)
+        self._load = recording.load() if recording is not None else None
         if scenario.job:
             declared(scenario.job, scenario.cluster)
 
@@ -121,7 +122,7 @@ class Study:
         # The label plays no part in what comes out, and may be another than when the run was done.
         runs = tuple(StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in stored if run is not None)
         n_bad_rows = self._trace.bad.n_rows if self._trace else 0
-        return Result(self.scenario, runs, self.out, failures, n_bad_rows)
+        return Result(self.scenario, runs, self.out, failures, n_bad_rows, self._load)
 
     def _done(
         self, missing: list[Assignment], watch: "_Watch", n_processes: int
@@ -138,6 +139,8 @@ class Study:
         if self._trace is not None:
             # The contents read, which may come from more than one file.
             keys["trace"] = {**keys["trace"], "file": fingerprint.of_values(self._trace)}
+        if self._load is not None:
+            keys["trace"] = {**keys["trace"], "file": fingerprint.of_values([self._load])}
         tables = self.scenario.scaling.parameters.get("tables")
         if tables is not None:
             keys["tables"] = fingerprint.of_tables(Path(tables))
@@ -168,14 +171,14 @@ class Study:
 def carry_out(assignment: Assignment, tell: Callable[[float], None]) -> Failure | None:
     """Simulate and store one run; return a failure as a value, because exceptions lose much between processes."""
     try:
-        facts, record, decisions = simulate_one(assignment.scenario, assignment.policy, assignment.seed, tell)
+        facts, history = simulate_one(assignment.scenario, assignment.policy, assignment.seed, tell)
         about = {
             "key": assignment.key,
             "policy": assignment.policy.shown,
             "seed": assignment.seed,
             "program": fingerprint.of_program(),
         }
-        write_run(assignment.folder, {**about, **facts}, record, decisions, assignment.token)
+        write_run(assignment.folder, {**about, **facts}, history, assignment.token)
     except InvalidSpec as error:
         invalid = (error.must, error.got, error.where, error.remedy)
         return _failure(assignment, error, invalid)

@@ -32,14 +32,11 @@ from punctual.core.resources import Resources
 from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink, NodeNews, ToldPlace
-from punctual.executors.cluster.poll_schedule import PollSchedule
+from punctual.executors.cluster.poll_schedule import LOST_AFTER_S, PollSchedule
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 
 _LOG = logging.getLogger(__name__)
 
-#: A node that has said nothing for so long is lost, in seconds: a connection that was cut for half a minute, and takes ten seconds
-#: more until everything has noticed that it is back, ends no job.
-LOST_AFTER_S = 90.0
 #: Greatest age in seconds of a report on a job that is read often; longest time between two reports of a node, as
 #: a share of the silence after which it is lost.
 REPORT_S, _REPORT_FRAC_MAX = 0.1, 1 / 30

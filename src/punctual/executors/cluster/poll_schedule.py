@@ -2,6 +2,9 @@
 
 from punctual.core.ids import JobId, NodeId
 
+#: A node that has said nothing for so long is lost, in seconds: a connection that was cut for half a minute, and takes ten seconds
+#: more until everything has noticed that it is back, ends no job.
+LOST_AFTER_S = 90.0
 #: The share of the time between two looks at a job by which the report may be old that is found.
 _AGE_FRAC = 0.25
 

@@ -11,11 +11,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Clock
 from punctual.executors.local.actuator import Actuator
 from punctual.executors.local.devices import DevicePool
-from punctual.executors.local.output import Streams
-
-#: Gets what a job writes, as it comes and from another thread. None: the job writes where this process does.
-OnOutput = Callable[[bytes], None] | None
-
+from punctual.executors.local.output import OutputOf, Streams
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,6 +95,7 @@ class ExecutorContext:
     log_of: Callable[[JobId], Path]
     environment_of: Callable[[JobId], Mapping[str, str] | None]
     argv_of: Callable[[JobId], Sequence[str] | None]
-    output_of: Callable[[JobId], OnOutput]
+    output_of: OutputOf
     streams_of: Callable[[JobId], Streams | None]
+    input_of: Callable[[JobId], int | None]
     may_steer: Callable[[], bool]

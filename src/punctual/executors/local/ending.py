@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from punctual.channel import EXIT_PREEMPTED, Fault
+from punctual.channel import Fault
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.ids import JobId
@@ -129,11 +129,6 @@ def cause_of_failure(last: Mapping[str, Any], seen_bytes: int = 0) -> tuple[str,
 def is_retryable(code: int) -> bool:
     """Whether a program that ended with this code, which is not 0, may succeed when it is started again."""
     return code not in _EXITS_FINAL
-
-
-def has_left(last: Mapping[str, Any] | None) -> bool:
-    """Whether the process has made a checkpoint and left as asked, to be continued from it."""
-    return last is not None and last.get("ended") == EXIT_PREEMPTED
 
 
 def faults_of(events: JobEvents, process: JobProcess, sample: ProgressSample) -> list[InvalidSpec]:

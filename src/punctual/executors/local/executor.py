@@ -22,7 +22,7 @@ from punctual.executors.local.actuator import Actuator, Choice, choose
 from punctual.executors.local.cgroup_files import CgroupFiles, file_name
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2
-from punctual.executors.local.context import ExecutorContext, OnOutput, Poller
+from punctual.executors.local.context import ExecutorContext, Poller
 from punctual.executors.local.devices import DevicePool, visible_devices
 from punctual.executors.local.files_limit import raise_files_limit
 from punctual.executors.local.freezer import Freezer, SignalFreezer
@@ -30,7 +30,7 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.memory import JobMemory, memory_of
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import OutputOf, Streams
 from punctual.executors.local.process_tree import TreeUsage
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.supervisor_client import AdoptableJob
@@ -142,6 +142,8 @@ class LocalExecutor:
         Returns the receiver of a job's output, called in another thread; None: the output is this process's own.
     streams_of
         Returns a job's output streams; None: like this process's own.
+    input_of
+        Returns the descriptor of a job's standard input, which is closed here; None: the job has none.
     may_steer
         Whether the jobs are still this process's; for any thread. A process that was stopped asks before it acts on
         a job; if another process has them, nothing is done to them here and nothing answered any more.
@@ -167,8 +169,9 @@ class LocalExecutor:
         log_of: Callable[[JobId], Path] | None = None,
         environment_of: Callable[[JobId], Mapping[str, str] | None] = lambda _: os.environ,
         argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
-        output_of: Callable[[JobId], OnOutput] = lambda _: None,
+        output_of: OutputOf = lambda _: None,
         streams_of: Callable[[JobId], Streams | None] = lambda _: None,
+        input_of: Callable[[JobId], int | None] = lambda _: None,
         may_steer: Callable[[], bool] = lambda: True,
         devices: Sequence[str] | None = None,
     ) -> None:
@@ -195,6 +198,7 @@ class LocalExecutor:
             argv_of=argv_of,
             output_of=output_of,
             streams_of=streams_of,
+            input_of=input_of,
             may_steer=may_steer,
         )
         self._runs: dict[JobId, JobRun] = {}

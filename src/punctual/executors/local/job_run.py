@@ -21,10 +21,11 @@ from punctual.core.protocols import Sink
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.context import ExecutorContext
-from punctual.executors.local.ending import end_event, faults_of, has_left
+from punctual.executors.local.ending import end_event, faults_of
 from punctual.executors.local.freezer import is_killed
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
+from punctual.executors.local.job_files import has_left
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
 from punctual.executors.local.memory import not_limited
 from punctual.executors.local.progress import ProgressSample

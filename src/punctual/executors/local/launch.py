@@ -5,6 +5,7 @@ import math
 import mmap
 import os
 import signal
+import subprocess
 import threading
 import time
 import weakref
@@ -34,10 +35,11 @@ from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import VISIBLE_VARIABLE, JobDevices
 from punctual.executors.local.files_limit import check_files_left
+from punctual.executors.local.job_files import takeover_socket_of
 from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, GRACE_S, stop_grace_s
 from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
-from punctual.executors.local.output import JobOutput, Receive, write_through
+from punctual.executors.local.output import JobOutput, Receive, Streams, write_through
 from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
     OutputProgress,
@@ -53,7 +55,6 @@ from punctual.executors.local.supervisor_client import (
     SteeringLostError,
     listen_for_takeover,
     start_keeper,
-    takeover_socket_of,
 )
 from punctual.executors.local.supervisor_files import mark_of, remove_own
 from punctual.executors.local.workers import Workers, parts_in
@@ -195,6 +196,7 @@ class JobProcess:
         self.used_core_s = 0.0
         self.memory: MemoryGauge | None = None
         self._output: JobOutput | None = None
+        self._streams: Streams | None = None
         self._logs: list[tuple[str, int, int]] = []
         self._log_paths: list[Path] = []
         self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
@@ -347,15 +349,19 @@ class JobProcess:
             listening = listened.enter_context(listen_for_takeover(self._takeover_socket))
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
-            streams = self._context.streams_of(job)
+            streams = self._streams = self._context.streams_of(job)
             output = self._output = JobOutput.new(self._context.log_of(job), self._receiver_of(), streams)
             self._logs = output.logs
             self._log_paths = [Path(log) for log, *_ in self._logs]
+            stdin_fd = self._context.input_of(job)
             try:
                 held = [self._takeover_fd, *([] if self._page_fd is None else [self._page_fd])]
                 fds = [*held, *(fd for _, *ends in self._logs for fd in ends)]
-                self._link = start_keeper(prefix, fds, output.stdout_fd, output.stderr_fd)
+                stdin = subprocess.DEVNULL if stdin_fd is None else stdin_fd
+                self._link = start_keeper(prefix, fds, output.stdout_fd, output.stderr_fd, stdin)
             finally:
+                if stdin_fd is not None:
+                    os.close(stdin_fd)
                 output.start()
             return self._link
 
@@ -389,7 +395,9 @@ class JobProcess:
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
-            files_limit=self._context.files_limit,
+            limits={"RLIMIT_NOFILE": list(self._context.files_limit), **_as_lists(self._streams)},
+            umask=None if self._streams is None else self._streams.umask,
+            nice=None if self._streams is None else self._streams.nice,
             page_fd=self._page_fd,
             asked_memory_bytes=self.asked_memory_bytes,
             progress_pattern=program.progress_pattern,
@@ -588,6 +596,10 @@ class JobProcess:
             return receive
 
         return receiver
+
+
+def _as_lists(streams: Streams | None) -> dict[str, list[int]]:
+    return {} if streams is None else {name: list(limit) for name, limit in streams.limits.items()}
 
 
 def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> ProgressSource:

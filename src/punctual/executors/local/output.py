@@ -5,6 +5,7 @@ import fcntl
 import logging
 import os
 import pty
+import resource
 import select
 import struct
 import sys
@@ -14,10 +15,12 @@ import time
 import tty
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+
+from punctual.core.ids import JobId
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,6 +28,9 @@ _LOG = logging.getLogger(__name__)
 MISSING = b"\n[punctual: some output may be missing here: it was written faster than it was read]\n"
 #: Gets output as it comes.
 Receive = Callable[[bytes], None]
+#: Gets what a job writes, as it comes and from another thread. None: the job writes where this process does.
+OnOutput = Receive | None
+OutputOf = Callable[[JobId], OnOutput]
 
 _PIECE_BYTES = 65_536
 #: Seconds between two looks at a file that is written to all the time: a job may write a thousand lines a second.
@@ -35,9 +41,18 @@ _POLL_INTERVAL_S = 5.0
 _UNRUNG_LOOK_S = 0.1
 
 
+def ignore_output(_: bytes) -> None:
+    """Ignore output: whoever wants it follows the job's log."""
+
+
+def receiver_of_none(_: JobId) -> OnOutput:
+    """Return a receiver that ignores the output."""
+    return ignore_output
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
-    """Form of a job's output streams.
+    """Form of a job's output streams, and what its process inherits of the command that submits it.
 
     Attributes
     ----------
@@ -45,24 +60,63 @@ class Streams:
         Its standard error has a log of its own (``.err``).
     terminal_size
         Rows and columns of the terminal that the job sees; None: it sees a pipe.
+    umask, nice
+        Mask of file modes, and niceness; None: those of its supervisor.
+    limits
+        Limits of resources by their names in `resource`, soft and hard.
     """
 
     is_split: bool = False
     terminal_size: tuple[int, int] | None = None
+    umask: int | None = None
+    nice: int | None = None
+    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def here(cls, receive: Receive | None) -> Self:
         """Return streams like this process's own; with a receiver of the output there is one log."""
+        os.umask(umask := os.umask(0o077))
+        names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+        limits = {name: resource.getrlimit(getattr(resource, name)) for name in names}
+        inherited: dict[str, Any] = {"umask": umask, "nice": os.getpriority(os.PRIO_PROCESS, 0), "limits": limits}
         if not os.isatty(1):
-            return cls(is_split=receive is None)
+            return cls(is_split=receive is None, **inherited)
         rows, columns, *_ = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, b"\0" * 8))
-        return cls(terminal_size=(rows, columns))
+        return cls(terminal_size=(rows, columns), **inherited)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
         """Make streams from plain values, as JSON gives them."""
-        size = fields.get("terminal_size")
-        return cls(is_split=bool(fields.get("is_split")), terminal_size=None if size is None else (size[0], size[1]))
+        size, limits = fields.get("terminal_size"), fields.get("limits", {})
+        return cls(
+            is_split=bool(fields.get("is_split")),
+            terminal_size=None if size is None else (size[0], size[1]),
+            umask=fields.get("umask"),
+            nice=fields.get("nice"),
+            limits={str(name): (int(soft), int(hard)) for name, (soft, hard) in limits.items()},
+        )
+
+
+class JobInputs:
+    """Standard inputs of jobs that have not started yet; for any thread."""
+
+    def __init__(self) -> None:
+        self._fds: dict[str, int] = {}
+
+    def keep(self, job: str, fd: int) -> None:
+        """Keep a duplicate of the descriptor for the job's first process."""
+        self.forget(job)
+        self._fds[job] = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+
+    def take(self, job: str) -> int | None:
+        """Return the job's input, which is the caller's to close; None: it has none, or had it before."""
+        return self._fds.pop(job, None)
+
+    def forget(self, job: str) -> None:
+        """Close the job's input if it has one."""
+        fd = self.take(job)
+        if fd is not None:
+            os.close(fd)
 
 
 class LogFollower:

@@ -131,8 +131,10 @@ class LaunchRequest:
         then what any control connection brings. If somebody steers the job already, it gets nothing.
     page_fd
         The page of the job, which is there as long as the keeper is; what it says at the end is left in `end_file`.
-        files_limit
-        The limit of open files that the job gets, soft and hard. None: that of the keeper.
+        limits
+        Limits of resources that the job gets, by their names in `resource`: soft and hard.
+        umask, nice
+        Mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the keeper.
         asked_memory_bytes
         Memory that the job has asked for; 0: none.
         actuator, progress_pattern
@@ -157,7 +159,9 @@ class LaunchRequest:
     log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
     actuator: str = ""
-    files_limit: tuple[int, int] | None = None
+    limits: dict[str, list[int]] = field(default_factory=dict)
+    umask: int | None = None
+    nice: int | None = None
     page_fd: int | None = None
     asked_memory_bytes: int = 0
     progress_pattern: str | None = None
@@ -430,8 +434,7 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
             _enter(entrance)
         if request.cwd is not None:
             os.chdir(request.cwd)
-        if request.files_limit is not None:
-            resource.setrlimit(resource.RLIMIT_NOFILE, request.files_limit)
+        _inherit(request)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and `exec` would hand that down
             signal.signal(number, signal.SIG_DFL)
         os.execvpe(request.argv[0], request.argv, request.environment)
@@ -443,6 +446,33 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
         os.write(failure_fd, json.dumps([0, f"{error}", request.argv[0]]).encode())
     finally:
         os._exit(_EXIT_NOT_STARTED)
+
+
+def _inherit(request: LaunchRequest) -> None:
+    """Take over what the job inherits of the command that has submitted it, as far as that is allowed."""
+    for name, (soft, hard) in request.limits.items():
+        number = getattr(resource, name)
+        hard_here = resource.getrlimit(number)[1]
+        allowed = _lower(hard, hard_here)
+        for limits in ((soft, hard), (_lower(soft, allowed), allowed)):  # who may, raises what the daemon has
+            try:
+                resource.setrlimit(number, limits)
+                break
+            except (OSError, ValueError):  # it may not, or this kernel knows the limit otherwise
+                pass
+    if request.umask is not None:
+        os.umask(request.umask)
+    if request.nice is not None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, request.nice)
+        except OSError:  # the daemon is nicer, and this user may not undo that
+            pass
+
+
+def _lower(limit: int, other: int) -> int:
+    """Return the lower of two limits of a resource, of which either may be infinite."""
+    finite = [each for each in (limit, other) if each != resource.RLIM_INFINITY]
+    return min(finite, default=resource.RLIM_INFINITY)
 
 
 def _enter(entrance: str) -> None:

@@ -17,13 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from punctual.core.ids import JobId
 from punctual.executors.local import supervisor
-from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.command_group import leave_command_group
+from punctual.executors.local.job_files import read_end
 from punctual.executors.local.job_signals import GRACE_S
 from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest
-from punctual.executors.local.supervisor_files import UNFINISHED
 
 #: Command that starts a keeper, without the user's settings and packages, which would only take time.
 _PYTHON = (sys.executable, "-I", "-S", supervisor.__file__)
@@ -237,7 +235,11 @@ def _ends_within(pid_fd: int, most_s: float) -> bool:
 
 
 def start_keeper(
-    prefix: Sequence[str], fds: Sequence[int] = (), stdout_fd: int | None = None, stderr_fd: int | None = None
+    prefix: Sequence[str],
+    fds: Sequence[int] = (),
+    stdout_fd: int | None = None,
+    stderr_fd: int | None = None,
+    stdin_fd: int = subprocess.DEVNULL,
 ) -> KeeperLink:
     """Start a keeper.
 
@@ -249,6 +251,8 @@ def start_keeper(
         Handed to the keeper under the same numbers, for its request.
     stdout_fd, stderr_fd
         Descriptors for the job's output; None: those of this process.
+    stdin_fd
+        Descriptor for the job's input.
 
     Raises
     ------
@@ -261,7 +265,12 @@ def start_keeper(
         try:
             # A session of its own: what the terminal sends (Ctrl-C, hanging up) is for us alone.
             process = subprocess.Popen(
-                command, pass_fds=[other_end.fileno(), *fds], stdout=stdout_fd, stderr=stderr_fd, start_new_session=True
+                command,
+                pass_fds=[other_end.fileno(), *fds],
+                stdin=stdin_fd,
+                stdout=stdout_fd,
+                stderr=stderr_fd,
+                start_new_session=True,
             )
         except BaseException:
             connection.close()
@@ -299,11 +308,6 @@ class AdoptableJob:
         self.link.close()
         for fd in self.bell_fds:
             os.close(fd)
-
-
-def takeover_socket_of(folder: Path, job: JobId) -> Path:
-    """Path of the takeover socket of the job's keeper."""
-    return folder / f"{file_name(job)}.keeper"
 
 
 def listen_for_takeover(address: Path) -> socket.socket:
@@ -352,20 +356,6 @@ def _introduced(connection: socket.socket) -> AdoptableJob | None:
         started_at=line["at_ns"] / 1e9,
         bell_fds=tuple(fds),
     )
-
-
-def being_written(end_file: Path) -> Path:
-    """Path of the unfinished record that a keeper leaves if it is killed while it writes its last line."""
-    return Path(f"{end_file}{UNFINISHED}")
-
-
-def read_end(path: Path | None) -> dict[str, Any] | None:
-    """Read the last line of an ended job's keeper, with the boot id of that time; None: the job has not ended."""
-    try:
-        line: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return line
 
 
 @contextmanager

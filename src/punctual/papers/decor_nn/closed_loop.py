@@ -16,7 +16,8 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Controller, PerfModel, Policy, Sink
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.daemon.engine import Engine, Listener
+from punctual.daemon.engine import Engine
+from punctual.daemon.listeners import Listener
 from punctual.daemon.planner import InlinePlanner
 from punctual.sim.fake_clock import FakeClock
 

@@ -11,7 +11,7 @@ from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
 from punctual.papers.reproduction import Reproduction, Row, supposed
 from punctual.request.cluster_file import NodeGroup, nodes_of
@@ -203,7 +203,7 @@ def _outcomes(case: _Case, load: float, n_seeds: int) -> dict[str, list[_Outcome
 def _simulated(traces: Sequence[TraceJob], policy: Policy, seed: int) -> _Outcome:
     rule = Elastic(startup_s=_STARTUP_S, resize_cost_s=_STARTUP_S, preemptible=False)
     jobs = list(sim_jobs(traces, rule, seed=seed))
-    record, timed = ClusterRecord(), _Timed(policy)
+    record, timed = ClusterHistory(), _Timed(policy)
     models = {"tabulated": registry.load("models", "tabulated")()}
     Simulation(jobs, nodes_of(_CLUSTER), timed, models=models, seed=seed, listeners=(record.add,)).run()
     summary = record.summary(alone_s=Ideal(jobs, _CLUSTER).alone_s)

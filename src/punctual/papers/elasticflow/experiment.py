@@ -7,7 +7,7 @@ from typing import Any
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
-from punctual.history.cluster import ClusterRecord, ClusterSummary
+from punctual.history.cluster import ClusterHistory, ClusterSummary
 from punctual.papers.reproduction import Reproduction, Row, supposed
 from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.job import SimJob
@@ -233,7 +233,7 @@ def _n_possible(jobs: Iterable[SimJob]) -> int:
 
 def simulated(trace: Trace, case: Case, jobs: Iterable[SimJob]) -> ClusterSummary:
     """Return the summary of one run."""
-    record, load = ClusterRecord(), registry.load
+    record, load = ClusterHistory(), registry.load
     policy: Callable[..., Any] = load("policies", case.policy)
     simulation = Simulation(
         jobs, nodes_of([NodeGroup(n_nodes=trace.n_nodes, gpus=trace.n_devices)]), policy(**case.parameters),

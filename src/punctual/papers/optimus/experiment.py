@@ -14,7 +14,7 @@ from punctual.core.job import JobView
 from punctual.core.loss import LossGoal, SeenLoss
 from punctual.core.plan import Plan
 from punctual.core.protocols import ConvergenceModel, Policy
-from punctual.history.cluster import ClusterRecord
+from punctual.history.cluster import ClusterHistory
 from punctual.papers.optimus.optimus_jobs import Optimus
 from punctual.papers.optimus.parameter_servers import ParameterServers
 from punctual.papers.reproduction import Reproduction, Row, supposed
@@ -272,7 +272,7 @@ def simulated(
     policy: Policy = registry.load("policies", name)()
     if learns_length:
         policy = _guessing(policy, jobs, traces, seed)
-    record = ClusterRecord()
+    record = ClusterHistory()
     models = parts.models({job.spec.model for job in jobs})
     Simulation(jobs, nodes_of(_CLUSTER), policy, models=models, listeners=(record.add,), seed=seed).run()
     return _outcome(record)
@@ -289,7 +289,7 @@ def _guessing(policy: Policy, jobs: Sequence[SimJob], traces: Sequence[TraceJob]
     return Guessing(policy, registry.load("convergence", "inverse-power")(), curves, guesses, seed)
 
 
-def _outcome(record: ClusterRecord) -> Outcome:
+def _outcome(record: ClusterHistory) -> Outcome:
     jobs = record.jobs()
     summary = record.summary()
     held_s = sum((job.jct_s or 0.0) - job.waiting_s for job in jobs)

@@ -7,6 +7,7 @@ from math import inf
 from punctual.core.errors import InvalidSpec
 from punctual.core.fast_init import fast_init
 from punctual.core.job import JobSpec
+from punctual.sim.job import SimJob
 
 #: Bound of all times; the difference of two is finite.
 _LATEST_S = 1e300
@@ -50,6 +51,8 @@ class TraceJob:
         Numbers with names for a speed model, units in the names.
     spec
         The job's declaration, if it has more than a trace.
+    recorded
+        The job to simulate, if the trace is a live journal.
     """
 
     id: str
@@ -69,6 +72,7 @@ class TraceJob:
     best_effort: bool = False
     parameters: Mapping[str, float] = field(default_factory=dict)
     spec: JobSpec | None = field(default=None, repr=False)
+    recorded: SimJob | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.id:

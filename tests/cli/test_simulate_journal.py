@@ -1,4 +1,4 @@
-"""`punctual replay` as a user has it."""
+"""`punctual simulate --trace JOURNAL` as a user has it."""
 
 import json
 import shutil
@@ -33,18 +33,18 @@ def terminal(tmp_path: Path, journal_of_five: Path) -> Iterator[Terminal]:
 
 def test_a_journal_is_played_under_the_policy_that_ran_and_under_another(terminal: Terminal) -> None:
     with SqliteJournal(terminal.folder / "journal.db"):  # a host writes it
-        done = terminal.tell("replay", ".", "--policy", "fifo", "--no-report")
+        done = terminal.tell("simulate", "--trace", ".", "--policy", "fifo", "--no-report")
     assert done.returncode == 0, done.stderr
     rows = done.stdout.splitlines()
     assert rows[0].split()[:3] == ["policy", "deadlines", "met"]
     assert [row[:12].rstrip() for row in rows[1:4]] == ["as it was li", "promises-fir", "fifo"]
     assert "Of 5 jobs that landed, half land within" in done.stdout
 
-    told = terminal.tell("replay", "journal.db", "--policy", "fifo", "--json", "--no-report")
+    told = terminal.tell("simulate", "--trace", "journal.db", "--policy", "fifo", "--json", "--no-report")
     fields = json.loads(told.stdout)
     assert [row["policy"] for row in fields["policies"]] == ["as it was live", "promises-first, replayed", "fifo"]
     assert (fields["faithfulness"]["n_landed"], fields["left_out"]) == (5, {})
-    compared = terminal.tell("compare", "replay", "--baseline", "promises-first, replayed", "--json")
+    compared = terminal.tell("compare", "simulation", "--baseline", "promises-first, replayed", "--json")
     assert compared.returncode == 0, compared.stderr
     assert len(json.loads(compared.stdout)["comparisons"]) == 2
 
@@ -59,16 +59,18 @@ def test_what_cannot_be_played_is_refused(terminal: Terminal) -> None:
     connection.close()
     (terminal.folder / "folder").mkdir()
     refused = {
-        ("none-such",): "the name must be that of exactly one job",
-        ("folder",): "a journal must be a file, or the folder of a run that has one",
+        ("none-such",): "a trace must be a readable, whole file",
+        ("folder",): "a trace must be a file, or the folder of a run",
         ("journal.db", "--policy", "none-such"): "the name must be one of the policies",
         ("empty.db",): "a journal must have jobs whose work is known",
         ("older.db",): "the journal must be of version",
         ("journal.db", "--from", "+1h"): "a time of the past must be one that has been",
-        ("journal.db", "--from", "1h", "--until", "2h"): "`--from` must be before `--until`",
+        ("journal.db", "--from", "1h", "--until", "2h"): "`--until` must be after `--from`",
+        ("journal.db", "--load", "0.5"): "the jobs of a live journal must be played at the times",
+        ("generator:poisson", "--policy", "live"): "the policy `live` must go with a live journal",
     }
     for arguments, must in refused.items():
-        done = terminal.tell("replay", *arguments, "--no-report")
+        done = terminal.tell("simulate", "--trace", *arguments, "--no-report")
         assert done.returncode == 2
         assert must in done.stderr
         assert "to do: " in done.stderr
@@ -88,14 +90,14 @@ def test_the_jobs_of_a_real_host_are_played_whose_journal_is_found_by_its_name(t
 
     (folder,) = (terminal.home / "state" / "runs").iterdir()
     for journal in (folder.name, "second", str(folder)):
-        done = terminal.tell("replay", journal, "--policy", "fifo", "--json", "--no-report")
+        done = terminal.tell("simulate", "--trace", journal, "--policy", "fifo", "--json", "--no-report")
         assert done.returncode == 0, done.stderr
         fields = json.loads(done.stdout)
         assert [row["policy"] for row in fields["policies"]] == ["as it was live", "max-min, replayed", "fifo"]
         assert fields["faithfulness"]["n_landed"] == 2
         assert (fields["left_out"], fields["estimated"], fields["n_outside"]) == ({}, {}, 0)
     since = f"{time.monotonic() - begun_at + 60:.0f}s"
-    assert terminal.tell("replay", "second", "--from", since, "--no-report").returncode == 0
-    before = terminal.tell("replay", "second", "--until", since, "--no-report")
+    assert terminal.tell("simulate", "--trace", "second", "--from", since, "--no-report").returncode == 0
+    before = terminal.tell("simulate", "--trace", "second", "--until", since, "--no-report")
     assert before.returncode == 2
-    assert "no jobs, and 2 that were not submitted in the time asked for" in before.stderr
+    assert "`--until` must be after `--from` and the first submission" in before.stderr

@@ -1,21 +1,19 @@
-"""HTTP options of `punctual up`: address, TLS, host names and telemetry of a service."""
+"""HTTP options of a daemon: address, TLS, host names and telemetry of a service."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 from punctual.api.host_names import check_host_name
 from punctual.api.server import ServedAddress, check_installed, free_address, serve
 from punctual.api.telemetry_options import check_telemetry, is_configured
 from punctual.api.tls import Tls
-from punctual.cli._streams import write_error
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.logs import log_to_stderr
-from punctual.daemon.service_host import Listen
+from punctual.daemon.logs import log_to_stderr, write_error
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -80,16 +78,24 @@ class HttpOptions:
         words += ["--allow-plain"] if self.allow_plain else []
         return [*words, *(["--otel"] if self.otel else [])]
 
-    def listen(self) -> Listen:
-        """Return the function that serves a host over HTTP."""
+    def as_fields(self) -> dict[str, Any]:
+        """Return the options as JSON values, for a process in another folder."""
+        paths = {name: getattr(self, name) for name in ("tls_cert", "tls_key")}
+        told = {name: None if path is None else str(path.absolute()) for name, path in paths.items()}
+        return {**asdict(self), **told, "host_names": list(self.host_names)}
 
-        @contextmanager
-        def listening(host: LocalHost) -> Iterator[Sequence[str]]:
-            with ExitStack() as ending:
-                tracer = ending.enter_context(self._telemetry(host))
-                yield ending.enter_context(self._served(host, tracer)) if self._is_wanted() else ()
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        """Read what `as_fields` returned; what is missing has its default."""
+        paths = {name: Path(fields[name]) for name in ("tls_cert", "tls_key") if fields.get(name) is not None}
+        return cls(**{**fields, **paths})
 
-        return listening
+    @contextmanager
+    def served(self, host: LocalHost) -> Iterator[Sequence[str]]:
+        """Serve a host over HTTP; yield the addresses."""
+        with ExitStack() as ending:
+            tracer = ending.enter_context(self._telemetry(host))
+            yield ending.enter_context(self._served(host, tracer)) if self._is_wanted() else ()
 
     @contextmanager
     def _served(self, host: LocalHost, tracer: "Tracer | None") -> Iterator[Sequence[str]]:
@@ -119,7 +125,8 @@ class HttpOptions:
         if self.address is not None:
             return self.address != NO_HTTP
         notice = notice_without_http()
-        write_error(*notice)
+        if notice:
+            write_error(*notice)
         return not notice
 
 

@@ -1,0 +1,226 @@
+"""The daemon's process: below `punctual.api.watcher`, or the foreground of `punctual up`."""
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from threading import Lock
+from types import FrameType
+from typing import Self
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.status import JobStatus
+from punctual.daemon.daemon import Daemon
+from punctual.daemon.daemon_request import DaemonRequest, Ready
+from punctual.daemon.detached import caught, log_bounded
+from punctual.daemon.joining import log_file
+from punctual.daemon.logs import log_to_stderr, write_error
+from punctual.daemon.paths import owner_token_file, service_root
+from punctual.daemon.restore import AllEndedError
+from punctual.daemon.retention import prune
+from punctual.daemon.sweeping import sweep
+from punctual.executors.local.command_group import command_group
+from punctual.journal.errors import JournalTaken
+
+#: Exit statuses, of which `punctual.api.watcher` has two: another process has its place; it cannot be begun; it has failed.
+EXIT_REPLACED, EXIT_REFUSED, EXIT_FAILED = 1, 2, os.EX_SOFTWARE
+#: Seconds for which a daemon that was asked over HTTP waits, after its last job's end, for clients to see that.
+_LINGER_S = 10.0
+
+
+def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) -> tuple[int, Daemon]:
+    """Be the daemon until it is asked to leave or, unless it stays, until its last job has ended.
+
+    Parameters
+    ----------
+    tell
+        Called once it steers and listens, or has found another daemon.
+
+    Returns
+    -------
+    int
+        The exit status.
+    Daemon
+        The daemon, which has ended.
+
+    Raises
+    ------
+    InvalidSpec
+        No host could be begun.
+    """
+    leaving = _Leaving()
+    daemon = Daemon(request)
+    try:
+        with log_bounded(log_file()), caught(leaving), daemon:
+            daemon.begin()
+            if daemon.other is not None:
+                tell(Ready(run=daemon.other.name, pid=daemon.other.record()["pid"] or 0), daemon)
+                return 0, daemon
+            run = daemon.host.run_folder
+            with _Http(request, daemon) as http:
+                http.begin()
+                addresses = (str(run.socket), *http.addresses)
+                run.record_facts(service={"pid": os.getpid(), "addresses": addresses})
+                tell(Ready(run=run.name, pid=os.getpid(), addresses=addresses, taken_over=daemon.taken_over), daemon)
+                _notify_systemd("READY=1")
+                leaving.pass_on_to(daemon)
+                _steer(daemon)
+                _notify_systemd("STOPPING=1")
+                daemon.left = open_jobs_of(daemon)
+    except JournalTaken:
+        return EXIT_REPLACED, daemon
+    return 0, daemon
+
+
+def open_jobs_of(daemon: Daemon) -> list[JobStatus]:
+    """Return the jobs that a daemon which was asked to leave has still."""
+    return [] if daemon.has_ended else [status for status in daemon.host.jobs() if not status.ended]
+
+
+def _steer(daemon: Daemon) -> None:
+    try:
+        daemon.run()
+    except JournalTaken:
+        raise
+    except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end a training
+        # Crash at once: the supervisors then lift the quotas, see to the jobs, and start the next daemon.
+        if isinstance(error, OSError | sqlite3.Error):
+            failure = f"Punctual cannot write what it keeps of its jobs ({error}): make room on the disk"
+        else:
+            sys.excepthook(*sys.exc_info())
+            failure = f"Punctual itself has failed ({error})"
+        write_error(f"error: {failure}; all jobs go on at full speed until the next daemon steers them")
+        os._exit(EXIT_FAILED)
+
+
+class _Http:
+    """HTTP of a daemon: open from the start where that is wished, or else from when it is first asked for."""
+
+    def __init__(self, request: DaemonRequest, daemon: Daemon) -> None:
+        self._request, self._daemon = request, daemon
+        self._lock = Lock()
+        self._opened: ExitStack | None = None
+        self.addresses: Sequence[str] = ()
+
+    def begin(self) -> None:
+        """Open it if the request says so, and let the host open it when it is asked to."""
+        if self._request.http is not None:
+            self._open()
+        self._daemon.host.open_page = self.page
+
+    def page(self) -> str:
+        """Return the page's address with the owner's token, after opening HTTP if it is not open."""
+        self._open()
+        url = next((place for place in self.addresses if place.startswith(("http:", "https:"))), None)
+        if url is None:
+            raise InvalidSpec(
+                "a page needs HTTP",
+                "a daemon that serves none",
+                "the daemon of this machine",
+                "Start it with HTTP: `punctual down`, then `punctual up`.",
+            )
+        return f"{url}/#token={owner_token_file(service_root()).read_text(encoding='utf-8').strip()}"
+
+    def _open(self) -> None:
+        from punctual.api.http_options import HttpOptions  # its libraries take half a second to load
+
+        with self._lock:
+            if self._opened is None:
+                options = HttpOptions.from_fields(self._request.http or {})
+                with ExitStack() as opening:
+                    self.addresses = opening.enter_context(options.served(self._daemon.host))
+                    self._opened = opening.pop_all()
+                self._daemon.lingers_s = _LINGER_S
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+
+
+def _notify_systemd(state: str) -> None:
+    """Tell systemd the daemon's state, if systemd has started this process."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+        connection.sendto(state.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)
+
+
+class _Leaving:
+    """Makes the daemon leave its jobs running on SIGINT or SIGTERM, even one that comes before it has begun."""
+
+    def __init__(self) -> None:
+        self._daemon: Daemon | None = None
+        self._received: int | None = None
+
+    def pass_on_to(self, daemon: Daemon) -> None:
+        """Make `daemon` leave on a signal, or at once if one has come already."""
+        self._daemon = daemon
+        if self._received is not None:
+            self(self._received, None)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._received = self._received or number
+        if self._daemon is not None:
+            self._daemon.received = self._received
+            self._daemon.leave()
+
+
+# In the background.
+
+
+def main(text: str, begun: Callable[[str], None]) -> int:
+    """Run the daemon that the JSON text asks for, and return its exit status.
+
+    `begun`: called with the name of its run once it steers that.
+    """
+    request = DaemonRequest.from_json(text)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+    def tell(ready: Ready, daemon: Daemon) -> None:
+        if daemon.other is None:
+            begun(ready.run)
+        answer(asdict(ready))
+
+    log_to_stderr("punctual: %(message)s")
+    with command_group(), _answered(request.ready_fd) as answer:
+        sweep()
+        prune()
+        try:
+            status, daemon = serve_daemon(request, tell)
+        except InvalidSpec as error:
+            answer({"refused": error.as_fields()})
+            if isinstance(error, AllEndedError):
+                return 0
+            write_error(f"punctual: no daemon: {error}")
+            return EXIT_REFUSED
+        if daemon.received is not None or request.stays:
+            write_error(f"punctual: the daemon has ended; {len(daemon.left)} jobs go on")
+        return status
+
+
+@contextmanager
+def _answered(ready_fd: int | None) -> Iterator[Callable[[object], None]]:
+    """Yield a function that answers who has started this process; it is answered once."""
+    if ready_fd is None:
+        yield lambda _: None
+        return
+    os.set_inheritable(ready_fd, False)
+    is_open = [True]
+
+    def answer(told: object) -> None:
+        if is_open:
+            is_open.clear()
+            with suppress(OSError), os.fdopen(ready_fd, "w", encoding="utf-8") as ready:  # it waits no more
+                ready.write(json.dumps(told) + "\n")
+
+    yield answer

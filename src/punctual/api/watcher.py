@@ -1,0 +1,79 @@
+"""Start a daemon, and start it again if it is killed: `python -m punctual.api.watcher REQUEST`.
+
+This process only waits, and has loaded next to nothing. The daemon is its child, in a session of its own; both may be
+killed, and the jobs go on: a command that follows one of them, or the next command, then starts a daemon.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+#: Exit status of a daemon whose place another process has, see `punctual.api.daemon_process`, which is not loaded here.
+_EXIT_REPLACED = 1
+#: Seconds before a daemon is started again: none, if it had been there for long; otherwise doubled, up to the most.
+_LONG_S, _PAUSE_S, _PAUSE_S_MAX = 10.0, 1.0, 60.0
+#: Failures in a row after which it is left to the next command to start a daemon.
+_N_FAILURES_MAX = 20
+
+
+def main(text: str) -> int:
+    """Start the daemon that the JSON text asks for; return its exit status once it has ended by itself."""
+    pause_s, n_failures, steered = 0.0, 0, ""
+    while True:
+        begun_at = time.monotonic()
+        status, run = _run(text)
+        code = os.waitstatus_to_exitcode(status)
+        run = steered = run or steered
+        if time.monotonic() - begun_at > _LONG_S:
+            pause_s, n_failures = 0.0, 0
+        n_failures += 1
+        if not run or code in (0, _EXIT_REPLACED) or n_failures > _N_FAILURES_MAX:  # or none has begun yet
+            return code if code >= 0 else 128 - code
+        time.sleep(pause_s)
+        pause_s = min(max(_PAUSE_S, 2.0 * pause_s), _PAUSE_S_MAX)
+        text = json.dumps({**json.loads(text), "run": run, "ready_fd": None})
+
+
+def _run(text: str) -> tuple[int, str]:
+    """Run a daemon to its end; return its status, as `os.waitpid` does, and its run; empty: it had none yet."""
+    run_fd, begun_fd = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(run_fd)
+        _become_daemon(text, begun_fd)
+    os.close(begun_fd)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    ready_fd = json.loads(text).get("ready_fd")
+    if ready_fd is not None:
+        os.close(ready_fd)  # the daemon has it: its end is to be seen
+    with os.fdopen(run_fd, encoding="utf-8") as told:
+        run = told.read()
+    return os.waitpid(pid, 0)[1], run
+
+
+def _become_daemon(text: str, begun_fd: int) -> None:
+    try:
+        os.setsid()
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+        from punctual.api.daemon_process import main as daemon
+
+        def begun(run: str) -> None:
+            os.write(begun_fd, run.encode())
+            os.close(begun_fd)
+
+        status = daemon(text, begun)
+    except BaseException:  # noqa: BLE001 -- nothing of this process may go on in the child
+        sys.excepthook(*sys.exc_info())
+        status = os.EX_SOFTWARE
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,239 @@
+"""The daemon: the one process that steers this machine's jobs, from its start to the end of its last job."""
+
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from math import inf
+from types import TracebackType
+from typing import Self
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.status import JobStatus
+from punctual.daemon.control_client import is_silent
+from punctual.daemon.control_socket import ControlFailed, ask
+from punctual.daemon.daemon_request import DaemonRequest
+from punctual.daemon.joining import check_options
+from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.restore import AllEndedError, resumed_host
+from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
+from punctual.daemon.sharing import host_lock, shared_run
+from punctual.distribution import __version__
+from punctual.executors.local.output import receiver_of_none
+from punctual.journal.errors import JournalTaken, JournalUnusable
+
+_NAME = "service"
+#: Seconds between two looks at another process's progress.
+_POLL_INTERVAL_S = 0.1
+#: Seconds that another daemon may take to leave, and to be found not to.
+_LEAVE_S_MAX = 10.0
+_LOCK_S_MAX, _START_S_MAX = 20.0, 60.0
+#: Seconds of attempts that are refused alike, after which it refuses too.
+_ALIKE_S = 10.0
+#: Seconds for which a daemon waits for its first job: the command that has started it may have to wait for a core.
+_FIRST_JOB_S_MAX = 60.0
+
+
+class Daemon:
+    """Steers jobs until its last one has ended or, if it stays, until it is asked to leave.
+
+    Jobs that it has then are left running, for the next daemon. A context manager: leaving it gives up the host.
+
+    Attributes
+    ----------
+    taken_over
+        The jobs that it found.
+    other
+        The run of another daemon that has the jobs already; None: this one has them.
+    lingers_s
+        Seconds for which it waits for clients once its last job has ended.
+    received
+        Signal that made it leave; None: none came.
+    left
+        The jobs that had not ended when it left.
+    """
+
+    def __init__(self, request: DaemonRequest) -> None:
+        self._request = request
+        self.taken_over: tuple[JobId, ...] = ()
+        self.other: RunFolder | None = None
+        self.lingers_s = 0.0
+        self.received: int | None = None
+        self.left: Sequence[JobStatus] = ()
+        self._local: LocalHost | None = None
+        self._hosting = ExitStack()
+        #: Why the jobs of a run that was found could not be taken over, and since when it is so.
+        self._refused: InvalidSpec | None = None
+        self._refused_at = 0.0
+        self._begun_at = self._busy_at = time.monotonic()
+
+    @property
+    def host(self) -> LocalHost:
+        """The host; valid once `begin` has returned, and unless there is an `other` daemon."""
+        assert self._local is not None
+        return self._local
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended because its last job has."""
+        return self._local is None
+
+    def begin(self) -> None:
+        """Become the daemon of the request's run: in place of one that is gone, or hangs, or must leave, or as the first.
+
+        Raises
+        ------
+        InvalidSpec
+            There is a service already, or no host could be begun.
+        """
+        give_up_at = time.monotonic() + _START_S_MAX
+        while not self._try_to_begin():
+            if self._refused is not None and self._is_for_good(self._refused):
+                raise self._refused
+            if time.monotonic() > give_up_at:
+                raise self._refused or InvalidSpec(
+                    "the daemon must hand this machine's jobs to the next one",
+                    "a daemon that still schedules them",
+                    "the daemon of this machine",
+                    "See `punctual ps` for what runs, and `punctual doctor` for what is wrong.",
+                )
+            time.sleep(_POLL_INTERVAL_S)
+
+    def run(self) -> None:
+        """Steer all jobs until `leave` or, if it does not stay, until the last one has ended.
+
+        Raises
+        ------
+        JournalTaken
+            This process was stopped, and another one is the daemon now.
+        """
+        host = self.host
+        while True:
+            host.run(lambda: host.is_asked_to_leave or self._ends_in_s() < inf)
+            # Nothing may come any more by which it would be woken.
+            host.run_for(self._ends_in_s(), lambda: host.is_asked_to_leave or self._ends_in_s() in (0.0, inf))
+            if host.is_asked_to_leave:
+                return
+            with host_lock(0.0) as has_lock:  # who has it may be just submitting a job
+                if has_lock and self._ends_in_s() <= 0.0:
+                    self._hosting.close()
+                    self._local = None
+                    return
+            host.run_for(_POLL_INTERVAL_S)
+
+    def leave(self) -> None:
+        """Make `run` return; allowed in any thread and signal handler."""
+        self.host.ask_to_leave()
+
+    def _ends_in_s(self) -> float:
+        """Return the seconds after which it ends if no job comes; `inf`: it has jobs, or stays."""
+        if self._request.stays:
+            return inf
+        now = time.monotonic()
+        if not self.host.all_ended():
+            self._busy_at = now
+            return inf
+        is_awaited = not self.host.jobs() and not self.host.is_unneeded
+        first_job_s = self._begun_at + _FIRST_JOB_S_MAX - now if is_awaited else 0.0
+        return max(0.0, first_job_s, self._busy_at + self.lingers_s - now)
+
+    def _try_to_begin(self) -> bool:
+        with host_lock(_LOCK_S_MAX) as has_lock:
+            if not has_lock:
+                return False
+            run = self._run_to_resume()
+            if run is None:
+                self._open_new()
+                return True
+            return self._take_up(run)
+
+    def _run_to_resume(self) -> RunFolder | None:
+        """Return the run whose jobs are to be gone on with; None: a new one is to begin."""
+        if self._request.run:
+            run = run_named(self._request.run)
+            return run if run.open_jobs() or not self._request.stays else None
+        return shared_run() if self._request.options.shared else None
+
+    def _open_new(self) -> None:
+        request = self._request
+        job = request.name if not request.stays else _NAME
+        # A run may have kept the name of its first job, which has ended, because another of its jobs has not.
+        name = job if job in run_named(job).open_jobs() else free_name(job)
+        facts = {**request.facts, **({SERVICE: True} if request.stays else {})}
+        self._open(local_host(name, request.options, output_of=receiver_of_none, facts=facts))
+
+    def _take_up(self, run: RunFolder) -> bool:
+        """Go on with the jobs of `run`, if its daemon is gone, hangs, or leaves; return whether there is a daemon now."""
+        options, stays = self._request.options, self._request.stays
+        if not self._request.run:
+            check_options(options, run, "end its jobs first (`punctual stop`)")
+            if options.allow_unauthenticated_ray:  # who takes the jobs over has the options of their run
+                run.record_facts(options={**run.facts().get("options", {}), "allow_unauthenticated_ray": True})
+        take = run.is_live() and is_silent(run)
+        if run.is_live() and not take:
+            is_outdated = run.facts().get("version") != __version__ and not run.has_service()
+            if not stays and not is_outdated:
+                self.other = run
+                return True
+            if not _has_left(run):
+                return False
+        try:
+            self._open(resumed_host(run, output_of=receiver_of_none, take=take, is_service=stays))
+        except JournalUnusable:
+            raise
+        except InvalidSpec as error:  # all its jobs have ended, or its supervisors do not know yet
+            if self._refused is None or str(error) != str(self._refused):
+                self._refused, self._refused_at = error, time.monotonic()
+            return False
+        return True
+
+    def _is_for_good(self, refused: InvalidSpec) -> bool:
+        """Whether another attempt to take jobs over would be in vain, too."""
+        if self._request.run and isinstance(refused, AllEndedError):
+            return True
+        return time.monotonic() > self._refused_at + _ALIKE_S
+
+    def _open(self, opening: AbstractContextManager[LocalHost]) -> None:
+        with ExitStack() as hosting:
+            self._local = hosting.enter_context(opening)
+            self.taken_over = self._local.open_jobs()
+            self._hosting = hosting.pop_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._local is None:
+            return
+        host, give_up_at = self._local, time.monotonic() + _LOCK_S_MAX
+        try:
+            while True:
+                # Another daemon that waits for this one's place has the lock, and needs it.
+                with host_lock(_LOCK_S_MAX if error else 0.0) as has_lock:
+                    if has_lock or error or host.is_asked_to_leave or time.monotonic() > give_up_at:
+                        if host.open_jobs():
+                            host.hand_over()
+                        self._hosting.__exit__(kind, error, trace)
+                        return
+                host.run_for(_POLL_INTERVAL_S)
+        except JournalTaken as taken:  # there is nothing left to hand over
+            self._hosting.__exit__(type(taken), taken, taken.__traceback__)
+
+
+def _has_left(run: RunFolder) -> bool:
+    """Ask the daemon of a run to leave its place; False: it has not yet. Raises `InvalidSpec` if it is a service."""
+    if run.has_service():
+        raise InvalidSpec(
+            "one service at a time must run for a user on these processors",
+            f"another one, process {run.record()['pid']}",
+            "`punctual up`",
+            "Give it jobs (`punctual submit`), or end it first (`punctual down`).",
+        )
+    with suppress(ControlFailed):
+        ask(run.socket, {"verb": "leave"})
+    give_up_at = time.monotonic() + _LEAVE_S_MAX
+    while run.is_live() and time.monotonic() < give_up_at:
+        time.sleep(_POLL_INTERVAL_S)
+    return not run.is_live()

@@ -1,0 +1,67 @@
+"""Request to a process that is to be a daemon, and its answer."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+from punctual.daemon.host_options import HostOptions
+
+#: Module that starts a daemon, and starts it again; it gets a `DaemonRequest` as JSON.
+_MODULE = "punctual.api.watcher"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonRequest:
+    """Request to a process that is to be a daemon.
+
+    Attributes
+    ----------
+    options
+        Options of its host; those of the run that it resumes, if it resumes one.
+    name
+        Name for a new run.
+    run
+        Run to resume; empty: the shared one, or a new one.
+    stays
+        Whether it stays when its jobs have ended.
+    http
+        Fields of `punctual.api.http_options.HttpOptions`; None: HTTP is opened when it is asked for.
+    facts
+        Kept in the record of a new run.
+    ready_fd
+        Descriptor for the line of `Ready`; None: nobody waits for it.
+    """
+
+    options: HostOptions = field(default_factory=HostOptions)
+    name: str = "daemon"
+    run: str = ""
+    stays: bool = False
+    http: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    ready_fd: int | None = None
+
+    def command(self) -> list[str]:
+        """Return the command line of such a daemon, valid in any folder."""
+        return [sys.executable, "-P", "-m", _MODULE, self.as_json()]
+
+    def as_json(self) -> str:
+        """Return the argument of the command line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read the argument of the command line."""
+        told = json.loads(text)
+        return cls(**{**told, "options": HostOptions(**told["options"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Answer of a daemon that was started: the run that is steered now, by it or by another one."""
+
+    run: str
+    pid: int
+    addresses: Sequence[str] = ()
+    taken_over: Sequence[str] = ()

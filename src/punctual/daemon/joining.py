@@ -1,0 +1,243 @@
+"""Find the daemon of this machine, start it where there is none, and submit jobs to it."""
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.daemon.control_client import is_silent, submit
+from punctual.daemon.control_socket import ControlFailed, ask
+from punctual.daemon.daemon_request import DaemonRequest, Ready
+from punctual.daemon.detached import start_detached
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.job_names import names_in
+from punctual.daemon.paths import refused_if_unwritable, state_root
+from punctual.daemon.run_folder import RunFolder, run_named
+from punctual.daemon.sharing import host_lock, shared_run
+from punctual.distribution import __version__
+from punctual.executors.local.command_group import leave_command_group
+from punctual.executors.local.output import Streams
+from punctual.request.submission import Submission
+
+#: Seconds between two attempts to submit.
+_POLL_INTERVAL_S = 0.05
+#: Seconds that others may hold the lock of the shared daemon, and seconds to find a daemon that answers.
+_LOCK_S_MAX, _JOIN_S_MAX = 20.0, 60.0
+#: Seconds that a daemon may take to answer, on a machine whose cores are all in use.
+_START_S_MAX = 90.0
+#: Most starts of a daemon for one command.
+_N_STARTS_MAX = 3
+#: Bytes shown of the log of a daemon that did not start.
+_TOLD_BYTES = 4000
+
+
+def log_file() -> Path:
+    """Path of the daemon's log."""
+    return state_root().parent / "daemon.log"
+
+
+def log_notice() -> str:
+    """Return the line that tells a user where a daemon's log is."""
+    return f"punctual: what it says is in {log_file()}"
+
+
+def start_daemon(request: DaemonRequest, n_starts: int = 1) -> Ready:
+    """Start a daemon that outlives this command; return once it answers, or once it has found another one.
+
+    One that is killed before is started again, up to `_N_STARTS_MAX` times.
+
+    Raises
+    ------
+    InvalidSpec
+        It refuses, or has ended at once, with its reason; or it does not answer.
+    """
+    log = log_file()
+    ready_fd, write_fd = os.pipe()
+    with os.fdopen(ready_fd, "rb", buffering=0) as ready:
+        try:
+            with refused_if_unwritable(log.parent):
+                begun_at = log.stat().st_size if log.exists() else 0
+                command = replace(request, ready_fd=write_fd).command()
+                process = start_detached(command, log, os.environ, pass_fds=[write_fd])
+                leave_command_group([process.pid])
+        finally:
+            os.close(write_fd)
+        line = _line(ready_fd, time.monotonic() + _START_S_MAX, ready.read)
+    if line:
+        told = json.loads(line)
+        if "refused" in told:
+            process.wait()
+            raise InvalidSpec.from_fields(told["refused"])
+        return Ready(**told)
+    if line is None:
+        raise InvalidSpec(
+            "a daemon that was started must answer",
+            f"no answer of process {process.pid} within {_START_S_MAX:g} s",
+            "the daemon of this machine",
+            f"See what it has written: {log}.",
+        )
+    exit_code = process.wait()
+    if exit_code in {-signal.SIGKILL, 128 + signal.SIGKILL} and n_starts < _N_STARTS_MAX:
+        return start_daemon(request, n_starts + 1)
+    raise _not_started(exit_code, _written_since(log, begun_at))
+
+
+def _line(fd: int, give_up_at: float, read: Callable[[int], bytes | None]) -> bytes | None:
+    """Read a line; empty: its writer has ended without one; None: nothing came in time."""
+    line, poll = b"", select.poll()
+    poll.register(fd, select.POLLIN)
+    while not line.endswith(b"\n"):
+        if not poll.poll(max(0.0, give_up_at - time.monotonic()) * 1e3):
+            return None
+        piece = read(65536)
+        if not piece:
+            return b""
+        line += piece
+    return line
+
+
+def _written_since(log: Path, begun_at: int) -> str:
+    with log.open("rb") as file:
+        n_bytes = os.fstat(file.fileno()).st_size
+        file.seek(max(begun_at if begun_at <= n_bytes else 0, n_bytes - _TOLD_BYTES))  # it may have been begun anew
+        return file.read().decode("utf-8", "replace").strip()
+
+
+def _not_started(exit_code: int, written: str) -> InvalidSpec:
+    said = f", and said:\n{written}" if written else ""
+    return InvalidSpec(
+        "a daemon that was started must go on",
+        f"one that ended at once with status {exit_code}{said}",
+        "the daemon of this machine",
+        f"See what it has written: {log_file()}.",
+    )
+
+
+class Joining:
+    """Submits jobs to the daemon of this machine, and starts one first where there is none.
+
+    Parameters
+    ----------
+    options
+        Options of the daemon; those that differ from its own are refused.
+    or_else
+        The user's alternative to a daemon with other options.
+    before
+        Called with the run and the submissions, under their names there, before they are submitted.
+    http
+        HTTP options of a daemon that is started.
+    """
+
+    def __init__(
+        self,
+        options: HostOptions,
+        *,
+        streams: Streams,
+        or_else: str = "run the job beside the others (`--alone`)",
+        before: Callable[[RunFolder, Sequence[Submission]], None] = lambda *_: None,
+        facts: Mapping[str, Any] | None = None,
+        http: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._options, self._streams, self._or_else = options, streams, or_else
+        self._before, self._facts, self._http = before, dict(facts or {}), http
+        #: Submissions under the names free in the run tried last; one tried before gets the same names again.
+        self._named: tuple[RunFolder, list[Submission]] | None = None
+        #: The run of a daemon that shares nothing, once that was started.
+        self._own: RunFolder | None = None
+        #: Answer of the daemon that this command has started; None: it has started none.
+        self.started: Ready | None = None
+
+    def submit(
+        self, submissions: Sequence[Submission], stdin_fd: int | None = None
+    ) -> tuple[RunFolder, list[Submission]]:
+        """Submit jobs, all or none; return their run, and the submissions under their names, once the journal has them.
+
+        `stdin_fd`: standard input of the first job; None: it has none.
+
+        Raises
+        ------
+        InvalidSpec
+            A job is refused, the daemon has other options, or no daemon can be had.
+        """
+        give_up_at = time.monotonic() + _JOIN_S_MAX
+        while time.monotonic() < give_up_at:
+            with host_lock(_LOCK_S_MAX) as has_lock:
+                run = self._present() if has_lock else None
+                if run is not None and run.is_live() and not self._is_outdated(run):
+                    with suppress(ControlFailed), self._unneeded_if_refused(run):
+                        named = self._name(run, submissions)
+                        check_options(self._options, run, self._or_else)
+                        self._before(run, named)
+                        submit(run, named, self._streams, stdin_fd)
+                        return run, named
+            if has_lock and (run is None or not run.is_live() or self._is_outdated(run) or is_silent(run)):
+                self._start(run, submissions)
+            else:
+                time.sleep(_POLL_INTERVAL_S)
+        raise InvalidSpec(
+            "the daemon of this machine must answer",
+            "no answer",
+            "the daemon of this machine",
+            "See whether the job is there all the same (`punctual ps`), and which process is the daemon (`punctual doctor`).",
+        )
+
+    @contextmanager
+    def _unneeded_if_refused(self, run: RunFolder) -> Iterator[None]:
+        """Tell a daemon that was started for these jobs to end if they are refused."""
+        try:
+            yield
+        except InvalidSpec:
+            if self.started is not None:
+                with suppress(ControlFailed):
+                    ask(run.socket, {"verb": "leave", "only_without_jobs": True})
+            raise
+
+    def _present(self) -> RunFolder | None:
+        return shared_run() if self._options.shared else self._own
+
+    def _is_outdated(self, run: RunFolder) -> bool:
+        """Whether another version of Punctual steers `run`, which can leave it: a service stays as it is."""
+        return run.facts().get("version") != __version__ and not run.has_service()
+
+    def _start(self, run: RunFolder | None, submissions: Sequence[Submission]) -> None:
+        request = DaemonRequest(
+            options=self._options if run is None else HostOptions.of(run.facts()),
+            name=submissions[0].spec.id,
+            run="" if run is None else run.name,
+            facts=self._facts,
+            http=self._http,
+        )
+        ready = start_daemon(request)
+        self.started = ready
+        if not self._options.shared:
+            self._own = run_named(ready.run)
+
+    def _name(self, run: RunFolder, submissions: Sequence[Submission]) -> list[Submission]:
+        if self._named is None or self._named[0] != run:
+            self._named = run, names_in(run, submissions)
+        return self._named[1]
+
+
+def check_options(options: HostOptions, run: RunFolder, or_else: str) -> None:
+    """Raise `InvalidSpec` if `options` require another daemon than that of `run`; `or_else`: the user's alternative."""
+    facts = run.facts()
+    begun = {"engine": HostOptions().engine, **facts.get("options", {})}
+    if begun["engine"] == HostOptions().engine:  # the nodes of a cluster choose by themselves
+        begun["actuator"] = facts.get("actuator")
+    for name in ("actuator", "policy", "engine", "address", "cluster", "autoscale", "jobs_at_once"):
+        wanted = getattr(options, name)
+        if wanted not in {getattr(HostOptions(), name), begun.get(name)}:
+            option = name.replace("_", "-")
+            raise InvalidSpec(
+                f"`--{option}` must be that of the host that there is",
+                f"'{wanted}', and the host of '{run.name}' has '{begun.get(name)}'",
+                "the shared host of this machine",
+                f"Leave `--{option}` out, or {or_else}.",
+            )

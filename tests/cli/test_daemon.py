@@ -1,0 +1,62 @@
+"""`punctual daemon`: the daemon in a terminal; and what a job inherits of the command that submits it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.cli.programs import Terminal
+from tests.waiting import PATIENCE_S, wait_until
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(tmp_path)
+    yield made
+    made.close()
+    assert made.left_behind() == []
+
+
+def test_it_ends_with_its_last_job_and_there_is_one_of_it(terminal: Terminal) -> None:
+    daemon = terminal.start("daemon", "--actuator", "pacing")
+    wait_until(lambda: terminal.daemons() == [daemon.pid])
+    second = terminal.punctual("daemon")
+    assert (second.returncode, second.stderr) == (0, f"punctual: a daemon runs already, process {daemon.pid}\n")
+    assert terminal.punctual("run", "--quiet", "--", "true").returncode == 0
+    assert daemon.wait(PATIENCE_S) == 0
+
+
+def test_with_stay_it_ends_when_it_is_asked_to(terminal: Terminal) -> None:
+    daemon = terminal.start("daemon", "--stay", "--actuator", "pacing")
+    wait_until(lambda: terminal.daemons() == [daemon.pid])
+    assert terminal.punctual("run", "--quiet", "--", "true").returncode == 0
+    assert daemon.poll() is None
+    assert terminal.tell("down").returncode == 0
+    assert daemon.wait(PATIENCE_S) == 0
+
+
+def test_a_job_has_the_input_the_mask_the_limits_and_the_niceness_of_its_command(terminal: Terminal) -> None:
+    first = terminal.start("daemon", "--stay", "--actuator", "pacing")
+    wait_until(lambda: terminal.daemons() == [first.pid])
+    shell = f"umask 027; ulimit -n 321; exec nice -n 7 {sys.executable} -m punctual run --quiet -- sh -c 'cat; umask; ulimit -n; nice'"
+    done = subprocess.run(
+        ["sh", "-c", shell], input="told\n", capture_output=True, text=True, env=terminal.environment,
+        cwd=terminal.folder, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    niceness = os.getpriority(os.PRIO_PROCESS, 0) + 7
+    assert done.stdout.split() == ["told", "0027", "321", str(min(niceness, 19))], done.stderr
+    assert terminal.tell("down").returncode == 0
+
+
+def test_the_end_of_a_pipe_of_its_caller_is_seen(terminal: Terminal) -> None:
+    """A daemon has none of the descriptors of the command that starts it."""
+    submit = [sys.executable, "-m", "punctual", "submit", "--name", "job", "--", "sleep", "100"]
+    done = subprocess.run(
+        submit, capture_output=True, text=True, env=terminal.environment, cwd=terminal.folder, timeout=PATIENCE_S,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout == "job\n", done.stderr
+    assert terminal.daemons() != []
+    assert terminal.tell("stop", "job").returncode == 0
