@@ -66,7 +66,14 @@ def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) 
                 http.begin()
                 addresses = (str(run.socket), *http.addresses)
                 run.record_facts(service={"pid": os.getpid(), "addresses": addresses})
-                tell(Ready(run=run.name, pid=os.getpid(), addresses=addresses, taken_over=daemon.taken_over), daemon)
+                ready = Ready(
+                    run=run.name,
+                    pid=os.getpid(),
+                    addresses=addresses,
+                    taken_over=daemon.taken_over,
+                    left_alone=daemon.left_alone,
+                )
+                tell(ready, daemon)
                 _notify_systemd("READY=1")
                 leaving.pass_on_to(daemon)
                 _steer(daemon)
