@@ -90,7 +90,14 @@ async function undo() {
 function forgetQuote(text = "Type a deadline to see what it would take.") {
   quotedDeadline = "";
   at("steer-change-deadline").disabled = true;
-  at("steer-quote").replaceChildren(element("p", text));
+  at("steer-quote").replaceChildren(element("p", text, "soft"));
+  tellChart("");
+}
+
+/** Lets the chart draw the earliest that is possible. @param {string} earliest */
+function tellChart(earliest) {
+  at("steer-quote").dataset.earliest = earliest;
+  at("steer-quote").dispatchEvent(new Event("quoted"));
 }
 
 const quotes = quotesAfterPause(
@@ -98,10 +105,11 @@ const quotes = quotesAfterPause(
   (answer) => {
     clear("deadline");
     at("steer-quote").replaceChildren(
-      element("p", `Deadline ${clock(answer.deadline)}:`),
+      element("h4", `Deadline ${clock(answer.deadline)}`),
       ...shown(answer, (earliest) => { at("steer-deadline").value = earliest; typed(); }),
     );
     quotedDeadline = answer.deadline;
+    tellChart(answer.earliest || answer.finishes.map((/** @type {any} */ { finish }) => finish).sort()[0] || "");
     at("steer-change-deadline").disabled = false;
   },
   (error) => {
@@ -142,7 +150,7 @@ export async function steer(job) {
   for (const field of Object.keys(VALUES)) at(`steer-${field}`).value = "";
   forgetQuote();
   report("");
-  at("steer").hidden = true;
+  at("steer").hidden = at("steer-buttons").hidden = true;
   await learnRole();
 }
 
@@ -154,6 +162,7 @@ async function learnRole() {
 export function steerable(job) {
   if (!at("steer").dataset.role) learnRole(); // the service was away when it was asked: the next time that the job is looked at it is known
   at("steer").hidden = !["submitter", "operator"].includes(at("steer").dataset.role) || job.ended !== null;
+  at("steer-buttons").hidden = at("steer").hidden;
   if (at("steer").hidden) at("steer-sure").close(); // a dialog that is open and hidden would hold the page
   at("steer-pause").disabled = job.state === "paused";
   at("steer-resume").disabled = job.state !== "paused";
