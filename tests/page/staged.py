@@ -91,12 +91,12 @@ def several() -> list[JobStanding]:
     wait = ReasonText(code="waits", text="waits for 1.00 cores: 0.2 cores are free, on 1 nodes", facts={})
     return [
         job("bert-large", verdict="infeasible", deadline=at(25), estimated_remaining_seconds=1900.0, estimated_remaining_seconds_low=1860.0,
-            estimated_remaining_seconds_high=1940.0, slack_seconds=-400.0, reason=late, granted_cores=1.0, used_cores=0.98,
-            warnings={"infeasible": "its deadline cannot be met any more: it lands 6m40s after it at full speed; `punctual set bert-large --deadline 35m` would be met"}),
-        job("gan", verdict="at_risk", progress_percentage=48.0, deadline=at(42), granted_cores=0.3, used_cores=0.29, estimated_remaining_seconds=2300.0, **left),
+            estimated_remaining_seconds_high=1940.0, slack_seconds=-400.0, reason=late, granted_cores=0.7, used_cores=0.68,
+            warnings={"infeasible": "its deadline cannot be met any more: it lands 6m40s after it at full speed"}),
+        job("gan", verdict="at_risk", progress_percentage=48.0, deadline=at(42), granted_cores=0.2, used_cores=0.19, estimated_remaining_seconds=2300.0, **left),
         job("resnet", promised_until=at(40)),
         job("transformer", deadline=at(95), progress_percentage=20.0, started=at(-12), estimated_remaining_seconds=5600.0, estimated_remaining_seconds_low=5500.0, estimated_remaining_seconds_high=5690.0, granted_cores=0.1, used_cores=0.1),
-        job("fresh", verdict="on_track", started=at(-0.2), submitted=at(-0.4), deadline=at(60), progress_percentage=None, steps_done=None, steps_total=None, steps_per_second=None,
+        job("fresh", granted_cores=0.2, used_cores=0.05, verdict="on_track", started=at(-0.2), submitted=at(-0.4), deadline=at(60), progress_percentage=None, steps_done=None, steps_total=None, steps_per_second=None,
             estimated_remaining_seconds=None, estimated_remaining_seconds_low=None, estimated_remaining_seconds_high=None, reason=None, slack_seconds=None),
         job("sweep-3", deadline=None, verdict=None, progress_percentage=61.0, granted_cores=0.1, used_cores=0.1),
         job("ablation", "queued", after=["resnet"], submitted=at(-18), deadline=at(120), reason=ReasonText(code="waits", text="waits for resnet to finish", facts={})),
@@ -290,7 +290,7 @@ class Stage:
             BudgetShare(
                 job=each.name,
                 cores=[
-                    0.0 if 3 * k > i else min(each.granted_cores or 0, 1.9 / max(1, k + 1)) * (0.8 + 0.2 * ((i + k) % 2))
+                    0.0 if 3 * k > i else (each.granted_cores or 0) * (0.7 if i < 36 else 1.0)
                     for i in range(60)
                 ],
             )

@@ -59,15 +59,16 @@ function hours() {
 /** The area of a layer in the spans, and where there is most room for its name. @param {Span[]} spans @param {number[]} low of each span, below the layer @param {number} k @param {import("./chart.js").Scale} scale */
 function area(spans, low, k, scale) {
   const tops = /** @type {string[]} */ ([]), bottoms = /** @type {string[]} */ ([]);
-  let room = 0, width = 0, height = 0, label = { x: 0, y: 0 };
+  let room = 0, label = { x: 0, y: 0 }, run = { left: 0, top: 0, bottom: 0 };
   spans.forEach(({ from, to, cores }, i) => {
     const [left, right, top, bottom] = [scale.x(from), scale.x(to), scale.y(0, low[i] + cores[k]), scale.y(0, low[i])];
     tops.push(`${left.toFixed(1)},${top.toFixed(1)} ${right.toFixed(1)},${top.toFixed(1)}`);
     bottoms.unshift(`${right.toFixed(1)},${bottom.toFixed(1)} ${left.toFixed(1)},${bottom.toFixed(1)}`);
-    // The name goes where the layer is high enough for the longest.
-    width = bottom - top >= LABEL_PX ? width + right - left : 0;
-    height = bottom - top;
-    if (width > room) [room, label] = [width, { x: right - width / 2, y: bottom - height / 2 + 4 }];
+    // The name goes where a stripe of its height lies in the layer for the longest.
+    const goesOn = Math.min(run.bottom, bottom) - Math.max(run.top, top) >= LABEL_PX;
+    run = goesOn ? { left: run.left, top: Math.max(run.top, top), bottom: Math.min(run.bottom, bottom) } : { left, top, bottom };
+    const end = Math.min(right, scale.right), begin = Math.max(run.left, scale.left);
+    if (run.bottom - run.top >= LABEL_PX && end - begin > room) [room, label] = [end - begin, { x: (begin + end) / 2, y: (run.top + run.bottom) / 2 + 4 }];
   });
   return { points: [...tops, ...bottoms].join(" "), room, label };
 }

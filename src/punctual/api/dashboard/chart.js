@@ -3,16 +3,16 @@ import { amount, clock, drawn, element } from "./texts.js";
 import { timeTicks, valueTicks } from "./ticks.js";
 
 /** Pixels: left of the panels, above all of them for flags, above each for its title, below the last for times, and that one label of time takes. */
-const LEFT = 44, HEAD = 16, ABOVE = 28, BELOW = 24, LABEL = 88;
+const LEFT = 44, HEAD = 16, ABOVE = 36, BELOW = 24, LABEL = 88;
 /** Room for a value's line, and what a character takes about. */
-const PER_VALUE = 36, CHARACTER = 6.6;
+const PER_VALUE = 28, CHARACTER = 6.6;
 /** A drag of fewer pixels is a click. */
 const LEAST_DRAG = 8;
 /** What a key moves the crosshair by, alone and with Shift, and what + leaves: shares of what is shown. */
 const STEP_FRAC = 0.01, LONG_STEP_FRAC = 0.1, ZOOM_FRAC = 0.5;
 
 /** A value over time: milliseconds of the wall clock, and the values then. @typedef {{times: number[], values: number[]}} Curve */
-/** A curve with its name; steps hold until the next one, the last until `until`. @typedef {Curve & {name: string, className: string, isSteps?: boolean, until?: number}} Series */
+/** A curve with its name, which is written above the panel or not; steps hold until the next one, the last until `until`. @typedef {Curve & {name: string, className: string, isSteps?: boolean, isUnnamed?: boolean, until?: number}} Series */
 /** @typedef {{from: number, to: number, className: string, name: string}} Band */
 /** @typedef {{title: string, least: number, most: number, height: number, series: Series[], bands?: Band[], write?: (value: number) => string}} Panel */
 /** An upright line through all panels. @typedef {{time: number, className: string, text?: string, name?: string}} Mark */
@@ -76,9 +76,9 @@ function frame(group, panel, i, at) {
   }
   group.append(path("base", `M${LEFT} ${at.tops[i] + panel.height + 0.5}H${at.right}`), drawn("text", { class: "title", x: 0, y: at.tops[i] - 10 }, panel.title));
   let x = Math.max(LEFT + 8, panel.title.length * CHARACTER + 20);
-  for (const { name, className, times } of panel.series) {
+  for (const { name, className, times, isUnnamed } of panel.series) {
     const width = 24 + name.length * CHARACTER + 16;
-    if (!times.length || x + width > at.right) continue;
+    if (!times.length || isUnnamed || x + width > at.right) continue;
     group.append(path(`curve ${className}`, `M${x} ${at.tops[i] - 14}h18`), drawn("text", { x: x + 24, y: at.tops[i] - 10 }, name));
     x += width;
   }
@@ -94,7 +94,8 @@ function paint(svg, picture, from, to) {
   for (const { time, text } of timeTicks(from, to, Math.max(2, Math.floor((at.right - LEFT) / LABEL)))) {
     const x = at.x(time);
     for (const [i, top] of at.tops.entries()) frames.append(path("grid", `M${x.toFixed(1)} ${top}v${picture.panels[i].height}`));
-    if (x < at.right - 20) frames.append(drawn("text", { x, y: at.foot + 18, "text-anchor": "middle" }, text));
+    const isFree = (picture.marks || []).every((mark) => !mark.text || Math.abs(at.x(mark.time) - x) > LABEL / 2);
+    if (x < at.right - 20 && isFree) frames.append(drawn("text", { x, y: at.foot + 18, "text-anchor": "middle" }, text));
   }
   picture.panels.forEach((panel, i) => {
     frame(frames, panel, i, at);

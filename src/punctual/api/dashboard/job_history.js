@@ -153,7 +153,7 @@ function phases(told) {
 /** @param {any} told @param {any} span @param {Other} other @returns {import("./chart.js").Panel} */
 function progressPanel(told, span, other) {
   const since = Date.parse(told.submitted), lines = told.lines.map((/** @type {any} */ line, /** @type {number} */ i) => ({
-    name: i + 1 < told.lines.length ? "line to an earlier deadline" : "line to the deadline", className: "goal",
+    name: i + 1 < told.lines.length ? "line to an earlier deadline" : "line to the deadline", className: "goal", isUnnamed: i + 1 < told.lines.length,
     times: [line.sinceSeconds, line.untilSeconds].map((seconds) => since + 1000 * seconds), values: [line.sincePercentage, line.untilPercentage],
   }));
   const done = curveOf(told, told.progress), here = done.values[done.values.length - 1] ?? 0;

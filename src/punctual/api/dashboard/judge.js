@@ -1,5 +1,5 @@
 // How a job stands, in one word and in a phrase, and what of that concerns the reader first. Nothing here reads the page or the clock.
-import { amount, clock, counted, span } from "./texts.js";
+import { amount, capital, clock, counted, span } from "./texts.js";
 
 /**
  * *late*, *risk*, *good*: it runs, and its forecast says so. *measuring*: it runs, and no forecast can be believed yet.
@@ -71,7 +71,7 @@ function against(seconds, isPast) {
 export function phrase(job, kind, nowMs) {
   const deadline = job.deadline && Date.parse(job.deadline), landing = landingAt(job, nowMs);
   if (job.landed) return deadline ? against((deadline - Date.parse(job.landed)) / 1000, true) : `took ${span((Date.parse(job.landed) - Date.parse(job.submitted)) / 1000)}`;
-  if (kind === "failed") return job.exitCode ? `failed with status ${job.exitCode}` : "failed";
+  if (kind === "failed") return job.exitCode ? `exit status ${job.exitCode}` : job.cause ? "see why" : "failed";
   if (kind === "stopped") return job.state;
   if (kind === "waiting") return job.after?.length ? `after ${job.after.join(", ")}` : "waits for room";
   if (job.state === "stalled") return "no step for a while";
@@ -84,11 +84,12 @@ export function phrase(job, kind, nowMs) {
   return against((deadline - landing) / 1000, false);
 }
 
-/** The whole reason; of a refusal also which deadline would have been accepted. @param {any} job */
-export const reason = (job) =>
-  (job.landed && !job.ended ? "" : job.cause || (job.landed ? "" : job.reason?.text) || "") +
-  (job.earliestDeadline === null ? "" : ` — the earliest that would have been accepted: ${clock(job.earliestDeadline)}`) +
-  (isOver(job) ? "" : Object.values(job.warnings).map((text) => ` ! ${text}`).join(""));
+/** The whole reason, after what its user is warned of; of a refusal also which deadline would have been accepted. A line break in it is none here. @param {any} job */
+export function reason(job) {
+  const own = job.cause || (isOver(job) ? "" : job.reason?.text) || "", warnings = isOver(job) ? [] : Object.values(job.warnings);
+  const earliest = job.earliestDeadline === null ? "" : `the earliest that would have been accepted: ${clock(job.earliestDeadline)}`;
+  return [...warnings, own, earliest].filter(Boolean).map((text) => `${capital(String(text)).replace(/[.\s]+$/, "").replaceAll("\n", " ")}.`).join(" ");
+}
 
 /** Jobs that want attention first, then by deadline; of ended ones the last first. @param {any} a @param {any} b */
 export function byAttention(a, b) {

@@ -56,7 +56,7 @@ const COLUMNS = [
   ["column number", (job) => (job.grantedCores === null || isOver(job) ? "" : amount(job.grantedCores))],
   ["column number", (job) => (job.usedCores === null || isOver(job) ? "" : amount(job.usedCores))],
   ["column number", (job) => (job.memoryBytes ? memory(job.memoryBytes) : "") + (job.askedMemoryBytes ? ` of ${memory(job.askedMemoryBytes)}` : "")],
-  ["why", (job, { nowMs }) => `${phrase(job, job.kind, nowMs)}\n${reason(job)}`],
+  ["why", (job, { nowMs }) => `${phrase(job, job.kind, nowMs)}\n${reason(job)}\n${job.kind === "late" || job.kind === "risk" ? job.name : ""}`],
 ];
 
 /** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
@@ -67,11 +67,20 @@ function bar(done, due) {
   return svg;
 }
 
-/** The phrase; the whole reason on hover and focus, and for good when it is pressed. @param {HTMLTableCellElement} cell @param {string} short @param {string} whole */
-function fillWhy(cell, short, whole) {
-  const isOpen = cell.querySelector("button")?.getAttribute("aria-expanded") === "true" && Boolean(whole);
+/**
+ * The phrase; the whole reason on hover and focus, and for good when it is pressed. Of a job that wants attention it stands there from the beginning.
+ * @param {HTMLTableCellElement} cell @param {string} short @param {string} whole @param {string} urgent the job's name, if it wants attention
+ */
+function fillWhy(cell, short, whole, urgent) {
+  const was = cell.querySelector("button"), isOpen = was && cell.dataset.urgent === urgent ? was.getAttribute("aria-expanded") === "true" : Boolean(urgent);
+  cell.dataset.urgent = urgent;
   if (!whole) return cell.replaceChildren(visible(short));
-  const button = /** @type {HTMLButtonElement} */ (cell.querySelector("button") || element("button")), text = element("p", whole);
+  const button = /** @type {HTMLButtonElement} */ (was || element("button")), text = element("p", `${whole} `);
+  if (urgent) {
+    const link = jobLink(urgent);
+    link.textContent = "See what would help";
+    text.append(link);
+  }
   if (!button.parentElement) button.addEventListener("click", () => {
     const opens = button.getAttribute("aria-expanded") !== "true";
     button.setAttribute("aria-expanded", String(opens));
@@ -88,7 +97,7 @@ function fillWhy(cell, short, whole) {
 
 /** @param {HTMLTableCellElement} cell @param {number} column @param {string} said */
 function fill(cell, column, said) {
-  const [text, whole = ""] = said.split("\n");
+  const [text, whole = "", urgent = ""] = said.split("\n");
   if (column === 0) {
     const link = cell.querySelector("a") || jobLink(text);
     cell.replaceChildren(link, element("small", whole));
@@ -102,7 +111,7 @@ function fill(cell, column, said) {
     const [done, due] = text.split(" ");
     if (text) cell.replaceChildren(bar(Number(done), due), `${done} %${due && `, line ${due} %`}`);
     else cell.replaceChildren();
-  } else if (column === COLUMNS.length - 1) fillWhy(cell, text, whole);
+  } else if (column === COLUMNS.length - 1) fillWhy(cell, text, whole, urgent);
   else {
     cell.textContent = visible(text);
     cell.dataset.whole = whole;
@@ -200,7 +209,8 @@ function showRest(n, nFolded) {
   at("more").textContent = isUnfolded ? "Hide the ended jobs" : `Show ${nFolded} ended jobs`;
   at("more").setAttribute("aria-expanded", String(isUnfolded));
   at("empty").hidden = n > 0;
-  at("figures").hidden = at("legend").hidden = !latest.jobs.length;
+  at("figures").hidden = !latest.jobs.length;
+  at("legend").hidden = !n || !areLanes;
   at("all").hidden = !n;
   const text = latest.jobs.length ? "No job matches what is chosen above." : "No jobs yet. Submit one, and see here whether it will be on time:";
   if (n || at("empty").firstChild?.textContent === text) return;
@@ -232,7 +242,6 @@ function choose(lanes) {
   at("all").classList.toggle("as-lanes", lanes);
   at("as-lanes").setAttribute("aria-pressed", String(lanes));
   at("as-table").setAttribute("aria-pressed", String(!lanes));
-  at("legend").hidden = !lanes;
   show();
 }
 

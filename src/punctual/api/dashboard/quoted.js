@@ -1,6 +1,6 @@
 // A quote: when it is asked for, and in words, for every view that shows one.
 import { amount, clock, drawn, element, span } from "./texts.js";
-import { valueTicks } from "./ticks.js";
+import { roundSpan, valueTicks } from "./ticks.js";
 
 /** Time without a key before a quote is asked for. */
 const PAUSE_MS = 300;
@@ -93,7 +93,8 @@ export function drawFinishes(svg, quote) {
   svg.setAttribute("viewBox", `0 0 ${width} ${CURVE.height}`);
   svg.setAttribute("height", CURVE.height);
   svg.replaceChildren(drawn("text", { class: "title", x: 0, y: 12 }, "Takes, by cores"));
-  for (const seconds of valueTicks(0, most, 3)) {
+  const step = roundSpan(1000 * most, 4) / 1000;
+  for (let seconds = 0; seconds < most; seconds += step) {
     path("grid", `M${CURVE.left} ${y(seconds)}H${right}`);
     svg.append(drawn("text", { x: CURVE.left - 8, y: y(seconds) + 4, "text-anchor": "end" }, seconds ? span(seconds) : "0"));
   }

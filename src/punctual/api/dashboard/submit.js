@@ -188,6 +188,9 @@ at("copy").addEventListener("click", copy);
 /** @param {number | null} least @param {number | null} most */
 const bounds = (least, most) => (most === null ? "" : `${amount(least)}..${amount(most)}`);
 
+/** As it is typed. @param {number} seconds */
+const duration = (seconds) => [[Math.floor(seconds / 3600), "h"], [Math.floor(seconds / 60) % 60, "m"], [seconds % 60, "s"]].filter(([n]) => n).map((part) => part.join("")).join("") || "0s";
+
 /** Fills the form with what an earlier job had; its name, deadline and secrets are left open. @param {string} name */
 async function fillAs(name) {
   const job = latest.jobs.find((each) => each.name === name);
@@ -197,7 +200,7 @@ async function fillAs(name) {
   /** @type {Record<string, string>} */
   const had = {
     program: job.program.map(typed).join(" "), cwd: folder || "", cores: job.leastWorkers === null ? bounds(job.leastCores, job.mostCores) : "", workers: bounds(job.leastWorkers, job.mostWorkers),
-    weight: job.weight === 1 ? "" : amount(job.weight), deadline: lasted === null ? "" : `${lasted}s`,
+    weight: job.weight === 1 ? "" : amount(job.weight), deadline: lasted === null ? "" : duration(lasted),
   };
   for (const [field] of FIELDS) if (field !== "guarantee") input(field).value = had[field] || "";
   changed();
