@@ -84,12 +84,13 @@ export function phrase(job, kind, nowMs) {
   return against((deadline - landing) / 1000, false);
 }
 
-/** The whole reason, after what its user is warned of; of a refusal also which deadline would have been accepted. A line break in it is none here. @param {any} job */
-export function reason(job) {
-  const own = job.cause || (isOver(job) ? "" : job.reason?.text) || "", warnings = isOver(job) ? [] : Object.values(job.warnings);
-  const earliest = job.earliestDeadline === null ? "" : `the earliest that would have been accepted: ${clock(job.earliestDeadline)}`;
-  return [...warnings, own, earliest].filter(Boolean).map((text) => `${capital(String(text)).replace(/[.\s]+$/, "").replaceAll("\n", " ")}.`).join(" ");
-}
+/** Texts as sentences in one line. @param {string[]} texts */
+const sentences = (texts) => texts.filter(Boolean).map((text) => `${capital(text).replace(/[.\s]+$/, "").replaceAll("\n", " ")}.`).join(" ");
+/** What its user is warned of. @param {any} job */
+export const warning = (job) => (isOver(job) ? "" : sentences(Object.values(job.warnings)));
+/** The whole reason, after what its user is warned of; of a refusal also which deadline would have been accepted. @param {any} job */
+export const reason = (job) =>
+  [warning(job), sentences([job.cause || (isOver(job) ? "" : job.reason?.text) || "", job.earliestDeadline === null ? "" : `the earliest that would have been accepted: ${clock(job.earliestDeadline)}`])].filter(Boolean).join(" ");
 
 /** Jobs that want attention first, then by deadline; of ended ones the last first. @param {any} a @param {any} b */
 export function byAttention(a, b) {

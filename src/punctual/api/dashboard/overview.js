@@ -1,6 +1,6 @@
 // All jobs against their deadlines: the answer, figures, and one table that is seen as lanes or as columns. A row is changed only where what it says has changed.
 import "./hints.js";
-import { answer, byAttention, isOver, kindOf, KINDS, landingAt, notices, phrase, reason, startAt, tally, title, word } from "./judge.js";
+import { answer, byAttention, isOver, kindOf, KINDS, landingAt, notices, phrase, reason, startAt, tally, title, warning, word } from "./judge.js";
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, Refused } from "./service.js";
 import { amount, at, clock, drawn, element, expected, icon, jobLink, memory, roughly, visible } from "./texts.js";
 import { axisOf, drawAxis, drawLane, laneOf } from "./timeline.js";
@@ -56,7 +56,7 @@ const COLUMNS = [
   ["column number", (job) => (job.grantedCores === null || isOver(job) ? "" : amount(job.grantedCores))],
   ["column number", (job) => (job.usedCores === null || isOver(job) ? "" : amount(job.usedCores))],
   ["column number", (job) => (job.memoryBytes ? memory(job.memoryBytes) : "") + (job.askedMemoryBytes ? ` of ${memory(job.askedMemoryBytes)}` : "")],
-  ["why", (job, { nowMs }) => `${phrase(job, job.kind, nowMs)}\n${reason(job)}\n${job.kind === "late" || job.kind === "risk" ? job.name : ""}`],
+  ["why", (job, { nowMs }) => `${phrase(job, job.kind, nowMs)}\n${reason(job)}\n${job.kind === "late" || job.kind === "risk" ? `${job.name}\n${warning(job)}` : ""}`],
 ];
 
 /** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
@@ -68,36 +68,35 @@ function bar(done, due) {
 }
 
 /**
- * The phrase; the whole reason on hover and focus, and for good when it is pressed. Of a job that wants attention it stands there from the beginning.
- * @param {HTMLTableCellElement} cell @param {string} short @param {string} whole @param {string} urgent the job's name, if it wants attention
+ * The phrase; the whole reason on hover and focus, and for good when it is pressed. A job that wants attention says at once what its user is warned of.
+ * @param {HTMLTableCellElement} cell @param {string} short @param {string} whole @param {string} urgent the job's name, if it wants attention @param {string} brief
  */
-function fillWhy(cell, short, whole, urgent) {
-  const was = cell.querySelector("button"), isOpen = was && cell.dataset.urgent === urgent ? was.getAttribute("aria-expanded") === "true" : Boolean(urgent);
-  cell.dataset.urgent = urgent;
+function fillWhy(cell, short, whole, urgent, brief) {
   if (!whole) return cell.replaceChildren(visible(short));
-  const button = /** @type {HTMLButtonElement} */ (was || element("button")), text = element("p", `${whole} `);
-  if (urgent) {
-    const link = jobLink(urgent);
+  const was = cell.querySelector("button"), text = element("p"), button = /** @type {HTMLButtonElement} */ (was || element("button"));
+  const show = () => {
+    const isOpen = button.getAttribute("aria-expanded") === "true", link = jobLink(urgent);
+    text.textContent = visible(isOpen ? whole : brief);
     link.textContent = "See what would help";
-    text.append(link);
-  }
-  if (!button.parentElement) button.addEventListener("click", () => {
-    const opens = button.getAttribute("aria-expanded") !== "true";
-    button.setAttribute("aria-expanded", String(opens));
-    /** @type {HTMLElement} */ (button.nextElementSibling).hidden = !opens;
-  });
+    text.hidden = !isOpen && !urgent;
+    if (urgent) text.append(" ", link);
+  };
+  if (!was) button.setAttribute("aria-expanded", "false");
   button.type = "button";
   button.textContent = visible(short);
   button.dataset.whole = visible(whole);
-  button.setAttribute("aria-expanded", String(isOpen));
-  text.hidden = !isOpen;
-  if (button.parentElement) button.nextElementSibling?.replaceWith(text);
+  button.onclick = () => {
+    button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
+    show();
+  };
+  show();
+  if (was?.nextElementSibling) was.nextElementSibling.replaceWith(text);
   else cell.replaceChildren(button, text);
 }
 
 /** @param {HTMLTableCellElement} cell @param {number} column @param {string} said */
 function fill(cell, column, said) {
-  const [text, whole = "", urgent = ""] = said.split("\n");
+  const [text, whole = "", urgent = "", brief = ""] = said.split("\n");
   if (column === 0) {
     const link = cell.querySelector("a") || jobLink(text);
     cell.replaceChildren(link, element("small", whole));
@@ -111,7 +110,7 @@ function fill(cell, column, said) {
     const [done, due] = text.split(" ");
     if (text) cell.replaceChildren(bar(Number(done), due), `${done} %${due && `, line ${due} %`}`);
     else cell.replaceChildren();
-  } else if (column === COLUMNS.length - 1) fillWhy(cell, text, whole, urgent);
+  } else if (column === COLUMNS.length - 1) fillWhy(cell, text, whole, urgent, brief);
   else {
     cell.textContent = visible(text);
     cell.dataset.whole = whole;
