@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from playwright.sync_api import BrowserContext, Route
+from playwright.sync_api import BrowserContext, Page, Route
 
 from punctual.api.frozen import FOLDER
 from punctual.api.page import CONTENT_SECURITY_POLICY
@@ -116,7 +116,7 @@ def many(n: int = 500) -> list[JobStanding]:
             verdict = ("on_track", "on_track", "at_risk", "infeasible")[chance.randrange(4)]
             left_s = 60 * due * (1.1 if verdict == "infeasible" else 0.97)
             found.append(job(name, verdict=verdict, deadline=at(due), progress_percentage=chance.uniform(5, 90), estimated_remaining_seconds=left_s,
-                             estimated_remaining_seconds_low=0.95 * left_s, estimated_remaining_seconds_high=1.05 * left_s, granted_cores=0.3))  # fmt: skip
+                             estimated_remaining_seconds_low=0.95 * left_s, estimated_remaining_seconds_high=1.05 * left_s, granted_cores=0.04))  # fmt: skip
         elif i % 3 == 0:
             found.append(ended(name, chance.uniform(1, 500), chance.uniform(-1, 20)))
         else:
@@ -220,6 +220,10 @@ class Stage:
         Whether requests come to nothing.
     is_slow
         Whether they have no answer.
+    is_feasible
+        Whether a deadline that is quoted can be kept.
+    refusal
+        The status with which all are refused; 0: none is.
     """
 
     jobs: list[JobStanding] = field(default_factory=several)
@@ -227,11 +231,17 @@ class Stage:
     is_away: bool = False
     is_slow: bool = False
     is_feasible: bool = True
+    refusal: int = 0
 
     def set(self, context: BrowserContext) -> None:
-        """Answer all requests of a context, whose clock stands at `NOW`."""
-        context.clock.install(time=NOW)
+        """Answer all requests of a context, whose clock stands still at `NOW`."""
+        context.clock.set_fixed_time(NOW)
         context.route("**/*", self._answer)
+
+    def open(self, page: Page, place: str = "#/") -> None:
+        """Show a view, with a token."""
+        page.goto(f"{ADDRESS}/#token=any")
+        page.goto(f"{ADDRESS}/{place}")
 
     def _answer(self, route: Route) -> None:
         url = urlsplit(route.request.url)
@@ -241,7 +251,11 @@ class Stage:
             route.fulfill(body=path.read_bytes(), headers={"Content-Type": kind, "Content-Security-Policy": CONTENT_SECURITY_POLICY})  # fmt: skip
         elif self.is_away:
             route.abort()
-        elif not self.is_slow and url.path != "/v1/events":
+        elif url.path == "/v1/events":
+            route.fulfill(body="", content_type="text/event-stream")
+        elif self.refusal:
+            route.fulfill(status=self.refusal, json={"detail": "the token is not known, or has expired"})
+        elif not self.is_slow:
             self._answer_api(route, url.path.removeprefix("/v1"), parse_qs(url.query))
 
     def _answer_api(self, route: Route, path: str, query: dict[str, list[str]]) -> None:

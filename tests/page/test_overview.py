@@ -94,6 +94,8 @@ def test_jobs_are_sorted_found_and_chosen(service: LiveService, reader: Reader, 
     submitted(service, "gamma")
     page = reader.open(service)
     expect(row(page, "gamma")).to_contain_text("finished")
+    assert names(page) == ["alpha", "beta", "gamma"], "by what wants attention"
+    page.get_by_label("Sort by").select_option("submitted")
     assert names(page) == ["beta", "alpha", "gamma"]
     page.get_by_label("Sort by").select_option("name")
     assert names(page) == ["alpha", "beta", "gamma"]

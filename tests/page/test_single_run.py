@@ -95,7 +95,7 @@ def test_a_report_bends_the_line_where_the_deadline_was_changed_and_begins_it_at
     assert command.wait(200) == 0
     assert terminal.tell("report", "mine", "--out", "out.html").returncode == 0
     page, _ = opened(reader, f"file://{terminal.folder / 'out.html'}")
-    expect(page.locator("#course-chart .goal")).to_have_count(2)
+    expect(page.locator("#course-chart .goal title")).to_have_count(2)
     earlier, last = drawn_at(page, "line to an earlier deadline"), drawn_at(page, "line to the deadline")
     assert 0 < earlier[0][0] < earlier[1][0] == last[0][0] < last[1][0]
     (foot,) = re.findall(r"V([\d.]+)", page.locator("#course-chart .former").first.get_attribute("d") or "")

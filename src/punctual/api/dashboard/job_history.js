@@ -125,13 +125,15 @@ function movable({ handle, place }, scale, span, deadline) {
   show();
 }
 
-/** Draws what the quote says of the deadline that is asked for: until when it cannot be, whatever is given. @param {import("./chart.js").Scale} scale @param {any} span */
+/** Draws what the quote says of the deadline that is asked for: until when it cannot be, whatever is given, and in short what it would do. @param {import("./chart.js").Scale} scale @param {any} span */
 function drawQuote(scale, span) {
   scale.svg.querySelector(".quoted")?.remove();
-  const told = at("steer-quote").dataset, earliest = Date.parse(told.earliest || "");
-  if (!told.earliest || earliest <= span.now) return;
-  const until = Math.min(scale.x(earliest), scale.right), from = Math.max(scale.x(span.now), scale.left), group = drawn("g", { class: "quoted" });
-  group.append(drawn("path", { class: "resize", d: `M${from} ${scale.tops[0]}H${until}V${scale.foot}H${from}Z` }), drawn("text", { class: "name", x: Math.min(until + 4, scale.right - 120), y: scale.tops[0] + 16 }, `earliest ${clock(earliest)}`));
+  const told = at("steer-quote").dataset, earliest = Date.parse(told.earliest || ""), group = drawn("g", { class: "quoted" }), [top] = scale.tops;
+  if (earliest > span.now && earliest < LAST) {
+    const until = Math.min(scale.x(earliest), scale.right), from = Math.max(scale.x(span.now), scale.left), isRight = until > scale.width / 2;
+    if (until > from) group.append(drawn("path", { class: "impossible", d: `M${from} ${top}H${until}V${scale.foot}H${from}Z` }), drawn("text", { x: isRight ? until - 4 : until + 4, y: top + 32, "text-anchor": isRight ? "end" : "start" }, `earliest ${clock(earliest)}`));
+  }
+  if (told.short) group.append(drawn("text", { class: told.verdict || "name", x: scale.right, y: 12, "text-anchor": "end" }, told.short));
   scale.svg.prepend(group);
 }
 

@@ -18,6 +18,8 @@ const UNSEEN_MS = 15000;
 const SILENCE_MS = 40000;
 /** So many ended jobs are not folded. */
 const N_ENDED = 3;
+/** So many jobs that want attention say why at once; of more, one is asked. */
+const N_URGENT = 5;
 
 /** @type {Map<string, {row: HTMLTableRowElement, said: string[]}>} */
 const rows = new Map();
@@ -32,7 +34,7 @@ function line(job, nowMs) {
   return Math.min(100, Math.max(0, lasts > 0 ? 100 - left * (1 - (nowMs - begun) / lasts) : 100)).toFixed(0);
 }
 
-/** @typedef {{named: Map<string, any>, nowMs: number, axis: import("./timeline.js").Axis}} Scene */
+/** @typedef {{named: Map<string, any>, nowMs: number, axis: import("./timeline.js").Axis, isUrgent: (job: any) => boolean}} Scene */
 
 /** An instant as it is seen from now, and whole. @param {number | string | null} time @param {number} nowMs @param {string} whole */
 const instant = (time, nowMs, whole) => (time === null ? "" : `${roughly(typeof time === "string" ? Date.parse(time) : time, nowMs)}\n${whole}`);
@@ -56,7 +58,7 @@ const COLUMNS = [
   ["column number", (job) => (job.grantedCores === null || isOver(job) ? "" : amount(job.grantedCores))],
   ["column number", (job) => (job.usedCores === null || isOver(job) ? "" : amount(job.usedCores))],
   ["column number", (job) => (job.memoryBytes ? memory(job.memoryBytes) : "") + (job.askedMemoryBytes ? ` of ${memory(job.askedMemoryBytes)}` : "")],
-  ["why", (job, { nowMs }) => `${phrase(job, job.kind, nowMs)}\n${reason(job)}\n${job.kind === "late" || job.kind === "risk" ? `${job.name}\n${warning(job)}` : ""}`],
+  ["why", (job, { nowMs, isUrgent }) => `${phrase(job, job.kind, nowMs)}\n${reason(job)}\n${isUrgent(job) ? `${job.name}\n${warning(job)}` : ""}`],
 ];
 
 /** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
@@ -117,6 +119,8 @@ function fill(cell, column, said) {
   }
 }
 
+/** @param {any} job */
+const needsHelp = (job) => job.kind === "late" || job.kind === "risk";
 /** Whether the reader has asked for jobs of this kind. @param {any} job @param {number} nowMs */
 const isWanted = (job, nowMs) => !wanted || (wanted === "done" ? isOver(job) && Date.parse(job.ended || job.landed) >= new Date(nowMs).setHours(0, 0, 0, 0) : job.kind === wanted);
 
@@ -208,16 +212,17 @@ function showRest(n, nFolded) {
   at("more").textContent = isUnfolded ? "Hide the ended jobs" : `Show ${nFolded} ended jobs`;
   at("more").setAttribute("aria-expanded", String(isUnfolded));
   at("empty").hidden = n > 0;
-  at("figures").hidden = !latest.jobs.length;
+  at("figures").hidden = at("choices").hidden = !latest.jobs.length;
   at("legend").hidden = !n || !areLanes;
   at("all").hidden = !n;
-  const text = latest.jobs.length ? "No job matches what is chosen above." : "No jobs yet. Submit one, and see here whether it will be on time:";
+  const text = latest.jobs.length ? "No job matches what is chosen above." : "Submit one, and see here whether it will be on time:";
   if (n || at("empty").firstChild?.textContent === text) return;
   at("empty").replaceChildren(element("p", text), ...(latest.jobs.length ? [] : [element("code", "punctual submit --deadline 1h -- python train.py")]));
 }
 
 function show() {
-  const nowMs = Date.now(), [shown, nFolded] = chosen(nowMs), body = at("jobs"), scene = { named, nowMs, axis: axisOf(shown, nowMs) };
+  const nowMs = Date.now(), [shown, nFolded] = chosen(nowMs), body = at("jobs"), areFew = shown.filter(needsHelp).length <= N_URGENT;
+  const scene = { named, nowMs, axis: axisOf(shown, nowMs), isUrgent: (/** @type {any} */ job) => areFew && needsHelp(job) };
   showAnswer(nowMs);
   showRest(shown.length, nFolded);
   if (areLanes) drawAxis(at("all"), at("axis"), scene.axis, nowMs);

@@ -1,7 +1,7 @@
 // What a job can be told by hand: a deadline, whose quote is shown before; weight and bounds; pause, resume, stop.
 import { quotesAfterPause, shown } from "./quoted.js";
 import { health, inOneText, jobPath, oneJob, post, Refused } from "./service.js";
-import { amount, at, clock, element } from "./texts.js";
+import { amount, at, clock, element, span } from "./texts.js";
 
 /** @param {any} least @param {any} most */
 const bounds = (least, most) => (least === null || most === null ? null : `${least}..${most}`);
@@ -91,12 +91,16 @@ function forgetQuote(text = "Type a deadline to see what it would take.") {
   quotedDeadline = "";
   at("steer-change-deadline").disabled = true;
   at("steer-quote").replaceChildren(element("p", text, "soft"));
-  tellChart("");
+  tellChart(null);
 }
 
-/** Lets the chart draw the earliest that is possible. @param {string} earliest */
-function tellChart(earliest) {
-  at("steer-quote").dataset.earliest = earliest;
+/** Lets the chart draw what a quote says in short: the earliest that is possible, and who is hurt. @param {any} answer */
+function tellChart(answer) {
+  const data = at("steer-quote").dataset, isGood = answer?.canBePromised ?? null;
+  const hurt = answer?.hurt.length ? `; ${answer.hurt.slice(0, 2).map((/** @type {any} */ { job, laterSeconds }) => `${job}${laterSeconds ? ` ${span(laterSeconds)} later` : " has less"}`).join(", ")}${answer.hurt.length > 2 ? ` and ${answer.hurt.length - 2} more` : ""}` : "";
+  data.earliest = answer ? answer.earliest || answer.finishes.map((/** @type {any} */ { finish }) => finish).sort()[0] || "" : "";
+  data.verdict = isGood === null ? "" : isGood ? "good" : "late";
+  data.short = answer ? `${isGood === null ? "not promised" : isGood ? "✓ can be promised" : "✗ cannot be promised"}${hurt}` : "";
   at("steer-quote").dispatchEvent(new Event("quoted"));
 }
 
@@ -109,7 +113,7 @@ const quotes = quotesAfterPause(
       ...shown(answer, (earliest) => { at("steer-deadline").value = earliest; typed(); }),
     );
     quotedDeadline = answer.deadline;
-    tellChart(answer.earliest || answer.finishes.map((/** @type {any} */ { finish }) => finish).sort()[0] || "");
+    tellChart(answer);
     at("steer-change-deadline").disabled = false;
   },
   (error) => {

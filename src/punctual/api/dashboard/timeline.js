@@ -43,7 +43,7 @@ export function drawAxis(table, head, axis, nowMs) {
   head.dataset.said = said;
   const text = (/** @type {number} */ x, /** @type {string} */ words, className = "") => drawn("text", { x: `${x}%`, y: 16, "text-anchor": "middle", class: className }, words);
   head.replaceChildren(
-    ...ticks.map(({ time, text: words }) => [across(axis, time), words]).filter(([x]) => Math.abs(Number(x) - now) > 1.2 * room && Number(x) > room / 2 && Number(x) < 100 - room / 2)
+    ...ticks.map(({ time, text: words }) => [across(axis, time), words]).filter(([x]) => Math.abs(Number(x) - now) > 0.9 * room && Number(x) > room / 2 && Number(x) < 100 - room / 2)
       .map(([x, words]) => text(Number(x), String(words))),
     text(Math.min(97, Math.max(3, now)), "now", "now"),
   );
