@@ -6,6 +6,8 @@ import { timeTicks, valueTicks } from "./ticks.js";
 const LEFT = 44, HEAD = 16, ABOVE = 36, BELOW = 24, LABEL = 88;
 /** Room for a value's line, and what a character takes about. */
 const PER_VALUE = 28, CHARACTER = 6.6;
+/** Pixels that no screen has. */
+const FAR = 1e5;
 /** A drag of fewer pixels is a click. */
 const LEAST_DRAG = 8;
 /** What a key moves the crosshair by, alone and with Shift, and what + leaves: shares of what is shown. */
@@ -32,8 +34,8 @@ function scale(svg, picture, from, to) {
   }
   return {
     svg, width, left: LEFT, right, tops, foot, from, to, height: foot + BELOW,
-    /** @param {number} time */
-    x: (time) => LEFT + ((right - LEFT) * (time - from)) / (to - from),
+    /** A time far beyond what is shown lies far out, but where a drawing can go. @param {number} time */
+    x: (time) => Math.max(-FAR, Math.min(FAR, LEFT + ((right - LEFT) * (time - from)) / (to - from))),
     /** @param {number} panel @param {number} value */
     y: (panel, value) => {
       const { least, most, height } = picture.panels[panel];
@@ -86,7 +88,7 @@ function frame(group, panel, i, at) {
 
 /** @param {any} svg @param {Picture} picture @param {number} from @param {number} to */
 function paint(svg, picture, from, to) {
-  const at = scale(svg, picture, from, to), frames = drawn("g", {}), inside = drawn("g", { "clip-path": `url(#${svg.id}-clip)` }), clip = drawn("clipPath", { id: `${svg.id}-clip` });
+  const at = scale(svg, picture, from, to), frames = drawn("g", { class: "frames" }), inside = drawn("g", { "clip-path": `url(#${svg.id}-clip)` }), clip = drawn("clipPath", { id: `${svg.id}-clip` });
   svg.setAttribute("viewBox", `0 0 ${at.width} ${at.height}`);
   svg.setAttribute("height", at.height);
   clip.append(drawn("rect", { x: LEFT, y: 0, width: at.right - LEFT, height: at.foot }));
