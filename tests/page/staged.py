@@ -87,7 +87,9 @@ def ended(name: str, minutes_ago: float, early_s: float, **more: Any) -> JobStan
 def several() -> list[JobStanding]:
     """One job of each kind that the overview tells apart."""
     left = {"estimated_remaining_seconds_low": 1900.0, "estimated_remaining_seconds_high": 2700.0}
-    late = ReasonText(code="infeasible", text="its deadline cannot be met: at all 2.00 cores it lands 6m40s after it", facts={})
+    late = ReasonText(
+        code="infeasible", text="its deadline cannot be met: at all 2.00 cores it lands 6m40s after it", facts={}
+    )
     wait = ReasonText(code="waits", text="waits for 1.00 cores: 0.2 cores are free, on 1 nodes", facts={})
     return [
         job("bert-large", verdict="infeasible", deadline=at(25), estimated_remaining_seconds=1900.0, estimated_remaining_seconds_low=1860.0,
@@ -133,7 +135,11 @@ def course(shown: JobStanding) -> JobHistory:
     n = 60 if done else 0
     seconds = [60 + (lasts_s - 60) * i / max(1, n - 1) for i in range(n)]
     deadline_s = (shown.deadline - submitted).total_seconds() if shown.deadline else None
-    grants = [(60.0, 0.4), (0.3 * lasts_s, 0.8), (0.55 * lasts_s, 0.5), (0.8 * lasts_s, shown.granted_cores or 0.6)] if n else []
+    grants = (
+        [(60.0, 0.4), (0.3 * lasts_s, 0.8), (0.55 * lasts_s, 0.5), (0.8 * lasts_s, shown.granted_cores or 0.6)]
+        if n
+        else []
+    )
     lines = [] if deadline_s is None or not n else [
         LineToDeadline(since_seconds=60, since_percentage=0, until_seconds=0.3 * lasts_s, until_percentage=100 * (0.3 * lasts_s - 60) / (1.3 * deadline_s - 60)),
         LineToDeadline(since_seconds=0.3 * lasts_s, since_percentage=0.28 * done, until_seconds=deadline_s, until_percentage=100.0),
@@ -161,9 +167,7 @@ def reasons(shown: JobStanding) -> WhyAnswer:
     if shown.state == "failed":
         told.append((1200, "failed", f"the job failed: {shown.cause}"))
     entries = [
-        WhyEntry(
-            elapsed_seconds=s, time=shown.submitted + timedelta(seconds=float(s)), kind=kind, text=text, facts={}
-        )
+        WhyEntry(elapsed_seconds=s, time=shown.submitted + timedelta(seconds=float(s)), kind=kind, text=text, facts={})
         for s, kind, text in told
     ]
     return WhyAnswer(job=shown.name, entries=entries)
@@ -175,7 +179,11 @@ def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> 
         FinishEntry(cores=cores, workers=None, finish=at(20 / cores), low=at(18 / cores), high=at(23 / cores))
         for cores in (0.25, 0.5, 1.0, 1.5, 2.0)
     ]
-    text = "the deadline can be promised" if is_feasible else "the deadline is too early: 1,450 core-s do not fit before it beside what is promised"
+    text = (
+        "the deadline can be promised"
+        if is_feasible
+        else "the deadline is too early: 1,450 core-s do not fit before it beside what is promised"
+    )
     return QuoteAnswer(
         job=name, promises=True, deadline=deadline or at(40), can_be_promised=is_feasible, earliest=at(12), expected=finishes[2], finishes=finishes,
         hurt=[HurtEntry(job="transformer", promised_until=None, cores_before=0.4, cores_after=0.25, later_seconds=340.0)], reason=ReasonText(code="can-be-promised", text=text, facts={}),
@@ -186,12 +194,25 @@ def outlook(jobs: list[JobStanding]) -> WhatIfAnswer:
     """One verdict gets better and one worse."""
     found = []
     for i, each in enumerate(j for j in jobs if j.ended is None):
+
         def outcome(verdict: str, minutes: float, each: JobStanding = each) -> WhatIfOutcome:
             if each.state == "queued" and not each.after:
-                return WhatIfOutcome(state="queued", verdict=None, landed=None, cause="", unknown="it had not ended where the simulation ended")
+                return WhatIfOutcome(
+                    state="queued",
+                    verdict=None,
+                    landed=None,
+                    cause="",
+                    unknown="it had not ended where the simulation ended",
+                )
             return WhatIfOutcome(state="finished", verdict=verdict, landed=at(minutes), cause="", unknown="")  # type: ignore[arg-type]
 
-        today, other = (("missed", 31), ("met", 24)) if i == 0 else (("met", 38), ("missed", 47)) if i == 1 else (("met", 39), ("met", 39.4))
+        today, other = (
+            (("missed", 31), ("met", 24))
+            if i == 0
+            else (("met", 38), ("missed", 47))
+            if i == 1
+            else (("met", 39), ("met", 39.4))
+        )
         found.append(WhatIfJob(job=each.name, deadline=each.deadline, today=outcome(*today), other=outcome(*other)))  # fmt: skip
     return WhatIfAnswer(since=NOW, policy="promises-first", other="least-laxity", jobs=found)
 
@@ -303,10 +324,7 @@ class Stage:
         held = [
             BudgetShare(
                 job=each.name,
-                cores=[
-                    0.0 if 3 * k > i else (each.granted_cores or 0) * (0.7 if i < 36 else 1.0)
-                    for i in range(60)
-                ],
+                cores=[0.0 if 3 * k > i else (each.granted_cores or 0) * (0.7 if i < 36 else 1.0) for i in range(60)],
             )
             for k, each in enumerate(running)
         ]

@@ -77,9 +77,7 @@ def test_nothing_can_be_submitted_to_a_run(terminal: Terminal) -> None:
 
 def drawn_at(page: Page, curve: str) -> list[tuple[float, float]]:
     """The ends of a line on the chart of progress, in pixels from its left and top."""
-    path = page.locator("#course-chart path.goal").filter(
-        has=page.locator("title", has_text=re.compile(f"^{curve}$"))
-    )
+    path = page.locator("#course-chart path.goal").filter(has=page.locator("title", has_text=re.compile(f"^{curve}$")))
     return [(float(x), float(y)) for x, y in re.findall(r"[ML]([\d.]+) ([\d.]+)", path.get_attribute("d") or "")]
 
 
