@@ -3,7 +3,7 @@ import { chosenOther, offerOthers } from "./compared.js";
 import { resetCourse, showHistory } from "./job_history.js";
 import { readLog, showLast, stopReading } from "./job_log.js";
 import { headline, isMeasured, isOver, kindOf, KINDS, word } from "./judge.js";
-import { frozen, health, jobHistory, jobProgram, latest, oneJob, reasons, Refused } from "./service.js";
+import { frozen, health, jobHistory, jobProgram, latest, oneJob, present, reasons, Refused } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { typed } from "./command_line.js";
 import { amount, at, capital, clock, element, expected, icon, memory, relative, span, visible } from "./texts.js";
@@ -78,7 +78,7 @@ function bring(list, told, kind) {
 
 /** @param {any} job */
 function showFacts(job) {
-  const kind = kindOf(job), nowMs = frozen ? Date.parse(frozen.at) : Date.now();
+  const kind = kindOf(job), nowMs = present();
   facts(job, nowMs).forEach(([title, told], i) => {
     const into = title ? at("one-facts") : at("one-seldom").lastElementChild, place = title ? i : 0;
     if (!into.children[place]) {

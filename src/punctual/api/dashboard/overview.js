@@ -1,7 +1,7 @@
 // All jobs against their deadlines: the answer, figures, and one table that is seen as lanes or as columns. A row is changed only where what it says has changed.
 import "./hints.js";
 import { answer, byAttention, isOver, kindOf, KINDS, landingAt, notices, phrase, reason, startAt, tally, title, warning, word } from "./judge.js";
-import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, Refused } from "./service.js";
+import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, present, Refused } from "./service.js";
 import { amount, at, clock, drawn, element, expected, icon, jobLink, memory, roughly, visible } from "./texts.js";
 import { axisOf, drawAxis, drawLane, laneOf } from "./timeline.js";
 import { onView, openViews } from "./views.js";
@@ -26,6 +26,9 @@ const rows = new Map();
 /** By name, with their kinds, as they stood at the last look. @type {Map<string, any>} */
 let named = new Map();
 let lastId = "", isLooking = false, listedAt = 0, isUnfolded = false, areLanes = true, wanted = "";
+
+const axis = drawn("svg", { class: "axis", "aria-hidden": "true" });
+let axisWidth = 0;
 
 /** Where the line to the job's deadline is now, in percent; empty: there is none. @param {any} job @param {number} nowMs */
 function line(job, nowMs) {
@@ -221,11 +224,11 @@ function showRest(n, nFolded) {
 }
 
 function show() {
-  const nowMs = Date.now(), [shown, nFolded] = chosen(nowMs), body = at("jobs"), areFew = shown.filter(needsHelp).length <= N_URGENT;
+  const nowMs = present(), [shown, nFolded] = chosen(nowMs), body = at("jobs"), areFew = shown.filter(needsHelp).length <= N_URGENT;
   const scene = { named, nowMs, axis: axisOf(shown, nowMs), isUrgent: (/** @type {any} */ job) => areFew && needsHelp(job) };
   showAnswer(nowMs);
   showRest(shown.length, nFolded);
-  if (areLanes) drawAxis(at("all"), at("axis"), scene.axis, nowMs);
+  if (areLanes) drawAxis(at("all"), axis, axisWidth, scene.axis, nowMs);
   const names = new Set(shown.map((job) => job.name));
   for (const [name, { row }] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
   shown.forEach((job, i) => {
@@ -345,8 +348,11 @@ at("overview").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) 
   const isTyped = /** @type {HTMLElement} */ (event.target).matches("input, select");
   if (event.key === "v" && !isTyped && !event.ctrlKey && !event.metaKey && !event.altKey) choose(!areLanes);
 });
-addEventListener("resize", () => { if (!at("overview").hidden && latest.jobs.length) show(); });
-const axis = drawn("svg", { class: "axis", id: "axis", "aria-hidden": "true" });
+// Its width is told when it changes: to ask for it would have all lanes laid out at each look.
+new ResizeObserver(([{ contentRect: { width } }]) => {
+  axisWidth = width;
+  if (width && latest.jobs.length) show();
+}).observe(axis);
 at("all").querySelector("th.lane").append(axis);
 for (const [kind, text] of [["bar", "from its start to its landing, filled as far as it is done"], ["spread", "where it lands, nine times out of ten"], ["flag", "deadline"], ["wait", "waits"]]) {
   const sample = drawn("svg", { class: "lane", viewBox: "0 0 24 12", "aria-hidden": "true" }), part = element("span");

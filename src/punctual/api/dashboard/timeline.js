@@ -32,12 +32,12 @@ export function axisOf(jobs, nowMs) {
 /** Where a time lies, in percent of the axis, not far beyond its ends. @param {Axis} axis @param {number} time */
 const across = ({ from, to }, time) => Math.round(Math.min(104, Math.max(-4, (100 * (time - from)) / (to - from))) * 10) / 10;
 
-/** Sets the axis, whose lines all lanes have. @param {HTMLElement} table @param {any} head the drawing above the lanes @param {Axis} axis @param {number} nowMs */
-export function drawAxis(table, head, axis, nowMs) {
-  const now = across(axis, nowMs), n = Math.max(2, Math.floor(head.clientWidth / LABEL_PX));
+/** Sets the axis, whose lines all lanes have. @param {HTMLElement} table @param {any} head the drawing above the lanes @param {number} width of it, in pixels @param {Axis} axis @param {number} nowMs */
+export function drawAxis(table, head, width, axis, nowMs) {
+  const now = across(axis, nowMs), n = Math.max(2, Math.floor(width / LABEL_PX));
   table.style.setProperty("--now", `${now}%`);
   table.style.setProperty("--tick", `${(100 * axis.step) / (axis.to - axis.from)}%`);
-  const ticks = timeTicks(axis.from, axis.to, Math.min(n, N_SPANS)), room = (100 * LABEL_PX) / 2 / Math.max(1, head.clientWidth);
+  const ticks = timeTicks(axis.from, axis.to, Math.min(n, N_SPANS)), room = (100 * LABEL_PX) / 2 / Math.max(1, width);
   const said = [now, ...ticks.map(({ text }) => text)].join();
   if (head.dataset.said === said) return;
   head.dataset.said = said;
