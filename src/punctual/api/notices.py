@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from punctual.core.ids import JobId
@@ -68,6 +69,6 @@ def _text(status: JobStatus, kind: NoticeKind, at: float) -> str:
             return "may miss its deadline"
         case "late" if deadline_at is not None and at <= deadline_at and forecast is not None:
             late_s = status.submitted_at + forecast.earliest_finish_s - deadline_at
-            return f"will be late: {short(max(0.0, late_s))} after its deadline at the earliest"
+            return f"will be late: {short(late_s)} after its deadline" if 0 < late_s < inf else "will be late"
         case "late":
             return "is late: its deadline has passed"
