@@ -86,7 +86,7 @@ def ended(name: str, minutes_ago: float, early_s: float, **more: Any) -> JobStan
 
 def several() -> list[JobStanding]:
     """One job of each kind that the overview tells apart."""
-    left = {"estimated_remaining_seconds_low": 1900.0, "estimated_remaining_seconds_high": 2700.0}
+    left: dict[str, Any] = {"estimated_remaining_seconds_low": 1900.0, "estimated_remaining_seconds_high": 2700.0}
     late = ReasonText(
         code="infeasible", text="its deadline cannot be met: at all 2.00 cores it lands 6m40s after it", facts={}
     )

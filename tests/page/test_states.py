@@ -21,7 +21,7 @@ def staged(
     """A tab that shows a view of a stage; no script in it must fail, and nothing must be kept back."""
     width, height, scale = SIZES[size]
     context = browser.new_context(
-        viewport={"width": width, "height": height}, device_scale_factor=scale, color_scheme=scheme,  # type: ignore[arg-type]
+        viewport={"width": width, "height": height}, device_scale_factor=scale, color_scheme=scheme,
         reduced_motion="reduce", locale="en-GB", timezone_id="Europe/Berlin",
     )  # fmt: skip
     context.set_default_timeout(1000 * PATIENCE_S)

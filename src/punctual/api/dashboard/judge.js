@@ -61,9 +61,12 @@ export function startAt(job, named, nowMs) {
   return ends.includes(null) ? null : Math.max(nowMs, ...ends);
 }
 
+/** A landing that is expected nearer to its deadline than this, in seconds, is on time: no forecast is better. */
+const ON_TIME_S = 1;
+
 /** How far the landing lies from the deadline. @param {number} seconds that it is early @param {boolean} isPast */
 function against(seconds, isPast) {
-  if (Math.abs(seconds) < 0.0005) return isPast ? "landed on time" : "lands on time";
+  if (!isPast && Math.abs(seconds) < ON_TIME_S) return "lands on time";
   return `${isPast ? "landed" : "lands"} ${span(seconds)} ${seconds < 0 ? "late" : "early"}`;
 }
 

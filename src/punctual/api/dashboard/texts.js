@@ -14,7 +14,7 @@ export const memory = (bytes) => {
 };
 
 // Kept: to make one takes far longer than to use it, and hundreds of jobs have several times each.
-const ofToday = new Intl.DateTimeFormat([], { timeStyle: "medium" }), ofAnyDay = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "short" });
+const ofToday = new Intl.DateTimeFormat([], { timeStyle: "medium", hourCycle: "h23" }), ofAnyDay = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "short", hourCycle: "h23" });
 /** @param {Date} one @param {Date} other */
 const isSameDay = (one, other) => one.getDate() === other.getDate() && one.getMonth() === other.getMonth() && one.getFullYear() === other.getFullYear();
 

@@ -6,7 +6,7 @@ const STEPS = [
   ...[1, 2, 5, 10, 15, 30].map((n) => n * SECOND), ...[1, 2, 5, 10, 15, 30].map((n) => n * MINUTE), ...[1, 2, 3, 6, 12].map((n) => n * HOUR),
   ...[1, 2, 7, 14, 28, 91, 365].map((n) => n * DAY),
 ];
-const seconds = new Intl.DateTimeFormat([], { timeStyle: "medium" }), minutes = new Intl.DateTimeFormat([], { timeStyle: "short" });
+const seconds = new Intl.DateTimeFormat([], { timeStyle: "medium", hourCycle: "h23" }), minutes = new Intl.DateTimeFormat([], { timeStyle: "short", hourCycle: "h23" });
 const days = new Intl.DateTimeFormat([], { day: "numeric", month: "short" });
 
 /** The least round span of which `n` cover this one, in milliseconds. @param {number} spanMs @param {number} n */
