@@ -256,7 +256,14 @@ function choose(lanes) {
 function notify(jobs) {
   if (!("Notification" in window) || frozen) return;
   at("notify").hidden = Notification.permission !== "default" || !isSecureContext;
-  if (Notification.permission === "granted" && named.size) for (const { job, text } of notices(named, jobs)) new Notification("Punctual", { body: text, tag: job });
+  if (Notification.permission !== "granted" || !named.size) return;
+  for (const { job, text } of notices(named, jobs)) {
+    try {
+      new Notification("Punctual", { body: text, tag: job });
+    } catch { // a phone's browser has notices of service workers alone
+      return;
+    }
+  }
 }
 
 async function look() {
