@@ -27,7 +27,7 @@ def test_a_job_appears_and_its_end_is_seen_without_a_reload(
     service: LiveService, reader: Reader, tmp_path: Path
 ) -> None:
     page = reader.open(service)
-    expect(page.locator("#empty")).to_contain_text("No jobs yet")
+    expect(page.locator("#empty")).to_contain_text("Submit one")
     submitted(service, "first", tmp_path / "go", deadline="1h")
     expect(row(page, "first")).to_contain_text("running")
     (tmp_path / "go").touch()
