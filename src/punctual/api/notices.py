@@ -17,7 +17,7 @@ _BY_VERDICT: Mapping[str | None, NoticeKind] = {"at_risk": "at-risk", "infeasibl
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class JobNotice:
     """A change of one job, as a kind for programs and a text for people."""
 
     job: JobId
@@ -25,7 +25,7 @@ class Notice:
     text: str
 
 
-def notices(known: Mapping[JobId, NoticeKind | None], jobs: Iterable[JobStatus], at: float) -> Iterator[Notice]:
+def notices(known: Mapping[JobId, NoticeKind | None], jobs: Iterable[JobStatus], at: float) -> Iterator[JobNotice]:
     """Yield a notice for each job whose kind differs from the one last known.
 
     Parameters
@@ -38,7 +38,7 @@ def notices(known: Mapping[JobId, NoticeKind | None], jobs: Iterable[JobStatus],
     for status in jobs:
         kind = kind_of(status, at)
         if kind is not None and status.id in known and known[status.id] != kind:
-            yield Notice(status.id, kind, f"{status.id} {_text(status, kind, at)}")
+            yield JobNotice(status.id, kind, f"{status.id} {_text(status, kind, at)}")
 
 
 def kind_of(status: JobStatus, at: float) -> NoticeKind | None:

@@ -18,10 +18,10 @@ let failed = "", errors = /** @type {string[]} */ ([]);
 let reading = new AbortController();
 
 /** The same without signs for terminals. @param {string} line */
-export const plain = (line) => line.replace(CODE, "");
+const plain = (line) => line.replace(CODE, "");
 
 /** A line in its colours. @param {string} line @returns {(string | HTMLElement)[]} */
-export function coloured(line) {
+function coloured(line) {
   if (!line.includes("\x1b[")) return [line];
   const parts = /** @type {(string | HTMLElement)[]} */ ([]);
   let colour = "", isBold = false, from = 0;

@@ -57,14 +57,6 @@ export function icon(name, className = "") {
   return made;
 }
 
-/** A button that submits no form. @param {string} text @param {() => void} onClick @param {string} [className] */
-export function button(text, onClick, className = "") {
-  const made = /** @type {HTMLButtonElement} */ (element("button", text, className));
-  made.type = "button";
-  made.addEventListener("click", onClick);
-  return made;
-}
-
 /** A link to a job. @param {string} name */
 export function jobLink(name) {
   const made = /** @type {HTMLAnchorElement} */ (element("a", name));
