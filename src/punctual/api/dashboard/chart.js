@@ -4,8 +4,8 @@ import { timeTicks, valueTicks } from "./ticks.js";
 
 /** Pixels: left of the panels, above all of them for flags, above each for its title, below the last for times, and that one label of time takes. */
 const LEFT = 44, HEAD = 16, ABOVE = 36, BELOW = 24, LABEL = 88;
-/** Room for a value's line, and what a character takes about. */
-const PER_VALUE = 24, CHARACTER = 6.6;
+/** How many lines of values a panel has at most, the room for one, and what a character takes about. */
+const MOST_VALUES = 5, PER_VALUE = 24, CHARACTER = 6.6;
 /** Pixels that no screen has. */
 const FAR = 1e5;
 /** A drag of fewer pixels is a click. */
@@ -72,7 +72,7 @@ function path(className, d, name = "") {
 /** Title, values and their lines, and the names of the curves. @param {any} group @param {Panel} panel @param {number} i @param {Scale} at */
 function frame(group, panel, i, at) {
   const write = panel.write || amount;
-  for (const value of valueTicks(panel.least, panel.most, Math.max(2, Math.floor(panel.height / PER_VALUE)))) {
+  for (const value of valueTicks(panel.least, panel.most, Math.min(MOST_VALUES, Math.max(2, Math.floor(panel.height / PER_VALUE))))) {
     const y = Math.round(at.y(i, value)) + 0.5;
     group.append(path("grid", `M${LEFT} ${y}H${at.right}`), drawn("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, write(value)));
   }

@@ -78,7 +78,7 @@ export function shown(quote, onTake) {
 }
 
 /** Pixels of the curve of finishes: its height, and what is left for values below and beside it. */
-const CURVE = { height: 180, left: 64, below: 36, above: 24 };
+const CURVE = { height: 180, left: 76, below: 36, above: 24 };
 
 /** The finish over cores, with its interval, against the deadline. @param {any} svg @param {any} quote */
 export function drawFinishes(svg, quote) {
