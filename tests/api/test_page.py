@@ -34,6 +34,7 @@ def test_every_file_that_the_page_names_is_there(service: LiveService) -> None:
     texts = {path: answer(service, "GET", path)[2] for path in FILES}
     named = set(re.findall(r'(?:src|href)="([^"#]+)"', texts["/"]))
     named |= {f"/page/{name}" for text in texts.values() for name in re.findall(r'(?:from|import) "\./([^"]+)"', text)}
+    named |= {name for text in texts.values() for name in re.findall(r'"(/page/[^"]+)"', text)}
     assert named == set(FILES[1:])
 
 

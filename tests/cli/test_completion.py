@@ -37,7 +37,7 @@ def offered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Offer:
 
 def test_commands_and_their_options_are_offered(offered: Offer) -> None:
     assert offered("punctual ") == set(COMMANDS)
-    assert offered("punctual pa") == {"pause"}
+    assert offered("punctual pau") == {"pause"}
     for command in COMMANDS:
         assert "--help" in offered(f"punctual {command} --"), command
 

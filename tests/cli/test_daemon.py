@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.programs import Terminal
+from tests.cli.programs import PAUSING, Terminal
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -60,3 +60,21 @@ def test_the_end_of_a_pipe_of_its_caller_is_seen(terminal: Terminal) -> None:
     assert done.stdout == "job\n", done.stderr
     assert terminal.daemons() != []
     assert terminal.tell("stop", "job").returncode == 0
+
+
+def test_a_journal_that_cannot_be_read_keeps_no_new_job_from_running(terminal: Terminal) -> None:
+    run = terminal.begin(PAUSING, "--name", "job", "--actuator", "pacing")
+    run.kill()
+    run.wait()
+    terminal.kill_daemon()
+    journal = terminal.home / "state" / "runs" / "job" / "journal.db"
+    kept = journal.read_bytes()
+    journal.write_bytes(b"something else")
+    journal.with_name("journal.db-wal").unlink(missing_ok=True)
+    new = terminal.punctual("run", "--quiet", "--name", "new", "--", "true")
+    assert new.returncode == 0, new.stderr
+    assert "jobs that nobody steers are left as they are" in new.stderr
+    assert [job["state"] for job in terminal.jobs()] == ["unsteered"]
+    journal.write_bytes(kept)
+    assert terminal.tell("stop", "job").returncode == 0
+    wait_until(lambda: terminal.jobs() == [])

@@ -127,7 +127,7 @@ def away(page: Page, pattern: str) -> Iterator[None]:
 
 def fact(page: Page, term: str) -> Locator:
     """What the view of a job says of `term`."""
-    return page.locator("#one-facts div").filter(has=page.get_by_text(term, exact=True)).locator("dd")
+    return page.locator("#one-found .fact").filter(has=page.get_by_text(term, exact=True)).locator("dd")
 
 
 def in_all_looks(page: Page) -> Iterator[str]:

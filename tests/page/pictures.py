@@ -1,101 +1,97 @@
-"""The pictures of the page in the documentation, of a service with real trainings: ``python -m tests.page.pictures``."""
+"""The pictures of the page in the documentation, made of its stage: ``python -m tests.page.pictures``."""
 
-import os
-import sys
-import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from playwright.sync_api import Browser, Page, expect
-from tests.api.live_service import LiveService, live_service
 from tests.architecture.source import ROOT
 from tests.page.live_page import browser_of, chromium_here
-from tests.waiting import PATIENCE_S, wait_until
-
-from punctual.daemon.local_host import HostOptions
-from punctual.daemon.paths import HOME_VARIABLE
+from tests.page.staged import Stage, at, job, many
+from tests.waiting import PATIENCE_S
 
 FOLDER = ROOT / "docs" / "images"
-OPTIONS = HostOptions(policy="promises-first")
 
-#: Computes in one thread, evaluates now and then, and tells its loss.
-TRAINING = """
-import sys, time, punctual
-def compute(core_s):
-    until = time.thread_time() + core_s
-    while time.thread_time() < until: pass
-run = punctual.track(range(int(sys.argv[2])), total_steps=int(sys.argv[2]))
-for i in run:
-    compute(0.01)
-    run.report_loss(2 / (1 + i / 40) + 0.02 * (i % 3))
-    if i % 40 == 39:
-        print(f"step {i + 1}", flush=True)
-        with punctual.phase("evaluate"):
-            compute(0.1)
-"""
-
-#: What is submitted, in this order: name, steps, and options.
-JOBS: list[tuple[str, int, dict[str, Any]]] = [
-    ("baseline", 80, {"deadline": "20s", "cores": "0.1..1"}),
-    ("resnet", 1500, {"deadline": "2m", "cores": "0.1..1", "work": "25s"}),
-    ("transformer", 6000, {"deadline": "10m", "cores": "0.1..1", "work": "100s"}),
-    ("too-soon", 9000, {"deadline": "30s", "work": "10m", "guarantee": True, "cores": "0.1..1"}),
-    ("ablation", 300, {"after": ["resnet"]}),
-]
+LARGE, MEDIUM, PHONE = (1440, 900), (1024, 720), (390, 844)
 
 
-def submit_all(service: LiveService, folder: Path) -> None:
-    """Have the jobs run, up to where the first has ended and another one is well under way."""
-    (folder / "train.py").write_text(TRAINING)
-    for name, n_steps, options in JOBS:
-        program = [sys.executable, "train.py", f"--model={name}", str(n_steps)]
-        reply = service.caller.post("/jobs", {"name": name, "program": program, "cwd": str(folder), **options})
-        assert reply.status == 201, reply.body
-    wait_until(lambda: service.caller.get("/jobs/baseline").json()["ended"])
-    wait_until(lambda: (service.caller.get("/jobs/resnet").json()["progressPercentage"] or 0) > 20)
+def _with_jobs(page: Page) -> None:
+    expect(page.locator("#jobs tr").first).to_be_visible()
 
 
-def of_jobs(page: Page) -> None:
-    expect(page.locator("#jobs tr")).to_have_count(len(JOBS))
+def _with_course(page: Page) -> None:
+    expect(page.locator("#course-chart .progress").first).to_be_attached()
+    expect(page.locator("#one-log")).not_to_be_empty()
 
 
-def of_one_job(page: Page) -> None:
-    expect(page.locator("#progress-chart .phase").first).to_be_visible()
-    page.get_by_label("Compare with").select_option("baseline")
-    expect(page.locator("#compared")).to_be_visible()
-    page.evaluate("document.getElementById('compare').previousElementSibling.scrollIntoView()")
+def _with_quote(page: Page) -> None:
+    _with_course(page)
+    page.get_by_role("slider", name="Deadline").press("Shift+ArrowLeft")
+    expect(page.locator("#steer-quote li").first).to_be_visible()
 
 
-def of_what_if(page: Page) -> None:
-    page.get_by_role("combobox", name="Policy").select_option("max-min")
+def _with_budget(page: Page) -> None:
+    expect(page.locator("#budget-jobs tr").first).to_be_visible()
+
+
+def _with_curve(page: Page) -> None:
+    expect(page.locator("#quote-chart .granted")).to_be_attached()
+
+
+def _with_outlook(page: Page) -> None:
     page.get_by_role("button", name="Simulate").click()
-    expect(page.locator("#what-if-jobs tr").first).to_be_visible()
+    expect(page.locator("#what-if-changes p").first).to_be_visible()
 
 
-#: Name of the file, view, what is waited for and done there, size and scheme. Without a height it is as high as the view.
-PICTURES: list[tuple[str, str, Callable[[Page], None], tuple[int, int | None], Literal["dark", "light"]]] = [
-    ("page-jobs", "#/", of_jobs, (1480, None), "light"),
-    ("page-job", "#/jobs/resnet", of_one_job, (1000, 900), "light"),
-    ("page-what-if", "#/what-if", of_what_if, (1280, None), "light"),
-    ("page-phone", "#/jobs/resnet", of_one_job, (360, 740), "dark"),
-]
-_LEAST_HEIGHT = 100
+def _with_blank(page: Page) -> None:
+    expect(page.locator("#empty")).to_be_visible()
 
 
-def take(service: LiveService, browser: Browser, folder: Path) -> None:
+@dataclass(frozen=True)
+class Picture:
+    """A view of a stage, what is waited for and done there, and how it is looked at."""
+
+    name: str
+    alt: str
+    done: Callable[[Page], None]
+    place: str = "#/"
+    size: tuple[int, int] = MEDIUM
+    scheme: Literal["dark", "light"] = "light"
+    stage: Callable[[], Stage] = field(default=Stage)
+
+
+PICTURES = [
+    Picture("page-jobs", "All jobs: figures, and a lane for each", _with_jobs, size=LARGE),
+    Picture("page-jobs-dark", "The same in the dark, on a smaller screen", _with_jobs, scheme="dark"),
+    Picture("page-phone", "All jobs on a phone", _with_jobs, size=PHONE, scheme="dark"),
+    Picture("page-many", "500 jobs", _with_jobs, size=LARGE, stage=lambda: Stage(jobs=many())),
+    Picture("page-empty", "No jobs yet", _with_blank, stage=lambda: Stage(jobs=[])),
+    Picture("page-one", "One job alone", _with_jobs, stage=lambda: Stage(jobs=[job("resnet", promised_until=at(40))])),
+    Picture("page-job", "One job: headline, course, and the quote of a deadline that is moved", _with_quote, "#/jobs/resnet", (1440, 1000)),
+    Picture("page-job-phone", "One job on a phone", _with_course, "#/jobs/resnet", PHONE),
+    Picture("page-failed", "A failed job shows its last lines first", _with_course, "#/jobs/diffusion", scheme="dark"),
+    Picture("page-budget", "The budget: held, planned, and promised cores", _with_budget, "#/budget"),
+    Picture("page-submit", "Submitting as an earlier job, with the quote as a curve", _with_curve, "#/submit/resnet", scheme="dark"),
+    Picture("page-what-if", "Another policy: which deadlines change their verdict", _with_outlook, "#/what-if"),
+]  # fmt: skip
+
+
+def take(browser: Browser, folder: Path) -> None:
     """Write the pictures to `folder`."""
-    page = browser.new_page()  # one for all: to open it costs the most
-    page.set_default_timeout(1000 * PATIENCE_S)
-    page.goto(f"{service.served.url}/#token={service.caller.token}")
-    for name, place, wait, (width, height), scheme in PICTURES:
-        page.set_viewport_size({"width": width, "height": height or _LEAST_HEIGHT})
-        page.emulate_media(color_scheme=scheme)
-        page.goto(f"{service.served.url}/{place}")
-        wait(page)
-        page.locator("h2:visible").first.blur()
-        page.screenshot(path=folder / f"{name}.png", full_page=height is None)
-    page.context.close()
+    for picture in PICTURES:
+        width, height = picture.size
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=picture.scheme, reduced_motion="reduce",
+            locale="en-GB", timezone_id="Europe/Berlin",
+        )  # fmt: skip
+        context.set_default_timeout(1000 * PATIENCE_S)
+        stage, page = picture.stage(), context.new_page()
+        stage.set(context)
+        stage.open(page, picture.place)
+        picture.done(page)
+        page.screenshot(path=folder / f"{picture.name}.png")
+        context.close()
 
 
 def main() -> None:
@@ -103,11 +99,8 @@ def main() -> None:
     program = chromium_here()
     if program is None:
         raise SystemExit("the pictures need Chromium")
-    with tempfile.TemporaryDirectory(prefix="pictures-") as home:
-        os.environ[HOME_VARIABLE] = home
-        with live_service(OPTIONS) as service, browser_of(program) as browser:
-            submit_all(service, Path(home))
-            take(service, browser, FOLDER)
+    with browser_of(program) as browser:
+        take(browser, FOLDER)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def test_jobs_are_seen_and_steered_in_firefox(service: LiveService, tmp_path: Pa
         firefox.wait_for("document.querySelector('#jobs tr')?.textContent.includes('drawn')")
         firefox.open(f"{service.served.url}/#/jobs/drawn")
         firefox.wait_for("document.getElementById('progress-caption').textContent.includes('The deadline is')")
-        assert firefox.said("document.querySelectorAll('#progress-chart path').length") > 2
+        assert firefox.said("document.querySelectorAll('#course-chart path').length") > 2
         firefox.said(
             "document.getElementById('steer-deadline').value = '3h';"
             "document.getElementById('steer-deadline').dispatchEvent(new Event('input')); true"

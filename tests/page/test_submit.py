@@ -12,6 +12,7 @@ FORM = "#/submit"
 
 
 def filled(page: Page, **texts: str) -> None:
+    page.locator("#more-fields").evaluate("options => { options.open = true; }")
     for name, text in texts.items():
         page.locator(f"#job-{name}").fill(text)
 

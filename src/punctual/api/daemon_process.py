@@ -9,9 +9,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from pathlib import Path
 from threading import Lock
 from types import FrameType
 from typing import Self
+from urllib.parse import quote
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
@@ -66,7 +68,14 @@ def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) 
                 http.begin()
                 addresses = (str(run.socket), *http.addresses)
                 run.record_facts(service={"pid": os.getpid(), "addresses": addresses})
-                tell(Ready(run=run.name, pid=os.getpid(), addresses=addresses, taken_over=daemon.taken_over), daemon)
+                ready = Ready(
+                    run=run.name,
+                    pid=os.getpid(),
+                    addresses=addresses,
+                    taken_over=daemon.taken_over,
+                    left_alone=daemon.left_alone,
+                )
+                tell(ready, daemon)
                 _notify_systemd("READY=1")
                 leaving.pass_on_to(daemon)
                 _steer(daemon)
@@ -113,18 +122,10 @@ class _Http:
             self._open()
         self._daemon.host.open_page = self.page
 
-    def page(self) -> str:
+    def page(self, job: str | None = None) -> str:
         """Return the page's address with the owner's token, after opening HTTP if it is not open."""
         self._open()
-        url = next((place for place in self.addresses if place.startswith(("http:", "https:"))), None)
-        if url is None:
-            raise InvalidSpec(
-                "a page needs HTTP",
-                "a daemon that serves none",
-                "the daemon of this machine",
-                "Start it with HTTP: `punctual down`, then `punctual up`.",
-            )
-        return f"{url}/#token={owner_token_file(service_root()).read_text(encoding='utf-8').strip()}"
+        return page_link(self.addresses, owner_token_file(service_root()), job)
 
     def _open(self) -> None:
         from punctual.api.http_options import HttpOptions  # its libraries take half a second to load
@@ -144,6 +145,31 @@ class _Http:
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
+
+
+def page_link(addresses: Sequence[str], token_file: Path, job: str | None = None) -> str:
+    """Return the page's address with the owner's token, as the page takes it out of its address again.
+
+    Raises
+    ------
+    InvalidSpec
+        The daemon listens on its socket only; or the file of the token is missing.
+    """
+    url = next((address for address in addresses if address.startswith(("http:", "https:"))), None)
+    if url is None:
+        remedy = (
+            "Start it anew with `punctual up --listen 127.0.0.1:4747`; the page needs `pip install fastapi uvicorn`."
+        )
+        raise InvalidSpec(
+            "the daemon must listen on an address that a browser reaches", "its socket only", "`punctual page`", remedy
+        )
+    try:
+        token = token_file.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        remedy = "Start the daemon anew, which makes one."
+        raise InvalidSpec("the owner's token must be there", str(error), str(token_file), remedy) from error
+    shown = "" if job is None else f"&job={quote(job, safe='')}"
+    return f"{url}/#token={quote(token, safe='')}{shown}"
 
 
 def _notify_systemd(state: str) -> None:

@@ -37,6 +37,7 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
         program=[] if status.program is None else list(status.program.argv),
         controller=status.spec.controller,
         weight=status.spec.weight,
+        after=list(status.spec.after),
         submitted=now.wall_of(status.submitted_at),
         started=_wall(now, status.started_at),
         landed=_wall(now, status.landed_at),

@@ -43,7 +43,7 @@ _SECTIONS = {
         "stop": "steer",
         "policy": "policy",
     },
-    "Service": {"up": "up", "down": "down", "daemon": "daemon", "token": "token"},
+    "Service": {"up": "up", "down": "down", "daemon": "daemon", "page": "page", "token": "token"},
     "Simulate": {
         "simulate": "simulate",
         "compare": "compare",

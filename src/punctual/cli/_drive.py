@@ -16,7 +16,7 @@ from punctual.cli._screens import Screen, screen_for
 from punctual.cli._shown_job import ShownJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.daemon.control_socket import ControlFailed
+from punctual.daemon.control_client import page_of
 from punctual.daemon.follower import JobFollower, ended_of
 from punctual.daemon.runs import messages_of
 from punctual.executors.local.output import ignore_output
@@ -129,8 +129,8 @@ def carry_out(
 def _tell_page(follower: JobFollower, screen: Screen) -> None:
     """Tell the address of the jobs' page or, if there is none, why."""
     try:
-        screen.say(f"punctual: page: {follower.page()}&job={follower.jobs[0]}", always=True)
-    except (InvalidSpec, ControlFailed) as error:
+        screen.say(f"punctual: page: {page_of(follower.run_folder, follower.jobs[0])}", always=True)
+    except InvalidSpec as error:
         screen.say(f"punctual: no page: {error}", always=True)
 
 

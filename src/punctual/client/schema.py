@@ -120,6 +120,7 @@ class JobStanding(AnswerBody):
     program: list[str] = Field(description="The command line, without what looks like a secret.")
     controller: str | None
     weight: float
+    after: list[str] = Field([], description="Names of jobs that must have finished before it is started.")
     submitted: datetime
     started: datetime | None
     landed: datetime | None

@@ -42,7 +42,7 @@ class ControlHandler:
                  `when`, `cores`
     `leave`      `only_without_jobs` nothing; the daemon then leaves its jobs to another process, or ends if it waits for a
                                      first job
-    `page`                           `url`: the page's address, with a token
+    `page`       `job`, or none      `url`: the page's address, with a token
     ============ =================== ================================================================================
 
     Parameters
@@ -72,7 +72,7 @@ class ControlHandler:
         capacity: Callable[[], tuple[Resources, Resources | None]],
         leave: Callable[..., None],
         settle: Callable[[], None] = lambda: None,
-        page: Callable[[], str] = lambda: "",
+        page: Callable[[str | None], str] = lambda _: "",
     ) -> None:
         self._host = host
         self._facts, self._budget = facts, budget
@@ -108,7 +108,7 @@ class ControlHandler:
                 self._leave(only_without_jobs=bool(request.get("only_without_jobs", False)))
                 return {}
             case {"verb": "page"}:
-                return {"url": self._page()}
+                return {"url": self._page(request.get("job"))}
             case {"job": str(job)}:
                 return self._answer_about(JobId(job), request)
         raise ValueError(f"no such request: {request}")

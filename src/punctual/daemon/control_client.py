@@ -29,6 +29,8 @@ _ANSWER_S_MAX = 5.0
 _SUBMIT_S_MAX = 20.0
 #: And for a quote, for which it may have to load the policy.
 _QUOTE_S_MAX = 30.0
+#: And for the page, whose libraries may have to be loaded first.
+_PAGE_S_MAX = 30.0
 
 
 def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
@@ -177,6 +179,16 @@ def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) ->
     """Ask the host of a run to quote a new job; raises `ControlFailed` if it does not answer."""
     request = {"verb": "quote", "submission": encode_submission(submission), "cores": list(cores)}
     return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
+
+
+def page_of(run: RunFolder, job: str | None = None) -> str:
+    """Return the address of the page, or of one job there, with a token; raises `InvalidSpec` if there is none."""
+    try:
+        return str(ask(run.socket, {"verb": "page", "job": job}, timeout_s=_PAGE_S_MAX)["url"])
+    except ControlFailed as error:
+        raise InvalidSpec(
+            "the daemon must answer", str(error), f"process {run.record().get('pid')}", "See `punctual doctor`."
+        ) from error
 
 
 def leave(run: RunFolder) -> None:

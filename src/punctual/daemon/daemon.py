@@ -51,6 +51,8 @@ class Daemon:
         Signal that made it leave; None: none came.
     left
         The jobs that had not ended when it left.
+    left_alone
+        Why jobs that no daemon has were left as they are, and a new run was begun; empty: there are none.
     """
 
     def __init__(self, request: DaemonRequest) -> None:
@@ -60,6 +62,7 @@ class Daemon:
         self.lingers_s = 0.0
         self.received: int | None = None
         self.left: Sequence[JobStatus] = ()
+        self.left_alone = ""
         self._local: LocalHost | None = None
         self._hosting = ExitStack()
         #: Why the jobs of a run that was found could not be taken over, and since when it is so.
@@ -89,7 +92,9 @@ class Daemon:
         give_up_at = time.monotonic() + _START_S_MAX
         while not self._try_to_begin():
             if self._refused is not None and self._is_for_good(self._refused):
-                raise self._refused
+                if self._request.run or self._request.stays:
+                    raise self._refused
+                self.left_alone = str(self._refused)  # they must not keep a new job from running
             if time.monotonic() > give_up_at:
                 raise self._refused or InvalidSpec(
                     "the daemon must hand this machine's jobs to the next one",
@@ -152,6 +157,8 @@ class Daemon:
         if self._request.run:
             run = run_named(self._request.run)
             return run if run.open_jobs() or not self._request.stays else None
+        if self.left_alone:
+            return None
         return shared_run() if self._request.options.shared else None
 
     def _open_new(self) -> None:
@@ -179,8 +186,11 @@ class Daemon:
                 return False
         try:
             self._open(resumed_host(run, output_of=receiver_of_none, take=take, is_service=stays))
-        except JournalUnusable:
-            raise
+        except JournalUnusable as error:
+            if self._request.run or stays:
+                raise
+            self.left_alone = str(error)
+            return False
         except InvalidSpec as error:  # all its jobs have ended, or its supervisors do not know yet
             if self._refused is None or str(error) != str(self._refused):
                 self._refused, self._refused_at = error, time.monotonic()

@@ -59,9 +59,13 @@ class DaemonRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Answer of a daemon that was started: the run that is steered now, by it or by another one."""
+    """Answer of a daemon that was started: the run that is steered now, by it or by another one.
+
+    `left_alone`: why jobs that no daemon has were left as they are; empty: there are none.
+    """
 
     run: str
     pid: int
     addresses: Sequence[str] = ()
     taken_over: Sequence[str] = ()
+    left_alone: str = ""

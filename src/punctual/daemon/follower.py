@@ -33,8 +33,6 @@ _SOON_S, _NEW_S, _POLL_INTERVAL_S = 0.02, 2.0, 0.1
 _PAUSE_S, _PAUSE_S_MAX, _ALIKE_S = 0.2, 5.0, 5.0
 #: Seconds for a job's last output and the record of its end to come after its end is in the journal.
 _END_S_MAX = 5.0
-#: Seconds that a daemon may take to serve its page, which has libraries to load first.
-_PAGE_S_MAX = 30.0
 
 
 class JobFollower:
@@ -164,18 +162,6 @@ class JobFollower:
         if supervisor_pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(supervisor_pid, number)
-
-    def page(self) -> str:
-        """Return the address of the page of these jobs, with a token.
-
-        Raises
-        ------
-        InvalidSpec
-            The daemon cannot serve it.
-        ControlFailed
-            The daemon does not answer.
-        """
-        return str(ask(self.run_folder.socket, {"verb": "page"}, _PAGE_S_MAX)["url"])
 
     def run(self) -> None:
         """Return when all jobs have ended."""

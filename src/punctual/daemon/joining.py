@@ -1,6 +1,7 @@
 """Find the daemon of this machine, start it where there is none, and submit jobs to it."""
 
 import json
+import logging
 import os
 import select
 import signal
@@ -25,6 +26,8 @@ from punctual.distribution import __version__
 from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.output import Streams
 from punctual.request.submission import Submission
+
+_LOG = logging.getLogger(__name__)
 
 #: Seconds between two attempts to submit.
 _POLL_INTERVAL_S = 0.05
@@ -210,12 +213,14 @@ class Joining:
         request = DaemonRequest(
             options=self._options if run is None else HostOptions.of(run.facts()),
             name=submissions[0].spec.id,
-            run="" if run is None else run.name,
+            run=run.name if run is not None and run.is_live() else "",
             facts=self._facts,
             http=self._http,
         )
         ready = start_daemon(request)
         self.started = ready
+        if ready.left_alone:
+            _LOG.warning("jobs that nobody steers are left as they are: %s", ready.left_alone)
         if not self._options.shared:
             self._own = run_named(ready.run)
 

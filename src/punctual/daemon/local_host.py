@@ -131,7 +131,7 @@ class LocalHost(Host):
         #: CPU seconds of this process before each job came.
         self._cpu_before_s: dict[JobId, float] = {}
         #: Returns the address of the page, with a token; set by the process that serves it.
-        self.open_page: Callable[[], str] = _no_page
+        self.open_page: Callable[[str | None], str] = _no_page
         #: Whether another process has asked for this one's place.
         self.is_asked_to_leave = False
         #: Whether the process that has started this one has no job for it.
@@ -510,7 +510,7 @@ class LocalHost(Host):
         }
 
 
-def _no_page() -> str:
+def _no_page(_: str | None) -> str:
     raise InvalidSpec("a page needs a process that serves it", "one that does not", "the host", "Use `punctual up`.")
 
 
@@ -616,7 +616,7 @@ def opened(
             begin(host)
             handler = ControlHandler(
                 host, host.public_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
-                host.ask_to_leave, host.settle, lambda: host.open_page(),  # noqa: PLW0108 -- it is set later
+                host.ask_to_leave, host.settle, lambda job: host.open_page(job),  # noqa: PLW0108 -- it is set later
             )  # fmt: skip
             control = ControlSocket(state.run.socket, handler.answer, take=take)
             failing.pop_all()

@@ -1,10 +1,13 @@
 // The budget over time: who held how many cores, and who is to hold how many until when.
-import { chart } from "./chart.js";
-import { budget } from "./service.js";
-import { amount, at, clock, drawn, element } from "./texts.js";
+import { explorer } from "./chart.js";
+import { isOver } from "./judge.js";
+import { budget, latest } from "./service.js";
+import { amount, at, clock, drawn, element, jobLink, roughly } from "./texts.js";
 import { onView } from "./views.js";
 
-const REFRESH_MS = 5000, HEIGHT = 260;
+const REFRESH_MS = 5000, HEIGHT = 300;
+/** A name is written on an area that has so many pixels of height, and a character takes about so many of width. */
+const LABEL_PX = 16, CHARACTER_PX = 7;
 /** So many jobs have a colour of their own; the others share one. */
 const N_COLOURS = 12;
 
@@ -12,6 +15,7 @@ const N_COLOURS = 12;
 /** What one colour stands for: the mean of each past part, and what is planned. @typedef {{name: string, held: number[], planned: Planned[]}} Layer */
 /** A time with what each layer has in it. @typedef {{from: number, to: number, cores: number[]}} Span */
 
+const chart = explorer(at("budget-chart"), at("budget-readout"));
 
 /** The layers from the lowest on. @param {any} told @returns {Layer[]} */
 function layers(told) {
@@ -44,25 +48,66 @@ function ahead(told, stack, end) {
   });
 }
 
+/** How far back it goes, in hours: to the first job that has not ended, or of all. */
+function hours() {
+  if (at("budget-hours").value) return at("budget-hours").value;
+  const open = latest.jobs.filter((job) => !isOver(job)), begun = (open.length ? open : latest.jobs).map((job) => Date.parse(job.started || job.submitted));
+  const since = (Date.now() - Math.min(Date.now(), ...begun)) / 3.6e6;
+  return String(Math.min(24 * 31, Math.max(1 / 60, 1.05 * since)));
+}
+
+/** The area of a layer in the spans, and where there is most room for its name. @param {Span[]} spans @param {number[]} low of each span, below the layer @param {number} k @param {import("./chart.js").Scale} scale */
+function area(spans, low, k, scale) {
+  const tops = /** @type {string[]} */ ([]), bottoms = /** @type {string[]} */ ([]);
+  let room = 0, label = { x: 0, y: 0 }, run = { left: 0, top: 0, bottom: 0 };
+  spans.forEach(({ from, to, cores }, i) => {
+    const [left, right, top, bottom] = [scale.x(from), scale.x(to), scale.y(0, low[i] + cores[k]), scale.y(0, low[i])];
+    tops.push(`${left.toFixed(1)},${top.toFixed(1)} ${right.toFixed(1)},${top.toFixed(1)}`);
+    bottoms.unshift(`${right.toFixed(1)},${bottom.toFixed(1)} ${left.toFixed(1)},${bottom.toFixed(1)}`);
+    // The name goes where a stripe of its height lies in the layer for the longest.
+    const goesOn = Math.min(run.bottom, bottom) - Math.max(run.top, top) >= LABEL_PX;
+    run = goesOn ? { left: run.left, top: Math.max(run.top, top), bottom: Math.min(run.bottom, bottom) } : { left, top, bottom };
+    const end = Math.min(right, scale.right), begin = Math.max(run.left, scale.left);
+    if (run.bottom - run.top >= LABEL_PX && end - begin > room) [room, label] = [end - begin, { x: (begin + end) / 2, y: (run.top + run.bottom) / 2 + 4 }];
+  });
+  return { points: [...tops, ...bottoms].join(" "), room, label };
+}
+
 /** @param {any} told @param {Layer[]} stack */
 function draw(told, stack) {
-  const since = Date.parse(told.since), now = Date.parse(told.until), end = 2 * now - since;
-  const parts = [past(told, stack), ahead(told, stack, end)];
-  const most = Math.max(told.capacityCores, ...parts.flat().map(({ cores }) => cores.reduce((a, b) => a + b, 0))) || 1;
-  const { x, y, ...drawing } = chart(at("budget-chart"), { from: since, to: end, most, height: HEIGHT, unit: "cores", left: clock(since), right: clock(end) });
-  parts.forEach((spans, isAhead) => {
-    const low = spans.map(() => 0);
-    stack.forEach((layer, k) => {
-      const points = spans.map(({ from, to, cores }, i) => [`${x(from)},${y(low[i] + cores[k])} ${x(to)},${y(low[i] + cores[k])}`, `${x(to)},${y(low[i])} ${x(from)},${y(low[i])}`]);
-      const area = drawn("polygon", { class: `${colour(layer, k)} ${isAhead ? "planned" : ""}`, points: [...points.map(([top]) => top), ...points.map(([, bottom]) => bottom).reverse()].join(" ") });
-      area.append(drawn("title", {}, layer.name));
-      at("budget-chart").append(area);
-      spans.forEach(({ cores }, i) => { low[i] += cores[k]; });
-    });
+  const since = Date.parse(told.since), now = Date.parse(told.until), last = Math.max(now + 0.1 * (now - since), ...told.planned.map((/** @type {Planned} */ share) => Date.parse(share.until)).filter((/** @type {number} */ time) => time < 8.64e15));
+  const end = now + 1.05 * (last - now), parts = [past(told, stack), ahead(told, stack, end)];
+  const most = 1.05 * (Math.max(told.capacityCores, ...parts.flat().map(({ cores }) => cores.reduce((a, b) => a + b, 0))) || 1);
+  chart.show({
+    from: since, to: end, panels: [{ title: `Cores, of ${amount(told.capacityCores)}`, least: 0, most, height: HEIGHT, series: [] }], marks: [{ time: now, className: "now", text: "now" }],
+    under: (scale) => {
+      const hatch = drawn("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }), labels = /** @type {SVGElement[]} */ ([]);
+      hatch.append(drawn("line", { class: "hatch", x1: 0, x2: 0, y1: 0, y2: 6 }));
+      scale.svg.append(hatch);
+      for (const [isAhead, spans] of parts.entries()) {
+        const low = spans.map(() => 0);
+        stack.forEach((layer, k) => {
+          const { points, room, label } = area(spans, low, k, scale), shape = drawn("polygon", { class: `layer ${colour(layer, k)} ${isAhead ? "planned" : ""}`, points });
+          shape.append(drawn("title", {}, layer.name));
+          scale.svg.append(shape);
+          if (isAhead && layer.planned.some(({ promised }) => promised)) scale.svg.append(drawn("polygon", { class: "promised", points, fill: "url(#hatch)", "aria-hidden": "true" }));
+          if (room > layer.name.length * CHARACTER_PX) labels.push(drawn("text", { class: "on-layer", "text-anchor": "middle", ...label }, layer.name));
+          spans.forEach(({ cores }, i) => { low[i] += cores[k]; });
+        });
+      }
+      const top = scale.y(0, told.capacityCores);
+      scale.svg.append(drawn("path", { class: "base", d: `M${scale.left} ${top}H${scale.right}` }), ...labels);
+    },
+    read: (time) => {
+      const span = parts.flat().find(({ from, to }) => time >= from && time < to), held = span?.cores.reduce((a, b) => a + b, 0) ?? 0;
+      const whose = stack.flatMap((layer, k) => (span?.cores[k] ? [[`${amount(span.cores[k])}${time > now ? until(layer) : ""}`, layer.name]] : []));
+      return [...whose, [amount(Math.max(0, told.capacityCores - held)), "free"]];
+    },
   });
-  drawing.upright(now, "now");
-  drawing.frame(told.capacityCores, `all: ${amount(told.capacityCores)} cores`);
 }
+
+/** @param {Layer} layer */
+const until = ({ planned }) => (planned.length === 1 ? ` until ${clock(planned[0].until)}${planned[0].promised ? ", promised" : ""}` : "");
 
 /** @param {Layer} layer @param {number} k */
 const colour = (layer, k) => (k < N_COLOURS && layer.name !== "all others" ? `layer-${k}` : "layer-others");
@@ -70,14 +115,14 @@ const colour = (layer, k) => (k < N_COLOURS && layer.name !== "all others" ? `la
 /** The same in words, in the chart's order. @param {Layer[]} stack */
 function list(stack) {
   at("budget-jobs").replaceChildren(...stack.map((layer, k) => {
-    const row = document.createElement("tr"), mark = drawn("svg", { viewBox: "0 0 12 12", class: "mark-of-layer", "aria-hidden": "true" });
+    const row = document.createElement("tr"), mark = drawn("svg", { viewBox: "0 0 12 12", class: "swatch", "aria-hidden": "true" });
     mark.append(drawn("rect", { class: colour(layer, k), width: 12, height: 12 }));
     const name = element("th");
     /** @type {HTMLTableCellElement} */ (name).scope = "row";
-    name.append(mark, ` ${layer.name}`);
+    name.append(mark, layer.name === "all others" ? layer.name : jobLink(layer.name));
     const mean = layer.held.reduce((sum, cores) => sum + cores, 0) / (layer.held.length || 1);
-    const [plan, until] = [layer.planned.reduce((sum, share) => sum + share.cores, 0), layer.planned.map((share) => clock(share.until) + (share.promised ? ", promised" : ", expected"))];
-    row.append(name, ...[amount(mean), plan ? amount(plan) : "–", until.length > 3 ? `${until.length} times` : until.join("; ") || "–"].map((text) => element("td", text)));
+    const [plan, until] = [layer.planned.reduce((sum, share) => sum + share.cores, 0), layer.planned.map((share) => `${clock(share.until)} (${roughly(Date.parse(share.until), Date.now())})${share.promised ? ", promised" : ", expected"}`)];
+    row.append(name, ...[amount(mean), plan ? amount(plan) : "none", until.length > 3 ? `${until.length} times` : until.join("; ")].map((text, i) => element("td", text, i < 2 ? "number" : "")));
     return row;
   }));
 }
@@ -85,11 +130,12 @@ function list(stack) {
 async function look() {
   if (at("budget").hidden || document.hidden) return;
   try {
-    const told = await budget(at("budget-hours").value), stack = layers(told);
+    const told = await budget(hours()), stack = layers(told);
     draw(told, stack);
     list(stack);
+    at("budget-table").hidden = !stack.length;
     at("budget-caption").textContent = stack.length
-      ? "Cores held, from the left until now, and planned from now on: in the order of the table, the first at the bottom."
+      ? "Cores held until now, and planned from now on; promised ones are hatched. In the order of the table, the first at the bottom. Drag, or + and −, to see a part larger; double click or 0 goes back."
       : "No job has held any cores in this time, and none is planned.";
   } catch (error) {
     at("budget-caption").textContent = `The budget could not be had: ${/** @type {Error} */ (error).message}`;

@@ -2,7 +2,7 @@
 import { allJobs, jobHistory, oneJob } from "./service.js";
 import { at, element } from "./texts.js";
 
-/** The one that was chosen, and its course; null: none. @type {{job: any, told: any} | null} */
+/** The one that was chosen, and its course; null: none. @type {{job: any, told: any, byProgress: boolean} | null} */
 let other = null;
 let job = "", onChange = () => {};
 
@@ -17,7 +17,7 @@ function script(program) {
 /** Lets one be chosen of the runs of its program. @param {string} name of the job that is shown @param {() => void} changed is called when it was */
 export async function offerOthers(name, changed) {
   [job, onChange, other] = [name, changed, null];
-  at("compare").hidden = true;
+  at("compare").hidden = at("compare-how").hidden = true;
   const jobs = await allJobs().catch(() => []), own = jobs.find((each) => each.name === name);
   if (job !== name || !own) return;
   const same = jobs.filter((each) => each.name !== name && script(each.program) === script(own.program)).reverse();
@@ -31,10 +31,13 @@ export async function offerOthers(name, changed) {
   }));
 }
 
-at("compare-with").addEventListener("input", async () => {
-  const [name, chosen] = [job, at("compare-with").value];
+async function choose() {
+  const [name, chosen, byProgress] = [job, at("compare-with").value, at("compare-by").value === "progress"];
   const found = chosen ? await Promise.all([oneJob(chosen), jobHistory(chosen)]).catch(() => null) : null;
   if (job !== name || at("compare-with").value !== chosen) return; // something else was chosen meanwhile
-  other = found && { job: found[0], told: found[1] };
+  other = found && { job: found[0], told: found[1], byProgress };
+  at("compare-how").hidden = !other;
   onChange();
-});
+}
+
+for (const id of ["compare-with", "compare-by"]) at(id).addEventListener("input", choose);

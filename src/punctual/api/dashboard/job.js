@@ -1,11 +1,12 @@
 // One job: how it stands, why, and what it writes.
 import { chosenOther, offerOthers } from "./compared.js";
-import { showHistory } from "./job_history.js";
-import { readLog, stopReading } from "./job_log.js";
-import { frozen, Refused, jobHistory, jobProgram, oneJob, reasons } from "./service.js";
+import { resetCourse, showHistory } from "./job_history.js";
+import { readLog, showLast, stopReading } from "./job_log.js";
+import { headline, isMeasured, isOver, kindOf, KINDS, word } from "./judge.js";
+import { frozen, health, jobHistory, jobProgram, latest, oneJob, present, reasons, Refused } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { typed } from "./command_line.js";
-import { amount, at, clock, element, expected, memory, VERDICTS, visible } from "./texts.js";
+import { amount, at, capital, clock, element, expected, icon, memory, relative, span, visible } from "./texts.js";
 import { onView, place } from "./views.js";
 
 /** Its course and its reasons are looked at again when it stands otherwise, and after this many looks. */
@@ -15,59 +16,89 @@ const REFRESH_MS = 2000, N_REASONS = 50;
 
 let name = "", saidReasons = "", isLooking = false;
 /** What the course was last shown for, beside which other run and how many looks ago; and whether nothing will change any more. */
-let shownFor = "", shownOther = chosenOther(), nLooks = 0, isOver = false;
+let shownFor = "", shownOther = chosenOther(), nLooks = 0, isFinal = false;
 
 /** @param {number | null} least @param {number | null} most */
-const bounds = (least, most) => (least === null ? "–" : `${amount(least)} to ${most === null ? "–" : amount(most)}`);
-/** @param {number | null} seconds */
-const spare = (seconds) => (seconds === null ? "–" : `${Math.round(seconds)} s`);
+const bounds = (least, most) => (least === null ? "" : `${amount(least)} to ${most === null ? "any" : amount(most)}`);
 /** @param {any} job */
 const progress = (job) =>
-  (job.progressPercentage === null ? "–" : `${job.progressPercentage.toFixed(1)} %`) +
-  (job.stepsDone === null ? "" : ` (${amount(job.stepsDone)}${job.stepsTotal === null ? "" : ` of ${amount(job.stepsTotal)}`} steps, ${amount(job.stepsPerSecond)} a second)`);
+  (job.progressPercentage === null ? "not told" : `${job.progressPercentage.toFixed(1)} %`) +
+  (job.stepsDone === null ? "" : ` (${amount(job.stepsDone)}${job.stepsTotal === null ? "" : ` of ${amount(job.stepsTotal)}`} steps)`);
+/** An instant, and how far it is from now. @param {string | null} time @param {number} nowMs */
+const instant = (time, nowMs) => (time === null ? "" : `${clock(time)}, ${relative(Date.parse(time), nowMs)}`);
+/** An amount with its unit; "": not known. @param {number | null} number @param {string} unit */
+const measure = (number, unit) => (number === null ? "" : `${amount(number)} ${unit}`);
 
-/** Terms and what they are, in the order shown. @param {any} job @param {number} nowMs @returns {[string, string][]} */
+/** Facts in groups, in the order shown; those without a text are left out. The last group is folded. @param {any} job @param {number} nowMs @returns {[string, [string, string][]][]} */
 const facts = (job, nowMs) => [
-  ["State", job.state + (job.exitCode === null ? "" : `, exit status ${job.exitCode}`)],
-  ["Verdict", VERDICTS[job.verdict] || "–"],
-  ["Why", job.cause || job.reason?.text || "–"],
-  ["Progress", progress(job)],
-  ["Deadline", clock(job.deadline)],
-  ["Expected", expected(job, nowMs)],
-  ["Slack", spare(job.slackSeconds)],
-  ["Promised until", clock(job.promisedUntil)],
-  ["Cores granted", amount(job.grantedCores) + (job.workers === null ? "" : ` (${job.workers} workers)`)],
-  ["Cores used", amount(job.usedCores)],
-  ["Cores demanded", amount(job.demandCores)],
-  ["Core time used", job.usedCoreSeconds === null ? "–" : `${amount(job.usedCoreSeconds)} core seconds`],
-  ["Memory", `${memory(job.memoryBytes)} now, ${memory(job.peakMemoryBytes)} at most${job.askedMemoryBytes ? `, ${memory(job.askedMemoryBytes)} asked for` : ""}`],
-  ["Least and most cores", bounds(job.leastCores, job.mostCores)],
-  ...(job.leastWorkers === null ? [] : [/** @type {[string, string]} */ (["Least and most workers", bounds(job.leastWorkers, job.mostWorkers)])]),
-  ["Weight", amount(job.weight)],
-  ["Controller", job.controller || "–"],
-  ["Attempts", String(job.attempts)],
-  ["Submitted", clock(job.submitted)],
-  ["Started", clock(job.started)],
-  ["Ended", clock(job.ended)],
-  ...Object.values(job.warnings).map((text) => /** @type {[string, string]} */ (["Warning", String(text)])),
+  ["Time", [
+    ["Deadline", job.deadline ? instant(job.deadline, nowMs) : "none"],
+    ["Expected", job.ended || !isMeasured(job) ? "" : expected(job, nowMs)],
+    ["Slack", job.slackSeconds === null || isOver(job) || !isMeasured(job) ? "" : `${job.slackSeconds < 0 ? "−" : ""}${span(job.slackSeconds)} at full speed`],
+    ["Promised until", job.promisedUntil ? clock(job.promisedUntil) : ""],
+    ["Submitted", instant(job.submitted, nowMs)], ["Started", instant(job.started, nowMs)], ["Landed", instant(job.landed, nowMs)], ["Ended", instant(job.ended, nowMs)],
+  ]],
+  ["Work", [
+    ["State", job.state + (job.exitCode === null ? "" : `, exit status ${job.exitCode}`)],
+    ["Verdict", word(job, kindOf(job))],
+    ["Why", job.cause || job.reason?.text || ""],
+    ["Progress", progress(job)],
+    ["Speed", measure(isOver(job) ? null : job.stepsPerSecond, "steps a second")],
+    ["Core time used", measure(job.usedCoreSeconds, "core seconds")],
+  ]],
+  ["Resources", [
+    ["Cores granted", (isOver(job) ? "" : amount(job.grantedCores)) + (job.workers === null ? "" : ` (${job.workers} workers)`)],
+    ["Cores used", isOver(job) || job.usedCores === null ? "" : amount(job.usedCores)],
+    ["Cores demanded", job.demandCores === null ? "" : amount(job.demandCores)],
+    ["Least and most", bounds(job.leastCores, job.mostCores) && `${bounds(job.leastCores, job.mostCores)} cores`],
+    ["Workers", bounds(job.leastWorkers, job.mostWorkers)],
+    ["Memory", job.memoryBytes || job.peakMemoryBytes ? `${memory(job.memoryBytes)} now, ${memory(job.peakMemoryBytes)} at most${job.askedMemoryBytes ? `, ${memory(job.askedMemoryBytes)} asked for` : ""}` : ""],
+    ["Nodes", job.nodes?.join(", ") || ""],
+  ]],
+  ["", [["Weight", amount(job.weight)], ["Controller", job.controller || ""], ["Attempts", String(job.attempts)]]],
 ];
 
-/** @param {any} job */
-function showFacts(job) {
-  const told = facts(job, Date.now()), list = at("one-facts");
-  while (list.children.length > told.length) list.lastChild.remove();
-  told.forEach(([term, said], i) => {
+/** Brings a list of facts to what it says; of what is there only what differs is changed. @param {any} list @param {[string, string][]} told @param {string} kind */
+function bring(list, told, kind) {
+  const shown = told.filter(([, text]) => text);
+  while (list.children.length > shown.length) list.lastChild.remove();
+  shown.forEach(([term, said], i) => {
     const text = visible(said);
     if (!list.children[i]) {
-      const pair = element("div");
+      const pair = element("div", "", "fact");
       pair.append(element("dt"), element("dd"));
       list.append(pair);
     }
     const [title, value] = list.children[i].children;
     if (title.textContent !== term) title.textContent = term;
     if (value.textContent !== text) value.textContent = text;
-    value.className = term === "Verdict" ? job.verdict || "" : "";
+    value.className = term === "Verdict" && (kind === "met" || kind === "missed") ? kind : "";
   });
+}
+
+/** @param {any} job */
+function showFacts(job) {
+  const kind = kindOf(job), nowMs = present();
+  facts(job, nowMs).forEach(([title, told], i) => {
+    const into = title ? at("one-facts") : at("one-seldom").lastElementChild, place = title ? i : 0;
+    if (!into.children[place]) {
+      const group = element("div");
+      group.append(...(title ? [element("h4", title)] : []), element("dl"));
+      into.append(group);
+    }
+    bring(into.children[place].lastElementChild, told, kind);
+  });
+  const line = at("one-headline"), said = headline(job, kind, latest.cluster?.capacity.cores ?? null, nowMs);
+  if (line.dataset.kind !== kind) {
+    line.dataset.kind = kind;
+    line.className = `headline ${KINDS[kind][1]}`;
+    line.replaceChildren(icon(KINDS[kind][1]), element("span"));
+  }
+  if (line.lastChild.textContent !== said) line.lastChild.textContent = visible(said);
+  const warnings = isOver(job) ? [] : Object.values(job.warnings).map(String), list = at("one-warnings");
+  list.hidden = !warnings.length;
+  if (list.textContent !== warnings.map(visible).join("")) list.replaceChildren(...warnings.map((text) => element("li", text)));
+  showLast(kind === "failed" ? job.name : "");
 }
 
 /** The latest first. @param {any[]} entries */
@@ -75,10 +106,10 @@ function showReasons(entries) {
   const said = JSON.stringify(entries);
   if (said === saidReasons) return;
   saidReasons = said;
-  at("one-reasons").replaceChildren(...entries.reverse().map((entry) => {
-    const item = element("li"), time = element("time", clock(entry.time));
+  at("one-reasons").replaceChildren(...[...entries].reverse().map((entry) => {
+    const item = element("li", "", entry.kind.replace(/\W+/g, "-")), time = element("time", clock(entry.time));
     /** @type {HTMLTimeElement} */ (time).dateTime = entry.time;
-    item.append(time, ` ${visible(entry.text)}`);
+    item.append(time, element("small", entry.kind), element("span", capital(entry.text)));
     return item;
   }));
 }
@@ -87,7 +118,7 @@ function showReasons(entries) {
 const standing = (job) => JSON.stringify([job.state, job.attempts, job.deadline && Math.round(Date.parse(job.deadline) / 2000)]);
 
 async function look() {
-  if (at("one-job").hidden || document.hidden || isLooking || (isOver && chosenOther() === shownOther)) return;
+  if (at("one-job").hidden || document.hidden || isLooking || (isFinal && chosenOther() === shownOther)) return;
   const asked = name, other = chosenOther();
   isLooking = true;
   try {
@@ -102,9 +133,9 @@ async function look() {
     if (course) {
       [shownFor, shownOther, nLooks] = [standing(job), other, 0];
       showReasons(course[0]);
-      showHistory(course[1], job, other);
+      showHistory(course[1], job, course[0], other);
     }
-    isOver = Boolean(job.ended && course);
+    isFinal = Boolean(job.ended && course);
   } catch (error) {
     if (asked !== name) return;
     const isMissing = error instanceof Refused && error.status === 404;
@@ -131,12 +162,16 @@ async function showProgram(asked) {
 function enter() {
   name = place()[1] || "";
   saidReasons = shownFor = "";
-  isOver = false;
+  isFinal = false;
   at("one-program").replaceChildren();
   at("one-title").textContent = name ? `Job ${name}` : "No job is named";
   at("one-found").hidden = true;
   at("one-said").textContent = visible(frozen?.said[name] || "");
   at("one-facts").replaceChildren();
+  showLast("");
+  resetCourse();
+  at("one-again").href = `#/submit/${encodeURIComponent(name)}`;
+  health().then(({ role, takesJobs }) => { at("one-again").hidden = !takesJobs || role === "viewer"; }, () => {});
   at("one-reasons").replaceChildren();
   at("one-problem").textContent = name ? "" : "Choose one from all jobs.";
   if (!name) return stopReading();

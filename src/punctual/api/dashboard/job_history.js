@@ -1,16 +1,19 @@
-// The course of one job in charts: progress against its deadline, which can be moved there; cores; loss.
-import { chart } from "./chart.js";
-import { amount, at, clock, drawn, element, VERDICTS } from "./texts.js";
+// The course of one job in one chart: progress against its deadline, which can be moved there; cores; loss. And beside another run.
+import { explorer, valueAt } from "./chart.js";
+import { isMeasured, kindOf, word } from "./judge.js";
+import { amount, at, clock, drawn, element, relative, span as duration } from "./texts.js";
 
-const HEIGHT = 170;
+const HEIGHT = { progress: 200, cores: 110, loss: 90 };
 /** What one press of an arrow key, and one of it with Shift, moves the deadline by: shares of what is shown. */
 const STEP_FRAC = 0.01, LONG_STEP_FRAC = 0.1;
 /** So much room is left behind the deadline, to move it there. */
 const BEYOND_FRAC = 0.2;
 
 /** @typedef {import("./chart.js").Curve} Curve */
+/** @typedef {{job: any, told: any, byProgress: boolean} | null} Other another run, to be drawn beside it */
 
-/** @typedef {{job: any, told: any} | null} Other another run, to be drawn beside it */
+const course = explorer(at("course-chart"), at("course-readout"), (isPart) => { at("course-all").hidden = !isPart; });
+at("course-all").addEventListener("click", course.all);
 
 /** @param {any} told @param {{seconds: number[], values: (number | null)[]}} curve @param {any} [origin] whose submission is the beginning; else its own @returns {Curve} */
 function curveOf(told, { seconds, values }, origin = told) {
@@ -18,25 +21,36 @@ function curveOf(told, { seconds, values }, origin = told) {
   return { times: known.map((i) => since + 1000 * seconds[i]), values: known.map((i) => Number(values[i])) };
 }
 
-/** When the job is expected to be done: the least, the middle, the most; null: nothing is expected any more. @param {any} job @param {number} now */
+/** A curve of the other run in the time of this one: as long after its submission, or as far in its work. @param {any} told @param {Exclude<Other, null>} other @param {any} curve @returns {Curve} */
+function beside(told, other, curve) {
+  const moved = curveOf(other.told, curve, told);
+  if (!other.byProgress) return moved;
+  const own = curveOf(told, told.progress), theirs = { ...curveOf(other.told, other.told.progress, told), name: "", className: "" };
+  const inverse = { times: own.values, values: own.times, name: "", className: "" };
+  const found = moved.times.map((time, i) => [valueAt(inverse, valueAt(theirs, time) ?? -1), moved.values[i]]).filter(([time]) => time !== null);
+  return { times: found.map(([time]) => Number(time)), values: found.map(([, value]) => Number(value)) };
+}
+
+/** When the job is expected to be done: the least, the middle, the most; null: nothing is expected any more, or nothing can be believed yet. @param {any} job @param {number} now */
 function finishes(job, now) {
   const { estimatedRemainingSecondsLow: low, estimatedRemainingSeconds: middle, estimatedRemainingSecondsHigh: high } = job;
-  return job.ended || job.landed || middle === null ? null : [low ?? middle, middle, high ?? middle].map((seconds) => now + 1000 * seconds);
+  return job.ended || job.landed || !isMeasured(job) ? null : [low ?? middle, middle, high ?? middle].map((seconds) => now + 1000 * seconds);
 }
 
 /** How long its course is so far, in milliseconds. @param {any} told */
 const lasted = (told) => Date.parse(told.until) - Date.parse(told.submitted);
 
-/** What the chart of progress shows of time, and what the others do, which end now; of a run that has ended all show the same. @param {any} told @param {any} job @param {Other} other */
+/** What the chart shows of time. @param {any} told @param {any} job @param {Other} other */
 function times(told, job, other) {
   const from = Date.parse(told.submitted), now = Date.parse(told.until), expected = finishes(job, now);
-  const beside = other ? from + lasted(other.told) : from;
+  const theirs = other && !other.byProgress ? from + lasted(other.told) : from;
   const deadlines = job.landed || !job.ended ? told.deadlines.values.map((/** @type {number} */ seconds) => from + 1000 * seconds) : [];
-  const last = Math.max(now, from + 1000, beside, ...deadlines, ...(expected || []));
-  const to = last + (job.ended ? 0 : BEYOND_FRAC * (last - from)), end = job.ended ? to : Math.max(now, from + 1000, beside);
-  const past = { from, to: end, left: clock(from), right: clock(end) };
-  return { from, now, to, expected, left: clock(from), right: clock(to), past };
+  const ends = [now, from + 1000, theirs, ...deadlines, ...(expected || [])].filter((time) => time < LAST);
+  const last = Math.max(...ends), to = last + (job.ended ? 0.02 : BEYOND_FRAC) * (last - from);
+  return { from, now, to, expected };
 }
+
+// The deadline, which is moved here and set by the form below.
 
 /** The deadline as it was moved on the chart, an instant; null: it was not. @type {number | null} */
 let moved = null;
@@ -46,8 +60,14 @@ let isHeld = false;
 /** The last instant that a calendar has, in milliseconds. */
 const LAST = 8.64e15;
 
-/** What stands in the field of the new deadline for it. @param {number | null} instant */
-const written = (instant) => (instant === null ? "" : new Date(Math.min(instant, LAST)).toISOString());
+/** What stands in the field of the new deadline for it: the reader's time, with its offset. @param {number | null} instant */
+function written(instant) {
+  if (instant === null) return "";
+  const time = new Date(Math.min(instant, LAST)), offset = -time.getTimezoneOffset(), two = (/** @type {number} */ n) => String(Math.trunc(Math.abs(n))).padStart(2, "0");
+  if (time.getFullYear() > 9999) return time.toISOString();
+  const day = [time.getFullYear(), two(time.getMonth() + 1), two(time.getDate())].join("-"), clockTime = [time.getHours(), time.getMinutes(), time.getSeconds()].map(two).join(":");
+  return `${day}T${clockTime}${offset < 0 ? "-" : "+"}${two(offset / 60)}:${two(offset % 60)}`;
+}
 
 /** Types it there: that shows its quote, and lets it be set. @param {number | null} instant */
 function type(instant) {
@@ -56,36 +76,48 @@ function type(instant) {
   at("steer-deadline").dispatchEvent(new Event("input"));
 }
 
-/** Lets the deadline be moved by pointer and by keyboard. @param {any} handle @param {any} drawing @param {any} span @param {number} deadline */
-function movable(handle, drawing, span, deadline) {
-  const svg = at("progress-chart");
+/** The deadline's flag, and its time while it is moved. @param {import("./chart.js").Scale} scale @param {number} deadline @param {number} now @param {boolean} mayMove */
+function flag(scale, deadline, now, mayMove) {
+  const handle = drawn("g", { class: mayMove ? "handle" : "handle still" });
+  handle.append(
+    drawn("path", { class: "grip", d: `M0 2V${scale.foot}` }), drawn("path", { d: `M0 2V${scale.foot}` }),
+    drawn("path", { class: "flag", d: "M0 2l14 5l-14 5z" }), drawn("text", { y: 12, "text-anchor": "end", x: -6 }),
+  );
+  const place = (/** @type {number} */ instant) => {
+    handle.setAttribute("transform", `translate(${scale.x(instant).toFixed(1)} 0)`);
+    handle.classList.toggle("is-moved", instant !== deadline);
+    if (handle.lastChild) handle.lastChild.textContent = instant === deadline ? "deadline" : `${clock(instant)}, ${relative(instant, now)}`;
+  };
+  place(deadline);
+  return { handle, place };
+}
+
+/** Lets the deadline be moved by pointer and by keyboard. @param {ReturnType<typeof flag>} flagged @param {import("./chart.js").Scale} scale @param {any} span @param {number} deadline */
+function movable({ handle, place }, scale, span, deadline) {
   const within = (/** @type {number} */ instant) => Math.min(span.to, Math.max(span.now, instant));
   const show = () => {
     const instant = moved ?? deadline;
-    handle.setAttribute("transform", `translate(${Number(drawing.x(instant)) - Number(drawing.x(deadline))} 0)`);
-    handle.setAttribute("aria-valuenow", Math.round(instant / 1000));
-    handle.setAttribute("aria-valuetext", clock(instant));
+    place(instant);
+    handle.setAttribute("aria-valuenow", String(Math.round(instant / 1000)));
+    handle.setAttribute("aria-valuetext", `${clock(instant)}, ${relative(instant, span.now)}`);
   };
   const attributes = { role: "slider", tabindex: 0, "aria-label": "Deadline", "aria-valuemin": Math.round(span.now / 1000), "aria-valuemax": Math.round(span.to / 1000) };
-  for (const [name, value] of Object.entries(attributes)) handle.setAttribute(name, value);
-  handle.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+  for (const [name, value] of Object.entries(attributes)) handle.setAttribute(name, String(value));
+  handle.addEventListener("pointerdown", (event) => {
     handle.setPointerCapture(event.pointerId);
     isHeld = true;
   });
-  handle.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+  handle.addEventListener("pointermove", (event) => {
     if (!isHeld) return;
-    moved = within(drawing.timeAt(event.clientX - svg.getBoundingClientRect().left));
+    type(within(scale.timeAt(event.clientX - scale.svg.getBoundingClientRect().left)));
     show();
   });
-  handle.addEventListener("lostpointercapture", () => {
-    isHeld = false;
-    if (moved !== null) type(moved);
-  });
-  handle.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+  handle.addEventListener("lostpointercapture", () => { isHeld = false; });
+  handle.addEventListener("keydown", (event) => {
     const direction = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
     if (direction) type(within((moved ?? deadline) + direction * (event.shiftKey ? LONG_STEP_FRAC : STEP_FRAC) * (span.to - span.from)));
     else if (event.key === "Escape") type(null);
-    else if (event.key === "Enter") at("steer-change-deadline").focus();
+    else if (event.key === "Enter") at("steer-change-deadline").click();
     else return;
     event.preventDefault();
     show();
@@ -93,117 +125,155 @@ function movable(handle, drawing, span, deadline) {
   show();
 }
 
-/** What is no step, as bands with a name. @param {any} drawing @param {any} told */
-function drawPhases(drawing, told) {
-  const since = Date.parse(told.submitted);
-  for (const { name, sinceSeconds, untilSeconds } of told.phases)
-    drawing.band(since + 1000 * sinceSeconds, since + 1000 * untilSeconds, "phase", `${name}, ${amount(untilSeconds - sinceSeconds)} s`);
+/** Draws what the quote says of the deadline that is asked for: until when it cannot be, whatever is given, and in short what it would do. @param {import("./chart.js").Scale} scale @param {any} span */
+function drawQuote(scale, span) {
+  scale.svg.querySelector(".quoted")?.remove();
+  const told = at("steer-quote").dataset, earliest = Date.parse(told.earliest || ""), group = drawn("g", { class: "quoted" }), [top] = scale.tops;
+  if (earliest > span.now && earliest < LAST) {
+    const until = Math.min(scale.x(earliest), scale.right), from = Math.max(scale.x(span.now), scale.left), isRight = until > scale.width / 2;
+    if (until > from) group.append(drawn("path", { class: "impossible", d: `M${from} ${top}H${until}V${scale.foot}H${from}Z` }), drawn("text", { x: isRight ? until - 4 : until + 4, y: top + 32, "text-anchor": isRight ? "end" : "start" }, `earliest ${clock(earliest)}`));
+  }
+  if (told.short) group.append(drawn("text", { class: told.verdict || "name", x: scale.right, y: 12, "text-anchor": "end" }, told.short));
+  scale.svg.prepend(group);
 }
+
+/** @type {() => void} */
+let redrawQuote = () => {};
+at("steer-quote").addEventListener("quoted", () => redrawQuote());
+
+// What is drawn.
 
 /** How often each phase came and what it took, in words. @param {any} told */
 function phases(told) {
   /** @type {Map<string, number[]>} */
   const spans = new Map();
   for (const { name, sinceSeconds, untilSeconds } of told.phases) spans.set(name, [...(spans.get(name) || []), untilSeconds - sinceSeconds]);
-  const parts = [...spans].map(([name, seconds]) => `${name} (${seconds.length === 1 ? "once" : `${seconds.length} times`}, ${amount(seconds.reduce((a, b) => a + b, 0) / seconds.length)} s${seconds.length === 1 ? "" : " each"})`);
+  const parts = [...spans].map(([name, seconds]) => `${name} (${seconds.length === 1 ? "once" : `${seconds.length} times`}, ${duration(seconds.reduce((a, b) => a + b, 0) / seconds.length)}${seconds.length === 1 ? "" : " each"})`);
   return parts.length ? ` Bands are phases: ${parts.join(", ")}.` : "";
 }
 
-/** @param {any} told @param {any} job @param {any} span as `times` has it @param {Other} other */
-function drawProgress(told, job, span, other) {
-  if (isHeld) return;
-  if (moved !== null && at("steer-deadline").value !== written(moved)) moved = null; // something else was typed, or it was done
-  const hasFocus = at("progress-chart").contains(document.activeElement);
-  const progress = curveOf(told, told.progress), deadline = Date.parse(job.deadline);
-  const drawing = chart(at("progress-chart"), { ...span, most: 100, height: HEIGHT, unit: "%" });
-  const done = progress.values.at(-1) ?? 0;
-  drawPhases(drawing, told);
-  if (other) drawing.line(curveOf(other.told, other.told.progress, told), "other", `progress of ${other.job.name}`);
-  if (span.expected) {
-    const [low, middle, high] = span.expected.map(drawing.x), here = `M${drawing.x(span.now)} ${drawing.y(done)}`;
-    drawing.path("interval", `${here}L${low} ${drawing.y(100)}H${high}Z`, "interval of the forecast");
-    drawing.path("curve forecast", `${here}L${middle} ${drawing.y(100)}`, "forecast");
-  }
-  const since = Date.parse(told.submitted);
-  told.lines.forEach((/** @type {any} */ line, /** @type {number} */ i) =>
-    drawing.line({ times: [line.sinceSeconds, line.untilSeconds].map((seconds) => since + 1000 * seconds), values: [line.sincePercentage, line.untilPercentage] },
-      "goal", i + 1 < told.lines.length ? "line to an earlier deadline" : "line to the deadline"));
-  for (const former of told.deadlines.values.slice(0, -1).map((/** @type {number} */ seconds) => since + 1000 * seconds))
-    if (former <= span.to) drawing.upright(former, "", "mark former").append(drawn("title", {}, `deadline before it was changed, ${clock(former)}`));
-  drawing.line(progress, "progress", "progress");
-  if (!job.ended) drawing.upright(span.now, "now");
-  drawing.frame(100);
-  if (job.deadline && deadline <= span.to) {
-    const mayMove = !at("steer").hidden, handle = drawing.upright(deadline, "deadline", mayMove ? "handle" : "mark", true);
-    if (mayMove) movable(handle, drawing, span, deadline);
-    if (hasFocus) handle.focus();
-  }
-  const against = job.deadline ? ` The deadline is ${clock(job.deadline)}.` : "";
-  const [low, middle, high] = (span.expected || []).map(clock), between = low === high ? "" : `, between ${low} and ${high}`;
-  const expected = span.expected ? ` It is expected to be done at ${middle}${between}.` : "";
-  at("progress-caption").textContent = progress.times.length ? `Progress: ${amount(done)} % at ${clock(progress.times.at(-1) ?? null)}.${expected}${against}${phases(told)}` : `No progress is known yet.${against}`;
+/** @param {any} told @param {any} span @param {Other} other @returns {import("./chart.js").Panel} */
+function progressPanel(told, span, other) {
+  const since = Date.parse(told.submitted), lines = told.lines.map((/** @type {any} */ line, /** @type {number} */ i) => ({
+    name: i + 1 < told.lines.length ? "line to an earlier deadline" : "line to the deadline", className: "goal", isUnnamed: i + 1 < told.lines.length,
+    times: [line.sinceSeconds, line.untilSeconds].map((seconds) => since + 1000 * seconds), values: [line.sincePercentage, line.untilPercentage],
+  }));
+  const done = curveOf(told, told.progress), here = done.values[done.values.length - 1] ?? 0;
+  const forecast = span.expected ? [{ name: "forecast", className: "forecast", times: [span.now, span.expected[1]], values: [here, 100] }] : [];
+  return {
+    title: "Progress, %", least: 0, most: 100, height: HEIGHT.progress,
+    bands: told.phases.map((/** @type {any} */ { name, sinceSeconds, untilSeconds }) => ({ from: since + 1000 * sinceSeconds, to: since + 1000 * untilSeconds, className: "phase", name: `${name}, ${amount(untilSeconds - sinceSeconds)} s` })),
+    series: [...(other ? [{ ...beside(told, other, other.told.progress), name: `progress of ${other.job.name}`, className: "other" }] : []), ...lines, ...forecast, { ...done, name: "progress", className: "progress" }],
+  };
 }
 
-/** @param {any} told @param {any} job @param {any} past what the chart shows of time @param {Curve} granted @param {Other} other */
-function drawCores(told, job, past, granted, other) {
-  const used = curveOf(told, told.used), beside = other && curveOf(other.told, other.told.granted, told);
-  const most = Math.max(0.1, ...granted.values, ...used.values, ...(beside?.values || []));
-  const drawing = chart(at("cores-chart"), { ...past, most, height: HEIGHT, unit: "cores" });
-  const since = Date.parse(told.submitted), now = Date.parse(told.until);
-  told.resizes.seconds.forEach((/** @type {number} */ second, /** @type {number} */ i) =>
-    drawing.band(since + 1000 * (second - told.resizes.values[i]), since + 1000 * second, "resize", `a change that took ${amount(told.resizes.values[i])} s`));
-  if (other && beside) drawing.steps(beside, since + lasted(other.told), "other", `granted to ${other.job.name}`);
-  drawing.steps(granted, now, "granted", "granted");
-  drawing.line(used, "used", "used");
-  curveOf(told, told.workers).times.forEach((time, i) => drawing.label(drawing.x(time), Number(drawing.y(0)) - 4, "start", `${told.workers.values[i]}w`));
-  drawing.frame(most);
-  const n = granted.values.filter((_, i) => i > 0).length, mean = used.values.reduce((sum, cores) => sum + cores, 0) / (used.values.length || 1);
-  const took = told.resizes.values.reduce((/** @type {number} */ sum, /** @type {number} */ seconds) => sum + seconds, 0);
-  const workers = ` They took ${amount(took)} s in all, the start included (bands).${told.workers.values.length ? " Numbers with w are its workers from then on." : ""}`;
-  at("cores-caption").textContent = granted.times.length ? `Cores granted (steps) and used (line): ${amount(job.grantedCores)} granted now, ${n} ${n === 1 ? "change" : "changes"}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
+/** @param {any} told @param {any} job @param {Other} other @returns {import("./chart.js").Panel} */
+function coresPanel(told, job, other) {
+  const granted = curveOf(told, told.granted), used = curveOf(told, told.used), theirs = other && beside(told, other, other.told.granted), now = Date.parse(told.until), since = Date.parse(told.submitted);
+  const demand = job.demandCores === null ? [] : [{ name: "demand now", className: "demand", times: [now - 0.05 * lasted(told), now], values: [job.demandCores, job.demandCores] }];
+  return {
+    title: "Cores", least: 0, most: 1.05 * Math.max(0.1, job.demandCores ?? 0, ...granted.values, ...used.values, ...(theirs?.values || [])), height: HEIGHT.cores,
+    bands: told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => ({ from: since + 1000 * (second - told.resizes.values[i]), to: since + 1000 * second, className: "resize", name: `a change that took ${amount(told.resizes.values[i])} s` })),
+    series: [
+      ...(other && theirs ? [{ ...theirs, name: `granted to ${other.job.name}`, className: "other", isSteps: true }] : []),
+      { ...granted, name: "granted", className: "granted", isSteps: true, until: now }, { ...used, name: "used", className: "used" }, ...demand,
+    ],
+  };
 }
 
 /** A loss in five digits, as a report has it. @param {number | null | undefined} value */
 const loss = (value) => (value == null ? "–" : String(Number(value.toPrecision(5))));
 
-/** @param {any} told @param {any} past what the chart shows of time @param {Other} other */
-function drawLosses(told, past, other) {
-  const losses = curveOf(told, told.losses), beside = other && curveOf(other.told, other.told.losses, told);
-  at("loss-figure").hidden = !losses.times.length;
-  if (!losses.times.length) return;
-  const values = [0, ...losses.values, ...(beside?.values || [])], least = Math.min(...values), most = Math.max(...values) || Number(!least);
-  const drawing = chart(at("loss-chart"), { ...past, least, most, height: HEIGHT, unit: "" });
-  if (other && beside?.times.length) drawing.line(beside, "other", `loss of ${other.job.name}`);
-  drawing.line(losses, "progress", "loss");
-  drawing.frame(most, least ? `${loss(least)} to ${loss(most)}` : loss(most));
-  at("loss-caption").textContent = `Loss: from ${loss(losses.values[0])} to ${loss(losses.values.at(-1))}, the least ${loss(Math.min(...losses.values))}.`;
+/** @param {any} told @param {Other} other @returns {import("./chart.js").Panel[]} */
+function lossPanel(told, other) {
+  const losses = curveOf(told, told.losses), theirs = other ? beside(told, other, other.told.losses) : null;
+  if (!losses.times.length) return [];
+  const values = [0, ...losses.values, ...(theirs?.values || [])], least = Math.min(...values), most = Math.max(...values) || Number(!least);
+  return [{ title: "Loss", least, most, height: HEIGHT.loss, write: loss, series: [...(other && theirs?.times.length ? [{ ...theirs, name: `loss of ${other.job.name}`, className: "other" }] : []), { ...losses, name: "loss", className: "progress" }] }];
+}
+
+/** @param {any} told @param {any} job @param {any[]} entries why it stands as it does @param {any} span @returns {import("./chart.js").Mark[]} */
+function marks(told, job, entries, span) {
+  const since = Date.parse(told.submitted), former = told.deadlines.values.slice(0, -1).map((/** @type {number} */ seconds) => since + 1000 * seconds);
+  return [
+    ...former.map((/** @type {number} */ time) => ({ time, className: "former", name: `deadline before it was changed, ${clock(time)}` })),
+    ...entries.filter(({ kind }) => kind === "warning").map(({ time, text }) => ({ time: Date.parse(time), className: "warning", name: text })),
+    ...(job.ended ? [] : [{ time: span.now, className: "now", text: "now" }]),
+  ];
+}
+
+/** @param {any} told @param {any} job @param {any} span @param {any[]} entries @param {Other} other */
+function draw(told, job, span, entries, other) {
+  if (isHeld) return;
+  if (moved !== null && at("steer-deadline").value !== written(moved)) moved = null; // something else was typed, or it was done
+  const hadFocus = document.activeElement?.closest(".handle"), deadline = Date.parse(job.deadline), panels = [progressPanel(told, span, other), coresPanel(told, job, other), ...lossPanel(told, other)];
+  const workers = curveOf(told, told.workers), done = panels[0].series[panels[0].series.length - 1], here = done.values[done.values.length - 1] ?? 0;
+  course.show({
+    from: span.from, to: span.to, panels, marks: marks(told, job, entries, span),
+    under: (scale) => {
+      if (!span.expected) return;
+      const [low, , high] = span.expected.map(scale.x), top = scale.y(0, 100);
+      const fan = drawn("path", { class: "interval", d: `M${scale.x(span.now)} ${scale.y(0, here)}L${low} ${top}H${Math.max(high, low + 1)}Z` });
+      fan.append(drawn("title", {}, "interval of the forecast"));
+      scale.svg.append(fan);
+    },
+    draw: (scale) => {
+      workers.times.forEach((time, i) => { if (time >= scale.from && time <= scale.to) scale.svg.append(drawn("text", { x: scale.x(time) + 2, y: scale.y(1, 0) - 4 }, `${workers.values[i]}w`)); });
+      redrawQuote = () => drawQuote(scale, span);
+      redrawQuote();
+      if (!job.deadline || deadline > scale.to || deadline < scale.from) return;
+      const mayMove = !at("steer").hidden, flagged = flag(scale, deadline, span.now, mayMove);
+      scale.svg.append(flagged.handle);
+      if (mayMove) movable(flagged, scale, span, deadline);
+      if (hadFocus) flagged.handle.focus();
+    },
+    read: (time) => {
+      const phase = panels[0].bands?.find(({ from, to }) => time >= from && time <= to);
+      return phase ? [[phase.name, "phase"]] : [];
+    },
+  });
+}
+
+/** The same in words. @param {any} told @param {any} job @param {any} span */
+function tell(told, job, span) {
+  const progress = curveOf(told, told.progress), granted = curveOf(told, told.granted), used = curveOf(told, told.used), losses = curveOf(told, told.losses);
+  const last = (/** @type {any[]} */ list) => list[list.length - 1];
+  const against = job.deadline ? ` The deadline is ${clock(job.deadline)}.` : "", [low, middle, high] = (span.expected || []).map(clock);
+  const expected = span.expected ? ` It is expected to be done at ${middle}${low === high ? "" : `, between ${low} and ${high}`}.` : "";
+  at("progress-caption").textContent = progress.times.length ? `Progress: ${amount(last(progress.values))} % at ${clock(last(progress.times))}.${expected}${against}${phases(told)}` : `No progress is known yet.${against}`;
+  const n = Math.max(0, granted.values.length - 1), mean = used.values.reduce((sum, cores) => sum + cores, 0) / (used.values.length || 1);
+  const took = told.resizes.values.reduce((/** @type {number} */ sum, /** @type {number} */ seconds) => sum + seconds, 0);
+  const workers = ` They took ${amount(took)} s in all, the start included (bands).${told.workers.values.length ? " Numbers with w are its workers from then on." : ""}`;
+  at("cores-caption").textContent = granted.times.length ? `Cores: ${amount(job.grantedCores)} granted now, ${n} ${n === 1 ? "change" : "changes"}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
+  at("loss-caption").hidden = !losses.times.length;
+  at("loss-caption").textContent = losses.times.length ? `Loss: from ${loss(losses.values[0])} to ${loss(last(losses.values))}, the least ${loss(Math.min(...losses.values))}.` : "";
 }
 
 /** A row of a table. @param {string} head @param {string[]} cells */
 function row(head, cells) {
   const made = element("tr"), title = element("th", head);
   /** @type {HTMLTableCellElement} */ (title).scope = "row";
-  made.append(title, ...cells.map((text) => element("td", text)));
+  made.append(title, ...cells.map((text) => element("td", text, "number")));
   return made;
 }
 
-/** The changes of the grant in a table, the latest first. @param {any} told @param {Curve} granted */
-function listGrants(told, granted) {
-  const since = Date.parse(told.submitted);
+/** The changes of the grant in a table, the latest first. @param {any} told */
+function listGrants(told) {
+  const since = Date.parse(told.submitted), granted = curveOf(told, told.granted);
   const took = new Map(told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => [since + 1000 * second, told.resizes.values[i]]));
-  at("grants").replaceChildren(...granted.times.map((time, i) => row(clock(time), [amount(granted.values[i]), took.has(time) ? `${amount(took.get(time))} s` : "–"])).reverse());
+  at("grants").replaceChildren(...granted.times.map((time, i) => row(clock(time), [amount(granted.values[i]), took.has(time) ? `${amount(took.get(time))} s` : "at once"])).reverse());
 }
 
 /** What of a run is compared in numbers. @type {[string, (job: any, told: any) => string][]} */
 const COMPARED = [
-  ["Took", (job, told) => (job.landed ? `${amount((Date.parse(job.landed) - Date.parse(told.submitted)) / 1000)} s` : `${amount(lasted(told) / 1000)} s so far`)],
-  ["Deadline after", (job, told) => (job.deadline ? `${amount((Date.parse(job.deadline) - Date.parse(told.submitted)) / 1000)} s` : "–")],
-  ["Verdict", (job) => VERDICTS[job.verdict] || "–"],
-  ["Steps", (job) => (job.stepsDone === null ? "–" : amount(job.stepsDone))],
-  ["Core time used", (job) => (job.usedCoreSeconds === null ? "–" : `${amount(job.usedCoreSeconds)} core seconds`)],
+  ["Took", (job, told) => (job.landed ? duration((Date.parse(job.landed) - Date.parse(told.submitted)) / 1000) : `${duration(lasted(told) / 1000)} so far`)],
+  ["Deadline after", (job, told) => (job.deadline ? duration((Date.parse(job.deadline) - Date.parse(told.submitted)) / 1000) : "none")],
+  ["Verdict", (job) => word(job, kindOf(job))],
+  ["Steps", (job) => (job.stepsDone === null ? "none" : amount(job.stepsDone))],
+  ["Core time used", (job) => (job.usedCoreSeconds === null ? "none" : `${amount(job.usedCoreSeconds)} core seconds`)],
   ["Changes of the grant", (_, told) => String(Math.max(0, told.granted.seconds.length - 1))],
   ["Last loss", (_, told) => loss(told.losses.values.at(-1))],
-  ["Arguments", (job) => job.program.slice(1).join(" ") || "–"],
+  ["Arguments", (job) => job.program.slice(1).join(" ") || "none"],
 ];
 
 /** @param {any} told @param {any} job @param {Other} other */
@@ -215,12 +285,14 @@ function compare(told, job, other) {
   at("compared-rows").replaceChildren(...COMPARED.map(([term, of]) => row(term, [of(job, told), of(other.job, other.told)])));
 }
 
-/** Shows how the job came to stand as it does. @param {any} told its history @param {any} job @param {Other} other */
-export function showHistory(told, job, other) {
-  const span = times(told, job, other), granted = curveOf(told, told.granted);
-  drawProgress(told, job, span, other);
-  drawCores(told, job, span.past, granted, other);
-  drawLosses(told, span.past, other);
-  listGrants(told, granted);
+/** Forgets which part of another job's course was shown. */
+export const resetCourse = () => course.reset();
+
+/** Shows how the job came to stand as it does. @param {any} told its history @param {any} job @param {any[]} entries why @param {Other} other */
+export function showHistory(told, job, entries, other) {
+  const span = times(told, job, other);
+  tell(told, job, span);
+  draw(told, job, span, entries, other);
+  listGrants(told);
   compare(told, job, other);
 }

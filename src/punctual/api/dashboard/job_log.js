@@ -1,24 +1,82 @@
-// What a job writes, as it comes. The last lines are kept; a search shows those of them that hold a text.
+// What a job writes, as it comes. The last lines are kept; those that hold a text or are of a level can be seen alone. Colours of terminals are shown.
 import { followLog } from "./service.js";
-import { at } from "./texts.js";
+import { at, counted } from "./texts.js";
 
 const N_LINES = 5000, N_CHARACTERS = 10000, PAUSE_MS = 200;
+/** So many last lines stand above the course of a job that has failed. */
+const N_LAST = 15;
+/** What lines of a level have in them. @type {Record<string, RegExp>} */
+const LEVELS = { error: /\b(error|critical|fatal|exception|traceback)\b|\w+(Error|Exception):/i, warning: /\b(warn(ing)?|error|critical|fatal|exception|traceback)\b|\w+(Error|Exception|Warning):/i };
+/** Signs that move a terminal's cursor or colour what follows. */
+const CODE = /\x1b\[([\d;]*)([A-Za-z])/g;
 
 /** The last one is not ended yet. @type {string[]} */
 let lines = [""];
 let nDropped = 0, timer = 0, job = "";
+/** The job whose last lines stand above all else, and what it wrote as errors, if that is apart. */
+let failed = "", errors = /** @type {string[]} */ ([]);
 let reading = new AbortController();
+
+/** The same without signs for terminals. @param {string} line */
+const plain = (line) => line.replace(CODE, "");
+
+/** A line in its colours. @param {string} line @returns {(string | HTMLElement)[]} */
+function coloured(line) {
+  if (!line.includes("\x1b[")) return [line];
+  const parts = /** @type {(string | HTMLElement)[]} */ ([]);
+  let colour = "", isBold = false, from = 0;
+  const put = (/** @type {string} */ text) => {
+    if (!text) return;
+    const span = document.createElement("span");
+    span.className = [colour && `ansi-${colour}`, isBold && "ansi-bold"].filter(Boolean).join(" ");
+    span.textContent = text;
+    parts.push(span.className ? span : text);
+  };
+  for (const found of line.matchAll(CODE)) {
+    put(line.slice(from, found.index));
+    from = found.index + found[0].length;
+    if (found[2] === "m") for (const code of (found[1] || "0").split(";").map(Number)) {
+      if (code === 0) [colour, isBold] = ["", false];
+      else if (code === 1) isBold = true;
+      else if (code === 22) isBold = false;
+      else if (code === 39) colour = "";
+      else if ((code >= 30 && code <= 37) || (code >= 90 && code <= 97)) colour = String(code % 10);
+    }
+  }
+  put(line.slice(from));
+  return parts;
+}
+
+/** @param {HTMLElement} into @param {string[]} shown */
+function write(into, shown) {
+  const parts = /** @type {(string | HTMLElement)[]} */ ([]);
+  let text = "";
+  shown.forEach((line, i) => {
+    for (const part of coloured(line)) {
+      if (typeof part === "string") text += part;
+      else {
+        parts.push(text, part);
+        text = "";
+      }
+    }
+    if (i + 1 < shown.length) text += "\n";
+  });
+  into.replaceChildren(...parts, text);
+}
 
 function draw() {
   timer = 0;
-  const text = at("log-search").value.toLowerCase(), log = at("one-log");
-  const written = lines.at(-1) ? lines : lines.slice(0, -1);
-  const found = text ? written.filter((line) => line.toLowerCase().includes(text)) : written;
-  log.textContent = found.join("\n");
+  const text = at("log-search").value.toLowerCase(), level = LEVELS[at("log-level").value], log = at("one-log");
+  const written = lines.at(-1) ? lines : lines.slice(0, -1), isPart = Boolean(text || level);
+  const found = isPart ? written.filter((line) => { const read = plain(line); return (!level || level.test(read)) && read.toLowerCase().includes(text); }) : written;
+  write(log, found);
   const earlier = nDropped ? ` ${nDropped} earlier ones are not kept here: punctual logs has them.` : "";
-  const said = (text ? `${found.length} of ${written.length} lines.` : `${written.length} lines.`) + earlier;
+  const said = `${isPart ? `${found.length} of ` : ""}${counted(written.length, "line")}.${earlier}`;
   if (at("log-count").textContent !== said) at("log-count").textContent = said;
   if (at("log-follow").checked) log.scrollTop = log.scrollHeight;
+  const last = (errors.length ? errors : written).slice(-N_LAST);
+  at("last").hidden = !failed || !last.length;
+  if (failed) write(at("last-lines"), last);
 }
 
 function drawSoon() {
@@ -39,6 +97,19 @@ function take(text) {
 
 export const stopReading = () => reading.abort();
 
+/** Has the last lines of a job stand above all else; "": none. @param {string} name */
+export async function showLast(name) {
+  if (failed === name) return;
+  [failed, errors] = [name, []];
+  draw();
+  if (!name) return;
+  let text = "";
+  await followLog(name, "stderr", (more) => { text += more; }, reading.signal).catch(() => {}); // what is in the log is shown all the same
+  if (failed !== name) return;
+  errors = text.split("\n").filter(Boolean).slice(-N_LAST).map(kept);
+  draw();
+}
+
 /** Shows the log of this job from now on. @param {string} name */
 export async function readLog(name) {
   stopReading();
@@ -53,7 +124,6 @@ export async function readLog(name) {
   }
 }
 
-at("log-search").addEventListener("input", draw);
-at("log-follow").addEventListener("input", draw);
+for (const id of ["log-search", "log-level", "log-follow"]) at(id).addEventListener("input", draw);
 at("log-stream").addEventListener("input", () => readLog(job));
 at("log-again").addEventListener("click", () => readLog(job));

@@ -1,6 +1,9 @@
-// All jobs against their deadlines. A row is changed only where what it says has changed.
-import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, Refused } from "./service.js";
-import { amount, at, clock, drawn, element, expected, memory, VERDICTS, visible } from "./texts.js";
+// All jobs against their deadlines: the answer, figures, and one table that is seen as lanes or as columns. A row is changed only where what it says has changed.
+import "./hints.js";
+import { answer, byAttention, isOver, kindOf, KINDS, landingAt, notices, phrase, reason, startAt, tally, title, warning, word } from "./judge.js";
+import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, present, Refused } from "./service.js";
+import { amount, at, clock, drawn, element, expected, icon, jobLink, memory, roughly, visible } from "./texts.js";
+import { axisOf, drawAxis, drawLane, laneOf } from "./timeline.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
 import "./job.js";
@@ -9,100 +12,283 @@ import "./what_if.js";
 
 /** Least time between two looks at all jobs, and the longest without one; usage changes without an event. */
 const PAUSE_MS = 1000, LONGEST_MS = 5000;
+/** Where the jobs are not seen, they are looked at this often: for the title, and for notices. */
+const UNSEEN_MS = 15000;
 /** No sign of life for so long: the connection is made again. The service gives one every 15 s. */
 const SILENCE_MS = 40000;
+/** So many ended jobs are not folded. */
+const N_ENDED = 3;
+/** So many jobs that want attention say why at once; of more, one is asked. */
+const N_URGENT = 5;
 
 /** @type {Map<string, {row: HTMLTableRowElement, said: string[]}>} */
 const rows = new Map();
-/** @type {any[]} */
-let jobs = [];
-let lastId = "", isLooking = false;
+/** By name, with their kinds, as they stood at the last look. @type {Map<string, any>} */
+let named = new Map();
+let lastId = "", isLooking = false, listedAt = 0, isUnfolded = false, areLanes = true, wanted = "";
+
+const axis = drawn("svg", { class: "axis", "aria-hidden": "true" });
+let axisWidth = 0;
 
 /** Where the line to the job's deadline is now, in percent; empty: there is none. @param {any} job @param {number} nowMs */
 function line(job, nowMs) {
-  if (job.landed || job.ended || job.deadline === null || job.lineSince === null) return "";
+  if (isOver(job) || job.deadline === null || job.lineSince === null) return "";
   const begun = Date.parse(job.lineSince), lasts = Date.parse(job.deadline) - begun, left = 100 - job.lineSincePercentage;
   return Math.min(100, Math.max(0, lasts > 0 ? 100 - left * (1 - (nowMs - begun) / lasts) : 100)).toFixed(0);
 }
-/** Why it is as it is; of a refusal also which deadline would have been accepted. @param {any} job */
-const why = (job) =>
-  (job.cause || job.reason?.text || "") +
-  (job.earliestDeadline === null ? "" : ` — the earliest that would have been accepted: ${clock(job.earliestDeadline)}`);
-/** The texts of a row's cells. @param {any} job @param {number} nowMs @returns {string[]} */
-const cells = (job, nowMs) => [
-  job.name, job.state, job.verdict || "", job.progressPercentage === null ? "" : `${job.progressPercentage.toFixed(1)} ${line(job, nowMs)}`,
-  clock(job.deadline), expected(job, nowMs), amount(job.grantedCores), amount(job.usedCores),
-  memory(job.memoryBytes) + (job.askedMemoryBytes ? ` of ${memory(job.askedMemoryBytes)}` : ""), why(job),
+
+/** @typedef {{named: Map<string, any>, nowMs: number, axis: import("./timeline.js").Axis, isUrgent: (job: any) => boolean}} Scene */
+
+/** An instant as it is seen from now, and whole. @param {number | string | null} time @param {number} nowMs @param {string} whole */
+const instant = (time, nowMs, whole) => (time === null ? "" : `${roughly(typeof time === "string" ? Date.parse(time) : time, nowMs)}\n${whole}`);
+
+/** @param {any} job @param {Scene} scene */
+function landing(job, { named, nowMs }) {
+  const time = landingAt(job, nowMs), starts = startAt(job, named, nowMs);
+  if (time !== null) return instant(time, nowMs, expected(job, nowMs));
+  if (starts !== null) return `starts ${roughly(starts, nowMs)}\nAt the earliest ${clock(starts)}, when what it waits for has landed`;
+  return job.ended ? instant(job.ended, nowMs, `Ended ${clock(job.ended)}`) : "";
+}
+
+/** A column: its class, and the text that its cell is made of. Those of lanes and of columns are made where they are seen. @type {[string, (job: any, scene: Scene) => string][]} */
+const COLUMNS = [
+  ["name", (job) => `${job.name}\n${job.state}${job.progressPercentage === null || isOver(job) ? "" : ` · ${job.progressPercentage.toFixed(1)} %`}`],
+  ["verdict", (job) => `${job.kind}\n${word(job, job.kind)}`],
+  ["lane", (job, { axis, named, nowMs }) => laneOf(job, axis, named, nowMs)],
+  ["column", (job, { nowMs }) => (job.progressPercentage === null ? "" : `${job.progressPercentage.toFixed(1)} ${line(job, nowMs)}`)],
+  ["number due", (job, { nowMs }) => (job.deadline === null ? "none" : instant(job.deadline, nowMs, clock(job.deadline)))],
+  ["number end", landing],
+  ["column number", (job) => (job.grantedCores === null || isOver(job) ? "" : amount(job.grantedCores))],
+  ["column number", (job) => (job.usedCores === null || isOver(job) ? "" : amount(job.usedCores))],
+  ["column number", (job) => (job.memoryBytes ? memory(job.memoryBytes) : "") + (job.askedMemoryBytes ? ` of ${memory(job.askedMemoryBytes)}` : "")],
+  ["why", (job, { nowMs, isUrgent }) => `${phrase(job, job.kind, nowMs)}\n${reason(job)}\n${isUrgent(job) ? `${job.name}\n${warning(job)}` : ""}`],
 ];
 
 /** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
 function bar(done, due) {
-  const svg = drawn("svg", { viewBox: "0 0 100 12", "aria-hidden": "true" });
+  const svg = drawn("svg", { class: "gauge", viewBox: "0 0 100 12", preserveAspectRatio: "none", "aria-hidden": "true" });
   svg.append(drawn("rect", { class: "all", y: 2, width: 100, height: 8 }), drawn("rect", { class: "done", y: 2, width: done, height: 8 }));
   if (due) svg.append(drawn("rect", { class: "due", x: Number(due) * 0.98, width: 2, height: 12 }));
   return svg;
 }
-/** @param {HTMLTableCellElement} cell @param {number} column @param {string} text */
-function fill(cell, column, text) {
-  if (column === 0) {
-    const link = /** @type {HTMLAnchorElement} */ (element("a", text));
-    link.href = `#/jobs/${encodeURIComponent(text)}`;
-    cell.replaceChildren(link);
-  } else if (column === 2) {
-    cell.className = text;
-    cell.textContent = VERDICTS[text] || "–";
-  } else if (column === 3 && text) {
-    const [done, due] = text.split(" ");
-    cell.replaceChildren(bar(Number(done), due), ` ${done} %${due && `, line ${due} %`}`);
-  } else cell.textContent = visible(text) || "–";
+
+/**
+ * The phrase; the whole reason on hover and focus, and for good when it is pressed. A job that wants attention says at once what its user is warned of.
+ * @param {HTMLTableCellElement} cell @param {string} short @param {string} whole @param {string} urgent the job's name, if it wants attention @param {string} brief
+ */
+function fillWhy(cell, short, whole, urgent, brief) {
+  if (!whole) return cell.replaceChildren(visible(short));
+  const was = cell.querySelector("button"), text = element("p"), button = /** @type {HTMLButtonElement} */ (was || element("button"));
+  const show = () => {
+    const isOpen = button.getAttribute("aria-expanded") === "true", link = jobLink(urgent);
+    text.textContent = visible(isOpen ? whole : brief);
+    link.textContent = "See what would help";
+    text.hidden = !isOpen && !urgent;
+    if (urgent) text.append(" ", link);
+  };
+  if (!was) button.setAttribute("aria-expanded", "false");
+  button.type = "button";
+  button.textContent = visible(short);
+  button.dataset.whole = visible(whole);
+  button.onclick = () => {
+    button.setAttribute("aria-expanded", String(button.getAttribute("aria-expanded") !== "true"));
+    show();
+  };
+  show();
+  if (was?.nextElementSibling) was.nextElementSibling.replaceWith(text);
+  else cell.replaceChildren(button, text);
 }
 
-function chosen() {
-  const text = at("search").value.toLowerCase(), key = at("sort").value;
-  const shown = jobs.filter((job) =>
-    (!at("verdict").value || job.verdict === at("verdict").value) && (!at("state").value || job.state === at("state").value) &&
-    `${job.name} ${job.program.join(" ")}`.toLowerCase().includes(text));
-  const order = (/** @type {any} */ job) => (key === "slackSeconds" ? job[key] : key === "name" ? job[key] : job[key] && Date.parse(job[key]));
-  return shown.sort((a, b) => {
+/** @param {HTMLTableCellElement} cell @param {number} column @param {string} said */
+function fill(cell, column, said) {
+  const [text, whole = "", urgent = "", brief = ""] = said.split("\n");
+  if (column === 0) {
+    const link = cell.querySelector("a") || jobLink(text);
+    cell.replaceChildren(link, element("small", whole));
+  } else if (column === 1) {
+    const kind = /** @type {import("./judge.js").Kind} */ (text), hadKind = cell.dataset.kind;
+    cell.className = `verdict ${KINDS[kind][1]}${hadKind && hadKind !== kind ? " changed" : ""}`;
+    cell.dataset.kind = kind;
+    cell.replaceChildren(icon(KINDS[kind][1]), visible(whole));
+  } else if (column === 2) drawLane(cell.firstElementChild, said);
+  else if (column === 3) {
+    const [done, due] = text.split(" ");
+    if (text) cell.replaceChildren(bar(Number(done), due), `${done} %${due && `, line ${due} %`}`);
+    else cell.replaceChildren();
+  } else if (column === COLUMNS.length - 1) fillWhy(cell, text, whole, urgent, brief);
+  else {
+    cell.textContent = visible(text);
+    cell.dataset.whole = whole;
+  }
+}
+
+/** @param {any} job */
+const needsHelp = (job) => job.kind === "late" || job.kind === "risk";
+/** Whether the reader has asked for jobs of this kind. @param {any} job @param {number} nowMs */
+const isWanted = (job, nowMs) => !wanted || (wanted === "done" ? isOver(job) && Date.parse(job.ended || job.landed) >= new Date(nowMs).setHours(0, 0, 0, 0) : job.kind === wanted);
+
+/** @param {number} nowMs @returns {[any[], number]} the jobs to be shown in their order, and how many ended ones are folded */
+function chosen(nowMs) {
+  const text = at("search").value.toLowerCase(), key = at("sort").value, state = at("state").value;
+  const found = latest.jobs.filter((job) => isWanted(job, nowMs) && (!state || job.state === state) && `${job.name} ${job.program.join(" ")}`.toLowerCase().includes(text));
+  if (key === "attention") {
+    found.sort(byAttention);
+    const nOpen = found.findIndex(isOver), nEnded = nOpen < 0 ? 0 : found.length - nOpen;
+    const isFolded = nOpen > 0 && nEnded > N_ENDED && !wanted && !text && !state;
+    at("more").hidden = !isFolded;
+    return isFolded && !isUnfolded ? [found.slice(0, nOpen), nEnded] : [found, isFolded ? nEnded : 0];
+  }
+  at("more").hidden = true;
+  const order = (/** @type {any} */ job) => (key === "slackSeconds" || key === "name" ? job[key] : job[key] && Date.parse(job[key]));
+  found.sort((a, b) => {
     const [left, right] = [order(a), order(b)];
     if (left === null || right === null) return Number(left === null) - Number(right === null);
     return left < right ? -1 : Number(left > right);
   });
+  return [found, 0];
+}
+
+function made() {
+  const row = document.createElement("tr");
+  row.setAttribute("role", "row");
+  for (const [className] of COLUMNS) {
+    const cell = row.insertCell();
+    cell.className = className;
+    cell.setAttribute("role", "cell");
+    if (className === "lane") cell.append(drawn("svg", { "aria-hidden": "true" }));
+  }
+  return { row, said: /** @type {string[]} */ ([]) };
+}
+
+/** A figure: its number, its name, and what stands below. @param {string} kind @param {number} n @param {string} name @param {string} note */
+function figure(kind, n, name, note) {
+  const known = at(`figure-${kind}`), tile = known || element("button", "", KINDS[/** @type {import("./judge.js").Kind} */ (kind)][1]);
+  const said = [n, note, wanted === kind].join();
+  if (!known) {
+    tile.id = `figure-${kind}`;
+    tile.type = "button";
+    tile.addEventListener("click", () => { wanted = wanted === kind ? "" : kind; show(); });
+    at("figures").append(tile);
+  }
+  if (tile.dataset.said === said) return;
+  tile.dataset.said = said;
+  tile.classList.toggle("is-some", n > 0 && (kind === "late" || kind === "risk"));
+  tile.setAttribute("aria-pressed", String(wanted === kind));
+  tile.replaceChildren(icon(KINDS[/** @type {import("./judge.js").Kind} */ (kind)][1]), element("strong", String(n)), element("span", note ? `${name}, ${note}` : name));
+}
+
+/** Cores that are held, and by jobs with a promise, of those there are. */
+function cores() {
+  const held = latest.cluster, tile = at("figure-cores") || element("div");
+  if (!held) return;
+  const all = held.capacity.cores || 1, holds = latest.jobs.reduce((sum, job) => sum + (job.grantedCores || 0), 0), sure = latest.jobs.reduce((sum, job) => sum + (job.promisedUntil ? job.grantedCores || 0 : 0), 0);
+  const said = [all, holds, sure].map(amount).join();
+  if (!tile.id) {
+    tile.id = "figure-cores";
+    at("figures").append(tile);
+  }
+  if (tile.dataset.said === said) return;
+  tile.dataset.said = said;
+  const meter = drawn("svg", { class: "meter", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" });
+  for (const [className, share] of [["all", 1], ["held", holds / all], ["sure", sure / all]]) meter.append(drawn("rect", { class: className, width: 100 * Math.min(1, Number(share)), height: 8 }));
+  tile.replaceChildren(element("strong", `${amount(holds)} of ${amount(all)}`), element("span", `cores held${sure ? `, ${amount(sure)} of them promised` : ", none promised"}`), meter);
+}
+
+/** @param {number} nowMs */
+function showAnswer(nowMs) {
+  const count = tally(latest.jobs, nowMs), said = answer(count, latest.jobs.length);
+  if (at("jobs-title").textContent !== said) at("jobs-title").textContent = said;
+  if (!frozen && document.title !== title(count)) {
+    document.title = title(count);
+    document.querySelector("link[rel=icon]")?.setAttribute("href", count.late ? "/page/icon-late.svg" : count.risk ? "/page/icon-risk.svg" : "/page/icon.svg");
+  }
+  const waits = [count.measuring && `${count.measuring} measuring`, count.waiting && `${count.waiting} waiting`].filter(Boolean).join(", ");
+  figure("good", count.good, "on track", waits);
+  figure("risk", count.risk, "at risk", "");
+  figure("late", count.late, "late", "");
+  figure("done", count.done, "done today", [count.missed && `${count.missed} late`, count.failed && `${count.failed} failed`].filter(Boolean).join(", "));
+  cores();
+}
+
+/** @param {number} n how many jobs are shown @param {number} nFolded */
+function showRest(n, nFolded) {
+  at("more").textContent = isUnfolded ? "Hide the ended jobs" : `Show ${nFolded} ended jobs`;
+  at("more").setAttribute("aria-expanded", String(isUnfolded));
+  at("empty").hidden = n > 0;
+  at("figures").hidden = at("choices").hidden = !latest.jobs.length;
+  at("legend").hidden = !n || !areLanes;
+  at("all").hidden = !n;
+  const text = latest.jobs.length ? "No job matches what is chosen above." : "Submit one, and see here whether it will be on time:";
+  if (n || at("empty").firstChild?.textContent === text) return;
+  at("empty").replaceChildren(element("p", text), ...(latest.jobs.length ? [] : [element("code", "punctual submit --deadline 1h -- python train.py")]));
 }
 
 function show() {
-  const nowMs = Date.now(), shown = chosen(), body = at("jobs");
+  const nowMs = present(), [shown, nFolded] = chosen(nowMs), body = at("jobs"), areFew = shown.filter(needsHelp).length <= N_URGENT;
+  const scene = { named, nowMs, axis: axisOf(shown, nowMs), isUrgent: (/** @type {any} */ job) => areFew && needsHelp(job) };
+  showAnswer(nowMs);
+  showRest(shown.length, nFolded);
+  if (areLanes) drawAxis(at("all"), axis, axisWidth, scene.axis, nowMs);
   const names = new Set(shown.map((job) => job.name));
   for (const [name, { row }] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
   shown.forEach((job, i) => {
-    let known = rows.get(job.name);
-    if (!known) {
-      const row = document.createElement("tr");
-      for (const _ of cells(job, nowMs)) row.insertCell();
-      known = { row, said: [] };
-      rows.set(job.name, known);
-    }
-    cells(job, nowMs).forEach((text, n) => {
-      if (known.said[n] !== text) fill(known.row.cells[n], n, known.said[n] = text);
+    const known = rows.get(job.name) || made();
+    rows.set(job.name, known);
+    COLUMNS.forEach(([className, text], n) => {
+      if (areLanes ? className.startsWith("column") : className === "lane") return;
+      const said = text(job, scene);
+      if (known.said[n] !== said) fill(known.row.cells[n], n, known.said[n] = said);
     });
     if (body.rows[i] !== known.row) body.insertBefore(known.row, body.rows[i] || null);
   });
-  at("empty").hidden = shown.length > 0;
-  at("empty").textContent = jobs.length ? "No job matches what is chosen above." : "No jobs yet. Submit one with `punctual submit --deadline 1h -- python train.py`.";
+}
+
+/** @param {boolean} lanes */
+function choose(lanes) {
+  areLanes = lanes;
+  at("all").classList.toggle("as-lanes", lanes);
+  at("as-lanes").setAttribute("aria-pressed", String(lanes));
+  at("as-table").setAttribute("aria-pressed", String(!lanes));
+  show();
+}
+
+/** Tells of changes in notices of the browser, once the reader has asked for them. @param {any[]} jobs */
+function notify(jobs) {
+  if (!("Notification" in window) || frozen) return;
+  at("notify").hidden = Notification.permission !== "default" || !isSecureContext;
+  if (Notification.permission !== "granted" || !named.size) return;
+  for (const { job, text } of notices(named, jobs)) {
+    try {
+      new Notification("Punctual", { body: text, tag: job });
+    } catch { // a phone's browser has notices of service workers alone
+      return;
+    }
+  }
 }
 
 async function look() {
-  // The list is long: where it is not seen it is not asked for, but to find out whether the service lets the reader in.
-  const isNeeded = !rows.size || !at("overview").hidden;
-  const [listed, held] = await Promise.all([isNeeded ? allJobs() : jobs, frozen ? null : cluster()]);
-  jobs = listed;
-  if (held) at("cluster").textContent = `${held.policy}: ${amount(held.held.cores)} of ${amount(held.capacity.cores)} cores held, ${amount(held.free.cores)} free; ${memory(held.capacity.memoryBytes)} of memory`;
+  // The list is long: where it is not seen it is seldom asked for, but to find out whether the service lets the reader in.
+  const isNeeded = !rows.size || !at("overview").hidden || Date.now() - listedAt > UNSEEN_MS;
+  const [listed, held] = await Promise.all([isNeeded ? allJobs() : null, frozen ? null : cluster()]);
+  if (held) {
+    latest.cluster = held;
+    const told = `${held.policy} · ${amount(held.capacity.cores)} cores, ${amount(Math.max(0, held.free.cores))} free · ${memory(held.capacity.memoryBytes)} of memory`;
+    if (at("cluster").textContent !== told) at("cluster").textContent = told;
+  }
+  if (listed) {
+    listedAt = Date.now();
+    for (const job of listed) job.kind = kindOf(job);
+    notify(listed);
+    latest.jobs = listed;
+    named = new Map(listed.map((job) => [job.name, job]));
+  }
   if (at("submit-link").dataset.isKnown !== "true") {
     at("submit-link").hidden = !(await health()).takesJobs;
     at("submit-link").dataset.isKnown = "true";
   }
   openViews(true);
-  at("problem").hidden = true;
+  at("problem").hidden = at("loading").hidden = true;
+  document.body.classList.remove("is-away");
   show();
 }
 
@@ -110,7 +296,10 @@ async function look() {
 function tell(error) {
   const isRefused = error instanceof Refused;
   at("problem").hidden = false;
-  at("problem").textContent = isRefused ? error.message : "The service does not answer. Is `punctual up` running? This page goes on trying.";
+  at("loading").hidden = true;
+  document.body.classList.toggle("is-away", !isRefused);
+  const since = listedAt ? ` What is shown is of ${clock(listedAt)}.` : "";
+  at("problem").textContent = isRefused ? error.message : `The service does not answer. Is \`punctual up\` running? This page goes on trying.${since}`;
   if (isRefused && error.status === 401) {
     forgetToken();
     at("entry").hidden = false;
@@ -127,7 +316,8 @@ let looksAt = 0, isDue = true;
 async function pulse() {
   const since = Date.now() - looksAt;
   if (frozen && looksAt) return; // it stays as it is
-  if (!hasToken() || isLooking || document.hidden || since < PAUSE_MS || !(isDue || since > LONGEST_MS)) return;
+  const isUnseen = document.hidden && !("Notification" in window && Notification.permission === "granted");
+  if (!hasToken() || isLooking || isUnseen || since < (document.hidden ? UNSEEN_MS : PAUSE_MS) || !(isDue || since > LONGEST_MS)) return;
   [isLooking, isDue, looksAt] = [true, false, Date.now()];
   await look().then(hear, tell);
   isLooking = false;
@@ -152,11 +342,34 @@ at("entry").addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
   keepToken(at("token").value);
   at("token").value = "";
-  at("entry").hidden = true;
-  isDue = true;
+  showEntry();
 });
 onView("", () => { isDue = true; });
-for (const id of ["search", "verdict", "state", "sort"]) at(id).addEventListener("input", show);
+for (const id of ["search", "state", "sort"]) at(id).addEventListener("input", show);
+at("as-lanes").addEventListener("click", () => choose(true));
+at("as-table").addEventListener("click", () => choose(false));
+at("more").addEventListener("click", () => { isUnfolded = !isUnfolded; show(); });
+at("notify").addEventListener("click", async () => { await Notification.requestPermission(); notify([]); });
+// A key alone works only where the jobs have the focus, and nothing is typed.
+at("overview").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+  const isTyped = /** @type {HTMLElement} */ (event.target).matches("input, select");
+  if (event.key === "v" && !isTyped && !event.ctrlKey && !event.metaKey && !event.altKey) choose(!areLanes);
+});
+// Its width is told when it changes: to ask for it would have all lanes laid out at each look.
+new ResizeObserver(([{ contentRect: { width } }]) => {
+  axisWidth = width;
+  if (width && latest.jobs.length) show();
+}).observe(axis);
+at("all").querySelector("th.lane").append(axis);
+for (const [kind, text] of [["bar", "from its start to its landing, filled as far as it is done"], ["spread", "where it lands, nine times out of ten"], ["flag", "deadline"], ["wait", "waits"]]) {
+  const sample = drawn("svg", { class: "lane", viewBox: "0 0 24 12", "aria-hidden": "true" }), part = element("span");
+  if (kind === "bar") sample.append(drawn("rect", { class: "bar", y: 1, width: 23, height: 10 }), drawn("rect", { class: "fill", y: 1, width: 14, height: 10 }));
+  if (kind === "spread") sample.append(drawn("path", { class: "spread edge", stroke: "currentColor", d: "M2 6H22M2 1V11M22 1V11" }));
+  if (kind === "flag") sample.append(drawn("path", { class: "flag", d: "M10 12V0L19 4L10 8" }));
+  if (kind === "wait") sample.append(drawn("line", { class: "wait", x1: 0, x2: 24, y1: 6, y2: 6 }));
+  part.append(sample, text);
+  at("legend").append(part);
+}
 if (frozen) {
   document.documentElement.className = "frozen";
   const [only, ...others] = Object.keys(frozen.said);
@@ -165,6 +378,7 @@ if (frozen) {
 /** Lets the reader in who has a token, which may just have come with the address. */
 function showEntry() {
   at("entry").hidden = hasToken();
+  at("loading").hidden = !hasToken() || latest.jobs.length > 0 || !at("problem").hidden;
   isDue = true;
 }
 addEventListener("hashchange", showEntry);

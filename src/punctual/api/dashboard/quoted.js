@@ -1,5 +1,6 @@
 // A quote: when it is asked for, and in words, for every view that shows one.
-import { amount, clock, element } from "./texts.js";
+import { amount, clock, drawn, element, span } from "./texts.js";
+import { roundSpan, valueTicks } from "./ticks.js";
 
 /** Time without a key before a quote is asked for. */
 const PAUSE_MS = 300;
@@ -43,7 +44,7 @@ const size = (finish) => (finish.workers === null ? `${amount(finish.cores)} cor
 /** @param {any} hurt */
 function harm(hurt) {
   const lost = hurt.promisedUntil === null ? "" : ` loses its promise until ${clock(hurt.promisedUntil)},`;
-  const later = hurt.laterSeconds === null ? "" : `, and lands ${Math.round(hurt.laterSeconds)} s later`;
+  const later = hurt.laterSeconds === null ? "" : `, and lands ${span(hurt.laterSeconds)} later`;
   return `${hurt.job}${lost} would have ${amount(hurt.coresAfter)} cores in place of ${amount(hurt.coresBefore)}${later}`;
 }
 
@@ -74,4 +75,34 @@ export function shown(quote, onTake) {
     parts.push(element("h4", title), list);
   }
   return parts;
+}
+
+/** Pixels of the curve of finishes: its height, and what is left for values below and beside it. */
+const CURVE = { height: 180, left: 76, below: 36, above: 24 };
+
+/** The finish over cores, with its interval, against the deadline. @param {any} svg @param {any} quote */
+export function drawFinishes(svg, quote) {
+  const found = quote.finishes.filter((/** @type {any} */ each) => Number.isFinite(Date.parse(each.high)));
+  svg.toggleAttribute("hidden", found.length < 2);
+  if (found.length < 2) return;
+  const now = Date.now(), left = (/** @type {string} */ time) => Math.max(0, (Date.parse(time) - now) / 1000), deadline = quote.deadline ? left(quote.deadline) : 0;
+  const width = svg.clientWidth || 480, right = width - 12, foot = CURVE.height - CURVE.below, most = 1.08 * Math.max(deadline, ...found.map((/** @type {any} */ each) => left(each.high))), cores = Math.max(...found.map((/** @type {any} */ each) => each.cores));
+  const x = (/** @type {number} */ n) => CURVE.left + ((right - CURVE.left) * n) / cores, y = (/** @type {number} */ seconds) => foot - ((foot - CURVE.above) * seconds) / most;
+  const path = (/** @type {string} */ className, /** @type {string} */ d) => svg.append(drawn("path", { class: className, d }));
+  const along = (/** @type {string} */ key) => found.map((/** @type {any} */ each) => `${x(each.cores).toFixed(1)} ${y(left(each[key])).toFixed(1)}`);
+  svg.setAttribute("viewBox", `0 0 ${width} ${CURVE.height}`);
+  svg.setAttribute("height", CURVE.height);
+  svg.replaceChildren(drawn("text", { class: "title", x: 0, y: 12 }, "Takes, by cores"));
+  const step = roundSpan(1000 * most, 4) / 1000;
+  for (let seconds = 0; seconds < most; seconds += step) {
+    path("grid", `M${CURVE.left} ${y(seconds)}H${right}`);
+    svg.append(drawn("text", { x: CURVE.left - 8, y: y(seconds) + 4, "text-anchor": "end" }, seconds ? span(seconds) : "0"));
+  }
+  for (const n of valueTicks(0, cores, 4)) svg.append(drawn("text", { x: x(n), y: foot + 18, "text-anchor": "middle" }, amount(n)));
+  path("interval", `M${along("low").join("L")}L${along("high").reverse().join("L")}Z`);
+  path("curve granted", `M${along("finish").join("L")}`);
+  for (const each of found) svg.append(drawn("circle", { class: "point", cx: x(each.cores), cy: y(left(each.finish)), r: 4 }));
+  if (!deadline) return;
+  path("curve goal", `M${CURVE.left} ${y(deadline)}H${right}`);
+  svg.append(drawn("text", { class: "name", x: right, y: y(deadline) - 4, "text-anchor": "end" }, "deadline"));
 }

@@ -8,6 +8,12 @@ const told = document.getElementById("frozen")?.textContent;
  */
 export const frozen = told ? JSON.parse(told) : null;
 
+/** The present, of a frozen page the instant at which it was made. */
+export const present = () => (frozen ? Date.parse(frozen.at) : Date.now());
+
+/** What was last heard of the jobs, with their kinds, and of the cluster, for views that need no more than that. @type {{jobs: any[], cluster: any}} */
+export const latest = { jobs: [], cluster: null };
+
 /** What the service refused, in its words. */
 export class Refused extends Error {
   /** @param {number} status @param {string} detail @param {any} [problem] */

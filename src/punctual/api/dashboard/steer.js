@@ -1,7 +1,7 @@
 // What a job can be told by hand: a deadline, whose quote is shown before; weight and bounds; pause, resume, stop.
 import { quotesAfterPause, shown } from "./quoted.js";
 import { health, inOneText, jobPath, oneJob, post, Refused } from "./service.js";
-import { amount, at, clock, element } from "./texts.js";
+import { amount, at, clock, element, span } from "./texts.js";
 
 /** @param {any} least @param {any} most */
 const bounds = (least, most) => (least === null || most === null ? null : `${least}..${most}`);
@@ -90,7 +90,18 @@ async function undo() {
 function forgetQuote(text = "Type a deadline to see what it would take.") {
   quotedDeadline = "";
   at("steer-change-deadline").disabled = true;
-  at("steer-quote").replaceChildren(element("p", text));
+  at("steer-quote").replaceChildren(element("p", text, "soft"));
+  tellChart(null);
+}
+
+/** Lets the chart draw what a quote says in short: the earliest that is possible, and who is hurt. @param {any} answer */
+function tellChart(answer) {
+  const data = at("steer-quote").dataset, isGood = answer?.canBePromised ?? null;
+  const hurt = answer?.hurt.length ? `; ${answer.hurt.slice(0, 2).map((/** @type {any} */ { job, laterSeconds }) => `${job}${laterSeconds ? ` ${span(laterSeconds)} later` : " has less"}`).join(", ")}${answer.hurt.length > 2 ? ` and ${answer.hurt.length - 2} more` : ""}` : "";
+  data.earliest = answer ? answer.earliest || answer.finishes.map((/** @type {any} */ { finish }) => finish).sort()[0] || "" : "";
+  data.verdict = isGood === null ? "" : isGood ? "good" : "late";
+  data.short = answer ? `${isGood === null ? "not promised" : isGood ? "✓ can be promised" : "✗ cannot be promised"}${hurt}` : "";
+  at("steer-quote").dispatchEvent(new Event("quoted"));
 }
 
 const quotes = quotesAfterPause(
@@ -98,10 +109,11 @@ const quotes = quotesAfterPause(
   (answer) => {
     clear("deadline");
     at("steer-quote").replaceChildren(
-      element("p", `Deadline ${clock(answer.deadline)}:`),
+      element("h4", `Deadline ${clock(answer.deadline)}`),
       ...shown(answer, (earliest) => { at("steer-deadline").value = earliest; typed(); }),
     );
     quotedDeadline = answer.deadline;
+    tellChart(answer);
     at("steer-change-deadline").disabled = false;
   },
   (error) => {
@@ -142,7 +154,7 @@ export async function steer(job) {
   for (const field of Object.keys(VALUES)) at(`steer-${field}`).value = "";
   forgetQuote();
   report("");
-  at("steer").hidden = true;
+  at("steer").hidden = at("steer-buttons").hidden = true;
   await learnRole();
 }
 
@@ -154,6 +166,7 @@ async function learnRole() {
 export function steerable(job) {
   if (!at("steer").dataset.role) learnRole(); // the service was away when it was asked: the next time that the job is looked at it is known
   at("steer").hidden = !["submitter", "operator"].includes(at("steer").dataset.role) || job.ended !== null;
+  at("steer-buttons").hidden = at("steer").hidden;
   if (at("steer").hidden) at("steer-sure").close(); // a dialog that is open and hidden would hold the page
   at("steer-pause").disabled = job.state === "paused";
   at("steer-resume").disabled = job.state !== "paused";

@@ -14,7 +14,7 @@ export const memory = (bytes) => {
 };
 
 // Kept: to make one takes far longer than to use it, and hundreds of jobs have several times each.
-const ofToday = new Intl.DateTimeFormat([], { timeStyle: "medium" }), ofAnyDay = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "short" });
+const ofToday = new Intl.DateTimeFormat([], { timeStyle: "medium", hourCycle: "h23" }), ofAnyDay = new Intl.DateTimeFormat([], { dateStyle: "short", timeStyle: "short", hourCycle: "h23" });
 /** @param {Date} one @param {Date} other */
 const isSameDay = (one, other) => one.getDate() === other.getDate() && one.getMonth() === other.getMonth() && one.getFullYear() === other.getFullYear();
 
@@ -50,8 +50,56 @@ export function drawn(tag, attributes, text = "") {
   return made;
 }
 
-/** @type {Record<string, string>} */
-export const VERDICTS = { on_track: "✓ on track", at_risk: "! at risk", infeasible: "✗ will be late", met: "✓ met", missed: "✗ missed" };
+/** A picture of our own from the sheet in the page. @param {string} name @param {string} [className] */
+export function icon(name, className = "") {
+  const made = drawn("svg", { class: `icon ${className}`, viewBox: "0 0 16 16", "aria-hidden": "true" });
+  made.append(drawn("use", { href: `#icon-${name}` }));
+  return made;
+}
+
+/** A link to a job. @param {string} name */
+export function jobLink(name) {
+  const made = /** @type {HTMLAnchorElement} */ (element("a", name));
+  made.href = `#/jobs/${encodeURIComponent(name)}`;
+  return made;
+}
+
+/** A span of time in the two largest units that say something. @param {number} seconds */
+export function span(seconds) {
+  const s = Math.abs(seconds), two = (/** @type {number} */ a, /** @type {string} */ large, /** @type {number} */ b, /** @type {string} */ small) => `${a} ${large}${b ? ` ${b} ${small}` : ""}`;
+  if (!Number.isFinite(s)) return "for ever";
+  if (s < 1) return `${Math.round(1000 * s)} ms`;
+  if (s < 59.5) return `${Number(s.toPrecision(2))} s`;
+  const whole = Math.round(s);
+  if (whole < 600) return two(Math.floor(whole / 60), "min", whole % 60, "s");
+  const minutes = Math.round(s / 60);
+  if (minutes < 60) return `${minutes} min`;
+  if (minutes < 2880) return two(Math.floor(minutes / 60), "h", minutes % 60, "min");
+  return two(Math.floor(minutes / 1440), "d", Math.round((minutes % 1440) / 60) % 24, "h");
+}
+
+/** How far an instant is from now. @param {number} instant @param {number} nowMs */
+export function relative(instant, nowMs) {
+  const seconds = (instant - nowMs) / 1000;
+  if (!Number.isFinite(seconds) || Math.abs(instant) > 8.64e15) return "far away";
+  if (Math.abs(seconds) < 1) return "now";
+  return seconds > 0 ? `in ${span(seconds)}` : `${span(seconds)} ago`;
+}
+
+/** The same in one unit, which seldom changes; a day that is far away is named. @param {number} instant @param {number} nowMs */
+export function roughly(instant, nowMs) {
+  const seconds = (instant - nowMs) / 1000, s = Math.abs(seconds);
+  if (!Number.isFinite(s) || Math.abs(instant) > 8.64e15) return "far away";
+  if (s < 1) return "now";
+  if (s >= 172800) return clock(instant);
+  const text = s < 99.5 ? `${Math.round(s)} s` : s < 5970 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`;
+  return seconds > 0 ? `in ${text}` : `${text} ago`;
+}
+
+/** The text with a capital letter. @param {string} text */
+export const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+/** A number and what is counted. @param {number} n @param {string} one @param {string} [many] */
+export const counted = (n, one, many = `${one}s`) => `${n} ${n === 1 ? one : many}`;
 
 /** When the job landed, or is expected to, with the interval. @param {any} job @param {number} nowMs */
 export function expected(job, nowMs) {

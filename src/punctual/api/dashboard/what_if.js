@@ -1,6 +1,6 @@
 // What if another policy made the plans: when each job would end, beside the policy that there is. It changes nothing.
 import { health, policies, post, Refused } from "./service.js";
-import { at, clock, element, VERDICTS } from "./texts.js";
+import { at, clock, counted, element, icon, jobLink, span } from "./texts.js";
 import { onView } from "./views.js";
 
 /** Ends that lie nearer than this are called the same, in seconds. */
@@ -9,40 +9,58 @@ const SAME_S = 1;
 /** @typedef {{state: string, verdict: string | null, landed: string | null, cause: string, unknown: string}} Outcome */
 /** @typedef {{job: string, deadline: string | null, today: Outcome, other: Outcome}} JobOutlook */
 
-/** @param {Outcome} outcome */
-const end = (outcome) => outcome.unknown || (outcome.landed ? clock(outcome.landed) : `${outcome.state}: ${outcome.cause}`);
+/** What is drawn and said of a verdict. @type {Record<string, [string, string]>} */
+const VERDICTS = { met: ["good", "met"], missed: ["late", "missed"], on_track: ["good", "on track"], at_risk: ["risk", "at risk"], infeasible: ["late", "will be late"] };
+
+/** A job that only waited has no end there; it is said that it waits. @param {Outcome} outcome */
+const end = (outcome) => (outcome.landed ? clock(outcome.landed) : outcome.state === "queued" ? "still waits for room" : outcome.unknown || `${outcome.state}: ${outcome.cause}`);
 
 /** How much later the job lands under the other policy. @param {JobOutlook} job */
 function later(job) {
-  if (!job.today.landed || !job.other.landed) return "–";
+  if (!job.today.landed || !job.other.landed) return job.today.landed ? "does not land any more" : job.other.landed ? "lands" : "not known";
   const seconds = (Date.parse(job.other.landed) - Date.parse(job.today.landed)) / 1000;
   if (Math.abs(seconds) < SAME_S) return "the same";
-  return `${Math.round(Math.abs(seconds))} s ${seconds > 0 ? "later" : "earlier"}`;
+  return `${span(seconds)} ${seconds > 0 ? "later" : "earlier"}`;
 }
 
 /** @param {JobOutlook} job */
 function row(job) {
-  const made = element("tr"), head = element("th"), link = /** @type {HTMLAnchorElement} */ (element("a", job.job));
-  link.href = `#/jobs/${encodeURIComponent(job.job)}`;
+  const made = element("tr"), head = element("th");
   /** @type {HTMLTableCellElement} */ (head).scope = "row";
-  head.append(link);
-  const verdict = (/** @type {Outcome} */ outcome) => element("td", VERDICTS[outcome.verdict || ""] || "–", outcome.verdict || "");
-  made.append(head, element("td", clock(job.deadline)), element("td", end(job.today)), verdict(job.today), element("td", end(job.other)), verdict(job.other), element("td", later(job)));
+  head.append(jobLink(job.job));
+  made.append(head, element("td", job.deadline ? clock(job.deadline) : "none"), element("td", end(job.today)), verdict(job.today), element("td", end(job.other)), verdict(job.other), element("td", later(job)));
   return made;
 }
 
-/** How many deadlines are met. @param {JobOutlook[]} jobs @param {"today" | "other"} which @param {string} policy */
-const met = (jobs, which, policy) => `${jobs.filter((job) => job[which].verdict === "met").length} under ${policy}`;
+/** @param {Outcome} outcome @param {string} [tag] */
+function verdict({ verdict }, tag = "td") {
+  const [sign, text] = VERDICTS[verdict || ""] || ["", ""], made = element(tag, "", `verdict ${sign}`);
+  if (sign) made.append(icon(sign), text);
+  return made;
+}
+
+/** A change of a verdict, in a line. @param {JobOutlook} job */
+function changed(job) {
+  const made = element("p");
+  made.append(jobLink(job.job), ": ", verdict(job.today, "span"), " → ", verdict(job.other, "span"), ` (${later(job)})`);
+  return made;
+}
+
+/** How many deadlines are met. @param {JobOutlook[]} jobs @param {"today" | "other"} which */
+const met = (jobs, which) => jobs.filter((job) => job[which].verdict === "met").length;
 
 /** @param {{policy: string, other: string, since: string, jobs: JobOutlook[]}} answer */
 function show(answer) {
-  const { jobs, policy, other } = answer, nDue = jobs.filter((job) => job.deadline).length;
-  at("what-if-result").hidden = !jobs.length;
+  const { jobs, policy, other } = answer, nDue = jobs.filter((job) => job.deadline).length, differ = jobs.filter((job) => job.today.verdict !== job.other.verdict);
+  at("what-if-result").hidden = at("what-if-rest").hidden = !jobs.length;
   at("what-if-today").textContent = `Under ${policy}, as today`;
   at("what-if-other").textContent = `Under ${other}`;
   at("what-if-jobs").replaceChildren(...jobs.map(row));
+  at("what-if-rest").firstElementChild.textContent = `All ends, of ${counted(jobs.length, "job")}`;
+  const [today, then] = [met(jobs, "today"), met(jobs, "other")], verdicts = differ.length ? `${counted(differ.length, "deadline changes its verdict", "deadlines change their verdict")}.` : "No deadline changes its verdict.";
+  at("what-if-changes").replaceChildren(...(jobs.length ? [element("h3", verdicts), ...differ.map(changed)] : []));
   at("what-if-said").textContent = jobs.length
-    ? `Simulated from ${clock(answer.since)} on, as if no other job came. Of ${nDue} ${nDue === 1 ? "deadline" : "deadlines"}, ${met(jobs, "today", policy)} and ${met(jobs, "other", other)} would be met. Nothing was changed.`
+    ? `Of ${counted(nDue, "deadline")}, ${today} under ${policy} and ${then} under ${other} would be met. Simulated from ${clock(answer.since)} on, as if no other job came. Nothing was changed.`
     : "No job runs or waits, so there is nothing to simulate. Submit one first.";
 }
 
@@ -50,6 +68,8 @@ function show(answer) {
 async function ask(event) {
   event.preventDefault();
   const button = at("what-if-ask");
+  at("what-if-changes").replaceChildren();
+  at("what-if-rest").hidden = true;
   [button.disabled, at("what-if-fault").textContent, at("what-if-said").textContent] = [true, "", "It is simulated; this takes some seconds."];
   try {
     show(await post("/what-if", { policy: { name: at("what-if-policy").value } }));

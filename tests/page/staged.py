@@ -1,0 +1,335 @@
+"""The page without a service: its own files, and answers of the API that are made up, so that every state can be seen."""
+
+import json
+import mimetypes
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from playwright.sync_api import BrowserContext, Page, Route
+
+from punctual.api.frozen import FOLDER
+from punctual.api.page import CONTENT_SECURITY_POLICY
+from punctual.client.schema import (
+    Amounts,
+    BudgetHistory,
+    BudgetShare,
+    ClusterStanding,
+    CourseCurve,
+    FinishEntry,
+    Health,
+    HistoryAnswer,
+    HurtEntry,
+    JobList,
+    JobProgram,
+    JobStanding,
+    LineToDeadline,
+    PhaseTimes,
+    PlannedCores,
+    PolicyEntry,
+    PolicyList,
+    QuoteAnswer,
+    ReasonText,
+    WhatIfAnswer,
+    WhatIfJob,
+    WhatIfOutcome,
+    WhyAnswer,
+    WhyEntry,
+)
+
+ADDRESS = "http://punctual.example"
+#: The stage's now; the page's clock is set to it.
+NOW = datetime(2026, 11, 27, 14, 32, 10, tzinfo=UTC)
+_GIB = 2**30
+
+
+def at(minutes: float) -> datetime:
+    """So many minutes from now."""
+    return NOW + timedelta(minutes=minutes)
+
+
+def job(name: str, state: str = "running", **more: Any) -> JobStanding:
+    """A job that runs for 20 minutes, is due in 40, and on track, unless `more` says otherwise."""
+    is_running = state in {"running", "stalled", "paused"}
+    told: dict[str, Any] = {
+        "name": name, "state": state, "verdict": "on_track" if is_running else None, "cause": "", "exit_code": None,
+        "reason": ReasonText(code="planned", text="0.6 cores bring the job to its promised deadline (1,450 core-s of work in 40 min)", facts={}),
+        "program": ["python", "train.py", f"--model={name}"], "controller": "remaining-cost", "weight": 1.0,
+        "submitted": at(-21), "started": at(-20) if is_running else None, "landed": None, "ended": None, "deadline": at(40),
+        "progress_percentage": 33.0 if is_running else None, "line_since": at(-20) if is_running else None,
+        "line_since_percentage": 0.0 if is_running else None, "steps_done": 3300.0 if is_running else None,
+        "steps_total": 10_000.0 if is_running else None, "steps_per_second": 2.75 if is_running else None,
+        "estimated_remaining_seconds": 2390.0 if is_running else None, "estimated_remaining_seconds_low": 2370.0 if is_running else None,
+        "estimated_remaining_seconds_high": 2410.0 if is_running else None, "slack_seconds": 900.0 if is_running else None,
+        "promised_until": None, "granted_cores": 0.6 if is_running else 0.0, "granted_gpus": 0.0, "nodes": ["local"] if is_running else [],
+        "workers": None, "demand_cores": 0.6 if is_running else None, "used_cores": 0.57 if is_running else None,
+        "used_core_seconds": 700.0 if is_running else None, "memory_bytes": int(1.4 * _GIB) if is_running else None,
+        "peak_memory_bytes": int(1.9 * _GIB) if is_running else None, "asked_memory_bytes": None, "least_cores": 0.1, "most_cores": 2.0,
+        "least_workers": None, "most_workers": None, "attempts": 1, "warnings": {},
+    }  # fmt: skip
+    return JobStanding.model_validate({**told, **more})
+
+
+def ended(name: str, minutes_ago: float, early_s: float, **more: Any) -> JobStanding:
+    """A job that landed so long ago, so much before its deadline."""
+    landed = at(-minutes_ago)
+    verdict = "met" if early_s >= 0 else "missed"
+    return job(
+        name, "finished", verdict=verdict, started=at(-minutes_ago - 12), submitted=at(-minutes_ago - 13), landed=landed, ended=landed,
+        deadline=landed + timedelta(seconds=early_s), progress_percentage=100.0, steps_done=10_000.0, steps_total=10_000.0, exit_code=0,
+        used_core_seconds=800.0, **more,
+    )  # fmt: skip
+
+
+def several() -> list[JobStanding]:
+    """One job of each kind that the overview tells apart."""
+    left: dict[str, Any] = {"estimated_remaining_seconds_low": 1900.0, "estimated_remaining_seconds_high": 2700.0}
+    late = ReasonText(
+        code="infeasible", text="its deadline cannot be met: at all 2.00 cores it lands 6m40s after it", facts={}
+    )
+    wait = ReasonText(code="waits", text="waits for 1.00 cores: 0.2 cores are free, on 1 nodes", facts={})
+    return [
+        job("bert-large", verdict="infeasible", deadline=at(25), estimated_remaining_seconds=1900.0, estimated_remaining_seconds_low=1860.0,
+            estimated_remaining_seconds_high=1940.0, slack_seconds=-400.0, reason=late, granted_cores=0.7, used_cores=0.68,
+            warnings={"infeasible": "its deadline cannot be met any more: it lands 6m40s after it at full speed"}),
+        job("gan", verdict="at_risk", progress_percentage=48.0, deadline=at(42), granted_cores=0.2, used_cores=0.19, estimated_remaining_seconds=2300.0, **left),
+        job("resnet", promised_until=at(40)),
+        job("transformer", deadline=at(95), progress_percentage=20.0, started=at(-12), estimated_remaining_seconds=5600.0, estimated_remaining_seconds_low=5500.0, estimated_remaining_seconds_high=5690.0, granted_cores=0.1, used_cores=0.1),
+        job("fresh", granted_cores=0.2, used_cores=0.05, verdict="on_track", started=at(-0.2), submitted=at(-0.4), deadline=at(60), progress_percentage=None, steps_done=None, steps_total=None, steps_per_second=None,
+            estimated_remaining_seconds=None, estimated_remaining_seconds_low=None, estimated_remaining_seconds_high=None, reason=None, slack_seconds=None),
+        job("sweep-3", deadline=None, verdict=None, progress_percentage=61.0, granted_cores=0.1, used_cores=0.1),
+        job("ablation", "queued", after=["resnet"], submitted=at(-18), deadline=at(120), reason=ReasonText(code="waits", text="waits for resnet to finish", facts={})),
+        job("sweep-4", "queued", submitted=at(-15), deadline=None, reason=wait),
+        job("diffusion", "failed", started=at(-50), submitted=at(-51), ended=at(-31), exit_code=1, progress_percentage=72.0, cause="the program ended with status 1", verdict=None),
+        ended("vgg", 3, 4.2), ended("lstm", 9, 0.02), ended("wav2vec", 14, -0.483), ended("unet", 26, 11.0), ended("mlp", 44, 0.3),
+    ]  # fmt: skip
+
+
+def many(n: int = 500) -> list[JobStanding]:
+    """So many jobs: most wait, some run, some have ended; always the same ones."""
+    chance = random.Random(7)
+    found = []
+    for i in range(n):
+        name, due = f"job-{i:03}", chance.uniform(10, 300)
+        if i % 10 == 0:
+            verdict = ("on_track", "on_track", "at_risk", "infeasible")[chance.randrange(4)]
+            left_s = 60 * due * (1.1 if verdict == "infeasible" else 0.97)
+            found.append(job(name, verdict=verdict, deadline=at(due), progress_percentage=chance.uniform(5, 90), estimated_remaining_seconds=left_s,
+                             estimated_remaining_seconds_low=0.95 * left_s, estimated_remaining_seconds_high=1.05 * left_s, granted_cores=0.04))  # fmt: skip
+        elif i % 3 == 0:
+            found.append(ended(name, chance.uniform(1, 500), chance.uniform(-1, 20)))
+        else:
+            found.append(job(name, "queued", deadline=at(due), submitted=at(-chance.uniform(1, 60))))
+    return found
+
+
+def course(shown: JobStanding) -> HistoryAnswer:
+    """A course that fits the job: two phases, some changes of its grant, and one of its deadline."""
+    submitted = shown.submitted
+    until = shown.ended or NOW
+    lasts_s = (until - submitted).total_seconds()
+    done = shown.progress_percentage or 0.0
+    n = 60 if done else 0
+    seconds = [60 + (lasts_s - 60) * i / max(1, n - 1) for i in range(n)]
+    deadline_s = (shown.deadline - submitted).total_seconds() if shown.deadline else None
+    grants = (
+        [(60.0, 0.4), (0.3 * lasts_s, 0.8), (0.55 * lasts_s, 0.5), (0.8 * lasts_s, shown.granted_cores or 0.6)]
+        if n
+        else []
+    )
+    lines = [] if deadline_s is None or not n else [
+        LineToDeadline(since_seconds=60, since_percentage=0, until_seconds=0.3 * lasts_s, until_percentage=100 * (0.3 * lasts_s - 60) / (1.3 * deadline_s - 60)),
+        LineToDeadline(since_seconds=0.3 * lasts_s, since_percentage=0.28 * done, until_seconds=deadline_s, until_percentage=100.0),
+    ]  # fmt: skip
+    curve = CourseCurve
+    return HistoryAnswer(
+        job=shown.name, submitted=submitted, until=until, progress=curve(seconds=seconds, values=[done * (i / max(1, n - 1)) ** 1.1 for i in range(n)]),
+        granted=curve(seconds=[s for s, _ in grants], values=[c for _, c in grants]),
+        used=curve(seconds=seconds, values=[0.9 * next((c for t, c in reversed(grants) if t <= s), 0.4) + 0.05 * (i % 3) for i, s in enumerate(seconds)]),
+        workers=curve(seconds=[], values=[]), deadlines=curve(seconds=[0, 0.3 * lasts_s], values=[1.3 * deadline_s, deadline_s]) if deadline_s else curve(seconds=[], values=[]),
+        forecasts=curve(seconds=[], values=[]), losses=curve(seconds=seconds, values=[2 / (1 + i / 6) + 0.03 * (i % 4) for i in range(n)]),
+        resizes=curve(seconds=[s for s, _ in grants], values=[2.0 for _ in grants]), lines=lines,
+        phases=[PhaseTimes(name="evaluate", since_seconds=f * lasts_s, until_seconds=(f + 0.04) * lasts_s) for f in (0.35, 0.7)] if n else [],
+    )  # fmt: skip
+
+
+def reasons(shown: JobStanding) -> WhyAnswer:
+    """What led to where it stands."""
+    told = [
+        (0, "submitted", "the job was submitted with a deadline 1h01m after its start, at most 2 cores, steered by remaining-cost"),
+        (60, "grant", "the job starts with 0.40 cores: asked to launch with 0.4 cores; given 0.4 cores after 35 ms"),
+        (700, "warning", "its deadline may be missed: it lands 3m05s after it unless others leave it more"),
+        (980, "grant", "at 3120 of 10000 steps with 655.1 core-seconds used, 0.60 cores bring the job to its deadline: asked to resize to 0.6 cores; given 0.6 cores after 12 ms"),
+    ]  # fmt: skip
+    if shown.state == "failed":
+        told.append((1200, "failed", f"the job failed: {shown.cause}"))
+    entries = [
+        WhyEntry(elapsed_seconds=s, time=shown.submitted + timedelta(seconds=float(s)), kind=kind, text=text, facts={})
+        for s, kind, text in told
+    ]
+    return WhyAnswer(job=shown.name, entries=entries)
+
+
+def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> QuoteAnswer:
+    """What a deadline would take."""
+    finishes = [
+        FinishEntry(cores=cores, workers=None, finish=at(20 / cores), low=at(18 / cores), high=at(23 / cores))
+        for cores in (0.25, 0.5, 1.0, 1.5, 2.0)
+    ]
+    text = (
+        "the deadline can be promised"
+        if is_feasible
+        else "the deadline is too early: 1,450 core-s do not fit before it beside what is promised"
+    )
+    return QuoteAnswer(
+        job=name, promises=True, deadline=deadline or at(40), can_be_promised=is_feasible, earliest=at(12), expected=finishes[2], finishes=finishes,
+        hurt=[HurtEntry(job="transformer", promised_until=None, cores_before=0.4, cores_after=0.25, later_seconds=340.0)], reason=ReasonText(code="can-be-promised", text=text, facts={}),
+    )  # fmt: skip
+
+
+def outlook(jobs: list[JobStanding]) -> WhatIfAnswer:
+    """One verdict gets better and one worse."""
+    found = []
+    for i, each in enumerate(j for j in jobs if j.ended is None):
+
+        def outcome(verdict: str, minutes: float, each: JobStanding = each) -> WhatIfOutcome:
+            if each.state == "queued" and not each.after:
+                return WhatIfOutcome(
+                    state="queued",
+                    verdict=None,
+                    landed=None,
+                    cause="",
+                    unknown="it had not ended where the simulation ended",
+                )
+            return WhatIfOutcome(state="finished", verdict=verdict, landed=at(minutes), cause="", unknown="")  # type: ignore[arg-type]
+
+        today, other = (
+            (("missed", 31), ("met", 24))
+            if i == 0
+            else (("met", 38), ("missed", 47))
+            if i == 1
+            else (("met", 39), ("met", 39.4))
+        )
+        found.append(WhatIfJob(job=each.name, deadline=each.deadline, today=outcome(*today), other=outcome(*other)))  # fmt: skip
+    return WhatIfAnswer(since=NOW, policy="promises-first", other="least-laxity", jobs=found)
+
+
+LOG = """\x1b[1mepoch 1/10\x1b[0m  loss 1.982
+step 1000 of 10000, 2.7 a second
+\x1b[33mWARNING\x1b[0m: the learning rate is above 0.1
+step 2000 of 10000, 2.8 a second
+\x1b[32mcheckpoint saved\x1b[0m to ckpt/00000002
+step 3000 of 10000, 2.8 a second
+"""
+ERRORS = """Traceback (most recent call last):
+  File "train.py", line 41, in <module>
+    loss.backward()
+RuntimeError: CUDA error: an illegal memory access was encountered
+"""
+
+
+@dataclass
+class Stage:
+    """A service that answers as it is told, in a tab's context.
+
+    Attributes
+    ----------
+    is_away
+        Whether requests come to nothing.
+    is_slow
+        Whether they have no answer.
+    is_feasible
+        Whether a deadline that is quoted can be kept.
+    refusal
+        The status with which all are refused; 0: none is.
+    """
+
+    jobs: list[JobStanding] = field(default_factory=several)
+    role: str = "owner"
+    is_away: bool = False
+    is_slow: bool = False
+    is_feasible: bool = True
+    refusal: int = 0
+
+    def set(self, context: BrowserContext) -> None:
+        """Answer all requests of a context, whose clock stands still at `NOW`."""
+        context.clock.set_fixed_time(NOW)
+        context.route("**/*", self._answer)
+
+    def open(self, page: Page, place: str = "#/") -> None:
+        """Show a view, with a token."""
+        page.goto(f"{ADDRESS}/#token=any")
+        page.goto(f"{ADDRESS}/{place}")
+
+    def _answer(self, route: Route) -> None:
+        url = urlsplit(route.request.url)
+        if not url.path.startswith("/v1/"):
+            path = FOLDER / ("index.html" if url.path == "/" else url.path.removeprefix("/page/"))
+            kind = mimetypes.guess_type(path.name)[0] or "text/plain"
+            route.fulfill(body=path.read_bytes(), headers={"Content-Type": kind, "Content-Security-Policy": CONTENT_SECURITY_POLICY})  # fmt: skip
+        elif self.is_away:
+            route.abort()
+        elif url.path == "/v1/events":
+            route.fulfill(body="", content_type="text/event-stream")
+        elif self.refusal:
+            route.fulfill(status=self.refusal, json={"detail": "the token is not known, or has expired"})
+        elif not self.is_slow:
+            self._answer_api(route, url.path.removeprefix("/v1"), parse_qs(url.query))
+
+    def _answer_api(self, route: Route, path: str, query: dict[str, list[str]]) -> None:
+        whole: dict[str, Callable[[], Any]] = {
+            "/jobs": lambda: JobList(jobs=self.jobs, next_cursor=None),
+            "/cluster": self._cluster,
+            "/health": lambda: Health(status="ok", version="0", host="service", caller="", role="submitter" if self.role == "owner" else self.role, takes_jobs=True),
+            "/budget/history": self._budget,
+            "/policies": lambda: PolicyList(policies=[PolicyEntry(name=n, summary=f"Plans by {n}.", active=n == "promises-first", parameters={}) for n in ("promises-first", "least-laxity", "fifo")]),
+            "/quote": lambda: quote("new", None, is_feasible=self.is_feasible),
+            "/what-if": lambda: outlook(self.jobs),
+        }  # fmt: skip
+        if path in whole:
+            answer = whole[path]()
+        else:
+            _, _, name, *rest = path.split("/")
+            shown = next((each for each in self.jobs if each.name == name), None)
+            if shown is None:
+                route.fulfill(status=404, json={"detail": "there is no such job"})
+                return
+            if rest == ["logs"]:
+                of_errors = query.get("stream") == ["stderr"]
+                route.fulfill(body=(ERRORS if shown.state == "failed" else "") if of_errors else LOG if shown.started else "", content_type="text/plain")  # fmt: skip
+                return
+            answer = self._of_job(shown, rest, route)
+        route.fulfill(body=answer.model_dump_json(by_alias=True), content_type="application/json")
+
+    def _of_job(self, shown: JobStanding, rest: list[str], route: Route) -> Any:
+        if rest == ["quote"]:
+            asked = json.loads(route.request.post_data or "{}").get("deadline")
+            return quote(shown.name, datetime.fromisoformat(asked) if asked and "T" in asked else None, is_feasible=self.is_feasible)  # fmt: skip
+        answers: dict[str, Callable[[], Any]] = {
+            "": lambda: shown, "history": lambda: course(shown), "why": lambda: reasons(shown),
+            "program": lambda: JobProgram(arguments=shown.program, folder="/home/me/project", variables={"OMP_NUM_THREADS": "2"}, handed_on=["PATH", "HOME"]),
+        }  # fmt: skip
+        return answers[rest[0] if rest else ""]()
+
+    def _cluster(self) -> ClusterStanding:
+        held = sum(each.granted_cores or 0.0 for each in self.jobs)
+        amounts = {"capacity": Amounts(cores=2.0, gpus=0.0, memory_bytes=16 * _GIB), "held": Amounts(cores=held, gpus=0.0, memory_bytes=0), "free": Amounts(cores=2.0 - held, gpus=0.0, memory_bytes=16 * _GIB)}  # fmt: skip
+        return ClusterStanding(policy="promises-first", nodes=[], promised=[], jobs_by_state={}, **amounts)
+
+    def _budget(self) -> BudgetHistory:
+        running = [each for each in self.jobs if each.granted_cores][:12]
+        held = [
+            BudgetShare(
+                job=each.name,
+                cores=[0.0 if 3 * k > i else (each.granted_cores or 0) * (0.7 if i < 36 else 1.0) for i in range(60)],
+            )
+            for k, each in enumerate(running)
+        ]
+        planned = [
+            PlannedCores(job=each.name, cores=each.granted_cores or 0.0, until=each.promised_until or each.deadline or at(60), promised=each.promised_until is not None)
+            for each in running
+        ]  # fmt: skip
+        return BudgetHistory(since=at(-22), until=NOW, capacity_cores=2.0, held=held, planned=planned)

@@ -1,0 +1,380 @@
+"""Every state of the page on its stage: nobody is kept out, it fits each screen, and it says what it must."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from tests.page.live_page import barriers, overflows
+from tests.page.staged import NOW, Stage, at, job, many, several
+from tests.waiting import PATIENCE_S
+
+#: Width and height, and how many pixels of the screen one of the page has: the third is a small window at 200 %.
+SIZES = {"large": (1440, 900, 1), "phone": (390, 844, 1), "200 %": (640, 450, 2)}
+
+
+@contextmanager
+def staged(
+    browser: Browser, stage: Stage, place: str = "#/", size: str = "large", scheme: str = "light"
+) -> Iterator[Page]:
+    """A tab that shows a view of a stage; no script in it must fail, and nothing must be kept back."""
+    width, height, scale = SIZES[size]
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, device_scale_factor=scale, color_scheme=scheme,
+        reduced_motion="reduce", locale="en-GB", timezone_id="Europe/Berlin",
+    )  # fmt: skip
+    context.set_default_timeout(1000 * PATIENCE_S)
+    stage.set(context)
+    page, faults = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    page.on("console", lambda said: faults.append(said.text) if said.type == "error" and "Failed to load" not in said.text else None)  # fmt: skip
+    stage.open(page, place)
+    try:
+        yield page
+    finally:
+        context.unroute_all(behavior="ignoreErrors")
+        context.close()
+    assert faults == []
+
+
+def later(page: Page) -> None:
+    """Have the page look again."""
+    page.clock.set_fixed_time(NOW + timedelta(seconds=10))
+
+
+def _jobs(page: Page) -> None:
+    expect(page.locator("#jobs tr").first).to_be_visible()
+
+
+def _table(page: Page) -> None:
+    _jobs(page)
+    page.get_by_role("button", name="Table", exact=True).click()
+    expect(page.locator("#jobs .gauge").first).to_be_visible()
+
+
+def _unfolded(page: Page) -> None:
+    _jobs(page)
+    page.get_by_role("button", name="Show 6 ended jobs").click()
+    for each in page.locator("#jobs .why button").all():
+        each.click()
+    expect(page.locator("#jobs")).to_contain_text("landed 483 ms late")
+
+
+def _empty(page: Page) -> None:
+    expect(page.locator("#empty code")).to_be_visible()
+
+
+def _loading(page: Page) -> None:
+    expect(page.locator("#loading")).to_be_visible()
+
+
+def _refused(page: Page) -> None:
+    expect(page.get_by_label("Token")).to_be_visible()
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def _course(page: Page) -> None:
+    expect(page.locator("#course-chart .progress").first).to_be_attached()
+    expect(page.locator("#one-reasons li").first).to_be_visible()
+
+
+def _all_of_a_job(page: Page) -> None:
+    _course(page)
+    for summary in page.locator("#one-found summary").all():
+        summary.click()
+    page.get_by_role("slider", name="Deadline").press("Shift+ArrowLeft")
+    expect(page.locator("#steer-quote li").first).to_be_visible()
+    expect(page.locator("#course-chart .quoted text").first).to_be_attached()
+
+
+def _compared(page: Page) -> None:
+    _course(page)
+    page.get_by_label("Compare with").select_option("gan")
+    page.get_by_label("Aligned by").select_option("progress")
+    expect(page.locator("#compared")).to_be_visible()
+
+
+def _headline(page: Page) -> None:
+    expect(page.locator("#one-headline")).not_to_be_empty()
+
+
+def _missing(page: Page) -> None:
+    expect(page.locator("#one-problem")).to_contain_text("There is no job")
+
+
+def _budget(page: Page) -> None:
+    expect(page.locator("#budget-jobs tr").first).to_be_visible()
+
+
+def _no_budget(page: Page) -> None:
+    expect(page.locator("#budget-caption")).to_contain_text("No job has held any cores")
+
+
+def _quoted(page: Page) -> None:
+    expect(page.locator("#quote-chart .granted")).to_be_attached()
+    page.locator("#more-fields summary").click()
+
+
+def _reads_only(page: Page) -> None:
+    expect(page.get_by_text("This token may only read").locator("visible=true")).to_be_visible()
+
+
+def _simulated(page: Page) -> None:
+    page.get_by_role("button", name="Simulate").click()
+    expect(page.locator("#what-if-changes p").first).to_be_visible()
+    page.locator("#what-if-rest summary").click()
+
+
+STATES: dict[str, tuple[Stage, str, Callable[[Page], None]]] = {
+    "lanes": (Stage(), "#/", _jobs),
+    "table": (Stage(), "#/", _table),
+    "unfolded": (Stage(), "#/", _unfolded),
+    "empty": (Stage(jobs=[]), "#/", _empty),
+    "one job": (Stage(jobs=[job("resnet")]), "#/", _jobs),
+    "500 jobs": (Stage(jobs=many()), "#/", _jobs),
+    "loading": (Stage(is_slow=True), "#/", _loading),
+    "refused": (Stage(refusal=401), "#/", _refused),
+    "read-only": (Stage(role="viewer"), "#/jobs/resnet", _course),
+    "job": (Stage(), "#/jobs/resnet", _all_of_a_job),
+    "late job": (Stage(), "#/jobs/bert-large", _course),
+    "compared": (Stage(), "#/jobs/resnet", _compared),
+    "failed": (Stage(), "#/jobs/diffusion", _course),
+    "waiting": (Stage(), "#/jobs/ablation", _headline),
+    "landed": (Stage(), "#/jobs/wav2vec", _course),
+    "missing": (Stage(), "#/jobs/nowhere", _missing),
+    "budget": (Stage(), "#/budget", _budget),
+    "no budget": (Stage(jobs=[]), "#/budget", _no_budget),
+    "submit": (Stage(), "#/submit/resnet", _quoted),
+    "submit, not feasible": (Stage(is_feasible=False), "#/submit/resnet", _quoted),
+    "submit, read-only": (Stage(role="viewer"), "#/submit", _reads_only),
+    "what if": (Stage(), "#/what-if", _simulated),
+    "what if, read-only": (Stage(role="viewer"), "#/what-if", _reads_only),
+}
+LOOKS = [("large", "light"), ("phone", "dark"), ("200 %", "light")]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_state_keeps_nobody_out_and_fits_each_screen(browser: Browser, state: str) -> None:
+    stage, place, done = STATES[state]
+    for size, scheme in LOOKS:
+        with staged(browser, stage, place, size, scheme) as page:
+            done(page)
+            assert barriers(page) == [], f"{size}, {scheme}"
+            assert not overflows(page), f"{size}, {scheme}"
+            assert page.evaluate("document.getAnimations().length") == 0, "motion is reduced"
+
+
+def test_the_overview_answers_at_a_glance(browser: Browser) -> None:
+    with staged(browser, Stage()) as page:
+        expect(page.locator("#jobs-title")).to_have_text("1 job will be late, 1 job is at risk")
+        expect(page).to_have_title("1 late – Punctual")
+        expect(page.locator("link[rel=icon]")).to_have_attribute("href", "/page/icon-late.svg")
+        names = page.locator("#jobs .name a").all_inner_texts()
+        assert names == ["bert-large", "gan", "resnet", "fresh", "transformer", "sweep-3", "ablation", "sweep-4"]
+        late = page.locator("#jobs tr").first
+        expect(late).to_contain_text("lands 6 min 40 s late")
+        expect(late).to_contain_text("Its deadline cannot be met any more")
+        expect(late.get_by_role("link", name="See what would help")).to_be_visible()
+        expect(page.locator("#figure-done")).to_contain_text("5done today, 1 late, 1 failed")
+        expect(page.locator("#figure-cores")).to_contain_text("1.9 of 2cores held, 0.6 of them promised")
+        page.get_by_role("button", name="at risk").click()
+        assert page.locator("#jobs .name a").all_inner_texts() == ["gan"]
+
+
+def test_a_job_that_has_just_started_is_measured_and_has_no_verdict(browser: Browser) -> None:
+    """Whatever its forecast says before a step was counted, or against its own pace while it waits more than it computes."""
+    waits = job("waits", used_cores=0.05, steps_per_second=0.5, estimated_remaining_seconds=4.0, estimated_remaining_seconds_low=3.9, estimated_remaining_seconds_high=4.1)  # fmt: skip
+    new = job("new", steps_per_second=None, progress_percentage=0.0)
+    with staged(browser, Stage(jobs=[waits, new])) as page:
+        _jobs(page)
+        for row in page.locator("#jobs tr").all():
+            expect(row.locator(".verdict")).to_have_text("measuring")
+            expect(row.locator(".end")).to_be_empty()
+            expect(row.locator(".spread")).to_have_count(0)
+        expect(page.locator("#jobs-title")).to_have_text("Measuring")
+        page.get_by_role("link", name="waits").click()
+        expect(page.locator("#one-headline")).to_contain_text("Measuring: its speed is not known yet")
+        expect(page.locator("#course-chart .interval")).to_have_count(0)
+
+
+def test_a_key_changes_the_view_of_the_same_rows(browser: Browser) -> None:
+    with staged(browser, Stage()) as page:
+        _jobs(page)
+        names = page.locator("#jobs .name a").all_inner_texts()
+        page.get_by_role("link", name="gan").press("v")
+        expect(page.get_by_role("columnheader", name="Memory")).to_be_visible()
+        assert page.locator("#jobs .name a").all_inner_texts() == names
+        page.get_by_label("Search", exact=True).press("v")
+        expect(page.get_by_role("columnheader", name="Memory")).to_be_visible()
+
+
+def test_a_lane_is_drawn_again_only_where_it_changes(browser: Browser) -> None:
+    jobs = several()
+    with staged(browser, (stage := Stage(jobs=jobs))) as page:
+        _jobs(page)
+        page.evaluate(
+            "for (const svg of document.querySelectorAll('.lane svg')) svg.firstElementChild?.setAttribute('data-old', '')"
+        )
+        keys = [f"estimated_remaining_seconds{end}" for end in ("", "_low", "_high")]
+        stage.jobs = [
+            each.model_copy(update={key: value - 10 for key in keys if (value := getattr(each, key)) is not None})
+            for each in jobs
+        ]
+        stage.jobs[1] = stage.jobs[1].model_copy(update={"progress_percentage": 70.0})
+        later(page)
+        expect(page.locator("#jobs tr").nth(1)).to_contain_text("70.0 %")
+        assert page.locator("#jobs tr:nth-child(2) .lane [data-old]").count() == 0
+        assert page.locator("#jobs .lane [data-old]").count() >= 5
+
+
+def test_a_waiting_job_says_when_it_can_start_and_a_failed_one_shows_its_last_lines_first(browser: Browser) -> None:
+    with staged(browser, Stage()) as page:
+        row = page.locator("#jobs tr").filter(has_text="ablation")
+        expect(row).to_contain_text("starts in 40 min")
+        expect(row).to_contain_text("after resnet")
+        page.goto("http://punctual.example/#/jobs/diffusion")
+        expect(page.locator("#last-lines")).to_contain_text("RuntimeError: CUDA error")
+        last, chart = page.locator("#last-lines").bounding_box(), page.locator("#course-chart").bounding_box()
+        assert last is not None
+        assert chart is not None
+        assert last["y"] < chart["y"]
+
+
+def test_when_the_service_is_away_what_is_shown_is_dated(browser: Browser) -> None:
+    with staged(browser, (stage := Stage())) as page:
+        _jobs(page)
+        stage.is_away = True
+        later(page)
+        expect(page.get_by_role("alert")).to_contain_text("What is shown is of 15:32:10.")
+        assert barriers(page) == []
+        stage.is_away = False
+        page.clock.set_fixed_time(NOW + timedelta(seconds=30))
+        expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_the_whole_reason_is_seen_on_hover_on_focus_and_pressed(browser: Browser) -> None:
+    with staged(browser, Stage()) as page:
+        button = page.locator("#jobs tr").filter(has_text="sweep-4").get_by_role("button")
+        button.hover()
+        expect(page.get_by_role("tooltip")).to_contain_text("0.2 cores are free")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("tooltip")).to_be_hidden()
+        button.focus()
+        expect(page.get_by_role("tooltip")).to_be_visible()
+        button.press("Enter")
+        expect(button).to_have_attribute("aria-expanded", "true")
+        later(page)
+        page.wait_for_timeout(1500)
+        expect(button).to_have_attribute("aria-expanded", "true")
+
+
+def _axis(page: Page) -> list[str]:
+    return page.locator("#course-chart .frames > text").all_inner_texts()
+
+
+def test_a_part_of_the_course_is_read_and_seen_larger_by_keyboard(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        _course(page)
+        chart, readout, whole = page.locator("#course-chart"), page.locator("#course-readout"), _axis(page)
+        chart.press("Home")
+        chart.press("Shift+ArrowRight")
+        chart.press("Shift+ArrowRight")
+        for name in ("progress", "granted", "used", "loss"):
+            expect(readout).to_contain_text(name)
+        chart.press("+")
+        expect(page.get_by_role("button", name="Show all")).to_be_visible()
+        assert _axis(page) != whole
+        chart.press("0")
+        expect(page.get_by_role("button", name="Show all")).to_be_hidden()
+        assert _axis(page) == whole
+
+
+def test_a_part_of_the_course_is_seen_larger_by_pointer(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        _course(page)
+        box, whole = page.locator("#course-chart").bounding_box(), _axis(page)
+        assert box is not None
+        page.mouse.move(box["x"] + 100, box["y"] + 150)
+        expect(page.locator("#course-readout")).to_contain_text("progress")
+        page.mouse.down()
+        page.mouse.move(box["x"] + 300, box["y"] + 150)
+        page.mouse.up()
+        expect(page.get_by_role("button", name="Show all")).to_be_visible()
+        page.mouse.dblclick(box["x"] + 300, box["y"] + 150)
+        expect(page.get_by_role("button", name="Show all")).to_be_hidden()
+        assert _axis(page) == whole
+
+
+def test_the_log_is_coloured_and_seen_by_level(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        log = page.locator("#one-log")
+        expect(log.locator(".ansi-3")).to_have_text("WARNING")
+        expect(log.locator(".ansi-bold").first).to_have_text("epoch 1/10")
+        page.locator("#log-level").select_option("warning")
+        expect(log).to_have_text("WARNING: the learning rate is above 0.1")
+        page.locator("#log-level").select_option("error")
+        expect(page.locator("#log-count")).to_have_text("0 of 6 lines.")
+
+
+def test_an_earlier_job_fills_the_form(browser: Browser) -> None:
+    with staged(
+        browser, Stage(jobs=[job("resnet", program=["python", "train.py", "--token=***"])]), "#/jobs/resnet"
+    ) as page:
+        page.get_by_role("link", name="Submit again").click()
+        expect(page.locator("#job-program")).to_have_value("python train.py '--token=***'")
+        expect(page.locator("#job-cwd")).to_have_value("/home/me/project")
+        expect(page.locator("#job-cores")).to_have_value("0.1..2")
+        expect(page.locator("#job-deadline")).to_have_value("1h1m")
+        expect(page.locator("#fault-program")).to_contain_text("type it in place of ***")
+
+
+def test_what_would_change_is_said_first_and_a_job_that_waits_is_said_to_wait(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/what-if") as page:
+        _simulated(page)
+        expect(page.locator("#what-if-changes h3")).to_have_text("2 deadlines change their verdict.")
+        expect(page.locator("#what-if-changes p").first).to_contain_text("bert-large: missed → met (7 min earlier)")
+        expect(page.locator("#what-if-jobs")).to_contain_text("still waits for room")
+        expect(page.locator("#what-if-jobs")).not_to_contain_text("had not ended")
+
+
+def test_what_becomes_late_fails_or_lands_is_worth_a_notice(browser: Browser) -> None:
+    pairs = [("good", "running", "risk", "running"), ("risk", "running", "late", "running"), ("good", "running", "good", "running"),
+             ("good", "running", "failed", "failed"), ("good", "running", "met", "finished"), ("good", "running", "risk", "stalled"), ("measuring", "running", "good", "running")]  # fmt: skip
+    with staged(browser, Stage()) as page:
+        told = page.evaluate(
+            """async (pairs) => {
+              const { notices } = await import("/page/judge.js");
+              return pairs.map(([was, had, kind, state]) => notices(new Map([["a", { kind: was, state: had }]]), [{ name: "a", kind, state, verdict: null }]).map(({ text }) => text));
+            }""",
+            pairs,
+        )
+    assert told == [["a: at risk"], ["a: will be late"], [], ["a: failed"], ["a: met"], ["a: stalled"], []]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0412, "41 ms"), (4.84, "4.8 s"), (59.7, "1 min"), (90, "1 min 30 s"), (3599, "1 h"), (3661, "1 h 1 min"), (90000, "25 h"), (200000, "2 d 8 h")]
+)  # fmt: skip
+def test_spans_are_written_in_two_units(browser: Browser, seconds: float, text: str) -> None:
+    with staged(browser, Stage()) as page:
+        assert page.evaluate("async (s) => (await import('/page/texts.js')).span(s)", seconds) == text
+
+
+def test_axes_have_round_values(browser: Browser) -> None:
+    with staged(browser, Stage()) as page:
+        values, times = page.evaluate(
+            """async () => {
+              const { timeTicks, valueTicks } = await import("/page/ticks.js"), from = Date.parse("2026-11-27T14:32:10Z");
+              return [valueTicks(0, 0.84, 3), timeTicks(from, from + 95 * 60000, 5).map(({ text }) => text)];
+            }"""
+        )
+    assert values == [0, 0.5]
+    assert times == ["16:00", "16:30", "17:00"]
+
+
+def test_all_of_a_job_s_times_are_far_away_without_harm(browser: Browser) -> None:
+    with staged(browser, Stage(jobs=[job("endless", estimated_remaining_seconds=1e300, estimated_remaining_seconds_low=None, estimated_remaining_seconds_high=None, deadline=at(9e6))])) as page:  # fmt: skip
+        _jobs(page)
+        expect(page.locator("#jobs tr")).to_contain_text("far away")
+        page.get_by_role("link", name="endless").click()
+        _course(page)
