@@ -13,6 +13,7 @@ from pathlib import Path
 from _faults_training import CHECKPOINT_STEPS, Job
 from _processes import children, processes_of, wait_for_daemons
 
+from punctual.core.commands import RejectJob
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
@@ -123,15 +124,20 @@ def faults_of_steps(lines: Sequence[str], n_steps: int | None) -> Iterator[str]:
         yield f"finished after {next_step} of {n_steps} steps"
 
 
-def faults_of_end(name: str, messages: Sequence[Message], *, may_stop: bool) -> Iterator[str]:
-    """Return what is wrong about the end of a job, of which there is one, and which may be that of a job that was stopped."""
+def faults_of_end(name: str, messages: Sequence[Message], n_taken: int, *, may_stop: bool) -> Iterator[str]:
+    """Return what is wrong about the end of a job, of which there is one, and which may be that of a job that was stopped.
+
+    One with `n_taken` killed processes may be given up, if it has done no step between two of them.
+    """
     ends = [i for i, message in enumerate(messages) if ended_by(message) == name]
     if len(ends) != 1:
         yield f"has ended {len(ends)} times"
     if ends and any(isinstance(message, JobStarted) and message.job == name for message in messages[ends[0] :]):
         yield "started after its end"
-    if ends and not isinstance(messages[ends[0]], JobFinished) and not may_stop:
-        yield f"{messages[ends[0]]}"
+    for end in (messages[i] for i in ends[:1] if not may_stop):
+        is_given_up = isinstance(end, RejectJob) and end.reason.code == "failed-again" and n_taken > 1
+        if not isinstance(end, JobFinished) and not is_given_up:
+            yield f"{end}"
 
 
 # What must hold of the journal.

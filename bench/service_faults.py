@@ -311,7 +311,7 @@ class Session:
         messages = messages_of(self._service.run)
         yield from self._users.faults(messages)
         for name in filter(self._users.was_submitted, self._users.jobs):
-            faults = faults_of_end(name, messages, may_stop=self._users.was_stopped(name))
+            faults = faults_of_end(name, messages, self.n_taken[name], may_stop=self._users.was_stopped(name))
             yield from (f"job '{name}': {fault}" for fault in faults)
         finished = {message.job for message in messages if isinstance(message, JobFinished)}
         yield from self._faults_of_work(finished.__contains__)
