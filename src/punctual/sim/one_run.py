@@ -8,6 +8,7 @@ from typing import Any
 from punctual.core.commands import RejectJob
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message
+from punctual.history.bill import Bill
 from punctual.history.cluster import ClusterRecord
 from punctual.history.decisions import DecisionRecord
 from punctual.history.level import LevelCourse
@@ -18,6 +19,7 @@ from punctual.sim.choice import made
 from punctual.sim.garbage import rare_collections
 from punctual.sim.ideal import Ideal
 from punctual.sim.physics import Physics
+from punctual.sim.pool_traces import courses_of
 from punctual.sim.scenario import PolicyChoice, Scenario
 from punctual.sim.simulation import Simulation
 
@@ -42,7 +44,7 @@ def simulate_one(
     """
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)
-    record, decisions = ClusterRecord(segments=True), DecisionRecord()
+    record, decisions, bill = ClusterRecord(segments=True), DecisionRecord(), Bill()
     count = _Count(len(jobs), tell)
     simulation = Simulation(
         jobs,
@@ -52,16 +54,21 @@ def simulate_one(
         models=parts.models({job.spec.model for job in jobs}),
         physics=made(Physics, scenario.physics, "physics"),
         seed=seed,
-        listeners=(record.add, decisions.add, count.add),
+        listeners=(record.add, decisions.add, count.add, *([bill.add] if scenario.pool else [])),
+        pools=courses_of(scenario.pool),
     )
     simulation.run()
-    ideal = Ideal(jobs, scenario.cluster)
+    ideal = Ideal(jobs, scenario.machines)
     cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
     facts = {
         **facts_of(record, ideal),
         "plans": asdict(decisions.gaps()),
         "cost": {**cost, "n_messages": count.n_messages},
     }
+    if scenario.pool:
+        bill.close()
+        facts["summary"] |= {"cost_usd": bill.total_usd}
+        facts["bill"] = {"by_job": bill.by_job, "by_pool": bill.by_pool, "unused_usd": bill.unused_usd}
     return facts, record, decisions
 
 

@@ -75,7 +75,7 @@ class Study:
         self._token = secrets.token_hex(4)
         self._trace = open_trace(scenario)
         if scenario.job:
-            declared(scenario.job, scenario.cluster)
+            declared(scenario.job, scenario.machines)
 
     @cached_property
     def assignments(self) -> tuple[Assignment, ...]:
