@@ -189,7 +189,7 @@ class PoolTable:
             record = self._pools.get(name)
             if record is None:
                 return f"it wants machines of pool '{name}', which there is not"
-            if not (isinstance(n, int) and 0 <= n <= record.spec.most):
+            if not 0 <= n <= record.spec.most:
                 return f"it wants {n} machines of pool '{name}', which has at most {record.spec.most}"
         return ""
 
@@ -205,7 +205,7 @@ class PoolTable:
 
     def changes(self, at: float, is_used: Callable[[NodeId], bool]) -> list[tuple[str, int, tuple[NodeId, ...]]]:
         """Return for each pool the number of machines to ask for, and the unused ones to release, and note both."""
-        changes = []
+        changes = list[tuple[str, int, tuple[NodeId, ...]]]()
         for name, record in self._pools.items():
             n_wanted = max(record.spec.least, min(record.n_wanted, record.spec.most))
             n_under_way = record.n_asked if at < record.asked_at + _ANSWER_S else 0
@@ -235,5 +235,3 @@ class PoolTable:
             )
             for record in self._pools.values()
         )
-
-

@@ -267,7 +267,9 @@ class Scheduler:
         job = ScheduledJob.of(event, self._planning.revision, self._n_retries)
         self._jobs.add(job)
         failures, invalid = self._plug_ins.equip(job)
-        fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._pools.potential(self._nodes.capacity))
+        fault = (
+            Reason("invalid", invalid) if invalid else fault_of_size(spec, self._pools.potential(self._nodes.capacity))
+        )
         fault = fault or self._jobs.queue_behind(job)
         if fault is not None:
             self._outbox.put(rejection := RejectJob(at=event.at, job=spec.id, reason=fault), job)

@@ -86,9 +86,7 @@ class SnapshotCache:
         self._hide(job)
         self._number_of.pop(job, None)
 
-    def snapshot(
-        self, at: float, revision: int, seed: int, carry: object, pools: tuple[Pool, ...] = ()
-    ) -> Snapshot:
+    def snapshot(self, at: float, revision: int, seed: int, carry: object, pools: tuple[Pool, ...] = ()) -> Snapshot:
         """Return the present snapshot."""
         for job in self._changed:
             if (view := self._view(job)) is not None:

@@ -103,7 +103,7 @@ def read_cluster(path: Path) -> tuple[NodeGroup, ...]:
             "a live cluster's file must have nodes only: no engine asks for machines of pools yet",
             "tables `[[pool]]`",
             f"'{path}'",
-            "Leave them out; `punctual simulate` plays them (`cluster = \"FILE.toml\"`).",
+            'Leave them out; `punctual simulate` plays them (`cluster = "FILE.toml"`).',
         )
     return groups_of(cluster_in(path), f"'{path}'")
 

@@ -24,9 +24,7 @@ _N_PARTS_MAX = 100
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*"""
 _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{{_N_PARTS_MAX}}}", re.MULTILINE)
 
-_REMEDY = (
-    "Tables `[[job]]` are jobs, `[[cluster]]` groups of nodes, `[[pool]]` machines to ask for; the reference of scenarios has the other keys."
-)
+_REMEDY = "Tables `[[job]]` are jobs, `[[cluster]]` groups of nodes, `[[pool]]` machines to ask for; the reference of scenarios has the other keys."
 
 
 def keys_in(path: Path) -> dict[str, Any]:

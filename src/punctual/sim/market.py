@@ -8,7 +8,7 @@ from punctual.core.cluster import Node
 from punctual.core.commands import AskMachines, MachineCommand, ReleaseMachines
 from punctual.core.events import Event, MachinesAsked, MachinesRefused, NodeLost, NodeNoticed, PoolOffered
 from punctual.core.ids import NodeId
-from punctual.core.pools import PoolSpec
+from punctual.core.pools import SEEN_S, PoolSpec
 from punctual.core.protocols import Sink
 from punctual.sim.event_queue import FACT, EventQueue
 
@@ -81,8 +81,14 @@ class Market:
         self._up: set[NodeId] = set()
 
     def open(self, at: float) -> list[Event]:
-        """Offer all pools as they are at instant `at`."""
-        return [event for provider in self._providers.values() for event in self._go_on(provider, at)]
+        """Offer all pools as they were seen to be in the last days up to instant `at`."""
+        before = [
+            PoolOffered(at=seen_at, pool=provider.spec, price_usd_h=price_usd_h, obtainable=n)
+            for provider in self._providers.values()
+            for seen_at, price_usd_h, n in provider.course
+            if at - SEEN_S <= seen_at < at
+        ]
+        return [*before, *[event for provider in self._providers.values() for event in self._go_on(provider, at)]]
 
     def perform(self, command: MachineCommand, sink: Sink) -> None:
         """Start or end machines; each answer is an event."""

@@ -36,10 +36,9 @@ def _course(pool: PoolSection) -> list[tuple[float, float, int]]:
             for i, (price, n) in enumerate(zip(prices, counts, strict=True))
         ]
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidSpec(
-            "a trace of machines must have `metadata.gap_seconds`, `data`, and a price where the pool has none",
-            f"{type(error).__name__}: {error}", where, "Give the pool `price_usd_h`, or mend the file.",
-        ) from None  # fmt: skip
+        must = "a trace of machines must have `metadata.gap_seconds`, `data`, and a price where the pool has none"
+        remedy = "Give the pool `price_usd_h`, or mend the file."
+        raise InvalidSpec(must, f"{type(error).__name__}: {error}", where, remedy) from None
     if not points or not gap_s > 0 or not all(isfinite(price) and price >= 0 and n >= 0 for _, price, n in points):
         raise InvalidSpec("a trace must have counts and prices from 0 up", "others", where, "Mend the file.")
     return [points[0], *[after for before, after in pairwise(points) if before[1:] != after[1:]]]
@@ -47,9 +46,13 @@ def _course(pool: PoolSection) -> list[tuple[float, float, int]]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        trace = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InvalidSpec("a pool's trace must be JSON that can be read", str(error), f"'{path}'", "Name another file.") from None
-    if not isinstance(found, dict):
-        raise InvalidSpec("a pool's trace must be a JSON object", type(found).__name__, f"'{path}'", "Name another file.")
-    return found
+        raise InvalidSpec(
+            "a pool's trace must be JSON that can be read", str(error), f"'{path}'", "Name another file."
+        ) from None
+    if not isinstance(trace, dict):
+        raise InvalidSpec(
+            "a pool's trace must be a JSON object", type(trace).__name__, f"'{path}'", "Name another file."
+        )
+    return trace

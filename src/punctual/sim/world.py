@@ -9,7 +9,15 @@ from math import inf
 
 from punctual.core.answers import unknown_job
 from punctual.core.cluster import Node
-from punctual.core.commands import AskMachines, JobCommand, LaunchJob, MachineCommand, ReleaseMachines, ResizeJob, StopJob
+from punctual.core.commands import (
+    AskMachines,
+    JobCommand,
+    LaunchJob,
+    MachineCommand,
+    ReleaseMachines,
+    ResizeJob,
+    StopJob,
+)
 from punctual.core.events import (
     Event,
     GrantApplied,

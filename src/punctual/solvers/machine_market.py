@@ -12,7 +12,7 @@ is a lower bound on what any schedule costs (weak duality), the best one for the
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from math import inf
@@ -151,7 +151,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MachineChoice:
     """Machines of each supply, and why: `free`, `tight` or `hard`."""
 
     n_machines: tuple[int, ...]
@@ -186,7 +186,9 @@ def reserve_s(need: Need, supplies: Sequence[Supply], factor: float = RESERVE_FA
     return factor * lost_s_per_s * need.work / best_sps
 
 
-def choose(need: Need, supplies: Sequence[Supply], price_of_progress: float, factor: float = RESERVE_FACTOR) -> Choice:
+def choose(
+    need: Need, supplies: Sequence[Supply], price_of_progress: float, factor: float = RESERVE_FACTOR
+) -> MachineChoice:
     """Return the machines to have now.
 
     Parameters
@@ -207,12 +209,14 @@ def choose(need: Need, supplies: Sequence[Supply], price_of_progress: float, fac
     else:
         mode = "tight" if slack_s <= 2 * start_s + spare_s else "free"
     if need.restarts:
-        return Choice(_restarting(need, supplies, price_of_progress, mode, start_s, slack_s <= spare_s), mode)
+        return MachineChoice(_restarting(need, supplies, price_of_progress, mode, start_s, slack_s <= spare_s), mode)
     if mode == "free":
-        n = _best_number(need.speeds, _ascending(need, supplies), price_of_progress)
-        return Choice(_counted(_ascending(need, supplies)[:n], supplies), mode)
+        machines = _ascending(need, supplies)
+        return MachineChoice(
+            _counted(machines[: _best_number(need.speeds, machines, price_of_progress)], supplies), mode
+        )
     limit = _most_at_risk(need, supplies, start_s) if mode == "hard" else need.n_best
-    return Choice(_filled(need, supplies, limit), mode)
+    return MachineChoice(_filled(need, supplies, limit), mode)
 
 
 #: One machine: its price of a productive second, and the number of its supply.
@@ -226,12 +230,12 @@ def _ascending(need: Need, supplies: Sequence[Supply]) -> list[_Machine]:
         for i, supply in enumerate(supplies)
         for k in range(1, min(supply.n_most, len(need.speeds) - 1) + 1)
     ]
-    return sorted(machine for machine in machines if machine[0] < inf)[: len(need.speeds) - 1]
+    return sorted(machine for machine in machines if machine[0] < inf)
 
 
 def _best_number(speeds: Sequence[float], machines: Sequence[_Machine], price: float) -> int:
     best, best_n, cost = 1e-15, 0, 0.0
-    for n, (each, _) in enumerate(machines, 1):
+    for n, (each, _) in enumerate(machines[: len(speeds) - 1], 1):
         cost += each
         gain = price * speeds[n] - cost
         if speeds[n] > 0 and gain > best:
@@ -246,27 +250,21 @@ def _counted(machines: Sequence[_Machine], supplies: Sequence[Supply]) -> tuple[
     return tuple(counts)
 
 
-def _certain_price(supplies: Sequence[Supply]) -> float:
-    """Return the lowest price of machines that stay and can be had now; infinite if none can."""
-    return min((each.price_usd_s for each in supplies if each.seen is None and each.n_most), default=inf)
+def _certain_usd_s(supplies: Sequence[Supply], n: int) -> float:
+    """Return the price of `n` machines that stay; infinite if there are not so many."""
+    prices = sorted(each.price_usd_s for each in supplies if each.seen is None for _ in range(min(each.n_most, n)))
+    return sum(prices[:n]) if len(prices) >= n else inf
 
 
 def _filled(need: Need, supplies: Sequence[Supply], n_risky_most: int) -> tuple[int, ...]:
-    """Return its most machines: spot machines that are worth their start-up, then machines that stay, then any."""
-    machines, n_risky = list[_Machine](), 0
-    certain_usd_s = _certain_price(supplies)
-    everything = _ascending(need, supplies)
-    for machine in everything:
+    """Return its most machines, the cheapest first, with so many that may be lost, or more where too few stay."""
+    machines, rest = list[_Machine](), list[_Machine]()
+    for machine in _ascending(need, supplies):
         is_risky = supplies[machine[1]].seen is not None
-        if is_risky and (n_risky >= n_risky_most or machine[0] >= certain_usd_s):
-            continue
-        n_risky += is_risky
-        machines.append(machine)
-    n_short = need.n_best - len(machines)
-    if n_short > 0:  # too few machines stay
-        rest = [machine for machine in everything if supplies[machine[1]].seen is not None][n_risky:]
-        machines += rest[:n_short]
-    n = max((n for n in range(min(need.n_best, len(machines)) + 1)), key=lambda n: (need.speeds[n], -n))
+        n_risky = sum(supplies[i].seen is not None for _, i in machines)
+        (rest if is_risky and n_risky >= n_risky_most else machines).append(machine)
+    machines = [*machines[: need.n_best], *rest][: need.n_best]
+    n = max(range(len(machines) + 1), key=lambda n: (need.speeds[n], -n))
     return _counted(machines[:n], supplies)
 
 
@@ -285,50 +283,38 @@ def _restarting(
     need: Need, supplies: Sequence[Supply], price: float, mode: str, start_s: float, is_short: bool
 ) -> tuple[int, ...]:
     """Choose for a job that starts again at each change: it stays where it is unless a move is worth two start-ups."""
+    nothing = tuple(0 for _ in supplies)
     held = tuple(min(supply.n_held, supply.n_most) for supply in supplies)
-    n_held = sum(held)
+    n_held, n = sum(held), need.n_best
     runs = n_held < len(need.speeds) and need.speeds[n_held] > 0
-    held_usd_s = sum(supply.price_usd_s * n for supply, n in zip(supplies, held, strict=True))
-    stays = all(n == 0 or supply.seen is None for supply, n in zip(supplies, held, strict=True))
-    fresh = [
-        Supply(each.price_usd_s, 0, each.n_most, each.startup_s, each.seen)
-        for each in supplies
-        if not (stays and runs and each.seen is None)
-    ]
-    others = [i for i, each in enumerate(supplies) if not (stays and runs and each.seen is None)]
-    if runs and not stays:
+    if runs and any(k and supply.seen is not None for supply, k in zip(supplies, held, strict=True)):
         return held
-    n = need.n_best
-    machines = _ascending(need, fresh)[:n]
-    is_whole = len(machines) == n and n > 0
-    life_s = min(
-        [need.left_s, *(supply.seen.life_s[n] for supply in fresh if supply.seen and n < len(supply.seen.life_s))]
-    )
-    if runs:  # on machines that stay, and dearer ones
-        moved_usd_s = sum(fresh[i].price_usd_s for _, i in machines)
-        saves = is_whole and life_s * (held_usd_s - moved_usd_s) > start_s * (held_usd_s + moved_usd_s)
-        ages_s = [supply.seen.age_s(n) for supply in fresh if supply.seen is not None]
-        is_settled = not is_short or (bool(ages_s) and max(ages_s) >= _SETTLED * start_s)
-        if not (saves and is_settled and need.slack_s >= 3 * start_s):
-            return held
-    elif mode == "hard" or (mode == "tight" and not _is_worth(machines, supplies, fresh, n)):
-        certain = [(each.price_usd_s, i) for i, each in enumerate(supplies) if each.seen is None for _ in range(each.n_most)]
-        certain.sort()
-        if len(certain) >= n:
-            return _counted(certain[:n], supplies)
-    elif mode == "free" and not (
-        is_whole and _is_worth(machines, supplies, fresh, n) and price * need.speeds[n] > sum(usd for usd, _ in machines)
-    ):
-        return tuple(0 for _ in supplies)
-    if not is_whole:
-        return tuple(0 for _ in supplies)
-    counts = _counted(machines, fresh)
-    return tuple(counts[others.index(i)] if i in others else 0 for i in range(len(supplies)))
-
-
-def _is_worth(machines: Sequence[_Machine], supplies: Sequence[Supply], fresh: Sequence[Supply], n: int) -> bool:
-    """Whether machines that may be taken away cost less, with their start-up, than machines that stay."""
-    return len(machines) == n and sum(usd for usd, _ in machines) < n * _certain_price(supplies)
+    fresh = [replace(supply, n_held=0) for supply in supplies]
+    risky = [replace(supply, n_most=0 if supply.seen is None else supply.n_most) for supply in fresh]
+    moved, certain_usd_s = _ascending(need, risky)[:n], _certain_usd_s(fresh, n)
+    is_whole = len(moved) == n > 0
+    if runs:  # on machines that stay
+        from_usd_s = sum(supply.price_usd_s * k for supply, k in zip(supplies, held, strict=True))
+        to_usd_s = sum(supplies[i].price_usd_s for _, i in moved)
+        lives_s = [supply.seen.life_s[n] for supply in supplies if supply.seen is not None and supply.n_most]
+        life_s = min([need.left_s, *lives_s])
+        saves = is_whole and life_s * (from_usd_s - to_usd_s) > start_s * (from_usd_s + to_usd_s)
+        ages_s = [supply.seen.age_s(n) for supply in supplies if supply.seen is not None]
+        is_settled = not is_short or max(ages_s, default=0.0) >= _SETTLED * start_s
+        return _counted(moved, supplies) if saves and is_settled and need.slack_s >= 3 * start_s else held
+    usd_s = sum(usd for usd, _ in moved)
+    is_worth = is_whole and usd_s < certain_usd_s
+    if mode == "free":
+        best = moved if is_worth else [(usd, i) for usd, i in _ascending(need, fresh)[:n] if usd == 0.0]
+        return (
+            _counted(best, supplies)
+            if len(best) == n and price * need.speeds[n] > min(usd_s, sum(u for u, _ in best))
+            else nothing
+        )
+    if is_worth and mode == "tight":
+        return _counted(moved, supplies)
+    certain = [machine for machine in _ascending(need, fresh) if supplies[machine[1]].seen is None][:n]
+    return _counted(certain if len(certain) == n else moved, supplies) if len(certain) == n or is_whole else nothing
 
 
 # The price of progress.
@@ -348,21 +334,28 @@ class Outlook:
     def __init__(self, speeds: Sequence[float], supplies: Sequence[Supply], at: float) -> None:
         self._speeds = np.asarray(speeds)
         self._at = at
-        self._certain_usd_s = _certain_price([supply for supply in supplies if supply.n_most or supply.seen is None])
+        n_most = len(speeds) - 1
+        stays = [supply for supply in supplies if supply.seen is None]
+        self._certain = sorted(each.price_usd_s for each in stays for _ in range(min(each.n_most, n_most)))[:n_most]
+        self._certain_usd_s = min((usd for usd in self._certain if usd > 0), default=inf)
         self._spot = [supply for supply in supplies if supply.seen is not None and supply.seen.counts]
         begins = sorted({t for supply in self._spot if supply.seen for t, _ in supply.seen.counts if t < at})
         self._since_at = max((s.seen.counts[0][0] for s in self._spot if s.seen), default=at)
         begins = [self._since_at, *[t for t in begins if t > self._since_at]]
         self._begins = np.array(begins)
         self.over_s = at - self._since_at
-        cheapest = min((supply.price_usd_s for supply in self._spot), default=self._certain_usd_s)
+        prices = [supply.price_usd_s for supply in self._spot if supply.price_usd_s > 0]
+        cheapest = min([*prices, self._certain_usd_s])
+        cheapest = cheapest if cheapest < inf else 1.0
         steps = np.diff(self._speeds)
         n_best = int(np.argmax(self._speeds))
         least_gain = min((gain for gain in steps[:n_best] if gain > 0), default=1.0)
         most_gain = float(np.max(self._speeds[1:] / np.arange(1, len(self._speeds)))) if len(steps) else 1.0
-        dearest = self._certain_usd_s if self._certain_usd_s < inf else 10 * cheapest
+        dearest = self._certain_usd_s if self._certain_usd_s < inf else 10 * cheapest  # of one's own all cost nothing
         least, most = 0.98 * cheapest / most_gain, dearest / least_gain * (1 - 1e-9)
-        self.prices: NDArray[np.float64] = np.geomspace(max(least, 1e-18), max(most, 1.01 * least, 2e-18), _N_PRICES)
+        spread = np.geomspace(least, max(most, 1.01 * least), _N_PRICES - 1)
+        #: From a price at which nothing is paid for, only one's own machines work.
+        self.prices: NDArray[np.float64] = np.concatenate([[1e-6 * least], spread])
         self._rates, self._costs = self._tables()
         self._done = self._sums(self._rates)
         self._spent = self._sums(self._costs)
@@ -383,8 +376,8 @@ class Outlook:
             for each, n in zip(self._spot, counts, strict=True)
             for k in range(1, min(int(n), n_most) + 1)
         ]
-        usd = sorted([each for each in usd if each < self._certain_usd_s])[:n_most]
-        usd += [self._certain_usd_s] * (n_most - len(usd))
+        usd = sorted([*usd, *self._certain])[:n_most]
+        usd += [inf] * (n_most - len(usd))
         cost = np.concatenate([[0.0], np.cumsum(usd)])
         allowed = (self._speeds > 0) | (np.arange(n_most + 1) == 0)
         with np.errstate(invalid="ignore"):
@@ -397,13 +390,13 @@ class Outlook:
         spans = np.diff(np.append(self._begins, self._at))
         return np.vstack([np.zeros(rates.shape[1]), np.cumsum(rates * spans[:, None], axis=0)])
 
-    def _until(self, sums: NDArray[np.float64], rates: NDArray[np.float64], at: NDArray[np.float64]) -> NDArray[np.float64]:
-        i = np.clip(np.searchsorted(self._begins, at, side="right") - 1, 0, len(self._begins) - 1)
-        return sums[i] + rates[i] * (at - self._begins[i])[:, None]
-
-    def _scenarios(
-        self, sums: NDArray[np.float64], rates: NDArray[np.float64], over_s: float
+    def _until(
+        self, sums: NDArray[np.float64], rates: NDArray[np.float64], at: NDArray[np.float64]
     ) -> NDArray[np.float64]:
+        i = np.clip(np.searchsorted(self._begins, at, side="right") - 1, 0, len(self._begins) - 1)
+        return np.asarray(sums[i] + rates[i] * (at - self._begins[i])[:, None])
+
+    def _scenarios(self, sums: NDArray[np.float64], rates: NDArray[np.float64], over_s: float) -> NDArray[np.float64]:
         """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again."""
         span_s = min(over_s, self.over_s)
         begins = np.arange(self._since_at, self._at, _STRIDE_S)
@@ -411,7 +404,7 @@ class Outlook:
         turned = np.clip(ends - self._at, 0.0, None)
         total = self._until(sums, rates, np.minimum(ends, self._at)) - self._until(sums, rates, begins)
         total += self._until(sums, rates, self._since_at + turned) * (turned > 0)[:, None]
-        return total * (over_s / span_s)
+        return np.asarray(total * (over_s / span_s))
 
     def price_of_progress(self, work: float, left_s: float) -> float:
         """Return λ: its mean over the scenarios, and the price of machines that stay for the case that all is different.
@@ -438,9 +431,12 @@ class Outlook:
         if left_s <= 0 or float(np.max(self._speeds)) * left_s < work:
             return inf
         if self.over_s < 3600.0 or not self._spot:
-            n = int(np.argmax(self._speeds))
-            usd = [self._certain_usd_s * k * work / s for k, s in enumerate(self._speeds) if s * left_s >= work and s > 0]
-            return float(min(usd, default=self._certain_usd_s * n * work / float(self._speeds[n])))
+            costs = np.concatenate(
+                [[0.0], np.cumsum(self._certain), [inf] * (len(self._speeds) - 1 - len(self._certain))]
+            )
+            return float(
+                min((c * work / s for c, s in zip(costs, self._speeds, strict=True) if s * left_s >= work), default=inf)
+            )
         done = self._scenarios(self._done, self._rates, left_s)
         spent = self._scenarios(self._spent, self._costs, left_s)
         return float(np.mean(np.max(self.prices * (work - done) + spent, axis=1)))
@@ -453,11 +449,17 @@ UNSEEN_WEIGHT = 0.1
 def _counts_at(counts: Counts, at: NDArray[np.float64]) -> NDArray[np.int64]:
     times = np.array([t for t, _ in counts])
     numbers = np.array([n for _, n in counts])
-    return np.asarray(numbers[np.clip(np.searchsorted(times, at, side="right") - 1, 0, len(numbers) - 1)], dtype=np.int64)
+    return np.asarray(
+        numbers[np.clip(np.searchsorted(times, at, side="right") - 1, 0, len(numbers) - 1)], dtype=np.int64
+    )
 
 
 def bound_usd(
-    work: float, speeds: Sequence[float], spans: Mapping[tuple[int, ...], float], prices_usd_s: Sequence[float], certain_usd_s: float
+    work: float,
+    speeds: Sequence[float],
+    spans: Mapping[tuple[int, ...], float],
+    prices_usd_s: Sequence[float],
+    certain_usd_s: float,
 ) -> float:
     """Return what any schedule costs at least that does the work, for known counts; start-ups are free.
 
@@ -480,7 +482,14 @@ def bound_usd(
     rates = np.asarray(speeds)
     costs, seconds = [], []
     for counts, over_s in spans.items():
-        usd = sorted([usd_s for usd_s, n in zip(prices_usd_s, counts, strict=True) for _ in range(min(n, n_most)) if usd_s < certain_usd_s])
+        usd = sorted(
+            [
+                usd_s
+                for usd_s, n in zip(prices_usd_s, counts, strict=True)
+                for _ in range(min(n, n_most))
+                if usd_s < certain_usd_s
+            ]
+        )
         usd = usd[:n_most] + [certain_usd_s] * (n_most - len(usd[:n_most]))
         costs.append(np.concatenate([[0.0], np.cumsum(usd)]))
         seconds.append(over_s)
@@ -494,11 +503,11 @@ def bound_usd(
     low, high = 0.0, 4.0 * certain_usd_s * n_most / float(rates.max())
     golden = (5**0.5 - 1) / 2
     for _ in range(60):
-        one, other = high - golden * (high - low), low + golden * (high - low)
-        if dual(one) < dual(other):
-            low = one
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if dual(left) < dual(right):
+            low = left
         else:
-            high = other
+            high = right
     return dual((low + high) / 2)
 
 
