@@ -1,16 +1,18 @@
 """The policy `least-cost` in the simulated world: promises kept at least cost, on machines that come and go."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from tests.sim.pieces import PERFECT, sim_job
 
-from punctual.core.cluster import Node
+from punctual.core.cluster import Node, Snapshot
 from punctual.core.events import MachinesAsked, MachinesRefused, NodeJoined, NodeLost, NodeNoticed, PlanProposed
 from punctual.core.ids import JobId, NodeId
-from punctual.core.pools import PoolSpec
-from punctual.core.protocols import Message
+from punctual.core.plan import Plan
+from punctual.core.pools import Pool, PoolSpec
+from punctual.core.protocols import Message, Policy
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated
@@ -21,6 +23,7 @@ from punctual.policies.least_cost import LeastCost
 from punctual.sim.job import SimJob
 from punctual.sim.market import PoolCourse
 from punctual.sim.simulation import Simulation
+from punctual.testing.policy_kit import PolicyConformance
 
 MACHINE = Resources(cores=8.0, gpus=1)
 HOUR_S = 3600.0
@@ -161,3 +164,33 @@ def test_all_that_is_asked_for_is_answered() -> None:
     run = Run([job("a", work_h=20, deadline_h=12)], pools([(-48, 4), (2.0, 1), (3.0, 4)]))
     assert run.of(NodeJoined)
     assert all(event.n_machines > 0 for event in run.of(MachinesRefused))
+
+
+@dataclass(frozen=True)
+class _WithPools:
+    """The policy on a cluster of which some nodes belong to pools."""
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        return LeastCost().allocate(replace(snapshot, pools=self._pools(snapshot.nodes)))
+
+    def _pools(self, nodes: Sequence[Node]) -> tuple[Pool, ...]:
+        specs = [
+            PoolSpec(name="spot", capacity=MACHINE, market="spot", most=3, startup_s=60.0),
+            PoolSpec(name="stays", capacity=MACHINE, most=2, startup_s=60.0),
+        ]
+        counts = ((-1e6, 2), (-1e5, 0), (5.0, 3))
+        return tuple(
+            Pool(
+                spec=spec,
+                price_usd_h=price,
+                obtainable=2,
+                there=tuple(node.id for node in nodes[i::3]),
+                counts=counts if spec.market == "spot" else (),
+            )
+            for i, (spec, price) in enumerate(zip(specs, (1.0, 3.0), strict=True), 1)
+        )
+
+
+class TestOnMixedMachines(PolicyConformance):
+    def make(self) -> Policy:
+        return _WithPools()

@@ -298,6 +298,8 @@ class _Round:
 
         With a deadline these may be dear; without one it waits for cheap ones.
         """
+        if not want.places:
+            return ()
         n_free = min(want.n_most, sum(supply.n_most for supply in supplies if supply.price_usd_s == 0))
         n_least = next((n for n in range(1, len(want.speeds)) if self._runs(want, n)), 0)
         n = max((n for n in range(n_free + 1) if self._runs(want, n)), default=0)
@@ -325,6 +327,7 @@ class _Round:
         """Give each job nodes of its pools: those that it has, then others; and note machines that stay until others are there."""
         wants = [want for want in wants if want.view.id not in declines]
         claims: dict[JobId, list[list[NodeId]]] = {}
+        given: list[tuple[_Want, list[NodeId]]] = []
         for want in wants:
             claims[want.view.id] = [self._claim(want, place, n, held=True) for place, n in self._each(want)]
         for want in wants:
@@ -332,7 +335,10 @@ class _Round:
             for own, (place, n) in zip(claimed, self._each(want), strict=True):
                 own.extend(self._claim(want, place, n - len(own), held=False))
             n_short = sum(want.n_machines) - sum(map(len, claimed))
-            self._give(want, self._with_former(want, claimed, n_short, kept))
+            given.append((want, self._with_former(want, claimed, n_short, kept)))
+        # Who leaves nodes goes first: the others find them free.
+        for want, nodes in sorted(given, key=lambda each: not set(each[1]) <= each[0].view.planned.keys()):
+            self._give(want, nodes)
 
     def _each(self, want: _Want) -> Iterable[tuple[_Machines, int]]:
         return zip(want.places, want.n_machines, strict=True)
@@ -365,16 +371,20 @@ class _Round:
     def _give(self, want: _Want, nodes: Sequence[NodeId]) -> None:
         view, spec = want.view, want.view.spec
         allocation: Allocation = {}
-        if nodes and spec.unit is None:
-            allocation = {nodes[0]: spec.ceiling.at_most(self._nodes[nodes[0]].capacity).at_least(spec.floor)}
-        elif nodes and spec.unit is not None:
-            n_per = self._nodes[nodes[0]].capacity.n_times(spec.unit)
-            n = self._count(view, len(nodes), n_per)
-            for node in nodes:
-                here = min(n, n_per)
+        room = self._builder.open_to(view, self._builder.without(view))
+        nodes = [node for node in nodes if node in room]
+        if spec.unit is None:
+            fits = [node for node in nodes if spec.floor.fits_in(room[node])]
+            allocation = {node: spec.ceiling.at_most(room[node]).at_least(spec.floor) for node in fits[:1]}
+        else:
+            n_on = {node: room[node].n_times(spec.unit) for node in nodes}
+            n = max((n for n in spec.worker_counts() if n <= sum(n_on.values())), default=0)
+            for node, most in n_on.items():
+                here = min(n, most)
                 n -= here
                 if here:
                     allocation[node] = spec.unit * here
+        allocation = {node: amount for node, amount in allocation.items() if amount}
         if not allocation and is_protected(view) and view.planned:
             return
         reason = self._why(want, allocation)

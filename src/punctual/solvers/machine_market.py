@@ -430,13 +430,11 @@ class Outlook:
         """Return the mean over the scenarios of the least cost of the work, start-ups included; infinite if it cannot be done."""
         if left_s <= 0 or float(np.max(self._speeds)) * left_s < work:
             return inf
-        if self.over_s < 3600.0 or not self._spot:
-            costs = np.concatenate(
-                [[0.0], np.cumsum(self._certain), [inf] * (len(self._speeds) - 1 - len(self._certain))]
-            )
-            return float(
-                min((c * work / s for c, s in zip(costs, self._speeds, strict=True) if s * left_s >= work), default=inf)
-            )
+        if self.over_s < _STRIDE_S or not self._spot:  # nothing is known but machines that stay
+            costs = np.cumsum(self._certain)
+            speeds = self._speeds[1 : len(costs) + 1]
+            able = [(usd_s, speed) for usd_s, speed in zip(costs, speeds, strict=True) if speed > 0 and speed * left_s >= work]
+            return float(min((usd_s * work / speed for usd_s, speed in able), default=inf))
         done = self._scenarios(self._done, self._rates, left_s)
         spent = self._scenarios(self._spent, self._costs, left_s)
         return float(np.mean(np.max(self.prices * (work - done) + spent, axis=1)))
