@@ -23,7 +23,7 @@ MACHINE = Resources(cores=1.0, gpus=1)
 _NOTICE_S = 1.0
 
 
-def simulated_usd(
+def simulated(
     zone: Zone, tasks: Sequence[Task], i: int, most: int, starts_s: Sequence[float] = ()
 ) -> tuple[float, int]:
     """Return the bill of jobs that begin at tick `i` or so many seconds later, and the number of them that are late."""

@@ -26,7 +26,7 @@ HOUR_S = 3600.0
 #: Of what was seen before a window, so much is used.
 SEEN_S = 7 * 86_400.0
 #: The price of progress is found again after so long.
-_PRICE_EVERY_S = 1800.0
+_PRICE_EVERY_S = 3600.0
 
 
 @dataclass(frozen=True)
