@@ -115,7 +115,7 @@ def measured(quick: bool = False) -> list[Run]:
     return [
         _played(workload, zone_, name, speeds, 96.0)
         for workload in (_V100[1], _H100)
-        for name, speeds in () if quick else _measured_speeds(workload.most)
+        for name, speeds in (() if quick else _measured_speeds(workload.most))
         for zone_ in workload.zones()
     ]
 
@@ -446,7 +446,9 @@ def page(results: Results) -> str:
 
 def main() -> int:
     made = parser(__doc__ or "")
-    made.add_argument("--part", action="append", choices=[family.name for family in FAMILIES], help="measure these alone")
+    made.add_argument(
+        "--part", action="append", choices=[family.name for family in FAMILIES], help="measure these alone"
+    )
     options = made.parse_args()
     runs = {} if options.quick else on_record("money").get("runs", {})
     runs = {family.name: runs.get(family.name, []) for family in FAMILIES}
