@@ -16,7 +16,7 @@ from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, span_text, waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
-from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose
+from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd
 
 #: Name of the nodes that belong to no pool: they are paid for already. No pool has it.
 _OWN = ""
@@ -71,6 +71,10 @@ class LeastCost(PolicyBase):
                 self._builder(snapshot), Order(waiting=lambda view, _: _due_at(view), running=_due_at), size="largest"
             )
         return _Round(self, snapshot, self._builder(snapshot)).plan()
+
+    def deadline_prices_usd(self, snapshot: Snapshot, view: JobView, deadlines_at: Sequence[float]) -> list[float | None]:
+        """Return the expected cost of the job's rest for each deadline; None: it cannot be done by then on machines that stay."""
+        return _Round(self, snapshot, self._builder(snapshot)).prices_usd(view, deadlines_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,15 @@ class _Round:
             bound=sum(want.bound_usd for want in wants) if all(want.bound_usd < inf for want in wants) else None,
             ask_again_at=self._at + self._policy.look_s if wants else None,
         )
+
+    def prices_usd(self, view: JobView, deadlines_at: Sequence[float]) -> list[float | None]:
+        want = self._want(replace(view, spec=replace(view.spec, deadline_s=None)))
+        if want.work == inf or not any(want.speeds):
+            return [None for _ in deadlines_at]
+        supplies = [self._supply(want, place) for place in want.places]
+        lost_s = max((supply.startup_s for supply in supplies), default=0.0) + view.spec.startup_s + self._policy.look_s
+        outlook = Outlook(want.speeds, supplies, self._at)
+        return quotes_usd(outlook, want.work, [at - self._at for at in deadlines_at], lost_s)
 
     # What a job needs.
 
