@@ -260,7 +260,11 @@ def as_fields(result: Result, page: Path | None) -> dict[str, Any]:
         "policies": result.summary.to_dicts() if result.runs else [],
         "runs": [
             {
-                "policy": run.policy, "seed": run.seed, "key": run.key, "cost": run.facts["cost"], "summary": run.summary,
+                "policy": run.policy,
+                "seed": run.seed,
+                "key": run.key,
+                "cost": run.facts["cost"],
+                "summary": run.summary,
                 **({"bill": run.facts["bill"]} if "bill" in run.facts else {}),
             }
             for run in result.runs

@@ -72,7 +72,9 @@ class LeastCost(PolicyBase):
             )
         return _Round(self, snapshot, self._builder(snapshot)).plan()
 
-    def deadline_prices_usd(self, snapshot: Snapshot, view: JobView, deadlines_at: Sequence[float]) -> list[float | None]:
+    def deadline_prices_usd(
+        self, snapshot: Snapshot, view: JobView, deadlines_at: Sequence[float]
+    ) -> list[float | None]:
         """Return the expected cost of the job's rest for each deadline; None: it cannot be done by then on machines that stay."""
         return _Round(self, snapshot, self._builder(snapshot)).prices_usd(view, deadlines_at)
 

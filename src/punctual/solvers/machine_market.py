@@ -202,7 +202,8 @@ def choose(
     the most machines that speed it up, spot machines among them where they are worth their start-up. *hard*, when the slack
     covers start-ups only: it takes new spot machines only as far as their loss at once would not make it late.
     """
-    start_s = max((supply.startup_s for supply in supplies if supply.seen is None), default=0.0)
+    starts_s = [supply.startup_s for supply in supplies if supply.seen is None or need.restarts]
+    start_s = max(starts_s, default=0.0)
     slack_s, spare_s = need.slack_s, reserve_s(need, supplies, factor)
     if slack_s <= 2 * start_s + (0.0 if need.restarts else need.look_s):
         mode = "hard"
@@ -433,7 +434,11 @@ class Outlook:
         if self.over_s < _STRIDE_S or not self._spot:  # nothing is known but machines that stay
             costs = np.cumsum(self._certain)
             speeds = self._speeds[1 : len(costs) + 1]
-            able = [(usd_s, speed) for usd_s, speed in zip(costs, speeds, strict=True) if speed > 0 and speed * left_s >= work]
+            able = [
+                (usd_s, speed)
+                for usd_s, speed in zip(costs, speeds, strict=True)
+                if speed > 0 and speed * left_s >= work
+            ]
             return float(min((usd_s * work / speed for usd_s, speed in able), default=inf))
         done = self._scenarios(self._done, self._rates, left_s)
         spent = self._scenarios(self._spent, self._costs, left_s)
