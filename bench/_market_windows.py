@@ -25,8 +25,8 @@ from punctual.solvers.machine_market import (
 HOUR_S = 3600.0
 #: Of what was seen before a window, so much is used.
 SEEN_S = 7 * 86_400.0
-#: The price of progress is found again after so long.
-_PRICE_EVERY_S = 3600.0
+#: The price of progress is found again after so long; the plug-in finds it at each plan.
+PRICE_EVERY_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,16 @@ class Watcher:
     """Sees a zone's counts tick by tick, and has the policy choose."""
 
     def __init__(
-        self, zone_: Zone, task: Task, i: int, *, restarts: bool = False, factor: float = RESERVE_FACTOR
+        self,
+        zone_: Zone,
+        task: Task,
+        i: int,
+        *,
+        restarts: bool = False,
+        factor: float = RESERVE_FACTOR,
+        price_every_s: float = PRICE_EVERY_S,
     ) -> None:
+        self._price_every_s = price_every_s
         self.zone, self.task, self.i, self.restarts, self.factor = zone_, task, i, restarts, factor
         self._n_most = len(task.speeds) - 1
         first = max(0, i - round(SEEN_S / zone_.tick_s))
@@ -131,15 +139,18 @@ class Watcher:
         certain = Supply(zone_.certain_usd_h / HOUR_S, n_certain, self._n_most, task.startup_s)
         left_s = task.deadline_s - t * zone_.tick_s
         if is_due:
-            self._next_price_at = at + _PRICE_EVERY_S
+            self._next_price_at = at + self._price_every_s
             self._price = Outlook(task.speeds, (spot, certain), at).price_of_progress(left, left_s)
         need = Need(left, left_s, task.speeds, restarts=self.restarts, look_s=zone_.tick_s)
         return choose(need, (spot, certain), self._price, self.factor)
 
 
-def play_elastic(zone_: Zone, task: Task, i: int, factor: float = RESERVE_FACTOR) -> Played:
+def play_elastic(
+    zone_: Zone, task: Task, i: int, factor: float = RESERVE_FACTOR, price_every_s: float = PRICE_EVERY_S
+) -> Played:
     """Play an elastic job in a window: a machine that starts is paid for, and a dearer one stays until then."""
-    counts, tick_s, watcher = window(zone_, task, i), zone_.tick_s, Watcher(zone_, task, i, factor=factor)
+    counts, tick_s = window(zone_, task, i), zone_.tick_s
+    watcher = Watcher(zone_, task, i, factor=factor, price_every_s=price_every_s)
     speeds, d_s = task.speeds, task.startup_s
     n_best = len(speeds) - 1
     n_spot = n_certain = n_started = 0

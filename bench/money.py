@@ -370,7 +370,7 @@ def many_section(runs: list[Run]) -> Section:
 
 
 def agreement(quick: bool = False) -> list[Run]:
-    """Play some windows in the simulated world too."""
+    """Play some windows in the simulated world too, with the price of progress found at each tick as there."""
     runs = list[Run]()
     for workload in (_H100,) if quick else (_H100, *_V100[::2], _FLAT[0]):
         for exponent in EXPONENTS[:1] if quick else EXPONENTS:
@@ -379,7 +379,7 @@ def agreement(quick: bool = False) -> list[Run]:
                 middle = list(begins(zone_, task, 24 * HOUR_S))
                 i = middle[len(middle) // 2]
                 usd, n_late = simulated(zone_, [task], i, workload.most)
-                runs.append({"ratio": usd / play_elastic(zone_, task, i).usd - 1, "n_late": n_late})
+                runs.append({"ratio": usd / play_elastic(zone_, task, i, price_every_s=0.0).usd - 1, "n_late": n_late})
     return runs
 
 

@@ -29,18 +29,6 @@ def stalls_in(value: object) -> dict[JobId, tuple[float, float]]:
     }
 
 
-def prices_in(value: object) -> dict[JobId, tuple[float, float, float]]:
-    """Return three numbers for each job that a round has handed on, without what means nothing."""
-    named = value.items() if isinstance(value, dict) else ()
-    return {
-        JobId(str(id)): (float(three[0]), float(three[1]), float(three[2]))
-        for id, three in named
-        if isinstance(three, list)
-        and len(three) == 3
-        and all(isinstance(number, int | float) and isfinite(number) for number in three)
-    }
-
-
 def listed(value: object) -> list[Any]:
     """Return a list from the carry; an empty one for any other value."""
     return value if isinstance(value, list) else []

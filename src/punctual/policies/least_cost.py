@@ -13,7 +13,6 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.speed import made_shape
 from punctual.policies._base import PolicyBase
-from punctual.policies._carried import prices_in
 from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, span_text, waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
@@ -22,8 +21,6 @@ from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose,
 #: Name of the nodes that belong to no pool: they are paid for already. No pool has it.
 _OWN = ""
 _HOUR_S = 3600.0
-#: A price of progress is found again after so long: it changes with the work that is left.
-_PRICE_S = 3600.0
 #: Slots of time in which the machines of later deadlines are set aside.
 _N_SLOTS = 240
 
@@ -109,7 +106,6 @@ class _Want:
     left_s: float = inf
     start_at_s: float | None = None
     mode: str = "free"
-    priced_at: float = 0.0
     price: float = 0.0
     bound_usd: float = 0.0
 
@@ -129,7 +125,6 @@ class _Round:
         carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
         asked = carry.get("asked")
         self._asked: Mapping[str, Mapping[str, int]] = asked if isinstance(asked, dict) else {}
-        self._prices = prices_in(carry.get("prices"))
         stopping = [view for view in snapshot.holding if view.status == "stopping"]
         #: Nodes that a job has, which this plan does not give away.
         self._taken = {node: view.id for view in stopping for node in view.planned}
@@ -159,10 +154,7 @@ class _Round:
                 if name != _OWN:
                     machines[name] += n
         asked = {str(job): dict(numbers) for job, numbers in kept.items()}
-        prices = {
-            str(want.view.id): [want.priced_at, want.price, want.bound_usd] for want in wants if want.bound_usd < inf
-        }
-        plan = self._builder.build(asked=asked, prices=prices)
+        plan = self._builder.build(asked=asked)
         most = {pool.spec.name: pool.spec.most for pool in self._snapshot.pools}
         return replace(
             plan,
@@ -285,7 +277,9 @@ class _Round:
         if want.left_s == inf or not any(want.speeds) or want.work == inf:
             want.n_machines = self._undated(want, supplies)
         else:
-            want.priced_at, want.price, want.bound_usd = self._priced(want, supplies)
+            outlook = Outlook(want.speeds, supplies, self._at)
+            want.price = outlook.price_of_progress(want.work, want.left_s)
+            want.bound_usd = outlook.expected_usd(want.work, want.left_s)
             need = Need(want.work, want.left_s, want.speeds, _restarts(view), self._policy.look_s, want.start_at_s)
             choice = choose(need, supplies, want.price, self._policy.reserve_factor)
             want.n_machines, want.mode = choice.n_machines, choice.mode
@@ -296,15 +290,6 @@ class _Round:
             chosen[place.pool] = chosen.get(place.pool, 0) + n
             self._n_taken[place.key] = self._n_taken.get(place.key, 0) + n
         return chosen
-
-    def _priced(self, want: _Want, supplies: Sequence[Supply]) -> tuple[float, float, float]:
-        """Return the instant of the job's price of progress, the price, and the bound of the cost of its rest."""
-        priced_at, price, bound_usd = self._prices.get(want.view.id, (-inf, 0.0, 0.0))
-        if priced_at <= self._at < priced_at + _PRICE_S:
-            return priced_at, price, bound_usd
-        outlook = Outlook(want.speeds, supplies, self._at)
-        price = outlook.price_of_progress(want.work, want.left_s)
-        return self._at, price, outlook.expected_usd(want.work, want.left_s)
 
     def _supply(self, want: _Want, place: _Machines) -> Supply:
         """Return what the job can have of some machines, after the jobs that were decided before."""
