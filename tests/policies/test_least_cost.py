@@ -10,11 +10,12 @@ from tests.sim.pieces import PERFECT, sim_job
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.events import MachinesAsked, MachinesRefused, NodeJoined, NodeLost, NodeNoticed, PlanProposed
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.pools import Pool, PoolSpec
 from punctual.core.protocols import Message, Policy
 from punctual.core.resources import Resources
-from punctual.core.speed import SeenRate, Shape
+from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated
 from punctual.history.bill import Bill
 from punctual.history.cluster import ClusterRecord
@@ -23,6 +24,7 @@ from punctual.policies.least_cost import LeastCost
 from punctual.sim.job import SimJob
 from punctual.sim.market import PoolCourse
 from punctual.sim.simulation import Simulation
+from punctual.solvers.machine_market import prices_text
 from punctual.testing.policy_kit import PolicyConformance
 
 MACHINE = Resources(cores=8.0, gpus=1)
@@ -164,6 +166,29 @@ def test_all_that_is_asked_for_is_answered() -> None:
     run = Run([job("a", work_h=20, deadline_h=12)], pools([(-48, 4), (2.0, 1), (3.0, 4)]))
     assert run.of(NodeJoined)
     assert all(event.n_machines > 0 for event in run.of(MachinesRefused))
+
+
+def test_an_earlier_deadline_has_a_higher_price() -> None:
+    spot, stays = pools([(-96, 1), (-24, 2)])
+    seen = [
+        Pool(
+            spec=each.spec,
+            price_usd_h=each.course[-1][1],
+            obtainable=each.course[-1][2],
+            counts=tuple((at, n) for at, _, n in each.course),
+        )
+        for each in (spot, stays)
+    ]
+    spec = job("a", work_h=20, deadline_h=30).spec
+    curve = RateCurve(Tabulated(), Tabulated().init(spec))
+    view = JobView(
+        spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={}, curve=curve
+    )
+    snapshot = Snapshot.of(0.0, [], [view], pools=tuple(seen))
+    usd = LeastCost().deadline_prices_usd(snapshot, view, [hour * HOUR_S for hour in (24, 12, 6, 4)])
+    assert prices_text([("24:00", usd[0]), ("4:00", usd[3])]).endswith("cannot be by 4:00")
+    late, sooner, soonest = (each for each in usd if each is not None)
+    assert 19.5 <= late < sooner < soonest <= 80.0
 
 
 @dataclass(frozen=True)

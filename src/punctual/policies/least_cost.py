@@ -13,6 +13,7 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.speed import made_shape
 from punctual.policies._base import PolicyBase
+from punctual.policies._carried import amounts_in
 from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, span_text, waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
@@ -120,11 +121,11 @@ class _Round:
     def __init__(self, policy: LeastCost, snapshot: Snapshot, builder: PlanBuilder) -> None:
         self._policy, self._snapshot, self._builder = policy, snapshot, builder
         self._at = snapshot.at
-        self._nodes = {node.id: node for node in snapshot.nodes}
         self._groups = [*_own(snapshot), *map(_pooled, snapshot.pools)]
         carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
         asked = carry.get("asked")
-        self._asked: Mapping[str, Mapping[str, int]] = asked if isinstance(asked, dict) else {}
+        #: Machines of each pool that each job was to have by the last plan: some may start still.
+        self._asked = {job: amounts_in(n) for job, n in asked.items()} if isinstance(asked, dict) else {}
         stopping = [view for view in snapshot.holding if view.status == "stopping"]
         #: Nodes that a job has, which this plan does not give away.
         self._taken = {node: view.id for view in stopping for node in view.planned}
@@ -166,6 +167,7 @@ class _Round:
         )
 
     def prices_usd(self, view: JobView, deadlines_at: Sequence[float]) -> list[float | None]:
+        """Return the expected cost of the job's rest for each deadline, whatever other jobs need."""
         want = self._want(replace(view, spec=replace(view.spec, deadline_s=None)))
         if want.work == inf or not any(want.speeds):
             return [None for _ in deadlines_at]
@@ -299,7 +301,7 @@ class _Round:
         n_there = sum(node in place.nodes for node in view.planned)
         if pool is None:
             return Supply(0.0, min(n_there, n_most), n_most)
-        n_asked = self._asked.get(view.id, {}).get(place.pool, 0)
+        n_asked = int(self._asked.get(view.id, {}).get(place.pool, 0))
         n_held = min(max(n_there, min(n_asked, n_there + pool.n_starting)), n_most)
         startup_s = pool.spec.startup_s + (view.spec.startup_s if _restarts(view) else 0.0)
         seen = None

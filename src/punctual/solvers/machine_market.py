@@ -521,3 +521,14 @@ def quotes_usd(outlook: Outlook, work: float, lefts_s: Sequence[float], lost_s: 
     """
     costs = [outlook.expected_usd(work, left_s - lost_s) for left_s in lefts_s]
     return [None if usd == inf else usd for usd in costs]
+
+
+def prices_text(prices: Sequence[tuple[str, float | None]]) -> str:
+    """Return ``"$41 by 18:00, $63 by 15:00, cannot be by 12:00"``.
+
+    Examples
+    --------
+    >>> prices_text([("18:00", 41.2), ("15:00", 63.0), ("12:00", None)])
+    '$41 by 18:00, $63 by 15:00, cannot be by 12:00'
+    """
+    return ", ".join(f"{'cannot be' if usd is None else f'${usd:,.0f}'} by {when}" for when, usd in prices)
