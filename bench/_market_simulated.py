@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from _market_windows import SEEN_S, Task, Zone
+from _market_windows import Task, Zone
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.pools import PoolSpec
+from punctual.core.pools import SEEN_S, PoolSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated

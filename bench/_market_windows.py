@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from punctual.core.pools import SEEN_S
 from punctual.solvers.machine_market import (
     RESERVE_FACTOR,
     MachineChoice,
@@ -23,8 +24,6 @@ from punctual.solvers.machine_market import (
 )
 
 HOUR_S = 3600.0
-#: Of what was seen before a window, so much is used.
-SEEN_S = 7 * 86_400.0
 #: The price of progress is found again after so long; the plug-in finds it at each plan.
 PRICE_EVERY_S = 3600.0
 
@@ -124,6 +123,8 @@ class Watcher:
     def _see(self, j: int) -> None:
         if self.zone.counts[j] != self._counts[-1][1]:
             self._counts.append((j * self.zone.tick_s, self.zone.counts[j]))
+            while len(self._counts) > 1 and self._counts[1][0] < j * self.zone.tick_s - SEEN_S:
+                del self._counts[0]
 
     def choice(self, t: int, n_spot: int, n_certain: int, left: float) -> MachineChoice:
         """Return what to have at tick `t` of the window, given what is held and the work that is left."""
@@ -131,7 +132,7 @@ class Watcher:
         at = (self.i + t) * zone_.tick_s
         self._see(self.i + t)
         is_due = at >= self._next_price_at
-        if is_due or self._seen is None or (self.restarts and len(self._counts) != len(self._seen.counts)):
+        if is_due or self._seen is None or (self.restarts and self._counts[-1] != self._seen.counts[-1]):
             self._seen = Seen(tuple(self._counts), at if at > self._counts[0][0] else at + 1e-6, self._n_most)
         seen = self._seen
         available = zone_.counts[self.i + t]
