@@ -12,7 +12,7 @@ from punctual.core.resources import Resources
 #: *spot*: cheap, and taken away at short notice; *on-demand*: there whenever asked for, and stays; *own*: paid for already.
 Market = Literal["spot", "on-demand", "own"]
 
-#: What was seen of a pool is kept for so long. With one week a job on published traces costs up to a tenth more than with two.
+#: What was seen of a pool is kept for so long. In one window of a published trace a job cost a tenth more with one week of it.
 SEEN_S = 14 * 86_400.0
 #: An order without an answer counts as lost after so many seconds.
 _ANSWER_S = 600.0
