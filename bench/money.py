@@ -40,7 +40,6 @@ HERE = Path(__file__).parent / "traces"
 CHOSEN_ON = ("us-central1-b", "us-east-2b_v100_1", "us-east-1f_v100_1")
 #: Prices of a V100 machine: spot costs 30 % (p3.2xlarge: $0.918 and $3.06).
 _V100_USD_H = (0.918, 3.06)
-_REPORTED, _CHOOSING = "other zones", "zones for choosing"
 
 
 @dataclass(frozen=True)
@@ -400,7 +399,7 @@ def agreement_section(runs: list[Run]) -> Section:
 
 
 def choosing(quick: bool = False) -> list[Run]:
-    """Play the zones for choosing with other reserves of slack."""
+    """Play three zones with other reserves of slack."""
     runs = list[Run]()
     for factor in () if quick else (0.0, 1.0, 3.0, 8.0):
         gaps = list[float]()

@@ -158,8 +158,8 @@ class MachineChoice:
     mode: str
 
 
-#: So many times the losses that are expected: what is lost differs, and slack that is gone is not had back. Of 1, 2, 3, 5 and 8
-#: the cheapest on the zones on which parameters were chosen (bench/money.md).
+#: So many times the losses that are expected: what is lost differs, and slack that is gone is not had back. For rigid jobs 3 was
+#: cheaper than 1 and 2, and as cheap as 5; for elastic ones 1 to 3 differ by 0.2 points (bench/money.md).
 RESERVE_FACTOR = 3.0
 #: A rigid job that is short of slack moves to spot machines that have been there for so many start-ups.
 _SETTLED = 2.0
