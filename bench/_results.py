@@ -47,7 +47,7 @@ class Benchmark:
 #: First those that only compute, then those that run trainings, the longest last.
 BENCHMARKS = (
     Benchmark("walks"), Benchmark("overhead"), Benchmark("reading"), Benchmark("models"), Benchmark("sia"), Benchmark("goodput"), Benchmark("simulator"),
-    Benchmark("elasticflow"), Benchmark("solvers"), Benchmark("reproduce"), Benchmark("policies", commands=("--processes 2",)), Benchmark("promises"),
+    Benchmark("elasticflow"), Benchmark("solvers"), Benchmark("reproduce"), Benchmark("policies", commands=("--processes 2",)), Benchmark("promises"), Benchmark("money"),
     Benchmark("dropout"), Benchmark("resize"), Benchmark("private_store"), Benchmark("nodes"), Benchmark("elastic_training"),
     Benchmark("speed_models"), Benchmark("page"), Benchmark("service"), Benchmark("host"), Benchmark("kills"),
     Benchmark("elastic_deadline"), Benchmark("gpu", ("gpu-cuda",), ("--only-gpu",)),
