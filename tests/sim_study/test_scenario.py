@@ -68,7 +68,7 @@ def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[s
         ({"trace": "generator:poison"}, "trace", "poisson"),
         ({"cluster": "16 nodes"}, "cluster", "16x8"),
         ({"cluster": [{"n_nodes": 2, "gpu": 8}]}, "cluster[0].gpu", "gpus"),
-        ({"cluster": []}, "cluster", "empty"),
+        ({"cluster": []}, "cluster", "machines"),
         ({"deadlines": "unifrom-slack"}, "deadlines", "uniform-slack"),
         ({"deadlines": "uniform-slack:lwo=2"}, "deadlines.lwo", "low"),
         ({"deadlines": "uniform-slack:low=wide"}, "deadlines.low", "number"),

@@ -18,6 +18,8 @@ Column = tuple[Measure, list[Text]]
 #: Width for a file or a pipe, in which no line is broken.
 _PIPE_WIDTH = 400
 _GAP = 2
+#: So many jobs have their cost printed; all are in ``run.json``.
+_N_COSTS = 10
 
 
 def print_policies(result: Result) -> None:
@@ -32,8 +34,25 @@ def print_policies(result: Result) -> None:
     for place, label in enumerate(result.by_policy):
         table.add_row(Text(visible(label)), *(cells[place] for _, cells in shown))
     console.print(table)
+    for line in cost_lines(result):
+        console.print(line, markup=False)
     more = "" if len(shown) == len(columns) else " More columns: in the report."
     console.print(f"{in_words(result)} *: the best of its column.{more}", markup=False, style="dim")
+
+
+def cost_lines(result: Result) -> list[str]:
+    """Return a line for each policy about the dollars that its jobs cost, of the first seed; none without pools."""
+    lines = []
+    for label, runs in result.by_policy.items():
+        bill = runs[0].facts.get("bill")
+        if bill is None:
+            continue
+        dearest = sorted(bill["by_job"].items(), key=lambda each: (-each[1], each[0]))
+        jobs = ", ".join(f"{visible(job)} ${usd:,.2f}" for job, usd in dearest[:_N_COSTS])
+        more = f", {len(dearest) - _N_COSTS} more" if len(dearest) > _N_COSTS else ""
+        pools = ", ".join(f"{visible(pool)} ${usd:,.2f}" for pool, usd in sorted(bill["by_pool"].items()))
+        lines.append(f"{visible(label)} costs ${sum(bill['by_pool'].values()):,.2f}: {jobs}{more} (machines: {pools})")
+    return lines
 
 
 def table_console() -> Console:

@@ -268,7 +268,14 @@ def as_fields(result: Result, page: Path | None) -> dict[str, Any]:
         "scenario": result.scenario.keys(),
         "policies": result.summary.to_dicts() if result.runs else [],
         "runs": [
-            {"policy": run.policy, "seed": run.seed, "key": run.key, "cost": run.facts["cost"], "summary": run.summary}
+            {
+                "policy": run.policy,
+                "seed": run.seed,
+                "key": run.key,
+                "cost": run.facts["cost"],
+                "summary": run.summary,
+                **({"bill": run.facts["bill"]} if "bill" in run.facts else {}),
+            }
             for run in result.runs
         ],
         "failures": [{"policy": one.policy, "seed": one.seed, "what": one.what} for one in result.failures],

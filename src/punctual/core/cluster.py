@@ -7,6 +7,7 @@ from math import ceil
 from punctual.core.fast_init import fast_init
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
+from punctual.core.pools import Pool
 from punctual.core.resources import Resources, total
 
 #: On less than a quarter of a core a training hardly advances, and many jobs on one node slow each other down.
@@ -67,6 +68,8 @@ class Snapshot:
         Seed of policies that draw: their only source of randomness.
     carry
         State that the policy put into its last plan, for warm starts.
+    pools
+        Pools of machines that can be asked for. Those of their machines that are there are nodes too.
     """
 
     at: float
@@ -77,6 +80,7 @@ class Snapshot:
     free: dict[NodeId, Resources]
     seed: int = 0
     carry: object = None
+    pools: tuple[Pool, ...] = ()
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
@@ -86,7 +90,7 @@ class Snapshot:
     @classmethod
     def of(
         cls, at: float, nodes: Iterable[Node], jobs: Iterable[JobView], *, revision: int = 1, seed: int = 0,
-        carry: object = None,
+        carry: object = None, pools: tuple[Pool, ...] = (),
     ) -> "Snapshot":  # fmt: skip
         """Return the snapshot of `jobs` on `nodes`; a job without `planned` is planned to keep its grant."""
         nodes = tuple(nodes)
@@ -103,4 +107,5 @@ class Snapshot:
             free=free,
             seed=seed,
             carry=carry,
+            pools=pools,
         )

@@ -120,6 +120,26 @@ class WarnUser:
     node: NodeId | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskMachines:
+    """Start `n_machines` more of a pool. Answered by `MachinesAsked`, `MachinesRefused` or both."""
+
+    at: float
+    pool: str
+    n_machines: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseMachines:
+    """End machines of a pool, on which no job holds anything. Answered by `NodeLost` for each."""
+
+    at: float
+    pool: str
+    nodes: tuple[NodeId, ...]
+
+
 #: Commands that an executor performs.
 JobCommand = LaunchJob | ResizeJob | StopJob
-Command = JobCommand | RequestPlan | UsePolicy | SetTimer | RejectJob | WarnUser
+#: Commands that a provider of machines performs; nobody says them unless a pool was offered.
+MachineCommand = AskMachines | ReleaseMachines
+Command = JobCommand | MachineCommand | RequestPlan | UsePolicy | SetTimer | RejectJob | WarnUser

@@ -9,6 +9,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.loss import SeenLoss
 from punctual.core.plan import Plan
+from punctual.core.pools import PoolSpec
 from punctual.core.program import Program
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
@@ -215,6 +216,52 @@ class NodeWarned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNoticed:
+    """A node is taken away at `ends_at`: its jobs leave it before, and nothing new is placed there."""
+
+    at: float
+    node: NodeId
+    ends_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOffered:
+    """A pool of machines can be used, or its price or count has changed.
+
+    Attributes
+    ----------
+    price_usd_h
+        Price of a machine-hour from now on.
+    obtainable
+        Machines that can be had, those included that are there or start.
+    """
+
+    at: float
+    pool: PoolSpec
+    price_usd_h: float
+    obtainable: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachinesAsked:
+    """The provider starts machines of a pool and bills them from now on; each joins as a node."""
+
+    at: float
+    pool: str
+    nodes: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachinesRefused:
+    """So many machines of a pool cannot be had now."""
+
+    at: float
+    pool: str
+    n_machines: int
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpecChanged:
     """A user changed a job's declaration (its deadline, say). `by`: who; empty: the owner, at the terminal."""
 
@@ -344,6 +391,10 @@ Event = (
     | NodeJoined
     | NodeLost
     | NodeWarned
+    | NodeNoticed
+    | PoolOffered
+    | MachinesAsked
+    | MachinesRefused
     | SpecChanged
     | StopRequested
     | PauseRequested

@@ -48,6 +48,9 @@ class Plan:
     carry
         Handed back in the next snapshot. Made of numbers, text, booleans, None, lists and dictionaries with text as
         keys, because the journal has to give it back as it was.
+    machines
+        Pool -> number of its machines to have; one that is not named keeps its number. Machines are released once no job
+        holds anything on them.
     """
 
     revision: int
@@ -62,3 +65,4 @@ class Plan:
     carry: object = None
     keeps_others: bool = False
     ask_again_at: float | None = None
+    machines: dict[str, int] = field(default_factory=dict)

@@ -12,13 +12,13 @@ Four rules hold here, each for a failure that was seen without it.
    job its controller or its model, and no other job anything.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from typing import Any
 
 from punctual.core.cluster import Snapshot
-from punctual.core.commands import Command, RejectJob, RequestPlan, UsePolicy
+from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, UsePolicy
 from punctual.core.control import Demand
 from punctual.core.errors import InvariantBroken
 from punctual.core.events import (
@@ -31,13 +31,17 @@ from punctual.core.events import (
     JobSubmitted,
     JobWarned,
     LossReported,
+    MachinesAsked,
+    MachinesRefused,
     NodeJoined,
     NodeLost,
+    NodeNoticed,
     NodeWarned,
     PauseRequested,
     PhaseReported,
     PlanProposed,
     PolicyChanged,
+    PoolOffered,
     ProgressReported,
     ResumeRequested,
     SpecChanged,
@@ -57,10 +61,12 @@ from punctual.core.plan import Plan
 from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
 from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source
+from punctual.core.pools import PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.quarantine import Quarantine
 from punctual.core.recent_messages import Reason
 from punctual.core.reconciling import Reconciler
+from punctual.core.resources import Resources
 from punctual.core.retry import after_refusal, fault_of_retry, told_of_retry
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
@@ -117,6 +123,7 @@ class Scheduler:
         #: Amounts of the last plan, by node.
         self._planned = Bookings()
         self._nodes = NodeTable()
+        self._pools = PoolTable()
         self._memory = MemoryUse(self._active)
         self._cache = SnapshotCache(self._planned, self._shown, self._memory)
         self._targets = Targets(self._planned, self._cache)
@@ -142,6 +149,10 @@ class Scheduler:
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
             NodeWarned: lambda event: self._warn_on(event.node, event.at, lambda _: event.reason),
+            NodeNoticed: self._node_noticed,
+            PoolOffered: self._pool_offered,
+            MachinesAsked: lambda event: self._pools.start(event.pool, event.nodes),
+            MachinesRefused: self._machines_refused,
             SpecChanged: self._spec_changed,
             StopRequested: self._stop_requested,
             PauseRequested: self._pause_requested,
@@ -165,11 +176,13 @@ class Scheduler:
         if self._planning.is_due:
             self._request_plan(event.at)
         self._reconciler.reconcile(event.at)
+        if self._pools:
+            self._reconcile_machines(event.at)
         return self._outbox.take()
 
     def snapshot(self, at: float) -> Snapshot:
         """Return the snapshot for a policy, with the revision of the last `RequestPlan`."""
-        return self._cache.snapshot(at, self._planning.revision, self._seed, self._carry)
+        return self._cache.snapshot(at, self._planning.revision, self._seed, self._carry, self._pools.views())
 
     def job(self, job: JobId) -> JobView:
         """Return the job as a policy would see it, also after its end; raise `KeyError` if it is not remembered."""
@@ -212,6 +225,7 @@ class Scheduler:
             "ledger": self._ledger.dump(),
             "planned": self._planned.dump(),
             "nodes": self._nodes.dump(),
+            "pools": self._pools.dump(),
             "snapshots": self._cache.dump(),
             "planning": self._planning.dump(),
             "carry": self._carry,
@@ -230,6 +244,7 @@ class Scheduler:
         self._ledger.load(state["ledger"])
         self._planned.load(state["planned"])
         self._nodes.load(state["nodes"])
+        self._pools.load(state["pools"])
         self._show_nodes()
         self._planning = Planning(**state["planning"])
         self._cache.load(state["snapshots"])
@@ -252,7 +267,9 @@ class Scheduler:
         job = ScheduledJob.of(event, self._planning.revision, self._n_retries)
         self._jobs.add(job)
         failures, invalid = self._plug_ins.equip(job)
-        fault = Reason("invalid", invalid) if invalid else fault_of_size(spec, self._nodes.capacity)
+        fault = (
+            Reason("invalid", invalid) if invalid else fault_of_size(spec, self._pools.potential(self._nodes.capacity))
+        )
         fault = fault or self._jobs.queue_behind(job)
         if fault is not None:
             self._outbox.put(rejection := RejectJob(at=event.at, job=spec.id, reason=fault), job)
@@ -404,17 +421,56 @@ class Scheduler:
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
         self._nodes.join(event)
+        self._pools.join(event.node)
         self._capacity_changed()
+
+    def _unplan(self, node: NodeId) -> None:
+        """Plan nothing on a node any more."""
+        for name in self._planned.forget(node):
+            job = self._active[name]
+            job.target = {other: amount for other, amount in job.target.items() if other != node}
+            if job.target and fault_of_grant(job, job.target):
+                self._targets.set_target(job, {})  # what is left is no allocation: the job waits for another one
+            self._cache.touch(name)
+            self._reconciler.mark_dirty(job)
+
+    def _node_noticed(self, event: NodeNoticed) -> None:
+        if event.node not in self._ledger.nodes or event.node in self._pools.ends_at:
+            return
+        self._pools.notice(event.node, event.ends_at)
+        text = f"its node '{event.node}' is taken away in {event.ends_at - event.at:.0f} s: it leaves the node before"
+        reason = Reason("node-noticed", text, {"left_s": event.ends_at - event.at})
+        self._warn_on(event.node, event.at, lambda _: reason)
+        self._unplan(event.node)
+        self._capacity_changed()
+
+    def _pool_offered(self, event: PoolOffered) -> None:
+        self._pools.offer(event.at, event.pool, event.price_usd_h, event.obtainable)
+        self._planning.is_due = True
+
+    def _machines_refused(self, event: MachinesRefused) -> None:
+        self._pools.refuse(event.at, event.pool, event.n_machines)
+        self._planning.is_due = True
+
+    def _reconcile_machines(self, at: float) -> None:
+        """Ask for the machines that are wanted and not there, and release the others once they are unused."""
+
+        def is_used(node: NodeId) -> bool:
+            return bool(self._ledger.held_on(node) or self._planned.total_on(node))
+
+        if not self._active:
+            self._pools.want_least()
+        for pool, n_more, idle in self._pools.changes(at, is_used):
+            if n_more:
+                self._outbox.put(AskMachines(at=at, pool=pool, n_machines=n_more), None)
+            else:
+                self._outbox.put(ReleaseMachines(at=at, pool=pool, nodes=idle), None)
 
     def _node_lost(self, event: NodeLost) -> None:
         for job in self._active.values():  # what lay there counts up to now
             job.accrue(event.at)
-        for name in self._planned.forget(event.node):
-            job = self._active[name]
-            job.target = {node: amount for node, amount in job.target.items() if node != event.node}
-            if job.target and fault_of_grant(job, job.target):
-                self._targets.set_target(job, {})  # what is left is no allocation: the job waits for another one
-            self._cache.touch(name)
+        self._unplan(event.node)
+        self._pools.lose(event.node)
         for name in self._ledger.lose(event.node):
             job = self._active[name]
             self._hold(job, event.at)
@@ -429,8 +485,14 @@ class Scheduler:
         self._planning.stale_revision = self._planning.revision
 
     def _show_nodes(self) -> None:
-        self._cache.set_nodes(self._nodes.changed(self._ledger.nodes))
+        self._cache.set_nodes(self._nodes.changed(self._staying()))
         self._planning.is_due = True
+
+    def _staying(self) -> Mapping[NodeId, Resources]:
+        """Return the capacity of each node that has had no notice."""
+        if not self._pools.ends_at:
+            return self._ledger.nodes
+        return {node: amount for node, amount in self._ledger.nodes.items() if node not in self._pools.ends_at}
 
     def _spec_changed(self, event: SpecChanged) -> None:
         if (job := self._active.get(event.spec.id)) is None:
@@ -516,7 +578,8 @@ class Scheduler:
             self._refuse(event.cause, event.at)
         if event.plan is None or not is_new:
             return
-        changes, fault = checked(event.plan, event.revision, self._active, self._ledger.nodes, self._planned)
+        changes, fault = checked(event.plan, event.revision, self._active, self._staying(), self._planned)
+        fault = fault or self._pools.fault_of(event.plan)
         if not fault:
             if self._planning.falls_back(event.cause):
                 self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
@@ -529,6 +592,7 @@ class Scheduler:
     def _use(self, plan: Plan, changes: Changes, at: float) -> None:
         news = [(job, grant) for job, grant in changes if grant != job.target]
         self._carry = plan.carry
+        self._pools.want(plan.machines)
         takes = takes_any(news)
         for name in self._planning.promise(plan.promises, self._may_have):
             if name in self._active:
@@ -546,7 +610,7 @@ class Scheduler:
         for name, reason in plan.warnings.items():
             if name in self._active:
                 self._outbox.warn(at, self._active[name], reason)
-        leaves_room = takes and has_room(self._active.values(), self._ledger.nodes, self._planned)
+        leaves_room = takes and has_room(self._active.values(), self._staying(), self._planned)
         gets_on = not leaves_room or any(grant and job.status == "queued" for job, grant in news)
         self._planning.use(plan.revision, is_news=bool(news or plan.declines) and gets_on)
         if leaves_room or plan.ask_again_at is not None:
@@ -594,7 +658,7 @@ class Scheduler:
         self._watch.look_in(job, at, demand.next_tick_s)
 
     def _request_plan(self, at: float) -> None:
-        if self._planning.may_request(at) and self._ledger.nodes:
+        if self._planning.may_request(at) and (self._ledger.nodes or self._pools):
             self._planning.is_due = False
             if self._active:
                 self._outbox.put(RequestPlan(at=at, revision=self._planning.request(at)), None)

@@ -10,6 +10,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.ledger import Bookings
 from punctual.core.memory_use import MemoryUse
+from punctual.core.pools import Pool
 from punctual.core.resources import Resources
 
 _snapshot = unchecked_constructor(Snapshot)
@@ -85,7 +86,7 @@ class SnapshotCache:
         self._hide(job)
         self._number_of.pop(job, None)
 
-    def snapshot(self, at: float, revision: int, seed: int, carry: object) -> Snapshot:
+    def snapshot(self, at: float, revision: int, seed: int, carry: object, pools: tuple[Pool, ...] = ()) -> Snapshot:
         """Return the present snapshot."""
         for job in self._changed:
             if (view := self._view(job)) is not None:
@@ -108,6 +109,7 @@ class SnapshotCache:
             free=free,
             seed=seed,
             carry=carry,
+            pools=pools,
         )
 
     def dump(self) -> tuple[Any, ...]:

@@ -113,7 +113,8 @@ class PlanBuilder:
         for view in views:
             keeps = self._taken(view, {})
             for node, amount in self._taken(view, self.held(view)).items():
-                more[node] = more[node] + (amount - keeps.get(node, NOTHING))
+                if node in more:  # else it was lost after the last plan was made
+                    more[node] = more[node] + (amount - keeps.get(node, NOTHING))
         return more
 
     def open_to(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Mapping[NodeId, Resources]:

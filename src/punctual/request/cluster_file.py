@@ -97,7 +97,14 @@ def cluster_in(path: Path) -> Any:
 
 
 def read_cluster(path: Path) -> tuple[NodeGroup, ...]:
-    """Read the groups of nodes of a file; raises `InvalidSpec` if they cannot be read."""
+    """Read the groups of nodes of a live cluster's file; raises `InvalidSpec` if they cannot be read, or it has pools."""
+    if "pool" in keys_in(path):
+        raise InvalidSpec(
+            "a live cluster's file must have nodes only: no engine asks for machines of pools yet",
+            "tables `[[pool]]`",
+            f"'{path}'",
+            'Leave them out; `punctual simulate` plays them (`cluster = "FILE.toml"`).',
+        )
     return groups_of(cluster_in(path), f"'{path}'")
 
 

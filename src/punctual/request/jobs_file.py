@@ -59,8 +59,12 @@ def read_jobs(
     return submissions
 
 
-def declared_jobs(tables: Sequence[Mapping[str, Any]], where: str, capacity: Resources) -> list[JobSubmitted]:
+def declared_jobs(
+    tables: Sequence[Mapping[str, Any]], where: str, capacity: Resources, together: Resources | None = None
+) -> list[JobSubmitted]:
     """The jobs of these tables as they are declared, submitted at seconds from the beginning of a simulation; no program is looked at.
+
+    `together`: capacity of all nodes, where jobs may lie on several.
 
     Raises
     ------
@@ -68,7 +72,9 @@ def declared_jobs(tables: Sequence[Mapping[str, Any]], where: str, capacity: Res
         Jobs could never run on a node with `capacity`, or do not say what they cost.
     """
     return _each(
-        tables, where, lambda i_job, options, at_s: JobSubmitted(at=at_s, spec=simulated_spec(options, i_job, capacity))
+        tables,
+        where,
+        lambda i_job, options, at_s: JobSubmitted(at=at_s, spec=simulated_spec(options, i_job, capacity, together)),
     )
 
 

@@ -158,8 +158,12 @@ def submission_of(
     )
 
 
-def simulated_spec(options: "JobOptions", i_job: int, capacity: Resources) -> JobSpec:
+def simulated_spec(
+    options: "JobOptions", i_job: int, capacity: Resources, together: Resources | None = None
+) -> JobSpec:
     """Return what is declared of the job number `i_job` of several that are simulated on nodes with `capacity`.
+
+    `together`: as for `submission_of`.
 
     Raises
     ------
@@ -171,7 +175,7 @@ def simulated_spec(options: "JobOptions", i_job: int, capacity: Resources) -> Jo
         _check_cost_is_known(options)
     options = options.model_copy(update={"progress_regex": None, "until": None})
     job, workers = JobId(options.name or f"job-{i_job}"), _workers(options, checks)
-    spec = _spec(options, job, workers, checks, _simulated_deadline_s, capacity)
+    spec = _spec(options, job, workers, checks, _simulated_deadline_s, capacity, together)
     checks.done()
     assert spec is not None
     return spec

@@ -33,7 +33,7 @@ def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
     """
     rule = made(parts.scaling(scenario.scaling.name), scenario.scaling.parameters, "scaling")
     jobs = list(sim_jobs(trace_jobs(scenario, seed), rule, seed=seed, controller=scenario.controller))
-    known = resource_names([group.capacity() for group in scenario.cluster])
+    known = resource_names([group.capacity() for group in scenario.machines])
     for job in jobs:
         unknown = [name for name in resource_names([job.spec.ceiling]) if name not in known]
         if unknown:
@@ -55,8 +55,8 @@ def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
         jobs = _first(_between(section, normalized(_counted(_source(scenario, seed)))), section.jobs)
     jobs = without_missing_dependencies(jobs) if scenario.job or recording is not None else jobs
     if section.load is not None and not _generator_has(scenario, "load"):
-        amount = device_s if n_devices(scenario.cluster) else core_s
-        jobs = rescaled(jobs, section.load, n_units(scenario.cluster), amount)
+        amount = device_s if n_devices(scenario.machines) else core_s
+        jobs = rescaled(jobs, section.load, n_units(scenario.machines), amount)
     rule = made(parts.deadlines(scenario.deadlines.name), scenario.deadlines.parameters, "deadlines")
     return list(assign(jobs, rule, seed))
 
@@ -87,11 +87,11 @@ def open_trace(scenario: Scenario) -> Trace | None:
 
 def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
     if scenario.job:
-        return declared(scenario.job, scenario.cluster)
+        return declared(scenario.job, scenario.machines)
     trace, generator = open_trace(scenario), scenario.trace.generator
     if trace is not None or generator is None:
         return trace or ()
-    wanted = {"n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_units(scenario.cluster)}
+    wanted = {"n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_units(scenario.machines)}
     known = {name: value for name, value in wanted.items() if value is not None and _generator_has(scenario, name)}
     parameters = {**known, **generator.parameters}
     return made(parts.generator(generator.name), parameters, "trace.generator").jobs(seed)

@@ -8,7 +8,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.resources import largest
+from punctual.core.resources import largest, total
 from punctual.request.cluster_file import NodeGroup
 from punctual.request.job_order import in_order
 from punctual.request.jobs_file import declared_jobs
@@ -34,7 +34,8 @@ def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) 
             "`cluster`",
             "Write tables `[[cluster]]` with `n_nodes` and `cores`.",
         )
-    jobs = declared_jobs(tables, "the scenario", largest([group.capacity() for group in cluster]))
+    together = total(group.capacity() * group.n_nodes for group in cluster)
+    jobs = declared_jobs(tables, "the scenario", largest([group.capacity() for group in cluster]), together)
     submitted_at: dict[JobId, float] = {}
     traces = []
     for job in in_order(jobs, lambda _: None):

@@ -42,6 +42,7 @@ def _plain(value: float) -> str:
 #: Measures in order of importance: a narrow table leaves out the last ones.
 MEASURES = (
     Measure("deadlines_met_frac", "deadlines met", "high", _percent),
+    Measure("cost_usd", "cost", "low", lambda value: f"${value:,.2f}"),
     Measure("jct_mean_s", "mean JCT", "low", format_duration),
     Measure("waiting_mean_s", "mean waiting", "low", format_duration),
     Measure("jct_p95_s", "p95 JCT", "low", format_duration),

@@ -8,6 +8,7 @@ from typing import Any
 from punctual.core.commands import RejectJob
 from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost
 from punctual.core.protocols import Message
+from punctual.history.bill import Bill
 from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
@@ -18,6 +19,7 @@ from punctual.sim.garbage import rare_collections
 from punctual.sim.ideal import Ideal
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
+from punctual.sim.pool_traces import courses_of
 from punctual.sim.recorded import about_kept
 from punctual.sim.recording import Live, Replayed, groups_of
 from punctual.sim.scenario import PolicyChoice, Scenario
@@ -45,20 +47,25 @@ def simulate_one(
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)
     part: Any = made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}")
-    recording = recording_of(scenario)
+    recording, bill = recording_of(scenario), Bill()
     if recording is not None and isinstance(part, Live):
         history, n_messages = recording.lived({job.spec.id for job in jobs})
     else:
-        history, n_messages = _simulated(scenario, jobs, part, seed, tell)
-    ideal = Ideal(jobs, scenario.cluster)
+        history, n_messages = _simulated(scenario, jobs, part, seed, tell, bill)
+    ideal = Ideal(jobs, scenario.machines)
     cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
-    return {**facts_of(history, ideal), "cost": {**cost, "n_messages": n_messages}}, history
+    facts = {**facts_of(history, ideal), "cost": {**cost, "n_messages": n_messages}}
+    if scenario.pool:
+        bill.close()
+        facts["summary"] |= {"cost_usd": bill.total_usd}
+        facts["bill"] = {"by_job": bill.by_job, "by_pool": bill.by_pool, "unused_usd": bill.unused_usd}
+    return facts, history
 
 
 def _simulated(
-    scenario: Scenario, jobs: Sequence[SimJob], policy: Any, seed: int, tell: Callable[[float], None]
+    scenario: Scenario, jobs: Sequence[SimJob], policy: Any, seed: int, tell: Callable[[float], None], bill: Bill
 ) -> tuple[ClusterHistory, int]:
-    """Return the history of the jobs under a policy, and the number of its messages."""
+    """Return the history of the jobs under a policy, and the number of its messages; `bill` gets what pools cost."""
     history, count = ClusterHistory(details=True), _Count(len(jobs), tell)
     nodes, events = nodes_of(scenario.cluster), list[Event]()
     recording = recording_of(scenario)
@@ -80,8 +87,9 @@ def _simulated(
         models=parts.models({job.spec.model for job in jobs}),
         physics=made(Physics, scenario.physics, "physics"),
         seed=seed,
-        listeners=(history.add, count.add),
+        listeners=(history.add, count.add, *([bill.add] if scenario.pool else [])),
         events=events,
+        pools=courses_of(scenario.pool),
     )
     simulation.run()
     return history, count.n_messages

@@ -27,6 +27,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.request import input_file
 from punctual.request.cluster_file import NodeGroup, checked_size, cluster_in, cluster_text, parsed_cluster
 from punctual.request.jobs_file import tables_in, to_simulate
+from punctual.request.pool_file import PoolSection, checked_names, with_trace_paths
 from punctual.request.pydantic_errors import first_complaint
 from punctual.request.submission import EarlierRun
 from punctual.sim import parts
@@ -158,8 +159,8 @@ class Scenario(BaseModel):
         Each drives generated jobs, drawn deadlines and the world's chances; a number n stands for 0 to n-1.
     job
         Jobs as `punctual run --jobs` takes them; what only runs them is left out. Empty: they come from `trace`.
-    trace, deadlines, scaling, cluster, physics
-        See the reference.
+    trace, deadlines, scaling, cluster, pool, physics
+        See the reference. With pools and nothing said there are no other machines.
     controller
         Registered name of who steers each job; None: jobs are looked at only when something happens.
     """
@@ -177,8 +178,8 @@ class Scenario(BaseModel):
         _A_LIST,
         BeforeValidator(parsed_cluster),
         AfterValidator(checked_size),
-        Field(min_length=1),
     ] = (NodeGroup(n_nodes=4, gpus=8),)
+    pool: Annotated[tuple[PoolSection, ...], _A_LIST, AfterValidator(checked_names)] = ()
     physics: dict[str, Any] = {}
     controller: str | None = None
 
@@ -198,7 +199,9 @@ class Scenario(BaseModel):
             )
             keys = {**keys, "trace": others, "job": tables_in(file)}
         if str(keys.get("cluster")).endswith(_TOML):
-            keys["cluster"] = cluster_in(Path(keys["cluster"]))
+            keys |= _cluster_keys(Path(keys["cluster"]))
+        if keys.get("pool"):
+            keys.setdefault("cluster", ())
         return {"scaling": DECLARED, **keys} if keys.get("job") else _with_recording(keys)
 
     @field_validator("seeds", mode="before")
@@ -288,6 +291,19 @@ class Scenario(BaseModel):
         return given
 
     @model_validator(mode="after")
+    def _has_machines(self) -> Self:
+        if not self.cluster and not self.pool:
+            raise InvalidSpec(
+                "a cluster must have machines", "none", "`cluster`", "Write groups of nodes, or tables `[[pool]]`."
+            )
+        return self
+
+    @property
+    def machines(self) -> tuple[NodeGroup, ...]:
+        """All machines that there may be: the nodes, and the most of each pool."""
+        return (*self.cluster, *(pool.group() for pool in self.pool))
+
+    @model_validator(mode="after")
     def _declared_alike(self) -> Self:
         recorded = next((policy.name for policy in self.policies if policy.name in RECORDED_POLICIES), None)
         if recorded is not None and self.trace.messages is None:
@@ -347,6 +363,14 @@ class Scenario(BaseModel):
         return toml_of(self.keys())
 
 
+def _cluster_keys(path: Path) -> dict[str, Any]:
+    """Return the nodes and pools of a cluster's file."""
+    keys = input_file.keys_in(path)
+    if "pool" not in keys:
+        return {"cluster": cluster_in(path)}
+    return {"cluster": keys.get("cluster", ()), "pool": with_trace_paths(keys["pool"], path.parent)}
+
+
 def toml_of(keys: Mapping[str, Any]) -> str:
     """Return keys and values as TOML, without keys whose value is None."""
     # From the extra `sim`: a scenario can be read without it.
@@ -400,6 +424,11 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
     }
     if isinstance(cluster, str) and cluster.endswith(_TOML):
         chosen["cluster"] = moved(cluster)
+    if isinstance(keys.get("pool"), list):
+        chosen["pool"] = [
+            {**table, "trace": moved(table["trace"])} if _is_table(table) and table.get("trace") else table
+            for table in keys["pool"]
+        ]
     return {**keys, **chosen}
 
 
@@ -444,6 +473,6 @@ def _bound_policy(choice: PolicyChoice) -> PolicyChoice:
 def _known_keys(error: ValidationError) -> list[str]:
     """The keys at the place of the first complaint."""
     location = error.errors(include_url=False)[0]["loc"]
-    sections: dict[Any, type[BaseModel]] = {"trace": TraceSection, "cluster": NodeGroup}
+    sections: dict[Any, type[BaseModel]] = {"trace": TraceSection, "cluster": NodeGroup, "pool": PoolSection}
     kind = sections.get(location[0], Scenario) if len(location) > 1 else Scenario
     return list(kind.model_fields)

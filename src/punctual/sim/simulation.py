@@ -17,6 +17,7 @@ from punctual.daemon.listeners import Listener
 from punctual.sim.event_queue import ARRIVAL, FACT, PLAN, EventQueue
 from punctual.sim.garbage import rare_collections
 from punctual.sim.job import SimJob
+from punctual.sim.market import PoolCourse
 from punctual.sim.physics import Physics
 from punctual.sim.virtual_time import FiresAt, VirtualTime
 from punctual.sim.world import World
@@ -99,6 +100,8 @@ class Simulation:
         See `VirtualTime`.
     make_policy
         Factory of a policy that replaces `policy`.
+    pools
+        Machines that can be asked for, over time; offered at the instant of the first submission.
 
     Raises
     ------
@@ -125,6 +128,7 @@ class Simulation:
         scheduler: Scheduler | None = None,
         fires_at: FiresAt | None = None,
         make_policy: MakePolicy = registered,
+        pools: Iterable[PoolCourse] = (),
     ) -> None:
         physics = physics or Physics()
         self._jobs = iter(jobs)
@@ -137,7 +141,7 @@ class Simulation:
             periods=_periods(periods, physics), n_retries=n_retries,
         )  # fmt: skip
         self._queue = EventQueue()
-        self._world = World(self._queue, physics, seed)
+        self._world = World(self._queue, physics, seed, pools)
         happenings = {FACT: self._world.due, ARRIVAL: self._arrive, PLAN: _proposed}
         self._time = VirtualTime(self._queue, happenings, self._goes_on, end_at, fires_at)
         planner = SimulatedPlanner(policy, self._queue, physics, make_policy)
@@ -178,6 +182,8 @@ class Simulation:
         for node in self._nodes if starts_at else ():
             for event in self._world.join(min(starts_at), node):
                 self._time.post(event)
+        for event in self._world.market.open(min(starts_at)) if starts_at else ():
+            self._time.post(event)
         for event in outside:
             self._await(event.at, event)
         if first is not None:

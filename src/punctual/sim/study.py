@@ -76,7 +76,7 @@ class Study:
         self._trace, recording = open_trace(scenario), recording_of(scenario)
         self._load = recording.load() if recording is not None else None
         if scenario.job:
-            declared(scenario.job, scenario.cluster)
+            declared(scenario.job, scenario.machines)
 
     @cached_property
     def assignments(self) -> tuple[Assignment, ...]:

@@ -4,11 +4,20 @@ The world is an executor whose jobs are numbers. Like any executor it drops a co
 performed. It never answers at once: it enters future events into a queue, and `due` makes them happen.
 """
 
+from collections.abc import Iterable
 from math import inf
 
 from punctual.core.answers import unknown_job
 from punctual.core.cluster import Node
-from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
+from punctual.core.commands import (
+    AskMachines,
+    JobCommand,
+    LaunchJob,
+    MachineCommand,
+    ReleaseMachines,
+    ResizeJob,
+    StopJob,
+)
 from punctual.core.events import (
     Event,
     GrantApplied,
@@ -28,6 +37,7 @@ from punctual.core.resources import total
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
+from punctual.sim.market import SUBJECTS, Market, PoolCourse
 from punctual.sim.physics import Physics
 from punctual.sim.traces.draw import Draw
 from punctual.sim.true_state import TrueState
@@ -67,9 +77,13 @@ class World:
     ----------
     queue
         Queue of future events, with priority `FACT`.
+    pools
+        Machines that can be asked for, over time.
     """
 
-    def __init__(self, queue: EventQueue, physics: Physics | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, queue: EventQueue, physics: Physics | None = None, seed: int = 0, pools: Iterable[PoolCourse] = ()
+    ) -> None:
         self._queue = queue
         self._physics = physics or Physics()
         self._seed = seed
@@ -77,6 +91,7 @@ class World:
         self._ended: set[JobId] = set()
         self._machines: dict[NodeId, _Machine] = {}
         self._devices: dict[NodeId, str] = {}
+        self.market = Market(pools, queue, self.join, self.lose)
 
     def submit(self, job: SimJob) -> None:
         """Know a job, so that it can be launched."""
@@ -96,8 +111,11 @@ class World:
             self._stall(state, at, 0.0)
             self._enter(state)
 
-    def perform(self, command: JobCommand, sink: Sink) -> None:
+    def perform(self, command: JobCommand | MachineCommand, sink: Sink) -> None:
         """Accept a command, which takes effect later; `due` returns the answers."""
+        if isinstance(command, AskMachines | ReleaseMachines):
+            self.market.perform(command, sink)
+            return
         state = self._states.get(command.job)
         if state is None:
             self._answer_unknown(command, sink)
@@ -125,6 +143,8 @@ class World:
         """Return the events of an entry of the queue; none if it is out of date."""
         if isinstance(subject, TrueState):
             return self._advance(subject, at) if subject.version == version else []
+        if isinstance(subject, SUBJECTS):
+            return self.market.due(at, subject)
         assert isinstance(subject, _Machine)
         if subject.version != version or self._is_stuck():
             return []

@@ -1,0 +1,237 @@
+"""Pools of machines that can be asked for, and the machines of each."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from punctual.core.fast_init import fast_init
+from punctual.core.ids import NodeId
+from punctual.core.plan import Plan
+from punctual.core.resources import Resources
+
+#: *spot*: cheap, and taken away at short notice; *on-demand*: there whenever asked for, and stays; *own*: paid for already.
+Market = Literal["spot", "on-demand", "own"]
+
+#: What was seen of a pool is kept for so long. In one window of a published trace a job cost a tenth more with one week of it.
+SEEN_S = 14 * 86_400.0
+#: An order without an answer counts as lost after so many seconds.
+_ANSWER_S = 600.0
+
+
+@fast_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSpec:
+    """Equal machines of one price.
+
+    Attributes
+    ----------
+    capacity, device
+        Capacity of one machine, and the kind of its devices.
+    least, most
+        Least and most machines to have at once.
+    startup_s
+        Seconds from an order to the first step on the machine; they are paid for.
+    notice_s
+        Seconds from the notice that a machine is taken away to its end.
+    least_billed_s
+        Least time billed for a machine.
+    """
+
+    name: str
+    capacity: Resources
+    device: str = ""
+    market: Market = "on-demand"
+    least: int = 0
+    most: int = 1
+    startup_s: float = 0.0
+    notice_s: float = 0.0
+    least_billed_s: float = 0.0
+
+
+@fast_init
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """A pool as a policy sees it.
+
+    Attributes
+    ----------
+    price_usd_h
+        Present price of a machine-hour.
+    obtainable
+        Machines that can be had now, those included that are there or start.
+    there
+        Machines that are there, without those that have had notice.
+    n_starting
+        Machines that were asked for and are not there yet.
+    counts
+        `obtainable` over the last days: instants with the count from then on.
+    """
+
+    spec: PoolSpec
+    price_usd_h: float
+    obtainable: int
+    there: tuple[NodeId, ...] = ()
+    n_starting: int = 0
+    counts: tuple[tuple[float, int], ...] = ()
+
+
+@dataclass(slots=True)
+class _Record:
+    """One pool and its machines."""
+
+    spec: PoolSpec
+    price_usd_h: float = 0.0
+    obtainable: int = 0
+    counts: list[tuple[float, int]] = field(default_factory=list)
+    there: list[NodeId] = field(default_factory=list)
+    starting: list[NodeId] = field(default_factory=list)
+    n_wanted: int = 0
+    #: Machines of an order without an answer, and its instant.
+    n_asked: int = 0
+    asked_at: float = 0.0
+    #: Machines that were asked to end.
+    released: list[NodeId] = field(default_factory=list)
+
+    @property
+    def n_held(self) -> int:
+        return len(self.there) + len(self.starting) - len(self.released)
+
+
+class PoolTable:
+    """Pools and their machines, and the nodes that have had notice."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, _Record] = {}
+        self._pool_of: dict[NodeId, str] = {}
+        #: Instant at which each node that has had notice ends.
+        self.ends_at: dict[NodeId, float] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._pools)
+
+    def dump(self) -> dict[str, Any]:
+        """Return the state as plain values."""
+        pools = [tuple(getattr(each, name) for name in each.__dataclass_fields__) for each in self._pools.values()]
+        return {"pools": pools, "ends_at": dict(self.ends_at)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state of `dump`."""
+        self.ends_at = dict(state["ends_at"])
+        self._pools = {plain[0].name: _Record(*plain) for plain in state["pools"]}
+        for name, record in self._pools.items():
+            record.counts = [(at, n) for at, n in record.counts]
+            self._pool_of |= dict.fromkeys((*record.there, *record.starting), name)
+
+    def offer(self, at: float, spec: PoolSpec, price_usd_h: float, obtainable: int) -> None:
+        """Add a pool, or change its price and count."""
+        record = self._pools.setdefault(spec.name, _Record(spec))
+        record.spec, record.price_usd_h = spec, price_usd_h
+        self._count(record, at, obtainable)
+
+    def start(self, pool: str, nodes: Iterable[NodeId]) -> None:
+        """Note machines that the provider starts."""
+        if (record := self._pools.get(pool)) is None:
+            return
+        for node in nodes:
+            record.starting.append(node)
+            self._pool_of[node] = pool
+            record.n_asked = max(0, record.n_asked - 1)
+
+    def refuse(self, at: float, pool: str, n_machines: int) -> None:
+        """Note machines that cannot be had: no more than those that are held."""
+        if (record := self._pools.get(pool)) is not None:
+            record.n_asked = max(0, record.n_asked - n_machines)
+            self._count(record, at, min(record.obtainable, record.n_held))
+
+    def join(self, node: NodeId) -> None:
+        """Note that a machine is there."""
+        record = self._pools.get(self._pool_of.get(node, ""))
+        if record is not None and node in record.starting:
+            record.starting.remove(node)
+            record.there.append(node)
+
+    def notice(self, node: NodeId, ends_at: float) -> None:
+        """Note that a node ends at `ends_at`: it is no longer offered to policies."""
+        self.ends_at[node] = ends_at
+        self._drop(node)
+
+    def lose(self, node: NodeId) -> None:
+        """Forget a node that is gone."""
+        self.ends_at.pop(node, None)
+        self._drop(node)
+        self._pool_of.pop(node, None)
+
+    def _drop(self, node: NodeId) -> None:
+        record = self._pools.get(self._pool_of.get(node, ""))
+        for nodes in (record.there, record.starting, record.released) if record else ():
+            if node in nodes:
+                nodes.remove(node)
+
+    def _count(self, record: _Record, at: float, obtainable: int) -> None:
+        record.obtainable = obtainable
+        if not record.counts or record.counts[-1][1] != obtainable:
+            record.counts.append((at, obtainable))
+        while len(record.counts) > 1 and record.counts[1][0] < at - SEEN_S:
+            del record.counts[0]
+
+    def potential(self, capacity: Resources) -> Resources:
+        """Return `capacity` with all machines that pools may ever have beyond those that are there."""
+        for record in self._pools.values():
+            capacity = capacity + record.spec.capacity * max(0, record.spec.most - len(record.there))
+        return capacity
+
+    def fault_of(self, plan: Plan) -> str:
+        """Return why a plan cannot be used: its numbers of machines, or a node that is taken away; empty if it can."""
+        for node in self.ends_at:
+            if any(node in grant for grant in plan.grants.values()):
+                return f"it gives something on node '{node}', which is taken away"
+        for name, n in plan.machines.items():
+            record = self._pools.get(name)
+            if record is None:
+                return f"it wants machines of pool '{name}', which there is not"
+            if not 0 <= n <= record.spec.most:
+                return f"it wants {n} machines of pool '{name}', which has at most {record.spec.most}"
+        return ""
+
+    def want(self, machines: Mapping[str, int]) -> None:
+        """Make these numbers of machines the wanted ones; a pool that is not named keeps its number."""
+        for name, n in machines.items():
+            self._pools[name].n_wanted = n
+
+    def want_least(self) -> None:
+        """Want no more than the least of each pool: there is no job."""
+        for record in self._pools.values():
+            record.n_wanted = record.spec.least
+
+    def changes(self, at: float, is_used: Callable[[NodeId], bool]) -> list[tuple[str, int, tuple[NodeId, ...]]]:
+        """Return for each pool the number of machines to ask for, and the unused ones to release, and note both."""
+        changes = list[tuple[str, int, tuple[NodeId, ...]]]()
+        for name, record in self._pools.items():
+            n_wanted = max(record.spec.least, min(record.n_wanted, record.spec.most))
+            n_under_way = record.n_asked if at < record.asked_at + _ANSWER_S else 0
+            n_more = min(n_wanted, record.obtainable) - record.n_held - n_under_way
+            if n_more > 0:
+                record.n_asked, record.asked_at = n_under_way + n_more, at
+                changes.append((name, n_more, ()))
+                continue
+            n_less = record.n_held - n_wanted
+            machines = (*reversed(record.starting), *reversed(record.there)) if n_less > 0 else ()
+            idle = [node for node in machines if node not in record.released and not is_used(node)][: max(0, n_less)]
+            if idle:
+                record.released += idle
+                changes.append((name, 0, tuple(idle)))
+        return changes
+
+    def views(self) -> tuple[Pool, ...]:
+        """Return the pools as a policy sees them."""
+        return tuple(
+            Pool(
+                spec=record.spec,
+                price_usd_h=record.price_usd_h,
+                obtainable=min(record.obtainable, record.spec.most),
+                there=tuple(node for node in record.there if node not in record.released),
+                n_starting=len([node for node in record.starting if node not in record.released]) + record.n_asked,
+                counts=tuple(record.counts),
+            )
+            for record in self._pools.values()
+        )

@@ -1,0 +1,161 @@
+"""Providers of machines in the simulated world: machines come after their start-up, and spot machines go with notice."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from punctual.core.cluster import Node
+from punctual.core.commands import AskMachines, MachineCommand, ReleaseMachines
+from punctual.core.events import Event, MachinesAsked, MachinesRefused, NodeLost, NodeNoticed, PoolOffered
+from punctual.core.ids import NodeId
+from punctual.core.pools import SEEN_S, PoolSpec
+from punctual.core.protocols import Sink
+from punctual.sim.event_queue import FACT, EventQueue
+
+#: What comes to be: (instant, price of a machine-hour, machines that can be had), ascending in time.
+Course = Sequence[tuple[float, float, int]]
+
+_NOT_THERE = "so many are not to be had"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCourse:
+    """A pool, and its price and count over time; the last ones stay."""
+
+    spec: PoolSpec
+    course: Course
+
+
+class _Provider:
+    """One pool as it really is."""
+
+    __slots__ = ("course", "i_next", "machines", "numbers", "obtainable", "spec")
+
+    def __init__(self, pool: PoolCourse) -> None:
+        self.spec, self.course = pool.spec, pool.course
+        self.i_next = 0
+        self.obtainable = 0
+        #: Machines that start or are there, without those that have had notice, oldest first.
+        self.machines: dict[NodeId, None] = {}
+        self.numbers = count()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A machine that has started."""
+
+    provider: _Provider
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    """A machine whose notice is over."""
+
+    node: NodeId
+
+
+Subject = _Provider | _Ready | _Gone
+#: For `isinstance`.
+SUBJECTS = (_Provider, _Ready, _Gone)
+
+
+class Market:
+    """Performs the commands about machines, and makes their pools' courses happen.
+
+    Parameters
+    ----------
+    join, lose
+        Make a node join the world, or leave it; what the scheduler hears of that.
+    """
+
+    def __init__(
+        self,
+        pools: Iterable[PoolCourse],
+        queue: EventQueue,
+        join: Callable[[float, Node], list[Event]],
+        lose: Callable[[float, NodeId], list[Event]],
+    ) -> None:
+        self._providers = {pool.spec.name: _Provider(pool) for pool in pools}
+        self._queue, self._join, self._lose = queue, join, lose
+        self._up: set[NodeId] = set()
+
+    def open(self, at: float) -> list[Event]:
+        """Offer all pools as they were seen to be in the last days up to instant `at`."""
+        before = [
+            PoolOffered(at=seen_at, pool=provider.spec, price_usd_h=price_usd_h, obtainable=n)
+            for provider in self._providers.values()
+            for seen_at, price_usd_h, n in provider.course
+            if at - SEEN_S <= seen_at < at
+        ]
+        return [*before, *[event for provider in self._providers.values() for event in self._go_on(provider, at)]]
+
+    def perform(self, command: MachineCommand, sink: Sink) -> None:
+        """Start or end machines; each answer is an event."""
+        provider = self._providers.get(command.pool)
+        match command:
+            case AskMachines():
+                for event in self._start(provider, command):
+                    sink(event)
+            case ReleaseMachines(at=at, nodes=nodes):
+                for node in nodes if provider is not None else ():
+                    if provider is not None and provider.machines.pop(node, provider) is None:
+                        for event in self._end(at, node):
+                            sink(event)
+
+    def _start(self, provider: _Provider | None, command: AskMachines) -> list[Event]:
+        at, events = command.at, list[Event]()
+        n_free = 0 if provider is None else max(0, provider.obtainable - len(provider.machines))
+        n_started = min(command.n_machines, n_free)
+        if provider is not None and n_started:
+            spec = provider.spec
+            nodes = tuple(NodeId(f"{spec.name}-{next(provider.numbers)}") for _ in range(n_started))
+            provider.machines |= dict.fromkeys(nodes)
+            for node in nodes:
+                self._queue.enter(at + spec.startup_s, FACT, _Ready(provider, node))
+            events.append(MachinesAsked(at=at, pool=spec.name, nodes=nodes))
+        if n_started < command.n_machines:
+            n_refused = command.n_machines - n_started
+            events.append(MachinesRefused(at=at, pool=command.pool, n_machines=n_refused, cause=_NOT_THERE))
+        return events
+
+    def _end(self, at: float, node: NodeId) -> list[Event]:
+        if node in self._up:
+            self._up.discard(node)
+            return self._lose(at, node)
+        return [NodeLost(at=at, node=node)]
+
+    def due(self, at: float, subject: Subject) -> list[Event]:
+        """Return the events of an entry of the queue."""
+        match subject:
+            case _Ready(provider=provider, node=node):
+                if node not in provider.machines:  # it was released, or taken away, while it started
+                    return []
+                self._up.add(node)
+                return self._join(at, Node(node, provider.spec.capacity, provider.spec.device))
+            case _Gone(node=node):
+                return self._end(at, node)
+        return self._go_on(subject, at)
+
+    def _go_on(self, provider: _Provider, at: float) -> list[Event]:
+        """Reach the present point of the course: take away what is no longer there, and enter the next point."""
+        course, spec = provider.course, provider.spec
+        while provider.i_next < len(course) and course[provider.i_next][0] <= at:
+            provider.i_next += 1
+        if provider.i_next < len(course):
+            self._queue.enter(course[provider.i_next][0], FACT, provider)
+        if provider.i_next == 0:  # it begins later
+            return []
+        _, price_usd_h, provider.obtainable = course[provider.i_next - 1]
+        n_over = len(provider.machines) - provider.obtainable
+        taken = list(reversed(provider.machines))[: max(0, n_over)]
+        events: list[Event] = []
+        for node in taken:
+            del provider.machines[node]
+            if node not in self._up or spec.notice_s <= 0:
+                events += self._end(at, node)
+                continue
+            events.append(NodeNoticed(at=at, node=node, ends_at=at + spec.notice_s))
+            self._queue.enter(at + spec.notice_s, FACT, _Gone(node))
+        offered = PoolOffered(at=at, pool=spec, price_usd_h=price_usd_h, obtainable=provider.obtainable)
+        return [*events, offered]

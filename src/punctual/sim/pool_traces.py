@@ -1,0 +1,58 @@
+"""Read what could be had of a pool over time: `{"metadata": {"gap_seconds": 600, ...}, "data": [4, 4, 3, ...]}`."""
+
+import json
+from collections.abc import Iterable
+from itertools import pairwise
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.request.pool_file import PoolSection
+from punctual.sim.market import PoolCourse
+
+#: Keys of a trace's metadata that hold the price of a machine-hour, by market.
+_PRICES = {"spot": "spot_price", "on-demand": "on_demand_price", "own": ""}
+
+
+def courses_of(pools: Iterable[PoolSection]) -> list[PoolCourse]:
+    """Return the pools with their prices and counts over time; raises `InvalidSpec` if a trace cannot be used."""
+    return [PoolCourse(pool.spec(), _course(pool)) for pool in pools]
+
+
+def _course(pool: PoolSection) -> list[tuple[float, float, int]]:
+    if pool.trace is None:
+        return [(0.0, pool.price_usd_h or 0.0, pool.most)]
+    trace, where = _read(Path(pool.trace)), f"'{pool.trace}', the trace of pool '{pool.name}'"
+    try:
+        about, counts = trace["metadata"], trace["data"]
+        gap_s = float(about["gap_seconds"])
+        price_usd_h = pool.price_usd_h
+        prices = [float(about[_PRICES[pool.market]]) if price_usd_h is None else price_usd_h] * len(counts)
+        if price_usd_h is None and "prices" in trace:
+            prices = [float(price) for price in trace["prices"]]
+        points = [
+            (i * gap_s - pool.trace_start_s, price, int(n))
+            for i, (price, n) in enumerate(zip(prices, counts, strict=True))
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        must = "a trace of machines must have `metadata.gap_seconds`, `data`, and a price where the pool has none"
+        remedy = "Give the pool `price_usd_h`, or mend the file."
+        raise InvalidSpec(must, f"{type(error).__name__}: {error}", where, remedy) from None
+    if not points or not gap_s > 0 or not all(isfinite(price) and price >= 0 and n >= 0 for _, price, n in points):
+        raise InvalidSpec("a trace must have counts and prices from 0 up", "others", where, "Mend the file.")
+    return [points[0], *[after for before, after in pairwise(points) if before[1:] != after[1:]]]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        trace = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidSpec(
+            "a pool's trace must be JSON that can be read", str(error), f"'{path}'", "Name another file."
+        ) from None
+    if not isinstance(trace, dict):
+        raise InvalidSpec(
+            "a pool's trace must be a JSON object", type(trace).__name__, f"'{path}'", "Name another file."
+        )
+    return trace

@@ -1,0 +1,534 @@
+"""Machines of several prices for one job: which to have now, and what its work costs at least.
+
+A job needs `work` by a deadline and is as fast as `speeds[n]` with n machines. On-demand machines are there whenever asked
+for; spot machines are cheaper, come and go. A machine is paid for while it starts.
+
+Everything turns on the *price of progress* λ, in dollars a unit of work: the multiplier of the constraint that the work gets
+done. For a given λ the best number of machines at an instant is argmax_n λ·s(n) − cost(n), each instant by itself, and
+
+    λ·work − Σ_t max_n (λ·s(n) − cost_t(n))·Δt
+
+is a lower bound on what any schedule costs (weak duality), the best one for the λ at which the work is just done.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: A course of counts: instants with the machines that could be had from then on.
+Counts = Sequence[tuple[float, int]]
+
+#: Prices of progress that are tried: with 48 between least and most, neighbours differ by a few per cent.
+_N_PRICES = 48
+#: A scenario of the future begins at every hour of what was seen.
+_STRIDE_S = 3600.0
+#: From less than a day of counts nothing is learned.
+_SEEN_LEAST_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Learned from the counts of a spot pool, up to instant `at`.
+
+    Layer k is the k-th machine: it is there while the count is at least k. Lower layers last longer.
+    """
+
+    counts: Counts
+    at: float
+    n_most: int
+
+    @cached_property
+    def _layers(self) -> tuple[list[float], list[int]]:
+        """Seconds for which each layer was there, and number of times it was gone after that; one unseen loss is added."""
+        up_s, n_lost = [0.0] * (self.n_most + 1), [0] * (self.n_most + 1)
+        ends = [*[at for at, _ in self.counts[1:]], self.at]
+        for (at, n), end in zip(self.counts, ends, strict=True):
+            for k in range(1, min(n, self.n_most) + 1):
+                up_s[k] += max(0.0, end - at)
+        for (_, n), (_, after) in pairwise(self.counts):
+            for k in range(min(after, self.n_most) + 1, min(n, self.n_most) + 1):
+                n_lost[k] += 1
+        return up_s, n_lost
+
+    @cached_property
+    def over_s(self) -> float:
+        """Seconds for which the pool was seen."""
+        return self.at - self.counts[0][0] if self.counts else 0.0
+
+    @cached_property
+    def life_s(self) -> list[float]:
+        """Expected seconds until each layer, there now, is gone: seconds there for each loss, and a loss after an hour beside."""
+        up_s, n_lost = self._layers
+        return [(up + 3600.0) / (n + 1) for up, n in zip(up_s, n_lost, strict=True)]
+
+    def losses_per_s(self, k: int) -> float:
+        """Return how often layer `k` was lost a second, whether it was there or not."""
+        return self._layers[1][k] / max(self.over_s, 3600.0)
+
+    def age_s(self, n: int) -> float:
+        """Return the seconds for which at least `n` machines could be had."""
+        since = self.at
+        for at, count in reversed(self.counts):
+            if count < n:
+                break
+            since = at
+        return self.at - since
+
+
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """One pool as a job can use it now.
+
+    Attributes
+    ----------
+    price_usd_s
+        Price of a machine-second.
+    n_held, n_most
+        Machines that the job has, or that start for it; the most it could have now, these included.
+    startup_s
+        Seconds for which a new machine is paid for and does nothing.
+    seen
+        What was learned of a pool that takes machines away; None: it does not.
+    """
+
+    price_usd_s: float
+    n_held: int
+    n_most: int
+    startup_s: float = 0.0
+    seen: Seen | None = None
+
+    def price_of(self, k: int, left_s: float) -> float:
+        """Return the price of a productive second on the k-th machine, its start-up spread over its expected time."""
+        if k <= self.n_held or not self.startup_s:
+            return self.price_usd_s
+        over_s = left_s if self.seen is None else min(left_s, self.seen.life_s[k])
+        return self.price_usd_s * over_s / (over_s - self.startup_s) if over_s > self.startup_s else inf
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A job's need at an instant.
+
+    Attributes
+    ----------
+    work
+        Units of work that are left.
+    left_s
+        Seconds until the deadline.
+    speeds
+        Units of work a second with 0, 1, 2, ... machines; 0 for a number with which it cannot run.
+    restarts
+        Whether each change of its machines costs the whole job the start-up (a rigid job); else only the new machine.
+    look_s
+        Seconds until it is decided again at the latest.
+    start_at_s
+        Seconds until the last instant at which it can start with its most machines; None: those of `left_s`. Other jobs may
+        need the machines later.
+    """
+
+    work: float
+    left_s: float
+    speeds: Sequence[float]
+    restarts: bool = False
+    look_s: float = 0.0
+    start_at_s: float | None = None
+
+    @property
+    def n_best(self) -> int:
+        """Number of machines with which it is fastest."""
+        return max(range(len(self.speeds)), key=lambda n: (self.speeds[n], -n))
+
+    @property
+    def slack_s(self) -> float:
+        """Seconds that it could wait and still be done in time on its most machines, without start-up."""
+        latest_s = self.left_s - self.work / self.speeds[self.n_best] if self.speeds[self.n_best] > 0 else -inf
+        return (latest_s if self.start_at_s is None else self.start_at_s) - self.look_s
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChoice:
+    """Machines of each supply, and why: `free`, `tight` or `hard`."""
+
+    n_machines: tuple[int, ...]
+    mode: str
+
+
+#: So many times the losses that are expected: what is lost differs, and slack that is gone is not had back. For rigid jobs 3 was
+#: cheaper than 1 and 2, and as cheap as 5; for elastic ones 1 to 3 differ by 0.2 points (bench/money.md).
+RESERVE_FACTOR = 3.0
+#: A rigid job that is short of slack moves to spot machines that have been there for so many start-ups.
+_SETTLED = 2.0
+
+
+def reserve_s(need: Need, supplies: Sequence[Supply], factor: float = RESERVE_FACTOR) -> float:
+    """Return the seconds of slack that losses of spot machines will cost while the work is done.
+
+    An elastic job loses one machine's start-up with each, a rigid one two start-ups: there and back.
+    """
+    best_sps, n_best = need.speeds[need.n_best], need.n_best
+    if best_sps <= 0:
+        return 0.0
+    lost_s_per_s = 0.0
+    for supply in supplies:
+        if supply.seen is None:
+            continue
+        top = min(n_best, supply.seen.n_most)
+        if need.restarts:
+            lost_s_per_s += 2 * supply.startup_s * (supply.seen.losses_per_s(top) if top else 0.0)
+        else:
+            rates = [supply.seen.losses_per_s(k) for k in range(1, top + 1)]
+            lost_s_per_s += supply.startup_s * sum(rates) / n_best
+    return factor * lost_s_per_s * need.work / best_sps
+
+
+def choose(
+    need: Need, supplies: Sequence[Supply], price_of_progress: float, factor: float = RESERVE_FACTOR
+) -> MachineChoice:
+    """Return the machines to have now.
+
+    Parameters
+    ----------
+    price_of_progress
+        λ, dollars a unit of work.
+
+    Notes
+    -----
+    *free*: argmax_n λ·s(n) − cost(n), the cheapest machines first. *tight*, when the slack is down to the reserve for losses:
+    the most machines that speed it up, spot machines among them where they are worth their start-up. *hard*, when the slack
+    covers start-ups only: it takes new spot machines only as far as their loss at once would not make it late.
+    """
+    starts_s = [supply.startup_s for supply in supplies if supply.seen is None or need.restarts]
+    start_s = max(starts_s, default=0.0)
+    slack_s, spare_s = need.slack_s, reserve_s(need, supplies, factor)
+    if slack_s <= 2 * start_s + (0.0 if need.restarts else need.look_s):
+        mode = "hard"
+    else:
+        mode = "tight" if slack_s <= 2 * start_s + spare_s else "free"
+    if need.restarts:
+        return MachineChoice(_restarting(need, supplies, price_of_progress, mode, start_s, slack_s <= spare_s), mode)
+    if mode == "free":
+        machines = _ascending(need, supplies)
+        return MachineChoice(
+            _counted(machines[: _best_number(need.speeds, machines, price_of_progress)], supplies), mode
+        )
+    limit = _most_at_risk(need, supplies, start_s) if mode == "hard" else need.n_best
+    return MachineChoice(_filled(need, supplies, limit), mode)
+
+
+#: One machine: its price of a productive second, and the number of its supply.
+_Machine = tuple[float, int]
+
+
+def _ascending(need: Need, supplies: Sequence[Supply]) -> list[_Machine]:
+    """Return machines that can be had, the cheapest first; equals in the order of supplies."""
+    machines = [
+        (supply.price_of(k, need.left_s), i)
+        for i, supply in enumerate(supplies)
+        for k in range(1, min(supply.n_most, len(need.speeds) - 1) + 1)
+    ]
+    return sorted(machine for machine in machines if machine[0] < inf)
+
+
+def _best_number(speeds: Sequence[float], machines: Sequence[_Machine], price: float) -> int:
+    best, best_n, cost = 1e-15, 0, 0.0
+    for n, (each, _) in enumerate(machines[: len(speeds) - 1], 1):
+        cost += each
+        gain = price * speeds[n] - cost
+        if speeds[n] > 0 and gain > best:
+            best, best_n = gain, n
+    return best_n
+
+
+def _counted(machines: Sequence[_Machine], supplies: Sequence[Supply]) -> tuple[int, ...]:
+    counts = [0] * len(supplies)
+    for _, i in machines:
+        counts[i] += 1
+    return tuple(counts)
+
+
+def _certain_usd_s(supplies: Sequence[Supply], n: int) -> float:
+    """Return the price of `n` machines that stay; infinite if there are not so many."""
+    prices = sorted(each.price_usd_s for each in supplies if each.seen is None for _ in range(min(each.n_most, n)))
+    return sum(prices[:n]) if len(prices) >= n else inf
+
+
+def _filled(need: Need, supplies: Sequence[Supply], n_risky_most: int) -> tuple[int, ...]:
+    """Return its most machines, the cheapest first, with so many that may be lost, or more where too few stay."""
+    machines, rest = list[_Machine](), list[_Machine]()
+    for machine in _ascending(need, supplies):
+        is_risky = supplies[machine[1]].seen is not None
+        n_risky = sum(supplies[i].seen is not None for _, i in machines)
+        (rest if is_risky and n_risky >= n_risky_most else machines).append(machine)
+    machines = [*machines[: need.n_best], *rest][: need.n_best]
+    n = max(range(len(machines) + 1), key=lambda n: (need.speeds[n], -n))
+    return _counted(machines[:n], supplies)
+
+
+def _most_at_risk(need: Need, supplies: Sequence[Supply], start_s: float) -> int:
+    """Return how many spot machines may be lost at once, and replaced, without making it late."""
+    n, speeds = need.n_best, need.speeds
+    n_held = sum(supply.n_held for supply in supplies)
+    left_s = need.slack_s - (start_s if n_held < n else 0.0)
+    n_risky = sum(supply.n_held for supply in supplies if supply.seen is not None)
+    while n_risky < n and start_s * (speeds[n] - speeds[n - n_risky - 1]) / speeds[n] <= left_s:
+        n_risky += 1
+    return n_risky
+
+
+def _restarting(
+    need: Need, supplies: Sequence[Supply], price: float, mode: str, start_s: float, is_short: bool
+) -> tuple[int, ...]:
+    """Choose for a job that starts again at each change: it stays where it is unless a move is worth two start-ups."""
+    nothing = tuple(0 for _ in supplies)
+    held = tuple(min(supply.n_held, supply.n_most) for supply in supplies)
+    n_held, n = sum(held), need.n_best
+    runs = n_held < len(need.speeds) and need.speeds[n_held] > 0
+    if runs and any(k and supply.seen is not None for supply, k in zip(supplies, held, strict=True)):
+        return held
+    fresh = [replace(supply, n_held=0) for supply in supplies]
+    risky = [replace(supply, n_most=0 if supply.seen is None else supply.n_most) for supply in fresh]
+    moved, certain_usd_s = _ascending(need, risky)[:n], _certain_usd_s(fresh, n)
+    is_whole = len(moved) == n > 0
+    if runs:  # on machines that stay
+        from_usd_s = sum(supply.price_usd_s * k for supply, k in zip(supplies, held, strict=True))
+        to_usd_s = sum(supplies[i].price_usd_s for _, i in moved)
+        lives_s = [supply.seen.life_s[n] for supply in supplies if supply.seen is not None and supply.n_most]
+        life_s = min([need.left_s, *lives_s])
+        saves = is_whole and life_s * (from_usd_s - to_usd_s) > start_s * (from_usd_s + to_usd_s)
+        ages_s = [supply.seen.age_s(n) for supply in supplies if supply.seen is not None]
+        is_settled = not is_short or max(ages_s, default=0.0) >= _SETTLED * start_s
+        return _counted(moved, supplies) if saves and is_settled and need.slack_s >= 3 * start_s else held
+    usd_s = sum(usd for usd, _ in moved)
+    is_worth = is_whole and usd_s < certain_usd_s
+    if mode == "free":
+        best = moved if is_worth else [(usd, i) for usd, i in _ascending(need, fresh)[:n] if usd == 0.0]
+        return (
+            _counted(best, supplies)
+            if len(best) == n and price * need.speeds[n] > min(usd_s, sum(u for u, _ in best))
+            else nothing
+        )
+    if is_worth and mode == "tight":
+        return _counted(moved, supplies)
+    certain = [machine for machine in _ascending(need, fresh) if supplies[machine[1]].seen is None][:n]
+    return _counted(certain if len(certain) == n else moved, supplies) if len(certain) == n or is_whole else nothing
+
+
+# The price of progress.
+
+
+class Outlook:
+    """Scenarios of the future from what was seen of spot pools, and the price of progress in them.
+
+    Parameters
+    ----------
+    supplies
+        At least one with counts; the cheapest that stays is the price at which the rest of the work can be bought.
+    at
+        The present instant.
+    """
+
+    def __init__(self, speeds: Sequence[float], supplies: Sequence[Supply], at: float) -> None:
+        self._speeds = np.asarray(speeds)
+        self._at = at
+        n_most = len(speeds) - 1
+        stays = [supply for supply in supplies if supply.seen is None]
+        self._certain = sorted(each.price_usd_s for each in stays for _ in range(min(each.n_most, n_most)))[:n_most]
+        self._certain_usd_s = min((usd for usd in self._certain if usd > 0), default=inf)
+        self._spot = [supply for supply in supplies if supply.seen is not None and supply.seen.counts]
+        begins = sorted({t for supply in self._spot if supply.seen for t, _ in supply.seen.counts if t < at})
+        self._since_at = max((s.seen.counts[0][0] for s in self._spot if s.seen), default=at)
+        begins = [self._since_at, *[t for t in begins if t > self._since_at]]
+        self._begins = np.array(begins)
+        self.over_s = at - self._since_at
+        prices = [supply.price_usd_s for supply in self._spot if supply.price_usd_s > 0]
+        cheapest = min([*prices, self._certain_usd_s])
+        cheapest = cheapest if cheapest < inf else 1.0
+        steps = np.diff(self._speeds)
+        n_best = int(np.argmax(self._speeds))
+        least_gain = min((gain for gain in steps[:n_best] if gain > 0), default=1.0)
+        most_gain = float(np.max(self._speeds[1:] / np.arange(1, len(self._speeds)))) if len(steps) else 1.0
+        dearest = self._certain_usd_s if self._certain_usd_s < inf else 10 * cheapest  # of one's own all cost nothing
+        least, most = 0.98 * cheapest / most_gain, dearest / least_gain * (1 - 1e-9)
+        spread = np.geomspace(least, max(most, 1.01 * least), _N_PRICES - 1)
+        #: From a price at which nothing is paid for, only one's own machines work.
+        self.prices: NDArray[np.float64] = np.concatenate([[1e-6 * least], spread])
+        self._rates, self._costs = self._tables()
+        self._done = self._sums(self._rates)
+        self._spent = self._sums(self._costs)
+
+    def _tables(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the speed and the cost a second of the best number of machines, by segment of what was seen and price."""
+        columns = [_counts_at(supply.seen.counts, self._begins) for supply in self._spot if supply.seen]
+        rows = np.stack(columns, axis=1) if columns else np.zeros((len(self._begins), 0), dtype=int)
+        which, inverse = np.unique(rows, axis=0, return_inverse=True)
+        answers = [self._answer(row) for row in which]
+        inverse = np.asarray(inverse).reshape(-1)
+        return np.stack([a for a, _ in answers])[inverse], np.stack([b for _, b in answers])[inverse]
+
+    def _answer(self, counts: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        n_most = len(self._speeds) - 1
+        usd = [
+            Supply(each.price_usd_s, 0, int(n), each.startup_s, each.seen).price_of(k, inf)
+            for each, n in zip(self._spot, counts, strict=True)
+            for k in range(1, min(int(n), n_most) + 1)
+        ]
+        usd = sorted([*usd, *self._certain])[:n_most]
+        usd += [inf] * (n_most - len(usd))
+        cost = np.concatenate([[0.0], np.cumsum(usd)])
+        allowed = (self._speeds > 0) | (np.arange(n_most + 1) == 0)
+        with np.errstate(invalid="ignore"):
+            gains = np.where(allowed & np.isfinite(cost), self.prices[:, None] * self._speeds - cost, -np.inf)
+        best = np.argmax(gains, axis=1)
+        return self._speeds[best], cost[best]
+
+    def _sums(self, rates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the integral up to each segment's begin and to the present."""
+        spans = np.diff(np.append(self._begins, self._at))
+        return np.vstack([np.zeros(rates.shape[1]), np.cumsum(rates * spans[:, None], axis=0)])
+
+    def _until(
+        self, sums: NDArray[np.float64], rates: NDArray[np.float64], at: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        i = np.clip(np.searchsorted(self._begins, at, side="right") - 1, 0, len(self._begins) - 1)
+        return np.asarray(sums[i] + rates[i] * (at - self._begins[i])[:, None])
+
+    def _scenarios(self, sums: NDArray[np.float64], rates: NDArray[np.float64], over_s: float) -> NDArray[np.float64]:
+        """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again."""
+        span_s = min(over_s, self.over_s)
+        begins = np.arange(self._since_at, self._at, _STRIDE_S)
+        ends = begins + span_s
+        turned = np.clip(ends - self._at, 0.0, None)
+        total = self._until(sums, rates, np.minimum(ends, self._at)) - self._until(sums, rates, begins)
+        total += self._until(sums, rates, self._since_at + turned) * (turned > 0)[:, None]
+        return np.asarray(total * (over_s / span_s))
+
+    def price_of_progress(self, work: float, left_s: float) -> float:
+        """Return λ: its mean over the scenarios, and the price of machines that stay for the case that all is different.
+
+        The weight of that case is a tenth of Laplace's rule of succession, 1 / (n + 2), if n spans like the one to come were seen.
+        """
+        reliable = self._certain_usd_s / max(self._speeds[1], 1e-18) if len(self._speeds) > 1 else inf
+        if self._speeds[1] <= 0:
+            reliable = self._certain_usd_s * int(np.argmax(self._speeds)) / float(np.max(self._speeds))
+        if self.over_s < _SEEN_LEAST_S or not self._spot or left_s <= 0:
+            return float(reliable)
+        duals = self._duals(work, left_s)
+        if reliable == inf:
+            return float(duals.mean())
+        weight = UNSEEN_WEIGHT / (self.over_s / left_s + 2)
+        return float((1 - weight) * duals.mean() + weight * reliable)
+
+    def _duals(self, work: float, left_s: float) -> NDArray[np.float64]:
+        done = self._scenarios(self._done, self._rates, left_s)
+        return np.asarray(self.prices[np.minimum((done < work).sum(axis=1), _N_PRICES - 1)])
+
+    def expected_usd(self, work: float, left_s: float) -> float:
+        """Return the mean over the scenarios of the least cost of the work, start-ups included; infinite if it cannot be done."""
+        if left_s <= 0 or float(np.max(self._speeds)) * left_s < work:
+            return inf
+        if self.over_s < _STRIDE_S or not self._spot:  # nothing is known but machines that stay
+            costs = np.cumsum(self._certain)
+            speeds = self._speeds[1 : len(costs) + 1]
+            able = [
+                (usd_s, speed)
+                for usd_s, speed in zip(costs, speeds, strict=True)
+                if speed > 0 and speed * left_s >= work
+            ]
+            return float(min((usd_s * work / speed for usd_s, speed in able), default=inf))
+        done = self._scenarios(self._done, self._rates, left_s)
+        spent = self._scenarios(self._spent, self._costs, left_s)
+        return float(np.mean(np.max(self.prices * (work - done) + spent, axis=1)))
+
+
+#: Weight of a future like none that was seen, as a share of Laplace's rule.
+UNSEEN_WEIGHT = 0.1
+
+
+def _counts_at(counts: Counts, at: NDArray[np.float64]) -> NDArray[np.int64]:
+    times = np.array([t for t, _ in counts])
+    numbers = np.array([n for _, n in counts])
+    return np.asarray(
+        numbers[np.clip(np.searchsorted(times, at, side="right") - 1, 0, len(numbers) - 1)], dtype=np.int64
+    )
+
+
+def bound_usd(
+    work: float,
+    speeds: Sequence[float],
+    spans: Mapping[tuple[int, ...], float],
+    prices_usd_s: Sequence[float],
+    certain_usd_s: float,
+) -> float:
+    """Return what any schedule costs at least that does the work, for known counts; start-ups are free.
+
+    Parameters
+    ----------
+    spans
+        Seconds for which each combination of counts of the spot pools was to be had.
+    prices_usd_s
+        Price of a machine-second of each spot pool.
+    certain_usd_s
+        The same of machines that stay.
+
+    Notes
+    -----
+    *Formula.* max over λ of λ·work − Σ_c seconds(c)·max_n (λ·s(n) − cost_c(n)).
+
+    *Properties.* Exact, and concave in λ: its breaks are where another number of machines becomes best. Golden sections to 1e-9.
+    """
+    n_most = len(speeds) - 1
+    rates = np.asarray(speeds)
+    costs, seconds = [], []
+    for counts, over_s in spans.items():
+        usd = sorted(
+            [
+                usd_s
+                for usd_s, n in zip(prices_usd_s, counts, strict=True)
+                for _ in range(min(n, n_most))
+                if usd_s < certain_usd_s
+            ]
+        )
+        usd = usd[:n_most] + [certain_usd_s] * (n_most - len(usd[:n_most]))
+        costs.append(np.concatenate([[0.0], np.cumsum(usd)]))
+        seconds.append(over_s)
+    table, weights = np.stack(costs), np.array(seconds)
+    allowed = (rates > 0) | (np.arange(n_most + 1) == 0)
+
+    def dual(price: float) -> float:
+        gains = np.where(allowed, price * rates - table, -np.inf).max(axis=1)
+        return price * work - float(weights @ gains)
+
+    low, high = 0.0, 4.0 * certain_usd_s * n_most / float(rates.max())
+    golden = (5**0.5 - 1) / 2
+    for _ in range(60):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if dual(left) < dual(right):
+            low = left
+        else:
+            high = right
+    return dual((low + high) / 2)
+
+
+def quotes_usd(outlook: Outlook, work: float, lefts_s: Sequence[float], lost_s: float) -> list[float | None]:
+    """Return the expected cost of the work for each time until a deadline; None: it cannot be done by then.
+
+    `lost_s`: seconds of a start, and of what may be lost, in which nothing is done.
+    """
+    costs = [outlook.expected_usd(work, left_s - lost_s) for left_s in lefts_s]
+    return [None if usd == inf else usd for usd in costs]
+
+
+def prices_text(prices: Sequence[tuple[str, float | None]]) -> str:
+    """Return ``"$41 by 18:00, $63 by 15:00, cannot be by 12:00"``.
+
+    Examples
+    --------
+    >>> prices_text([("18:00", 41.2), ("15:00", 63.0), ("12:00", None)])
+    '$41 by 18:00, $63 by 15:00, cannot be by 12:00'
+    """
+    return ", ".join(f"{'cannot be' if usd is None else f'${usd:,.0f}'} by {when}" for when, usd in prices)

@@ -1,0 +1,167 @@
+"""Pools of machines in the kernel: asked for, refused, noticed, released; and their table after a restart."""
+
+from typing import Any
+
+import pytest
+
+from punctual.core.codec import decode, encode, kind_of
+from punctual.core.commands import AskMachines, Command, ReleaseMachines, RequestPlan, ResizeJob
+from punctual.core.events import (
+    Event,
+    GrantApplied,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    MachinesAsked,
+    MachinesRefused,
+    NodeJoined,
+    NodeLost,
+    NodeNoticed,
+    PlanProposed,
+    PoolOffered,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, JobSpec
+from punctual.core.plan import Plan
+from punctual.core.pools import PoolSpec
+from punctual.core.resources import Resources
+from punctual.core.scheduler import Scheduler
+
+GPU = Resources(gpus=1)
+JOB = JobId("a")
+SPOT = PoolSpec(name="spot", capacity=GPU, market="spot", most=4, startup_s=60.0)
+FIRST, SECOND = NodeId("spot-0"), NodeId("spot-1")
+
+
+class Desk:
+    """A scheduler with one elastic job and a pool."""
+
+    def __init__(self) -> None:
+        self.scheduler = Scheduler({})
+        self.commands: list[Command] = []
+        self.tell(PoolOffered(at=0.0, pool=SPOT, price_usd_h=1.0, obtainable=3))
+        spec = JobSpec(id=JOB, ceiling=GPU * 4, floor=GPU, worker=GPU, controller=None, preemptible=True)
+        self.tell(JobSubmitted(at=0.0, spec=spec))
+
+    def tell(self, event: Event) -> list[Command]:
+        commands = self.scheduler.handle(decode(kind_of(event), encode(event)))  # type: ignore[arg-type]
+        self.scheduler.validate()
+        self.commands += commands
+        return commands
+
+    def plan(self, at: float, grants: dict[NodeId, int], n_machines: int) -> list[Command]:
+        revision = max(each.revision for each in self.commands if isinstance(each, RequestPlan))
+        allocation: Allocation = {node: GPU * n for node, n in grants.items()}
+        plan = Plan(revision=revision, grants={JOB: allocation}, machines={"spot": n_machines})
+        return self.tell(PlanProposed(at=at, plan=plan, revision=revision))
+
+    def join(self, at: float, *nodes: NodeId) -> None:
+        for node in nodes:
+            self.tell(NodeJoined(at=at, node=node, capacity=GPU))
+
+    def running_on_two(self) -> None:
+        self.plan(0.0, {}, 2)
+        self.tell(MachinesAsked(at=0.0, pool="spot", nodes=(FIRST, SECOND)))
+        self.join(60.0, FIRST, SECOND)
+        self.plan(60.0, {FIRST: 1, SECOND: 1}, 2)
+        self.tell(JobStarted(at=61.0, job=JOB, request=1, granted={FIRST: GPU, SECOND: GPU}))
+
+
+def of(commands: list[Command], kind: type) -> list[Any]:
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def test_a_plan_is_asked_for_before_any_node_is_there() -> None:
+    assert of(Desk().commands, RequestPlan)
+
+
+def test_machines_are_asked_for_once() -> None:
+    desk = Desk()
+    (asked,) = of(desk.plan(0.0, {}, 2), AskMachines)
+    assert (asked.pool, asked.n_machines) == ("spot", 2)
+    assert not of(desk.tell(PoolOffered(at=1.0, pool=SPOT, price_usd_h=1.0, obtainable=4)), AskMachines)
+    desk.tell(MachinesAsked(at=2.0, pool="spot", nodes=(FIRST, SECOND)))
+    (pool,) = desk.scheduler.snapshot(2.0).pools
+    assert (pool.n_starting, pool.there, pool.obtainable) == (2, (), 4)
+
+
+def test_an_order_without_an_answer_is_repeated() -> None:
+    desk = Desk()
+    desk.plan(0.0, {}, 2)
+    assert of(desk.tell(PoolOffered(at=700.0, pool=SPOT, price_usd_h=1.0, obtainable=3)), AskMachines)
+
+
+def test_refused_machines_are_no_longer_obtainable_until_the_pool_says_otherwise() -> None:
+    desk = Desk()
+    desk.plan(0.0, {}, 2)
+    desk.tell(MachinesAsked(at=0.0, pool="spot", nodes=(FIRST,)))
+    assert not of(desk.tell(MachinesRefused(at=0.0, pool="spot", n_machines=1)), AskMachines)
+    assert desk.scheduler.snapshot(0.0).pools[0].obtainable == 1
+    (again,) = of(desk.tell(PoolOffered(at=9.0, pool=SPOT, price_usd_h=1.0, obtainable=3)), AskMachines)
+    assert again.n_machines == 1
+
+
+def test_a_job_leaves_a_node_that_has_had_notice() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    commands = desk.tell(NodeNoticed(at=70.0, node=SECOND, ends_at=190.0))
+    (resize,) = of(commands, ResizeJob)
+    assert resize.grant == {FIRST: GPU}
+    snapshot = desk.scheduler.snapshot(70.0)
+    assert [node.id for node in snapshot.nodes] == [FIRST]
+    assert snapshot.pools[0].there == (FIRST,)
+    desk.tell(GrantApplied(at=71.0, job=JOB, request=2, granted={FIRST: GPU}))
+    assert not of(desk.tell(NodeLost(at=190.0, node=SECOND)), ResizeJob)
+    assert desk.scheduler.job(JOB).status == "running"
+
+
+def test_a_job_that_cannot_be_elsewhere_is_paused_before_its_node_ends() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    desk.tell(NodeNoticed(at=70.0, node=FIRST, ends_at=190.0))
+    desk.tell(GrantApplied(at=71.0, job=JOB, request=2, granted={SECOND: GPU}))
+    (resize,) = of(desk.tell(NodeNoticed(at=72.0, node=SECOND, ends_at=192.0)), ResizeJob)
+    assert resize.grant == {}
+
+
+def test_a_plan_for_a_node_that_is_taken_away_is_not_used() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    desk.tell(NodeNoticed(at=70.0, node=SECOND, ends_at=190.0))
+    desk.tell(GrantApplied(at=71.0, job=JOB, request=2, granted={FIRST: GPU}))
+    assert not of(desk.plan(72.0, {FIRST: 1, SECOND: 1}, 2), ResizeJob)
+
+
+def test_machines_are_released_when_no_job_holds_anything_on_them() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    commands = desk.plan(80.0, {FIRST: 1}, 1)
+    assert of(commands, ResizeJob)
+    assert not of(commands, ReleaseMachines)
+    (release,) = of(desk.tell(GrantApplied(at=81.0, job=JOB, request=2, granted={FIRST: GPU})), ReleaseMachines)
+    assert release.nodes == (SECOND,)
+
+
+def test_all_machines_are_released_after_the_last_job() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    (release,) = of(desk.tell(JobFinished(at=90.0, job=JOB, landed_at=90.0)), ReleaseMachines)
+    assert set(release.nodes) == {FIRST, SECOND}
+
+
+@pytest.mark.parametrize("machines", [{"spots": 1}, {"spot": 5}, {"spot": -1}])
+def test_a_plan_for_machines_that_cannot_be_is_refused(machines: dict[str, int]) -> None:
+    desk = Desk()
+    revision = max(each.revision for each in desk.commands if isinstance(each, RequestPlan))
+    plan = Plan(revision=revision, grants={}, machines=machines)
+    assert not of(desk.tell(PlanProposed(at=1.0, plan=plan, revision=revision)), AskMachines)
+
+
+def test_pools_survive_a_restart() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    desk.tell(NodeNoticed(at=70.0, node=SECOND, ends_at=190.0))
+    again = Scheduler({})
+    again.load(desk.scheduler.dump())
+    assert again.snapshot(71.0).pools == desk.scheduler.snapshot(71.0).pools
+    assert again.snapshot(71.0).nodes == desk.scheduler.snapshot(71.0).nodes

@@ -1,0 +1,221 @@
+"""The policy `least-cost` in the simulated world: promises kept at least cost, on machines that come and go."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.sim.pieces import PERFECT, sim_job
+
+from punctual.core.cluster import Node, Snapshot
+from punctual.core.events import MachinesAsked, MachinesRefused, NodeJoined, NodeLost, NodeNoticed, PlanProposed
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobView
+from punctual.core.plan import Plan
+from punctual.core.pools import Pool, PoolSpec
+from punctual.core.protocols import Message, Policy
+from punctual.core.resources import Resources
+from punctual.core.speed import RateCurve, SeenRate, Shape
+from punctual.estimators.speed.tabulated import Tabulated
+from punctual.history.bill import Bill
+from punctual.history.cluster import ClusterHistory
+from punctual.history.job import JobRecord
+from punctual.policies.least_cost import LeastCost
+from punctual.sim.job import SimJob
+from punctual.sim.market import PoolCourse
+from punctual.sim.simulation import Simulation
+from punctual.solvers.machine_market import prices_text
+from punctual.testing.policy_kit import PolicyConformance
+
+MACHINE = Resources(cores=8.0, gpus=1)
+HOUR_S = 3600.0
+SPOT_USD_H, STAYS_USD_H = 1.0, 4.0
+DAY_S = 86_400.0
+
+
+def pools(counts: Sequence[tuple[float, int]], *, most: int = 4, startup_s: float = 300.0) -> list[PoolCourse]:
+    """Return a spot pool with these counts over time, in hours, and a pool of machines that stay."""
+    spot = PoolSpec(
+        name="spot", capacity=MACHINE, device="V100", market="spot", most=most, startup_s=startup_s, notice_s=120.0
+    )
+    stays = PoolSpec(name="stays", capacity=MACHINE, device="V100", most=most, startup_s=startup_s)
+    return [
+        PoolCourse(spot, [(at * HOUR_S, SPOT_USD_H, n) for at, n in counts]),
+        PoolCourse(stays, [(counts[0][0] * HOUR_S, STAYS_USD_H, most)]),
+    ]
+
+
+def job(name: str, *, work_h: float, deadline_h: float, counts: tuple[int, ...] = (1, 2, 3, 4), **more: Any) -> SimJob:
+    """Return a job of perfect scaling with `work_h` hours of work on one machine."""
+    profile = tuple(
+        SeenRate(shape=Shape(n_workers=n, device="V100", n_nodes=n), rate_sps=float(n)) for n in range(1, 5)
+    )
+    declared = {"deadline_s": deadline_h * HOUR_S, "model": "tabulated", "profile": profile, "margin_frac": 0.0, **more}
+    return sim_job(name, counts=counts, steps=work_h * HOUR_S, truth=PERFECT, **declared)
+
+
+class Run:
+    """A simulation that has ended, with its messages."""
+
+    def __init__(self, jobs: Sequence[SimJob], market: Sequence[PoolCourse], nodes: Sequence[Node] = ()) -> None:
+        self.messages: list[Message] = []
+        self.bill, record = Bill(), ClusterHistory()
+        Simulation(
+            jobs, nodes, LeastCost(), models={"tabulated": Tabulated()}, pools=market, end_at=14 * DAY_S,
+            listeners=(self.messages.append, self.bill.add, record.add),
+        ).run()  # fmt: skip
+        self.bill.close()
+        self.jobs: dict[JobId, JobRecord] = {each.id: each for each in record.jobs()}
+
+    def of(self, kind: type) -> list[Any]:
+        return [message for message in self.messages if isinstance(message, kind)]
+
+    def usd(self, pool: str) -> float:
+        return self.bill.by_pool.get(pool, 0.0)
+
+    def all_on_time(self) -> bool:
+        return all(each.on_time for each in self.jobs.values())
+
+
+def test_spot_alone_is_used_where_there_is_enough_of_it() -> None:
+    run = Run([job("a", work_h=20, deadline_h=30)], pools([(-48, 4)]))
+    assert run.all_on_time()
+    assert run.usd("stays") == 0.0
+    assert 20.0 <= run.usd("spot") <= 21.0, "each machine is paid for while it starts"
+
+
+def test_machines_that_stay_come_at_the_last_safe_moment() -> None:
+    run = Run([job("a", work_h=20, deadline_h=30)], pools([(-48, 0)]))
+    asked = run.of(MachinesAsked)
+    assert run.all_on_time()
+    assert {event.pool for event in asked} == {"stays"}
+    assert 23.5 * HOUR_S <= asked[0].at <= 25 * HOUR_S, "5 h on four machines"
+    assert 80.0 <= run.bill.total_usd <= 84.0
+
+
+def test_a_machine_with_notice_is_left_in_time_and_nothing_is_lost() -> None:
+    run = Run([job("a", work_h=20, deadline_h=12)], pools([(-48, 4), (2.0, 1)]))
+    assert len(run.of(NodeNoticed)) == 3
+    assert run.all_on_time()
+    assert run.jobs[JobId("a")].n_failures == 0
+    assert run.usd("stays") > 0.0
+    paid_h = run.usd("spot") / SPOT_USD_H + run.usd("stays") / STAYS_USD_H
+    assert paid_h <= 20 + 10 * 300 / HOUR_S + 3 * 120 / HOUR_S, "work, starts, and times of notice"
+
+
+def test_a_rigid_job_saves_and_goes_on_elsewhere() -> None:
+    one = job("a", work_h=20, deadline_h=30, counts=(2,), startup_s=60.0)
+    run = Run([one], pools([(-48, 4), (3.0, 1), (8.0, 4)]))
+    assert run.all_on_time()
+    assert run.jobs[JobId("a")].n_failures == 0
+    assert run.usd("spot") > run.usd("stays")
+
+
+def test_own_nodes_are_used_first_and_the_cloud_only_where_the_deadline_needs_it() -> None:
+    own = [Node(NodeId(f"own-{i}"), MACHINE, "V100") for i in range(2)]
+    easy = Run([job("a", work_h=20, deadline_h=12)], pools([(-48, 4)]), own)
+    assert easy.all_on_time()
+    assert easy.bill.total_usd == 0.0
+    hard = Run([job("a", work_h=20, deadline_h=8)], pools([(-48, 4)]), own)
+    assert hard.all_on_time()
+    assert 0.0 < hard.usd("spot") <= 2 * 8 * SPOT_USD_H
+    assert hard.usd("stays") == 0.0
+
+
+def test_several_jobs_share_the_machines_that_stay() -> None:
+    jobs = [job(f"job-{i}", work_h=8, deadline_h=6 + 2 * i) for i in range(4)]
+    run = Run(jobs, pools([(-48, 1), (5.0, 0)]))
+    assert run.all_on_time()
+
+
+def test_refusals_do_not_make_it_late() -> None:
+    run = Run([job("a", work_h=20, deadline_h=12)], pools([(-48, 4), (1.0, 2), (1.2, 4), (3.0, 0), (3.1, 3)]))
+    assert run.all_on_time()
+
+
+def test_a_job_without_a_deadline_waits_for_spot() -> None:
+    one = job("a", work_h=2, deadline_h=1, deadline_s=None)
+    run = Run([one], pools([(-48, 0), (5.0, 4)]))
+    assert run.usd("stays") == 0.0
+    assert run.jobs[JobId("a")].landed_at is not None
+
+
+def test_each_plan_has_its_bound_and_says_the_price() -> None:
+    run = Run([job("a", work_h=20, deadline_h=30)], pools([(-48, 4)]))
+    plans = [event.plan for event in run.of(PlanProposed)]
+    assert plans[0].bound == pytest.approx(20.0, rel=0.05)
+    assert plans[0].bound <= run.bill.total_usd * 1.001
+    assert "pool 'spot'" in plans[1].reasons[JobId("a")].text
+
+
+def test_the_bill_is_that_of_the_machines() -> None:
+    run = Run(
+        [job("a", work_h=20, deadline_h=30), job("b", work_h=3, deadline_h=9)], pools([(-48, 4), (4.0, 1), (9.0, 3)])
+    )
+    since = {node: event.at for event in run.of(MachinesAsked) for node in event.nodes}
+    pool = {node: event.pool for event in run.of(MachinesAsked) for node in event.nodes}
+    until = {event.node: event.at for event in run.of(NodeLost)}
+    end_at = run.messages[-1].at
+    prices = {"spot": SPOT_USD_H, "stays": STAYS_USD_H}
+    usd = sum(prices[pool[node]] * (until.get(node, end_at) - at) / HOUR_S for node, at in since.items())
+    assert run.bill.total_usd == pytest.approx(usd)
+    assert sum(run.bill.by_job.values()) + run.bill.unused_usd == pytest.approx(usd)
+
+
+def test_all_that_is_asked_for_is_answered() -> None:
+    run = Run([job("a", work_h=20, deadline_h=12)], pools([(-48, 4), (2.0, 1), (3.0, 4)]))
+    assert run.of(NodeJoined)
+    assert all(event.n_machines > 0 for event in run.of(MachinesRefused))
+
+
+def test_an_earlier_deadline_has_a_higher_price() -> None:
+    spot, stays = pools([(-96, 1), (-24, 2)])
+    seen = [
+        Pool(
+            spec=each.spec,
+            price_usd_h=each.course[-1][1],
+            obtainable=each.course[-1][2],
+            counts=tuple((at, n) for at, _, n in each.course),
+        )
+        for each in (spot, stays)
+    ]
+    spec = job("a", work_h=20, deadline_h=30).spec
+    curve = RateCurve(Tabulated(), Tabulated().init(spec))
+    view = JobView(
+        spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={}, curve=curve
+    )
+    snapshot = Snapshot.of(0.0, [], [view], pools=tuple(seen))
+    usd = LeastCost().deadline_prices_usd(snapshot, view, [hour * HOUR_S for hour in (24, 12, 6, 4)])
+    assert prices_text([("24:00", usd[0]), ("4:00", usd[3])]).endswith("cannot be by 4:00")
+    late, sooner, soonest = (each for each in usd if each is not None)
+    assert 19.5 <= late < sooner < soonest <= 80.0
+
+
+@dataclass(frozen=True)
+class _WithPools:
+    """The policy on a cluster of which some nodes belong to pools."""
+
+    def allocate(self, snapshot: Snapshot) -> Plan:
+        return LeastCost().allocate(replace(snapshot, pools=self._pools(snapshot.nodes)))
+
+    def _pools(self, nodes: Sequence[Node]) -> tuple[Pool, ...]:
+        specs = [
+            PoolSpec(name="spot", capacity=MACHINE, market="spot", most=3, startup_s=60.0),
+            PoolSpec(name="stays", capacity=MACHINE, most=2, startup_s=60.0),
+        ]
+        counts = ((-1e6, 2), (-1e5, 0), (5.0, 3))
+        return tuple(
+            Pool(
+                spec=spec,
+                price_usd_h=price,
+                obtainable=2,
+                there=tuple(node.id for node in nodes[i::3]),
+                counts=counts if spec.market == "spot" else (),
+            )
+            for i, (spec, price) in enumerate(zip(specs, (1.0, 3.0), strict=True), 1)
+        )
+
+
+class TestOnMixedMachines(PolicyConformance):
+    def make(self) -> Policy:
+        return _WithPools()

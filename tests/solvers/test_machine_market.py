@@ -1,0 +1,104 @@
+"""Which machines to have: bounds that hold, and choices that are never late."""
+
+from itertools import product
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, bound_usd, choose, quotes_usd
+
+HOUR_S = 3600.0
+SPOT, STAYS = 1.0 / HOUR_S, 4.0 / HOUR_S
+SPEEDS = (0.0, 1.0, 1.9, 2.7)
+
+
+def least_by_trying(counts: list[int], work: float) -> float:
+    """Return the least cost over all numbers of machines in each hour, start-ups free, whole hours paid for."""
+    best = inf
+    for numbers in product(range(len(SPEEDS)), repeat=len(counts)):
+        done = sum(SPEEDS[n] for n in numbers)
+        if done >= work:
+            usd = sum(min(n, a) * 1.0 + max(0, n - a) * 4.0 for n, a in zip(numbers, counts, strict=True))
+            best = min(best, usd)
+    return best
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=4), st.floats(0.1, 5.0))
+def test_no_schedule_costs_less_than_the_bound(counts: list[int], work: float) -> None:
+    spans: dict[tuple[int, ...], float] = {}
+    for n in counts:
+        spans[n,] = spans.get((n,), 0.0) + HOUR_S
+    bound = bound_usd(work * HOUR_S, SPEEDS, spans, [SPOT], STAYS)
+    assert bound <= least_by_trying(counts, work) + 1e-6
+
+
+def test_the_bound_is_reached_where_everything_is_steady() -> None:
+    assert bound_usd(19.0 * HOUR_S, SPEEDS, {(2,): 10 * HOUR_S}, [SPOT], STAYS) == pytest.approx(20.0, rel=1e-6)
+
+
+def seen(*counts: tuple[float, int], at: float = 0.0) -> Seen:
+    return Seen(tuple((hour * HOUR_S, n) for hour, n in counts), at * HOUR_S, 3)
+
+
+def test_lower_layers_last_longer() -> None:
+    of = seen((-40, 3), (-30, 1), (-20, 3), (-10, 1))
+    assert of.life_s[1] > of.life_s[3]
+    assert of.losses_per_s(3) == pytest.approx(2 / (40 * HOUR_S))
+    assert of.age_s(1) == pytest.approx(40 * HOUR_S)
+    assert of.age_s(2) == 0.0
+
+
+def supplies(n_spot: int, n_held: int = 0, *, history: Seen | None = None) -> tuple[Supply, Supply]:
+    history = history or seen((-100, 3))
+    return Supply(SPOT, n_held, n_spot, 300.0, history), Supply(STAYS, 0, 3, 300.0)
+
+
+def test_cheap_machines_are_taken_as_far_as_they_are_worth_their_price() -> None:
+    need = Need(work=10 * HOUR_S, left_s=40 * HOUR_S, speeds=SPEEDS)
+    assert choose(need, supplies(3), 1.02 * SPOT).n_machines == (1, 0)
+    assert choose(need, supplies(3), 1.3 * SPOT).n_machines == (3, 0)
+    assert choose(need, supplies(1), 1.02 * STAYS).n_machines == (1, 0), "a second machine adds 0.9"
+    assert choose(need, supplies(1), 1.2 * STAYS).n_machines == (1, 1)
+
+
+def test_at_the_last_safe_moment_machines_that_stay_fill_up() -> None:
+    need = Need(work=27 * HOUR_S, left_s=10.17 * HOUR_S, speeds=SPEEDS)
+    choice = choose(need, supplies(2, 2, history=seen((-100, 3), (-1, 2))), SPOT)
+    assert (choice.n_machines, choice.mode) == ((2, 1), "tight")
+
+
+def test_without_slack_nothing_is_risked() -> None:
+    need = Need(work=27 * HOUR_S, left_s=10 * HOUR_S, speeds=SPEEDS)
+    assert choose(need, supplies(3), SPOT).n_machines == (0, 3)
+
+
+def test_a_rigid_job_leaves_machines_that_stay_only_where_two_starts_are_earned() -> None:
+    rigid = (0.0, 0.0, 1.0)
+    stays = (Supply(SPOT, 0, 2, 300.0, seen((-100, 2))), Supply(STAYS, 2, 2, 300.0))
+    ample = Need(work=HOUR_S, left_s=10 * HOUR_S, speeds=rigid, restarts=True)
+    assert choose(ample, stays, STAYS).n_machines == (2, 0)
+    brief = (Supply(SPOT, 0, 2, 3600.0, seen(*[(-100 + i, 2 * (i % 2)) for i in range(100)])), stays[1])
+    assert choose(ample, brief, STAYS).n_machines == (0, 2)
+
+
+def test_the_price_of_progress_rises_with_the_work() -> None:
+    of = seen((-96, 2), (-60, 0), (-48, 3), at=0.0)
+    prices = [
+        Outlook(SPEEDS, (Supply(SPOT, 0, 3, 0.0, of), Supply(STAYS, 0, 3)), 0.0).price_of_progress(
+            work * HOUR_S, 24 * HOUR_S
+        )
+        for work in (5, 20, 40, 60)
+    ]
+    assert prices == sorted(prices)
+    assert prices[0] < prices[-1]
+
+
+def test_an_earlier_deadline_costs_more_until_it_cannot_be() -> None:
+    outlook = Outlook(SPEEDS, supplies(3, history=seen((-96, 1), (-24, 2))), 0.0)
+    usd = quotes_usd(outlook, 20 * HOUR_S, [24 * HOUR_S, 12 * HOUR_S, 9 * HOUR_S, 7 * HOUR_S], 300.0)
+    assert usd[3] is None
+    late, sooner, soonest = (each for each in usd if each is not None)
+    assert late < sooner < soonest
