@@ -109,23 +109,15 @@ class Outcome:
 
     Attributes
     ----------
-    took_s
-        From submission to the end; None: it did not end.
     late_frac
         By how much the deadline was missed, as a share of it; negative: early. None without a deadline.
-    refused
-        Indices of jobs that were told that their deadline is not promised.
-    lost
-        ... that a promise cannot be kept any more.
-    journal
-        All messages.
     """
 
-    took_s: list[float | None]
+    took_s: list[float | None]  # From submission to the end; None: it did not end.
     late_frac: list[float | None]
-    refused: set[int]
-    lost: set[int]
-    journal: list[Message]
+    refused: set[int]  # Indices of jobs that were told that their deadline is not promised.
+    lost: set[int]  # ... that a promise cannot be kept any more.
+    journal: list[Message]  # All messages.
 
     def weight_on_time(self, contention: Contention, tolerance_frac: float = 0.005) -> float:
         """Weight of the jobs that were late by no more than this share of their deadline."""

@@ -35,29 +35,21 @@ class Load:
 
     Attributes
     ----------
-    deadline_s
-        From `at` on; None: none.
     moved_at, moved_s
         When the deadline is moved, and by how much.
-    stopped_at
-        When its user stops it.
-    crashes
-        The process is killed once, half-way.
-    elastic
-        Made of workers, one or two.
     """
 
     name: str
     app: str
     work_core_s: float
-    deadline_s: float | None
+    deadline_s: float | None  # From `at` on; None: none.
     at: float = 0.0
     weight: float = 1.0
     moved_at: float | None = None
     moved_s: float = 0.0
-    stopped_at: float | None = None
-    crashes: bool = False
-    elastic: bool = False
+    stopped_at: float | None = None  # When its user stops it.
+    crashes: bool = False  # The process is killed once, half-way.
+    elastic: bool = False  # Made of workers, one or two.
 
     @property
     def due_at(self) -> float | None:

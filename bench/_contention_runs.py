@@ -5,13 +5,12 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import _contention_training
@@ -67,25 +66,19 @@ class Outcome:
 
     Attributes
     ----------
-    took_s
-        From its submission until it had landed; None: it did not land.
     late_frac
         By how much it missed its last deadline, as a share of it; negative: early. None: it had none, or did not land.
     used_core_s, granted_core_s
         Until it had landed; granted is None without Punctual.
-    n_retries
-        How often it was started again.
-    warnings
-        Codes of what its user was told.
     """
 
     name: str
-    took_s: float | None
+    took_s: float | None  # From its submission until it had landed; None: it did not land.
     late_frac: float | None
     used_core_s: float
     granted_core_s: float | None
-    n_retries: int
-    warnings: list[str] = field(default_factory=list)
+    n_retries: int  # How often it was started again.
+    warnings: list[str] = field(default_factory=list)  # Codes of what its user was told.
 
     @property
     def is_on_time(self) -> bool:
@@ -129,13 +122,6 @@ class Stage:
         return [sys.executable, str(EXAMPLES / f"{load.app}.py"), *arguments, *elastic]
 
 
-@contextmanager
-def stage() -> Iterator[Stage]:
-    with tempfile.TemporaryDirectory(prefix="punctual-contention-") as folder:
-        yield Stage(Path(folder))
-        wait_for_daemons(Path(folder) / "home")
-
-
 def calibrate(*, quick: bool) -> dict[str, Profile]:
     """Return what each application costs, from short and longer runs with as many beside them as in a play.
 
@@ -145,7 +131,8 @@ def calibrate(*, quick: bool) -> dict[str, Profile]:
     few, many = (2, 20) if quick else (20, 60)
     apps = (QUICK_APP,) if quick else APPS
     n_each = _N_BESIDE_QUICK if quick else _N_BESIDE // len(apps)
-    with stage() as place:
+    with TemporaryDirectory(prefix="punctual-contention-") as folder:
+        place = Stage(Path(folder))
         costs = {n: _costs(place, apps * n_each, n) for n in (few, many)}
     profiles = {}
     for app in apps:
@@ -178,20 +165,14 @@ def play(
     ends_at: float | None = None,
     declare: bool = False,
 ) -> list[Outcome]:
-    """Submit each training at its instant, do to it what is to be done, and wait for all.
+    """Submit each training at its instant under a policy, or as plain processes (`KERNEL`), do to it what is to be done, and wait for all.
 
-    Parameters
-    ----------
-    policy
-        Registered name, or `KERNEL`.
-    ends_at
-        Seconds from the beginning after which what still runs is stopped.
-    declare
-        Whether each says at submission what it was made to cost (`--work`).
+    After `ends_at` seconds what still runs is stopped. With `declare` each says at submission what it was made to cost (`--work`).
     """
-    with stage() as place:
+    with TemporaryDirectory(prefix="punctual-contention-") as folder:
+        place = Stage(Path(folder))
         begun = time.monotonic() + 0.2
-        kind = _Process if policy == KERNEL else _Command
+        kind = _Job if policy == KERNEL else _Command
         jobs = [kind(load, place, policy, profiles[load.app], begun, declare=declare) for load in loads]
         threads = [threading.Thread(target=job.run) for job in jobs]
         for thread in threads:
@@ -202,16 +183,18 @@ def play(
             if thread.is_alive():
                 job.stop()
             thread.join()
+        wait_for_daemons(Path(folder) / "home")
         return [job.outcome() for job in jobs]
 
 
 class _Job:
-    """A training and what its user does."""
+    """A training and what its user does, as a process of its own, which is started again by hand if it fails."""
 
     def __init__(self, load: Load, place: Stage, policy: str, profile: Profile, begun: float, *, declare: bool) -> None:
         self.load, self._place, self._policy, self._begun, self._declares = load, place, policy, begun, declare
         n_epoch_steps = profile.n_epoch_steps(load, is_elastic=load.elastic)
         self._program = place.program(load, n_epoch_steps, is_elastic=load.elastic and policy != KERNEL)
+        self._used_core_s, self._n_retries, self._is_stopped = 0.0, -1, False
 
     def run(self) -> None:
         time.sleep(max(0.0, self._begun + self.load.at - time.monotonic()))
@@ -226,16 +209,29 @@ class _Job:
             timer.cancel()
 
     def live(self) -> None:
-        raise NotImplementedError
+        begun, status = time.monotonic(), 1
+        while status and not self._is_stopped:
+            self._n_retries += 1
+            self._process = subprocess.Popen(self._program, env=self._place.environment, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(self._process.pid, 0)
+            self._used_core_s += usage.ru_utime + usage.ru_stime
+        self._took_s = time.monotonic() - begun
 
     def move(self) -> None:
-        raise NotImplementedError
+        """Do without: a process cannot be told."""
 
     def stop(self) -> None:
-        raise NotImplementedError
+        self._is_stopped = True
+        os.kill(self._process.pid, signal.SIGTERM)
 
     def outcome(self) -> Outcome:
-        raise NotImplementedError
+        load, took_s, late_frac = self.load, None if self._is_stopped else self._took_s, None
+        if took_s is not None and load.deadline_s is not None:
+            late_frac = took_s / (load.deadline_s + load.moved_s) - 1.0
+        return Outcome(
+            name=load.name, took_s=took_s, late_frac=late_frac, used_core_s=self._used_core_s, granted_core_s=None,
+            n_retries=self._n_retries,
+        )  # fmt: skip
 
 
 class _Command(_Job):
@@ -244,12 +240,12 @@ class _Command(_Job):
     def live(self) -> None:
         load = self.load
         options = ["--deadline", f"{load.deadline_s:.3f}s"] if load.deadline_s else []
-        if load.elastic:
-            options += ["--workers", f"1..{N_WORKERS_MAX}", "--cores-per-worker", str(CORES_PER_WORKER)]
-        else:
-            options += ["--cores", str(CEILING_CORES)]
-        if self._declares:
-            options += ["--work", f"{load.work_core_s:.3f}s"]
+        options += (
+            ["--workers", f"1..{N_WORKERS_MAX}", "--cores-per-worker", str(CORES_PER_WORKER)]
+            if load.elastic
+            else ["--cores", str(CEILING_CORES)]
+        )
+        options += ["--work", f"{load.work_core_s:.3f}s"] if self._declares else []
         command = [
             *PUNCTUAL, "run", "--json", "--name", load.name, "--policy", self._policy, "--weight", str(load.weight),
             "--retries", str(int(load.crashes)), *options, "--", *self._program,
@@ -278,44 +274,8 @@ class _Command(_Job):
         report = self._report
         warnings = [warning["code"] for warning in report["warnings"]]
         return Outcome(
-            name=self.load.name,
-            took_s=report["landed_s"],
+            name=self.load.name, took_s=report["landed_s"],
             late_frac=report["deviation_frac"] if report["landed_s"] is not None else None,
-            used_core_s=report["used_core_s"],
-            granted_core_s=report["granted_core_s"],
-            n_retries=warnings.count("retried"),
+            used_core_s=report["used_core_s"], granted_core_s=report["granted_core_s"], n_retries=warnings.count("retried"),
             warnings=warnings,
-        )
-
-
-class _Process(_Job):
-    """The program alone, started again by hand if it fails."""
-
-    def live(self) -> None:
-        self._used_core_s, self._n_retries, self._is_stopped = 0.0, -1, False
-        begun = time.monotonic()
-        status = 1
-        while status and not self._is_stopped:
-            self._n_retries += 1
-            self._process = subprocess.Popen(self._program, env=self._place.environment, stdout=subprocess.DEVNULL)
-            _, status, usage = os.wait4(self._process.pid, 0)
-            self._used_core_s += usage.ru_utime + usage.ru_stime
-        self._took_s = time.monotonic() - begun
-
-    def move(self) -> None:
-        """Do without: a process cannot be told."""
-
-    def stop(self) -> None:
-        self._is_stopped = True
-        os.kill(self._process.pid, signal.SIGTERM)
-
-    def outcome(self) -> Outcome:
-        load = self.load
-        took_s = None if self._is_stopped else self._took_s
-        late_frac = None
-        if took_s is not None and load.deadline_s is not None:
-            late_frac = took_s / (load.deadline_s + load.moved_s) - 1.0
-        return Outcome(
-            name=load.name, took_s=took_s, late_frac=late_frac, used_core_s=self._used_core_s, granted_core_s=None,
-            n_retries=self._n_retries,
         )  # fmt: skip

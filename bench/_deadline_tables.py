@@ -2,10 +2,11 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from _report import Target, targets_table
+from _report import Section, Target
 
 #: One run as `bench/deadline.py` records it.
 RunRow = dict[str, Any]
@@ -93,7 +94,12 @@ def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
         Target("on time, disturbed", 0.97, on_time(rough), percent, at_least=True),
         Target("core-seconds used over the constant's, mean of undisturbed blocks", 1.03, _over(main, "used"), share),
         Target("core-seconds granted over the constant's, likewise", 1.03, _over(main, "granted"), share),
-        Target("impossible deadline announced after, slowest", 5.0, _slowest_announcement(hopeless), seconds),
+        Target(
+            "impossible deadline announced after, slowest",
+            5.0,
+            max((_announced(run) or (float("inf"),))[0] for run in hopeless) if hopeless else None,
+            seconds,
+        ),
         Target("error of the earliest finish then told, mean", 0.03, mean(_announcement_errors(hopeless))),
         Target(
             "error of the earliest finish then told, largest", 0.03, max(_announcement_errors(hopeless), default=None)
@@ -149,82 +155,69 @@ def _announced(run: RunRow) -> tuple[float, float] | None:
     return None
 
 
-def _slowest_announcement(runs: Sequence[RunRow]) -> float | None:
-    """Seconds; infinite if one was never announced."""
-    told = [_announced(run) for run in runs]
-    return max((one[0] if one else float("inf") for one in told), default=None)
-
-
 def _announcement_errors(runs: Sequence[RunRow]) -> list[float]:
     told = [(_announced(run), run["landed_s"]) for run in runs]
     return [abs(one[1] / landed_s - 1) for one, landed_s in told if one]
 
 
-def markdown(
+def sections(
     runs: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str], lacking: Sequence[str]
-) -> str:
+) -> list[Section]:
     """The verdict and the tables."""
     table = [run for run in runs if in_main_table(run, conditions)]
     main = [run for run in table if feasible(run)]
     landings, published = pick(runs, condition=LANDINGS), pick(runs, condition=PUBLISHED)
     others = [run for run in runs if not in_main_table(run, conditions) and run not in [*landings, *published]]
-    parts = [
-        "\n".join(targets_table(verdicts(runs, conditions))),
-        _provenance(table, others),
-        "\n## Every cell\n",
-        _cells(main, conditions, controllers),
-        _left_out([run for run in table if not feasible(run)]),
-        _split(main, controllers),
-        _published(published),
-        *(_landings(load_frac, landed) for load_frac, landed in by_load(landings).items()),
-        _others(sorted(others, key=lambda run: (run["condition"], run["app"], run["ratio"])), lacking),
-    ]
-    return "\n".join(part for part in parts if part) + "\n"
-
-
-def _provenance(table: Sequence[RunRow], others: Sequence[RunRow]) -> str:
-    controllers = sorted({run["controller"] for run in table}, key=lambda name: (name not in (OURS, AGAIN), name))
-    below = "; ".join(f"{name} at {_revisions(pick(table, controller=name))}" for name in controllers)
-    return (
-        f"\nRevisions measured below ({len(table)} runs): {below or 'none'}. "
-        f"Of the other runs of {OURS} ({len(others)}): {_revisions(others)}."
+    full = [run for run in table if not feasible(run)]
+    by_name = sorted(controllers, key=lambda name: (name not in (OURS, AGAIN), name))
+    revisions = "; ".join(f"{name} at {_revisions(pick(table, controller=name))}" for name in by_name)
+    text = (
+        f"Revisions measured here ({len(table)} runs): {revisions}. Cells: mean of |finish - D| / D over the applications, ± its "
+        "standard deviation, then the signed value furthest from zero; in brackets runs on time of all. *D / fastest* is what was "
+        "aimed at; *D / used* is the final deadline over the core-seconds that remaining-cost's runs used: what the ratio was on "
+        "the machine as it was."
     )
+    if full:
+        text += (
+            " Left out, because the job used more than 97 % of all CPU time until its deadline, whoever steered it: "
+        )
+        text += "; ".join(f"{run['app']}, {run['condition']}, {run['ratio']:g}: {run['controller']} {run['deviation_frac']:+.2%}" for run in full) + "."  # fmt: skip
+    cells = Section(
+        "Every cell",
+        ["condition", "D / fastest", "D / used", *controllers],
+        _cells(main, conditions, controllers),
+        text=text,
+    )
+    found = [replace(cells, targets=verdicts(runs, conditions)), _split(main, controllers)]
+    found += [_published(published)] if published else []
+    found += [_landings(load_frac, landed) for load_frac, landed in by_load(landings).items()]
+    others = sorted(others, key=lambda run: (run["condition"], run["app"], run["ratio"]))
+    return [*found, *([_others(others, lacking)] if others else [])]
 
 
-def _split(main: Sequence[RunRow], controllers: Sequence[str]) -> str:
-    rows = [
-        "\n## By the size of the job\n",
-        f"decor-pi is stable for jobs of more than {DECOR_BOUND_CORE_S:.0f} core-seconds only; what a job needs is what {OURS} used for it.",
-        f"Cells as above; the last column is the mean deviation of {OURS} over that of decor-pi.\n",
-        "| jobs | " + " | ".join(controllers) + " | ratio |",
-        "|---|" + "--:|" * (len(controllers) + 1),
-    ]
+def _split(main: Sequence[RunRow], controllers: Sequence[str]) -> Section:
+    rows = []
     for name, runs in zip(("below", "above"), by_bound(main), strict=True):
         ratio = over_decor(runs)
-        cells = [_cell(pick(runs, controller=controller)) for controller in controllers]
-        rows.append(f"| {name} | " + " | ".join(cells) + f" | {'' if ratio is None else f'{ratio:.2f}'} |")
-    return "\n".join(rows)
+        rows.append([name, *_by_controller(runs, controllers), "" if ratio is None else f"{ratio:.2f}"])
+    text = (
+        f"decor-pi is stable for jobs of more than {DECOR_BOUND_CORE_S:.0f} core-seconds only; what a job needs is what {OURS} used "
+        f"for it. Cells as above; the last column is the mean deviation of {OURS} over that of decor-pi."
+    )
+    return Section("By the size of the job", ["jobs", *controllers, "ratio"], rows, text=text)
 
 
-def _published(runs: Sequence[RunRow]) -> str:
-    if not runs:
-        return ""
-    controllers = (OURS, "decor-pi")
-    rows = [
-        "\n## At the ratios of [decor2025]\n",
-        f"{len(runs)} runs of {', '.join(sorted({run['app'] for run in runs}))} at revision {_revisions(runs)}. Cells as above.\n",
-        "| D / fastest | core-seconds | " + " | ".join(controllers) + " |",
-        "|--:|--:|" + "--:|" * len(controllers),
-    ]
+def _published(runs: Sequence[RunRow]) -> Section:
+    rows = []
     # Who has held all that it may from the start to the end cannot have been any faster.
-    kinds = {(run["ratio"], run["n_resizes"] == 0) for run in runs}
-    for ratio, is_at_ceiling in sorted(kinds):
+    for ratio, is_at_ceiling in sorted({(run["ratio"], run["n_resizes"] == 0) for run in runs}):
         cell = [run for run in pick(runs, ratio=ratio) if (run["n_resizes"] == 0) == is_at_ceiling]
-        used = f"{min(run['used_core_s'] for run in cell):.0f} to {max(run['used_core_s'] for run in cell):.0f}"
-        shown = [_cell(pick(cell, controller=controller)) for controller in controllers]
+        used = [run["used_core_s"] for run in cell]
         label = f"{ratio:g}{', at its ceiling throughout' if is_at_ceiling else ''}"
-        rows.append(f"| {label} | {used} | " + " | ".join(shown) + " |")
-    return "\n".join(rows)
+        rows.append([label, f"{min(used):.0f} to {max(used):.0f}", *_by_controller(cell, (OURS, "decor-pi"))])
+    apps = ", ".join(sorted({run["app"] for run in runs}))
+    text = f"{len(runs)} runs of {apps} at revision {_revisions(runs)}. Cells as above."
+    return Section("At the ratios of [decor2025]", ["D / fastest", "core-seconds", OURS, "decor-pi"], rows, text=text)
 
 
 def _revisions(runs: Sequence[RunRow]) -> str:
@@ -248,95 +241,80 @@ def _landing_targets(load_frac: float, runs: Sequence[RunRow]) -> list[Target]:
     ]
 
 
-def _landings(load_frac: float, runs: Sequence[RunRow]) -> str:
+def _landings(load_frac: float, runs: Sequence[RunRow]) -> Section:
     used = sum(run["used_core_s"] for run in runs) / sum(run["landed_s"] for run in runs)
-    rows = [
-        f"\n## Undisturbed landings, five at a time, that want {load_frac:.0%} of the machine\n",
-        f"{len(runs)} runs of {OURS} at revision {_revisions(runs)}; each used {used:.2f} cores on average.\n",
-        "| D | landings | mean of abs(finish - D) / D | standard deviation | earliest | latest | late |",
-        "|---|--:|--:|--:|--:|--:|--:|",
-    ]
+    rows = []
     for low_s, high_s in (*LANDING_RANGES_S, (0.0, float("inf"))):
         within = [run for run in runs if low_s <= run["deadline_s"] < high_s or run["deadline_s"] == high_s == 90.0]
         if within:
-            rows.append(_landings_row("**all**" if low_s == 0.0 else f"{low_s:g} to {high_s:g} s", within))
-    return "\n".join(rows)
+            signed, found = [run["deviation_frac"] for run in within], deviations(within)
+            rows.append([
+                "**all**" if low_s == 0.0 else f"{low_s:g} to {high_s:g} s", str(len(within)), f"{statistics.fmean(found):.3%}",
+                f"{statistics.stdev(found):.3%}" if len(found) > 1 else "", f"{min(signed):+.3%}", f"{max(signed):+.3%}",
+                str(sum(each > 0 for each in signed)),
+            ])  # fmt: skip
+    heads = ["D", "landings", "mean of abs(finish - D) / D", "standard deviation", "earliest", "latest", "late"]
+    text = f"{len(runs)} runs of {OURS} at revision {_revisions(runs)}; each used {used:.2f} cores on average."
+    return Section(
+        f"Undisturbed landings, five at a time, that want {load_frac:.0%} of the machine", heads, rows, text=text
+    )
 
 
-def _landings_row(name: str, runs: Sequence[RunRow]) -> str:
-    signed, found = [run["deviation_frac"] for run in runs], deviations(runs)
-    spread = f"{statistics.stdev(found):.3%}" if len(found) > 1 else ""
-    late = sum(each > 0 for each in signed)
-    return f"| {name} | {len(runs)} | {mean(found):.3%} | {spread} | {min(signed):+.3%} | {max(signed):+.3%} | {late} |"
-
-
-def _cells(main: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str]) -> str:
-    rows = [
-        "Mean of |finish - D| / D over the applications, ± its standard deviation, then the signed value furthest from",
-        "zero; in brackets runs on time of all. *D / fastest* is what was aimed at; *D / used* is the final deadline over the",
-        "core-seconds that remaining-cost's runs used: what the ratio was on the machine as it was.",
-        "",
-        "| condition | D / fastest | D / used | " + " | ".join(controllers) + " |",
-        "|---|--:|--:|" + "--:|" * len(controllers),
-    ]
-    for condition, ratios in conditions.items():
-        for ratio in ratios:
-            cell = pick(main, condition=condition, ratio=ratio)
-            shown = [_cell(pick(cell, controller=controller)) for controller in controllers]
-            ours = pick(cell, controller=AGAIN) or pick(cell, controller=OURS)
-            real = mean([run["final_deadline_s"] / run["used_core_s"] for run in ours])
-            rows.append(f"| {condition} | {ratio:g} | {'' if real is None else f'{real:.2f}'} | {' | '.join(shown)} |")
+def _cells(main: list[RunRow], conditions: dict[str, tuple[float, ...]], controllers: Sequence[str]) -> list[list[str]]:
+    rows = []
+    for condition, ratio in ((condition, ratio) for condition, ratios in conditions.items() for ratio in ratios):
+        cell = pick(main, condition=condition, ratio=ratio)
+        ours = pick(cell, controller=AGAIN) or pick(cell, controller=OURS)
+        real = mean([run["final_deadline_s"] / run["used_core_s"] for run in ours])
+        rows.append(
+            [condition, f"{ratio:g}", "" if real is None else f"{real:.2f}", *_by_controller(cell, controllers)]
+        )
     by_controller = [pick(main, controller=controller) for controller in controllers]
-    rows.append(_foot("**all**", [_cell(mine) for mine in by_controller]))
     resizes = [mean([run["n_resizes"] for run in mine]) for mine in by_controller]
-    rows.append(_foot("resizes per run", ["" if n is None else f"{n:.1f}" for n in resizes]))
     granted = [mean([run["granted_core_s"] / run["used_core_s"] for run in mine]) for mine in by_controller]
-    rows.append(_foot("granted / used", ["" if n is None else f"{n:.3f}" for n in granted]))
-    return "\n".join(rows)
+    return [
+        *rows, ["**all**", "", "", *_by_controller(main, controllers)],
+        ["resizes per run", "", "", *("" if n is None else f"{n:.1f}" for n in resizes)],
+        ["granted / used", "", "", *("" if n is None else f"{n:.3f}" for n in granted)],
+    ]  # fmt: skip
 
 
-def _foot(name: str, cells: Sequence[str]) -> str:
-    return f"| {name} | | | " + " | ".join(cells) + " |"
+def _by_controller(runs: Sequence[RunRow], controllers: Sequence[str]) -> list[str]:
+    """A cell for each controller: deviation, its spread, the furthest, and how many are on time."""
+    cells = []
+    for mine in (pick(runs, controller=controller) for controller in controllers):
+        found, signed = deviations(mine), [run["deviation_frac"] for run in mine]
+        spread = f" ± {statistics.stdev(found):.2%}" if len(found) > 1 else ""
+        on_time = sum(each <= 0 for each in signed)
+        cells.append(
+            f"{statistics.fmean(found):.3%}{spread}, {max(signed, key=abs):+.2%} ({on_time}/{len(mine)})"
+            if mine
+            else ""
+        )
+    return cells
 
 
-def _cell(runs: Sequence[RunRow]) -> str:
-    if not runs:
-        return ""
-    found = deviations(runs)
-    spread = f" ± {statistics.stdev(found):.2%}" if len(found) > 1 else ""
-    worst = max((run["deviation_frac"] for run in runs), key=abs)
-    late = sum(run["deviation_frac"] <= 0 for run in runs)
-    return f"{statistics.fmean(found):.3%}{spread}, {worst:+.2%} ({late}/{len(runs)})"
-
-
-def _left_out(full: Sequence[RunRow]) -> str:
-    if not full:
-        return ""
-    rows = [
-        "\nLeft out above, because the job used more than 97 % of all CPU time until its deadline, whoever steered it:\n",
-        *(
-            f"* {run['app']}, {run['condition']}, {run['ratio']:g}: {run['controller']} {run['deviation_frac']:+.2%}"
-            for run in full
-        ),
-    ]
-    return "\n".join(rows)
-
-
-def _others(runs: Sequence[RunRow], lacking: Sequence[str]) -> str:
+def _others(runs: Sequence[RunRow], lacking: Sequence[str]) -> Section:
     names = {"undisturbed": "five minutes", "infeasible": "impossible deadline"} | {name: name for name in lacking}
-    rows = ["\n## Other runs of remaining-cost\n"]
-    rows += [
-        "| what | application | D / fastest | D | deviation | resizes | told after | earliest finish told / true |"
-    ]
-    rows += ["|---|---|--:|--:|--:|--:|--:|--:|"]
+    rows = []
     for run in runs:
         told = _announced(run)
-        when, what = (f"{told[0]:.1f} s", f"{told[1] / run['landed_s']:.3f}") if told else ("", "")
-        rows.append(
-            f"| {names[run['condition']]} | {run['app']} | {run['ratio']:g} | {run['final_deadline_s']:.0f} s "
-            f"| {run['deviation_frac']:+.3%} | {run['n_resizes']} | {when} | {what} |"
-        )
-    return "\n".join(rows)
+        rows.append([
+            names[run["condition"]], run["app"], f"{run['ratio']:g}", f"{run['final_deadline_s']:.0f} s",
+            f"{run['deviation_frac']:+.3%}", str(run["n_resizes"]),
+            *((f"{told[0]:.1f} s", f"{told[1] / run['landed_s']:.3f}") if told else ("", "")),
+        ])  # fmt: skip
+    heads = [
+        "what",
+        "application",
+        "D / fastest",
+        "D",
+        "deviation",
+        "resizes",
+        "told after",
+        "earliest finish told / true",
+    ]
+    return Section("Other runs of remaining-cost", heads, rows, text=f"At revision {_revisions(runs)}.")
 
 
 def plot(runs: list[RunRow], conditions: Iterable[str], controllers: Sequence[str], path: Path) -> None:

@@ -2,87 +2,27 @@
 
 import gc
 import random
-import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from _reference import TURNS, in_turns, timed_s
-from _report import Family, Run, Section, Target, most
+from _report import Column, Family, Run, Section, Target, most, table_of
 
 from punctual import registry
 from punctual.core.cluster import Node, Snapshot
-from punctual.core.ids import JobId
-from punctual.core.job import Allocation, JobSpec, JobView
+from punctual.core.job import JobSpec, JobView
 from punctual.core.plan import Plan
-from punctual.core.protocols import PerfModel, Policy
+from punctual.core.protocols import Policy
 from punctual.core.resources import total
 from punctual.core.speed import RateCurve
-from punctual.papers.elastic_mip.elastic_mip import ElasticMip
-from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
 from punctual.papers.optimus.optimus import Optimus
 from punctual.papers.optimus.optimus_jobs import Optimus as OptimusJobs
 from punctual.papers.optimus.parameter_servers import ParameterServers
 from punctual.request.cluster_file import NodeGroup, nodes_of
 from punctual.sim.scaling import sim_jobs
-from punctual.sim.scaling.elastic import Elastic
 
-MS = "{:.1f} ms".format
-N_JOBS, N_NODES, PER_NODE = 200, 128, 8
-#: Turns of the reference.
-LIMIT = 5_000.0
-#: One job of so many ends, and another one comes, between two decisions.
-ONE_OF = 20
-MODEL = registry.load("models", "tabulated")()
-CASES = {
-    "powers of two": ("powers", ElasticMip()),
-    "all counts": ("all", ElasticMip()),
-    "powers of two, throughput": ("powers", ElasticMip(objective="throughput")),
-    "powers of two, by nodes": ("powers", ElasticMip(unit="nodes")),
-}
-
-
-def elastic_mip(*, quick: bool) -> list[Run]:
-    """The policy `elastic-mip` at the size for which its source gives a time."""
-    return [_run(name, seed) for name in CASES for seed in range(3 if quick else 10)]
-
-
-def _elastic_mip_section(runs: list[Run]) -> Section:
-    heads = ["200 jobs × 1024 devices", "after changes", "slowest", "all speeds new", "slowest", "jobs changed", "gap"]
-    rows = [_row(name, [run for run in runs if run["case"] == name]) for name in CASES]
-    slowest = most(runs, "changes_turns")
-    target = Target("whole decision of elastic-mip, 200 × 1024: CPU time, slowest of all", LIMIT, slowest, TURNS)
-    return Section("whole decisions", heads, rows, [target])
-
-
-def _row(name: str, runs: list[Run]) -> list[str]:
-    def middle(key: str) -> float:
-        return statistics.median(run[key] for run in runs)
-
-    return [
-        name, MS(middle("changes_ms")), MS(max(run["changes_ms"] for run in runs)), MS(middle("new_ms")),
-        MS(max(run["new_ms"] for run in runs)), f"{middle('n_changed'):.0f}", f"{max(run['gap'] for run in runs):.1e}",
-    ]  # fmt: skip
-
-
-def _run(name: str, seed: int) -> Run:
-    """One decision when some jobs have ended and others come, and one when every job's speed is seen anew."""
-    counts, policy = CASES[name]
-    nodes = nodes_of([NodeGroup(n_nodes=N_NODES, gpus=PER_NODE)])
-    first = Snapshot.of(0.0, nodes, _waiting(counts, seed, 0.0))
-    running = _in_force(first, policy.allocate(first), 0.0)
-    newcomers = _waiting(counts, seed + 1000, 250.0)
-    jobs = [newcomers[i] if i % ONE_OF == 0 else one for i, one in enumerate(running)]
-    changes_s, plan = _timed(policy, nodes, jobs, 300.0)
-    seen = [_seen_anew(one) for one in _in_force(Snapshot.of(300.0, nodes, jobs), plan, 300.0)]
-    new_s, _ = _timed(policy, nodes, seen, 300.0)
-    assert plan.bound is not None
-    assert plan.objective is not None
-    gap = (plan.bound - plan.objective) / plan.bound
-    return {
-        "case": name, "seed": seed, "changes_ms": 1e3 * changes_s, "new_ms": 1e3 * new_s, "n_changed": len(plan.grants),
-        "gap": gap, **in_turns(changes_turns=changes_s),
-    }  # fmt: skip
+S, COUNT = "{:.1f} s".format, "{:,.0f}".format
 
 
 def _timed(
@@ -94,40 +34,15 @@ def _timed(
     return timed_s(lambda: policy.allocate(snapshot))
 
 
-def _waiting(counts: Any, seed: int, at: float) -> list[JobView]:
-    rule = Elastic(counts=counts, startup_s=30.0, resize_cost_s=30.0)
-    traces = ModelartsLike(n_jobs=N_JOBS, n_devices=N_NODES * PER_NODE).jobs(seed)
-    specs = [job.spec for job in sim_jobs(traces, rule, seed=seed)]
-    draw = random.Random(seed)
-    return [_view(replace(spec, id=JobId(f"{seed}-{spec.id}")), at, 0.9 * draw.random()) for spec in specs]
-
-
-def _view(spec: JobSpec, at: float, done_frac: float, model: PerfModel[Any] = MODEL) -> JobView:
+def _view(spec: JobSpec, at: float) -> JobView:
+    curve = RateCurve(SERVERS_MODEL, SERVERS_MODEL.init(spec))
     return JobView(
-        spec=spec, status="queued", submitted_at=at, done_steps=done_frac * (spec.work_steps or 0.0),
-        demand=spec.ceiling, granted={}, curve=RateCurve(model, model.init(spec)),
-    )  # fmt: skip
-
-
-def _in_force(snapshot: Snapshot, plan: Plan, at: float) -> list[JobView]:
-    """The jobs once the plan is in force."""
-    return [_with(job, plan.grants.get(job.id, job.planned), at) for job in snapshot.jobs]
-
-
-def _with(job: JobView, held: Allocation, at: float) -> JobView:
-    if not held:
-        return replace(job, planned={}, granted={})
-    return replace(job, planned=held, granted=held, status="running", started_at=at, granted_at=at, progress_at=at)
-
-
-def _seen_anew(job: JobView) -> JobView:
-    return replace(job, curve=RateCurve(MODEL, MODEL.init(job.spec)))
+        spec=spec, status="queued", submitted_at=at, done_steps=0.0, demand=spec.ceiling, granted={}, curve=curve
+    )
 
 
 # A decision for a whole data centre: the size that the source of Optimus gives a time for.
 
-S = "{:.1f} s".format
-COUNT = "{:,.0f}".format
 N_LARGE_JOBS, N_LARGE_NODES = 4_000, 16_000
 NODE = {"gpus": 4, "cores": 18.0, "memory_gib": 80.0}
 #: Turns of the reference.
@@ -148,13 +63,9 @@ def optimus(*, quick: bool) -> list[Run]:
 
 
 def _optimus_section(runs: list[Run]) -> Section:
-    heads = ["jobs × nodes, seed", "workers and servers", "all new: CPU time", "10 min later", "jobs changed"]
-    rows = [
-        [
-            f"{COUNT(run['n_jobs'])} × {COUNT(run['n_nodes'])}, {run['seed']}", COUNT(run["n_parts"]), S(run["new_s"]),
-            S(run["later_s"]), COUNT(run["n_changed"]),
-        ]
-        for run in runs
+    columns = [
+        Column("workers and servers", "n_parts", COUNT), Column("all new: CPU time", "new_s", S),
+        Column("10 min later", "later_s", S), Column("jobs changed", "n_changed", COUNT),
     ]  # fmt: skip
     is_whole = all(run["n_jobs"] == N_LARGE_JOBS for run in runs)
     slowest = most(runs, "new_turns", "later_turns") if is_whole else None
@@ -164,13 +75,15 @@ def _optimus_section(runs: list[Run]) -> Section:
         Target(f"{size}: CPU time of a decision, slowest of all", LARGE_LIMIT, slowest, TURNS),
         Target(f"{size}: workers and servers, fewest of all", N_PARTS, n_parts, COUNT, at_least=True),
     ]
-    return Section("large decisions", heads, rows, targets)
+    return Section(
+        "large decisions", *table_of(runs, {"jobs": "n_jobs", "nodes": "n_nodes", "seed": "seed"}, columns), targets
+    )
 
 
 def _large_run(n_jobs: int, n_nodes: int, seed: int) -> Run:
     nodes = nodes_of([NodeGroup(n_nodes=n_nodes, **NODE)])  # type: ignore[arg-type]
     traces = OptimusJobs(n_jobs=n_jobs).jobs(seed)
-    jobs = [_view(job.spec, float(i), 0.0, SERVERS_MODEL) for i, job in enumerate(sim_jobs(traces, RULE, seed=seed))]
+    jobs = [_view(job.spec, float(i)) for i, job in enumerate(sim_jobs(traces, RULE, seed=seed))]
     new_s, plan = _timed(Optimus(), nodes, jobs, 0.0)
     draw = random.Random(seed)
     running = [_running(job, plan, draw.uniform(0.0, 0.5)) for job in jobs if plan.grants.get(job.id)]
@@ -195,4 +108,4 @@ def _n_parts(job: JobView) -> int:
 
 
 #: A family of decisions is added here.
-DECISION_FAMILIES = [Family(elastic_mip, _elastic_mip_section), Family(optimus, _optimus_section)]
+DECISION_FAMILIES = [Family(optimus, _optimus_section)]

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from _application import Application, Example
-from _open_group import HOST, OpenGroup
 from _training_turns import loss_of, turns_of
 from language import LANGUAGE
 from speech import SPEECH
@@ -21,12 +20,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 from vision import VISION
 
-from punctual.elastic_training import links, member
+from punctual.elastic_training import links
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.links import Links
 from punctual.elastic_training.membership import Membership, Progress
 
+HOST = "127.0.0.1"
 APPLICATIONS = {app.name: app for app in (VISION, LANGUAGE, SPEECH)}
 forkserver = get_context("forkserver")
 forkserver.set_forkserver_preload(["torch", "torch._dynamo", "torch.distributed", "_elastic_price"])
@@ -41,8 +41,6 @@ class Way:
     n_parts
         Virtual ranks; of a plain loop (with several workers: DistributedDataParallel), the micro-batches of a step
         whose gradients it accumulates.
-    is_open
-        Elastic workers are connected by gloo, through a store that anybody on the machine can reach.
     """
 
     name: str
@@ -50,7 +48,6 @@ class Way:
     n_parts: int = 1
     is_elastic: bool = False
     deterministic: bool = False
-    is_open: bool = False
 
 
 class Fixed(NoAgent):
@@ -115,11 +112,9 @@ def sending(model: nn.Module, *, now: bool) -> AbstractContextManager[None]:
 def steps_of(
     app: Application, example: Example, way: Way, rank: int = 0, port: int = 0, others: Links | None = None
 ) -> Iterator[None]:
-    if not way.is_elastic:
-        return plain_steps(app, example, way, rank, port)
-    if way.is_open:
-        OpenGroup.port, member.WorkerGroup = port, OpenGroup  # type: ignore[misc]
-    return elastic_steps(app, example, way, rank, others)
+    return (
+        elastic_steps(app, example, way, rank, others) if way.is_elastic else plain_steps(app, example, way, rank, port)
+    )
 
 
 def received_links(wire: Connection, rank: int, n_workers: int) -> Links | None:

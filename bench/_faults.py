@@ -1,55 +1,57 @@
-"""The harness of the benchmarks that kill processes: victims, what must hold after they were hit, and how that is told.
+"""Victims of the benchmarks that kill processes, and what must hold after they were hit.
 
-`kills.py` hits workers, agents, daemons and commands of one training, `host_kills.py` a host and its helpers at each kind of
-message, `service_faults.py` a service under its users. What they hit is a job of `_faults_training.py`.
+`kills.py` hits workers, agents, daemons and commands of one training, `service_faults.py` a service under its users. What they hit
+is a job of `_faults_training.py`.
 """
 
 import os
 import signal
-from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from _common import (
-    PageOf,
-    Results,
-    conclude,
-    markdown_table,
-    on_record,
-    parser,
-    print_table,
-    stamp,
-    stamp_text,
-    write_results,
-)
 from _faults_training import CHECKPOINT_STEPS, Job
-from _processes import children, processes_of, wait_until
+from _processes import children, processes_of, wait_for_daemons
 
+from punctual.core.commands import RejectJob
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobSubmitted,
+    PauseRequested,
+    PlanProposed,
+    ResumeRequested,
+    SpecChanged,
+    SteeringResumed,
+    StopRequested,
+)
 from punctual.core.ids import JobId
+from punctual.core.lifecycle import ended_by
+from punctual.core.protocols import Message
+from punctual.core.resources import total
 from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.mounts import hierarchy
 
-#: How long processes that are ending may be there after the last host.
-_ENDING_S_MAX = 60.0
+#: Of sums of cores.
+ROUNDING_CORES = 1e-6
 
 
 # Victims.
 
 
-def pid_of(victim: str, host_pid: int, run: RunFolder, job: str) -> int:
-    """Process id of a victim: the host or service itself, or a helper of it or of a job; 0: it is not there."""
-    if victim in ("host", "service"):
-        return host_pid
+def pid_of(victim: str, service_pid: int, run: RunFolder, job: str) -> int:
+    """Process id of a victim: the service itself, or a helper of it or of a job; 0: it is not there."""
+    if victim == "service":
+        return service_pid
     if victim == "planner":
-        return next((pid for pid in children(host_pid) if b"policy_worker" in words_of(pid)), 0)
+        return next((pid for pid in children(service_pid) if b"policy_worker" in words_of(pid)), 0)
     keeper = run.keeper_pid(JobId(job)) if job else None
-    if keeper is None:
-        return 0
-    if victim == "keeper":
-        return keeper
+    if keeper is None or victim == "keeper":
+        return keeper or 0
     if victim == "guard":
         parent = parent_of(keeper)
         return parent if b"supervisor.py" in words_of(parent) else 0
@@ -70,12 +72,22 @@ def send(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
     return False
 
 
+def parent_of(pid: int) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+    return 0
+
+
+def words_of(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
 # What must hold of jobs.
 
 
-def faults_of_work(
-    place: Path, job: Job, n_taken: int, *, has_finished: bool, is_node_lost: bool = False
-) -> Iterator[str]:
+def faults_of_work(place: Path, job: Job, n_taken: int, *, has_finished: bool) -> Iterator[str]:
     """Return what a job's processes have written in `place` that must not be; `n_taken` of them were killed."""
     if (place / "twice").exists():
         yield "two processes at once"
@@ -83,17 +95,16 @@ def faults_of_work(
     lines = file.read_text().splitlines() if file.exists() else []
     n_starts = sum(line.startswith("start ") for line in lines)
     has_crashed = (place / "crashed").exists()
-    if n_starts > 1 + has_crashed + n_taken + is_node_lost:
+    if n_starts > 1 + has_crashed + n_taken:
         yield f"started {n_starts} times, {n_taken} of its processes were killed"
     if has_finished and has_crashed != (job.crashes_at is not None):
         yield "has not crashed"
     # A process that was killed when it had done its work is started again, and finds nothing to do.
-    if lines.count("end") > 1 + n_taken + (is_node_lost and not has_finished):
+    if lines.count("end") > 1 + n_taken:
         yield "done twice"
     if has_finished and "end" not in lines:
         yield "finished before its end"
-    if not job.workers:
-        yield from faults_of_steps(lines, job.n_steps if has_finished else None)
+    yield from faults_of_steps(lines, job.n_steps if has_finished else None)
 
 
 def faults_of_steps(lines: Sequence[str], n_steps: int | None) -> Iterator[str]:
@@ -113,49 +124,84 @@ def faults_of_steps(lines: Sequence[str], n_steps: int | None) -> Iterator[str]:
         yield f"finished after {next_step} of {n_steps} steps"
 
 
+def faults_of_end(name: str, messages: Sequence[Message], n_taken: int, *, may_stop: bool) -> Iterator[str]:
+    """Return what is wrong about the end of a job, of which there is one, and which may be that of a job that was stopped.
+
+    One with `n_taken` killed processes may be given up, if it has done no step between two of them.
+    """
+    ends = [i for i, message in enumerate(messages) if ended_by(message) == name]
+    if len(ends) != 1:
+        yield f"has ended {len(ends)} times"
+    if ends and any(isinstance(message, JobStarted) and message.job == name for message in messages[ends[0] :]):
+        yield "started after its end"
+    for end in (messages[i] for i in ends[:1] if not may_stop):
+        is_given_up = isinstance(end, RejectJob) and end.reason.code == "failed-again" and n_taken > 1
+        if not isinstance(end, JobFinished) and not is_given_up:
+            yield f"{end}"
+
+
+# What must hold of the journal.
+
+
+def faults_of_promises(messages: Sequence[Message]) -> Iterator[str]:
+    """Return promises that are forgotten.
+
+    A promise holds until its job ends, is paused or to stop, its deadline is moved or has come, or the job is told that it is lost.
+    """
+    promised, due_at, submitted_at, paused = dict[str, float](), dict[str, float](), dict[str, float](), set[str]()
+    for message in messages:
+        if isinstance(message, PauseRequested):
+            paused.add(message.job)
+            promised.pop(message.job, None)
+        elif isinstance(message, ResumeRequested):
+            paused.discard(message.job)
+        if isinstance(message, JobSubmitted | SpecChanged):
+            job = str(message.spec.id)
+            submitted_at.setdefault(job, message.at)
+            due_at.pop(job, None)
+            promised.pop(job, None)
+            if message.spec.deadline_s is not None:
+                due_at[job] = submitted_at[job] + message.spec.deadline_s
+        elif (ended := message.job if isinstance(message, StopRequested) else ended_by(message)) is not None:
+            promised.pop(ended, None)
+            due_at.pop(ended, None)
+        elif isinstance(message, PlanProposed) and message.plan is not None and message.plan.promises is not None:
+            told = {str(name): at for name, at in message.plan.promises.items()}
+            for name, at in promised.items():
+                warning = message.plan.warnings.get(JobId(name))
+                is_lost = warning is not None and warning.code == "promise-lost"
+                if told.get(name) != at and message.at < at and not is_lost:
+                    yield f"job '{name}' was promised {at:.3f}, and plan {message.revision} does not know of it"
+            held = {name: at for name, at in told.items() if abs(at - due_at.get(name, -1.0)) < 1e-6}
+            promised = {name: at for name, at in held.items() if name not in paused}
+
+
+def faults_of_grants(messages: Sequence[Message], capacity_cores: float) -> Iterator[str]:
+    """Return grants that gave out more than the machine has. A new service may find more: nobody had held jobs to their quotas."""
+    granted: dict[str, float] = {}
+    for message in messages:
+        before = sum(granted.values())
+        if isinstance(message, SteeringResumed):
+            granted = {job: total(allocation.values()).cores for job, allocation in message.granted.items()}
+        elif isinstance(message, JobStarted | GrantApplied | GrantFailed):
+            granted[message.job] = total(message.granted.values()).cores
+            if sum(granted.values()) > max(before, capacity_cores) + ROUNDING_CORES:
+                yield f"{sum(granted.values()):.3f} of {capacity_cores:g} cores were granted, by {message}"
+        elif isinstance(message, JobFinished | JobFailed):
+            granted.pop(message.job, None)
+
+
 # What is left.
 
 
-def faults_of_rest(home: Path, run: RunFolder, host_pids: Sequence[int], jobs: Iterable[str]) -> Iterator[str]:
+def faults_of_rest(home: Path, run: RunFolder, pids: Sequence[int], jobs: Iterable[str]) -> Iterator[str]:
     """Return what is left when all is over; processes that stay are killed."""
-    yield from faults_of_processes(home)
-    yield from (f"group left: {group}" for group in groups_of(host_pids))
-    yield from (f"socket left: {file}" for file in home.resolve().rglob("*.sock"))
-    yield from faults_of_files(run, jobs)
-
-
-def parent_of(pid: int) -> int:
-    with suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-    return 0
-
-
-def words_of(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
-
-
-def faults_of_processes(home: Path) -> list[str]:
-    """Return the processes that stay, and kill them."""
-    wait_until(lambda: not processes_of(home), _ENDING_S_MAX, 0.05)
-    alive = processes_of(home)
-    faults = [f"process {pid} is left: {words_of(pid)!r}" for pid in alive]
-    for pid in alive:
+    wait_for_daemons(home)
+    for pid in processes_of(home):
+        yield f"process {pid} is left: {words_of(pid)!r}"
         send(pid)
-    return faults
-
-
-def groups_of(
-    hosts: Sequence[int], controllers: Sequence[str] = ("cpu", "cpuacct", "freezer", "memory", "")
-) -> list[Path]:
-    """The control groups that hosts with these process ids have made."""
-    trees = {tree.own / FOLDER for controller in controllers if (tree := hierarchy(controller))}
-    return [group for tree in trees for pid in hosts for group in tree.glob(f"{pid}-*")]
-
-
-def faults_of_files(run: RunFolder, jobs: Iterable[str]) -> Iterator[str]:
-    """Return files of a run that should be gone when all its jobs have ended."""
+    yield from (f"group left: {group}" for group in groups_of(pids))
+    yield from (f"socket left: {file}" for file in home.resolve().rglob("*.sock"))
     if run.runtime_dir.exists():
         yield f"live places left: {[file.name for file in run.runtime_dir.iterdir()]}"
     kept = {"journal.db", "journal.db-wal", "journal.db-shm", "run.json", "jobs.jsonl"}
@@ -163,62 +209,9 @@ def faults_of_files(run: RunFolder, jobs: Iterable[str]) -> Iterator[str]:
     yield from (f"file left: {file.name}" for file in run.state_dir.iterdir() if file.name not in kept)
 
 
-# What is told.
-
-
-@dataclass(frozen=True)
-class Part:
-    """Runs of one kind: how they are made, their table, what did not hold in them, and notes below the table."""
-
-    measure: Callable[[Namespace], Results]
-    heads: Sequence[str]
-    rows: Callable[[Results], list[list[str]]]
-    short: Callable[[Results], list[str]]
-    notes: Callable[[Results], list[str]] = lambda _: []
-
-
-#: Parts by name; one without a name is all of its results.
-Parts = Mapping[str, Part]
-
-
-def parts_of(parts: Parts, results: Results) -> dict[str, Results]:
-    """Return the results of each part that was measured."""
-    return {name: results[name] if name else results for name in parts if not name or name in results}
-
-
-def page_of(parts: Parts, results: Results, figure: Callable[[dict[str, Results]], str]) -> str:
-    """Return the key figure, and the table, the notes and the stamp of each part."""
-    found = parts_of(parts, results)
-    lines = [f"{figure(found)}.", ""]
-    for name, part in found.items():
-        lines += [*markdown_table(parts[name].heads, parts[name].rows(part)), ""]
-        for note in parts[name].notes(part):
-            lines += [note, ""]
-        lines += [stamp_text(part), ""]
-    return "\n".join(lines)
-
-
-def parser_of(description: str, parts: Parts) -> ArgumentParser:
-    """Return a command line that takes one part, and a seed."""
-    made = parser(description)
-    made.set_defaults(part=None)
-    if len(parts) > 1:
-        made.add_argument("--part", choices=tuple(parts), help="measure this one alone; the others are as on record")
-    made.add_argument("--seed", type=int, default=0)
-    return made
-
-
-def conclude_parts(
-    name: str, parts: Parts, options: Namespace, figure: Callable[[dict[str, Results]], str], page: PageOf | None
-) -> int:
-    """Measure the parts that are asked for, write them unless `page` is None, print tables and the last line."""
-    made = {key: parts[key].measure(options) for key in parts if options.part in (None, key)}
-    for key, part in made.items():
-        print_table(parts[key].heads, parts[key].rows(part))
-        print()
-    if page is not None:
-        before = {} if options.quick else parts_of(parts, on_record(name))
-        nested = {**before, **{key: {"stamp": stamp(), **part} for key, part in made.items()}}
-        write_results(name, nested.get("", nested), page, quick=options.quick)
-    short = [f"{key}: {fault}" if key else fault for key, part in made.items() for fault in parts[key].short(part)]
-    return conclude(figure(made), short)
+def groups_of(
+    pids: Sequence[int], controllers: Sequence[str] = ("cpu", "cpuacct", "freezer", "memory", "")
+) -> list[Path]:
+    """The control groups that services with these process ids have made."""
+    trees = {tree.own / FOLDER for controller in controllers if (tree := hierarchy(controller))}
+    return [group for tree in trees for pid in pids for group in tree.glob(f"{pid}-*")]

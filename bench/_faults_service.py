@@ -1,14 +1,19 @@
-"""A service of its own home on a small disk, and what can be done to it."""
+"""A service of its own home on a small disk, and what can be done to it.
+
+As a program, ``FILE ARGUMENT...``, it is `punctual ARGUMENT...` that kills itself at the message that FILE names, once: before
+the message is in the journal (*unwritten*), when it is there and nothing has been done about it (*written*), or after (*performed*).
+"""
 
 import os
 import random
 import select
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import _faults_training
@@ -21,18 +26,19 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted, PauseRequested, ResumeRequested, SpecChanged, StopRequested
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
-from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.executors.local.cgroup_files import COMMAND_GROUP
+from punctual.journal.sqlite import SqliteJournal
 
 # Users: what they ask between faults, and what was acknowledged.
 
 #: The job that is there from the first fault of a session to its last: it waits until it is let go.
 ANCHOR = "anchor"
-#: Steps, and seconds that each of them computes and sleeps.
-_N_STEPS, _COMPUTE_S, _SLEEP_S = 80, 0.004, 0.05
-_ANCHOR_STEPS, _ANCHOR_WAITS_AT = 60, 30
+#: A job, the one that waits, and one that crashes half-way, is started again and has a deadline that can be promised.
+_JOB = Job(n_steps=80, compute_s=0.004, sleep_s=0.05)
+_ANCHOR = replace(_JOB, n_steps=60, waits_at=30)
+_CRASHING = replace(_JOB, crashes_at=43)
 #: So many jobs beside it are open when a fault comes.
 N_OPEN = 3
 _ANSWER_S_MAX = 20.0
@@ -53,8 +59,6 @@ class Wish:
     ----------
     from_at, to_at
         Monotonic instants between which it was asked and answered.
-    is_acknowledged
-        The service has said that it is so; else it has refused, or was not heard.
     """
 
     kind: str
@@ -63,15 +67,15 @@ class Wish:
     deadline_s: float
     from_at: float
     to_at: float = 0.0
-    is_acknowledged: bool = False
+    is_acknowledged: bool = False  # The service has said that it is so; else it has refused, or was not heard.
     may_be_done: bool = True
 
 
 class Users:
-    """Ask a service for things by its HTTP socket and by its control socket, and write down what it has acknowledged."""
+    """Ask a service for things over HTTP, and write down what it has acknowledged."""
 
-    def __init__(self, folder: Path, run: RunFolder) -> None:
-        self._folder, self._run = folder, run
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self.wishes: list[Wish] = []
         self.jobs: dict[str, Job] = {}
         #: Asks nothing but how jobs stand.
@@ -79,16 +83,12 @@ class Users:
 
     def submit(self, name: str) -> None:
         """Submit a job; said again with the same key until it is acknowledged."""
-        is_anchor = name == ANCHOR
-        job = Job(
-            n_steps=_ANCHOR_STEPS if is_anchor else _N_STEPS, compute_s=_COMPUTE_S, sleep_s=_SLEEP_S,
-            waits_at=_ANCHOR_WAITS_AT if is_anchor else None,
-        )  # fmt: skip
+        job = _ANCHOR if name == ANCHOR else _CRASHING if name.endswith("0") else _JOB
         self.jobs[name] = job
-        place = self._folder / name
+        place, deadline = self._folder / name, {"deadline": "60s"} if job.crashes_at else {}
         self._wish("submit", name, lambda _: self.client.submit(
             job.command(place), idempotency_key=name, name=name, checkpoint_dir=str(place), retries=9,
-            env={"PYTHONPATH": str(Path(_faults_training.__file__).parent)},
+            env={"PYTHONPATH": str(Path(_faults_training.__file__).parent)}, **deadline,
         ))  # fmt: skip
 
     def open_jobs(self) -> list[str]:
@@ -98,9 +98,7 @@ class Users:
     def act(self, rng: random.Random, jobs: Sequence[str]) -> None:
         """Ask for something that is drawn."""
         kind = rng.choices(("pause", "resume", "change", "stop"), (3, 3, 3, 1))[0]
-        job, by_http = rng.choice([*jobs, *([ANCHOR] if kind == "change" else [])]), rng.random() < 0.5
-        ways = self._over_http() if by_http else self._by_socket()
-        self._wish(kind, job, ways[kind])
+        self._wish(kind, rng.choice([*jobs, *([ANCHOR] if kind == "change" else [])]), self._ways()[kind])
 
     def let_go(self, job: JobStanding) -> None:
         """Have nothing hold up a job: no pause, and no deadline for which it may take its time."""
@@ -111,7 +109,7 @@ class Users:
             if job.ended is None and job.deadline is not None:
                 self.client.change(job.name, deadline=None)
 
-    def _over_http(self) -> dict[str, Callable[[Wish], object]]:
+    def _ways(self) -> dict[str, Callable[[Wish], object]]:
         client = self.client
         return {
             "pause": lambda wish: client.pause(wish.job, wish.mark),
@@ -119,15 +117,6 @@ class Users:
             "change": lambda wish: client.change(wish.job, deadline=f"{wish.deadline_s:.0f}s"),
             "stop": lambda wish: client.stop(wish.job, wish.mark),
         }
-
-    def _by_socket(self) -> dict[str, Callable[[Wish], object]]:
-        def told(verb: str) -> Callable[[Wish], object]:
-            return lambda wish: ask(self._run.socket, {
-                "verb": verb, "job": wish.job,
-                **({"when": f"{wish.deadline_s:.0f}s", "change": {}} if verb == "change" else {"cause": wish.mark}),
-            })  # fmt: skip
-
-        return {verb: told(verb) for verb in _KINDS}
 
     def _wish(self, kind: str, job: str, way: Callable[[Wish], object]) -> None:
         number = len(self.wishes) + 1
@@ -140,8 +129,6 @@ class Users:
             wish.may_be_done = False
         except ServiceFailed as error:
             wish.may_be_done = error.status in {None, 503}
-        except ControlFailed:
-            pass
         wish.to_at = time.monotonic()
 
     # What must hold since.
@@ -209,24 +196,18 @@ time.time = lambda: _real() + float(_file.read_text())
 
 
 class LiveService:
-    """`punctual up`, started again whenever it is gone.
-
-    Attributes
-    ----------
-    pids
-        Of all services that there were.
-    refused
-        What those said that could not start.
-    """
+    """`punctual up`, started again whenever it is gone; `pids` are those of all that there were."""
 
     def __init__(self, folder: Path, actuator: str) -> None:
         self.folder, self.home = folder, folder / "home"
         self._options = ["--actuator", actuator]
         self._clock, self._output = folder / "clock" / "by_s", folder / "service.log"
+        self._kill_at = folder / "kill-at"
         self._clock.parent.mkdir()
         self._clock.with_name("sitecustomize.py").write_text(_FAKE_CLOCK)
         self.step_clock(0)
         self.pids: list[int] = []
+        self._outputs = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
         self.run: RunFolder = run_named("service")
 
@@ -237,10 +218,11 @@ class LiveService:
         said_before = self._output.stat().st_size if self._output.exists() else 0
         with self._output.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "punctual", "up", "--listen", "127.0.0.1:0", "--json", *self._options],
+                [sys.executable, __file__, self._kill_at, "up", "--listen", "127.0.0.1:0", "--json", *self._options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=output, env=self._environment(),
             )  # fmt: skip
         assert process.stdout is not None
+        self._outputs.callback(process.stdout.close)
         self.pids.append(process.pid)
         line = b""
         if select.select([process.stdout], [], [], PATIENCE_S)[0]:
@@ -278,11 +260,21 @@ class LiveService:
             return "the service did not end"
         return None if code == 0 else f"the service ended with {code}"
 
+    def close(self) -> None:
+        """Close what its processes have written to."""
+        self._outputs.close()
+
     def kill(self) -> None:
         """SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def kill_at(self, kind: str, moment: str) -> None:
+        """Have the service kill itself at the next message of this kind; no kind: not at all."""
+        written = self._kill_at.with_suffix(".new")
+        written.write_text(f"{kind} {moment}")
+        written.replace(self._kill_at)
 
     def said(self) -> str:
         """The last of what its processes have said."""
@@ -379,3 +371,39 @@ def code_of(process: "subprocess.Popen[bytes]") -> int | None:
     with suppress(subprocess.TimeoutExpired):
         return process.wait(PATIENCE_S)
     return None
+
+
+# The program.
+
+MOMENTS = ("unwritten", "written", "performed")
+
+
+def main(kill_at: Path, *arguments: str) -> None:
+    from punctual.cli import main as command
+
+    append, is_due = SqliteJournal.append, False
+
+    def kill() -> None:
+        kill_at.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def killing(journal: SqliteJournal, messages: Iterable[Message]) -> int:
+        nonlocal is_due
+        rows = list(messages)
+        kind, _, moment = _said(kill_at).partition(" ")
+        comes = any(type(message).__name__ == kind for message in rows)
+        if is_due or (comes and moment == "unwritten"):
+            kill()
+        sequence = append(journal, rows)
+        if comes and moment == "written":
+            kill()
+        is_due = comes  # what follows from a message is written after it was done
+        return sequence
+
+    SqliteJournal.append = killing  # type: ignore[method-assign, assignment]
+    sys.argv = ["punctual", *arguments]
+    command()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,88 +1,47 @@
-"""The training whose processes are killed, paused and moved: ``FOLDER JOB [stubborn]``, where JOB is a `Job` as JSON.
+"""The training whose processes are killed, paused and moved: ``FOLDER JOB``, where JOB is a `Job` as JSON.
 
 It writes each step that it has done into a file of its own and holds a lock: a second process of the same job leaves a mark and
 ends. A job of workers prints the checksum of its weights instead, which is the same to the bit however often it was disturbed.
-A stubborn one ignores SIGTERM.
 """
 
 import fcntl
 import json
-import signal
 import sys
 import time
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 
 import punctual
 
 CHECKPOINT_STEPS = 5
-#: The file that says that the job's deadline has been moved.
+#: The file for which a job waits.
 MOVED = "moved"
 #: What a job of workers prints at its end, before the number of steps and the checksum.
 FINAL = "final "
 
-#: A user does something once the named job has done so many steps, or has ended.
-After = tuple[str, int]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One training, and what its user does.
+    """One training.
 
     Attributes
     ----------
-    arrives, stops, moves
-        When it is submitted (None: at once), stopped, and given `moved_s` as its deadline.
     compute_s, sleep_s
         CPU seconds that a step computes, and seconds that it sleeps.
-    exit_code
-        Exit code of its program when all steps are done.
-    crashes_at
-        The step before which its program ends once with exit code 1; None: it does not.
-    waits_at
-        The step before which its program waits until its deadline has been moved, since a starved host comes too late
-        otherwise; None: it does not.
-    cores
-        The most it may hold; None: all of the machine's.
-    is_rigid
-        It holds that or nothing.
-    workers
-        Least and most workers of an elastic training, whose length is `n_epochs`; None: it is not made of workers.
-    is_stubborn
-        Ignores SIGTERM in some of the rounds.
-    is_rare
-        Takes part only in rounds that have the jobs that take long.
-    ends
-        How it ends when nothing is killed; a job that *fails* may not be retried.
     """
 
-    n_steps: int
-    arrives: After | None = None
-    deadline_s: float | None = None
-    stops: After | None = None
-    moves: After | None = None
-    moved_s: float | None = None
+    n_steps: int = 0
     compute_s: float = 0.0
-    sleep_s: float = 0.02
-    exit_code: int = 0
-    crashes_at: int | None = None
-    waits_at: int | None = None
-    cores: float | None = None
-    is_rigid: bool = False
-    preemptible: bool = True
-    has_goal: bool = False
-    n_retries: int | None = None
-    workers: tuple[int, int] | None = None
-    n_epochs: int = 0
-    is_stubborn: bool = False
-    is_rare: bool = False
-    ends: Literal["finished", "stopped", "fails"] = "finished"
+    sleep_s: float = 0.0
+    crashes_at: int | None = None  # The step before which its program ends once with exit code 1; None: it does not.
+    waits_at: int | None = None  # The step before which its program waits for the file `MOVED`; None: it does not.
+    n_epochs: int = 0  # Of a training of workers; 0: it is not made of workers.
 
-    def command(self, folder: Path, *, is_stubborn: bool = False) -> list[str]:
+    def command(self, folder: Path) -> list[str]:
         """The command that trains it, with its files in `folder`."""
-        return [sys.executable, __file__, str(folder), json.dumps(asdict(self)), *["stubborn"] * is_stubborn]
+        return [sys.executable, __file__, str(folder), json.dumps(asdict(self))]
 
 
 def asked() -> tuple[Path, Job]:
@@ -99,14 +58,14 @@ def main() -> int:
     except BlockingIOError:
         (folder / "twice").touch()
         return 9
+    if job.n_epochs:
+        punctual.elastic(train)
+        return 0
     with (folder / "steps").open("a", buffering=1) as done:
-        if job.workers:
-            done.write("start 0\n")
-            punctual.elastic(train)
-        elif not steps(folder, job, done):
+        if not steps(folder, job, done):
             return 1
         done.write("end\n")
-    return job.exit_code
+    return 0
 
 
 def steps(folder: Path, job: Job, done: TextIO) -> bool:
@@ -167,6 +126,4 @@ def train(context: object) -> None:
 
 
 if __name__ == "__main__":
-    if "stubborn" in sys.argv:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(main())

@@ -22,29 +22,15 @@ _N_BEFORE_BYTES = 5
 
 
 class Trainer(Protocol):
-    """A training on one kind of device."""
+    """A training on one kind of device: a step is queued, waited for; memory is taken."""
 
-    def step(self) -> None:
-        """Queue the work of a step."""
-        ...
-
-    def wait(self) -> None:
-        """Wait until all that was queued is done."""
-        ...
-
-    def allocate(self, n_bytes: int) -> object:
-        """Take memory of the device."""
-        ...
+    def step(self) -> None: ...
+    def wait(self) -> None: ...
+    def allocate(self, n_bytes: int) -> object: ...
 
 
 class CudaTrainer:
-    """A multilayer perceptron; a step has `work` passes before its update.
-
-    Parameters
-    ----------
-    width
-        Of its layers. Wide ones fill a device; with narrow ones it mostly waits for the next piece of work.
-    """
+    """A multilayer perceptron; a step has `work` passes before its update. Narrow layers do not fill a device."""
 
     def __init__(self, work: float, width: int) -> None:
         import torch
@@ -172,13 +158,6 @@ def train_elastically(context: Any) -> None:
         run.print(json.dumps({"steps": run.step_number, "device": run.device.type, "bits": bits}))
 
 
-def train_large_on_gpu(context: Any) -> None:
-    """Train what bench/resize.py resizes, with all workers on one GPU."""
-    import _resize_training
-
-    _resize_training.train_on("cuda", context)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("what", choices=("calibrate", "train"))
@@ -200,7 +179,5 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "elastic":
         punctual.elastic(train_elastically)
-    elif sys.argv[1] == "resized":
-        punctual.elastic(train_large_on_gpu)
     else:
         main()

@@ -1,30 +1,21 @@
-"""A host with live jobs, to be measured from outside: `python _host_live.py N_JOBS [PROFILE]`.
+"""The rows of `bench/host.py` that need live jobs: what a host with many of them costs, and how soon a report has an effect."""
 
-There are `N_JOBS` with a deadline, and one more without if these are several.
-
-It prints a line of JSON when all jobs run. Each line of its standard input is a list of deadlines, in seconds, one for each
-job, which are moved to them one after another; at the end of the input the host ends its jobs and leaves. With PROFILE, what
-its thread did is written there, for `pstats`.
-"""
-
-import cProfile
-import json
+import statistics
 import sys
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
 
-from punctual.core.events import JobStarted
-from punctual.core.ids import JobId
-from punctual.core.protocols import Message
-from punctual.daemon.capacity import capacity_here
-from punctual.daemon.host_options import HostOptions
-from punctual.daemon.local_host import LocalHost, local_host
-from punctual.request.job_options import JobOptions
-from punctual.request.spec_change import SpecChange
-from punctual.request.submission import Submission, submission_of
+from _service_load import UP, LiveService, cpu_s, rss_mb
 
-#: Steps of 2 ms of computing and some sleep: fifty such jobs, held to what they need, leave most of two cores to the host.
+from punctual.core.events import GrantApplied, ProgressReported, SpecChanged
+
+#: Steps of 2 ms of computing and some sleep: fifty such jobs, held to what they need, leave most of two cores to the host. Those
+#: with a deadline could use twice what they need for it; the one without uses next to nothing of the rest.
 JOB = """
 import sys, time, punctual
 n_steps, sleep_s = int(sys.argv[1]), float(sys.argv[2])
@@ -34,75 +25,128 @@ for _ in punctual.track(range(n_steps), total_steps=n_steps):
         pass
     time.sleep(sleep_s)
 """
-N_STEPS = 60_000
-#: Jobs with a deadline could use twice what they need for it. The one without, which gets whatever they do not need, uses
-#: next to nothing of it.
-SLEEP_S, BACKGROUND_SLEEP_S = 0.1, 0.2
-BACKGROUND = "background"
-#: Hours are left, as of most of the time of a job that just runs.
-DEADLINE_S = 4 * 3600.0
-#: Between two jobs whose deadlines are moved, so that each change is decided by itself.
-BETWEEN_S = 0.05
+N_STEPS, BACKGROUND = 60_000, "background"
+#: After so many seconds a job is past its warm-up, and its controller tracks its deadline.
+SETTLE_S = 10.0
+#: At which such a job needs about 0.012 and 0.016 cores: each change of one to the other changes its grant.
+DEADLINES = ("10000s", "7500s")
+#: With less than 500 s left there are two ticks a second.
+LAST_MINUTES = "400s"
 
 
-def submission(name: str, most_cores: float, sleep_s: float, deadline_s: float | None) -> Submission:
-    options = JobOptions(
-        program=[sys.executable, "-c", JOB, str(N_STEPS), str(sleep_s)], name=name,
-        deadline=None if deadline_s is None else f"{deadline_s}s", cores=f"{min(0.01, most_cores)}..{most_cores}",
-    )  # fmt: skip
-    return submission_of(options, time.monotonic(), capacity_here())
+@dataclass(frozen=True)
+class Usage:
+    """Usage of a kind of process: cores on average, and resident MB of all of them at the end."""
+
+    n_processes: int
+    cores: float
+    rss_mb: float
 
 
-def submissions(n_jobs: int) -> list[Submission]:
-    """`n_jobs` with a deadline and, beside several, one without: else what they do not need were theirs as well."""
-    cores = capacity_here().cores
-    dated = [submission(f"job-{i_job}", cores / n_jobs, SLEEP_S, DEADLINE_S) for i_job in range(n_jobs)]
-    return dated if n_jobs == 1 else [*dated, submission(BACKGROUND, cores, BACKGROUND_SLEEP_S, None)]
+@dataclass
+class LiveRun:
+    """Measurements of one host.
+
+    `n_jobs` have a deadline. `report_s` and `change_s` have, for each of the `n_moved` deadlines that changed a grant, the
+    seconds from the report that it rests on, and from the moved deadline, to the instant at which the executor had it in force.
+    """
+
+    n_jobs: int
+    window_s: float = 0.0
+    usage: dict[str, Usage] = field(default_factory=dict)
+    last_minutes_cores: float | None = None
+    n_reports: int = 0
+    n_moved: int = 0
+    report_s: list[float] = field(default_factory=list)
+    change_s: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, kept: dict[str, Any]) -> "LiveRun":
+        """A run as a file of results has it."""
+        named = {one.name: kept[one.name] for one in fields(cls)}
+        return cls(**named | {"usage": {kind: Usage(**usage) for kind, usage in kept["usage"].items()}})
+
+    @property
+    def reports_per_job_s(self) -> float:
+        return self.n_reports / self.n_jobs / self.window_s
 
 
-def ready_line(host: LocalHost, n_jobs: int) -> Callable[[Message], None]:
-    """A listener that prints where the journal is once all jobs run."""
-    started: set[JobId] = set()
+class LiveHost(LiveService):
+    """A service with jobs that have a deadline and, beside several, one without: else what they do not need were theirs as well."""
 
-    def note(message: Message) -> None:
-        if isinstance(message, JobStarted):
-            started.add(message.job)
-            if len(started) == n_jobs:
-                facts = {"journal": str(host.run_folder.journal), "actuator": host.facts(message.job)["actuator"]}
-                print(json.dumps(facts), flush=True)
+    def __init__(self, n_jobs: int, home: Path) -> None:
+        super().__init__(home, [*UP, "--jobs-at-once", str(n_jobs + 1)])
+        self.n_jobs = n_jobs
+        cores = self.cluster()["capacity"]["cores"]
+        program = [sys.executable, "-c", JOB, str(N_STEPS)]
+        limit = f"{min(0.01, cores / n_jobs)}..{cores / n_jobs}"
+        self.names = [self.give([*program, "0.1"], deadline="4h", cores=limit) for _ in range(n_jobs)]
+        if n_jobs > 1:
+            self.give([*program, "0.2"], name=BACKGROUND, cores=f"0.01..{cores}")
+        self.await_running(n_jobs + (n_jobs > 1))
 
-    return note
+    def measured(self, window_s: float) -> LiveRun:
+        """Return what the host uses while its jobs just run."""
+        run = LiveRun(self.n_jobs)
+        kinds = {kind: pids for kind, pids in self.processes().items() if pids or kind == "planner"}
+        before, begun_at = cpu_s(kinds), time.monotonic()
+        time.sleep(window_s)
+        after, ended_at = cpu_s(kinds), time.monotonic()
+        run.window_s = ended_at - begun_at
+        for kind, pids in kinds.items():
+            run.usage[kind] = Usage(len(pids), (after[kind] - before[kind]) / run.window_s, sum(map(rss_mb, pids)))
+        run.n_reports = sum(
+            isinstance(message, ProgressReported) and message.job != BACKGROUND and begun_at <= message.at < ended_at
+            for message in self.messages()
+        )
+        return run
+
+    def move_deadlines(self, deadline: str) -> None:
+        """Give each job another deadline, one after another so that each change is decided by itself, and wait for what follows."""
+        self.caller.close()  # the service ends one that is idle for long
+        for name in self.names:
+            self.caller.ask("PATCH", f"/v1/jobs/{name}", {"deadline": deadline})
+            time.sleep(0.05)
+        time.sleep(1.0)
+
+    def note_changes(self, run: LiveRun) -> None:
+        """Note how long the grants took that followed a moved deadline."""
+        moved_at: dict[str, float] = {}
+        reported_at: dict[str, float] = {}
+        for message in self.messages():
+            if isinstance(message, SpecChanged):
+                moved_at[message.spec.id] = message.at
+                run.n_moved += 1
+            elif isinstance(message, ProgressReported):
+                reported_at[message.job] = message.at
+            elif isinstance(message, GrantApplied) and message.job in moved_at:
+                run.report_s.append(message.at - reported_at[message.job])
+                run.change_s.append(message.at - moved_at.pop(message.job))
+
+    def messages(self) -> Iterator[Any]:
+        with self.run.read_journal() as journal:
+            for _, message in journal.read_from(1):
+                yield message
 
 
-def obey(host: LocalHost, is_over: threading.Event) -> None:
-    for line in sys.stdin:
-        jobs = [status.id for status in host.jobs() if status.id != BACKGROUND]
-        for job, deadline_s in zip(jobs, json.loads(line), strict=True):
-            host.change(job, SpecChange(deadline_s=deadline_s))
-            time.sleep(BETWEEN_S)
-    is_over.set()
-    host.stop(host.jobs()[0].id, "the measurement has ended")
+def measure(n_jobs: int, home: Path, window_s: float, *, quick: bool) -> list[LiveRun]:
+    """A host with one job beside one with `n_jobs`: both see the same machine."""
+    with ExitStack() as ending:
+        single, many = (LiveHost(n, home / f"{n}") for n in (1, n_jobs))
+        ending.callback(single.end)
+        ending.callback(many.end)
+        time.sleep(SETTLE_S)
+        # Both over the same seconds.
+        with ThreadPoolExecutor() as pool:
+            runs = list(pool.map(lambda host: host.measured(window_s), (many, single)))
+        for deadline in DEADLINES[: 1 if quick else 2]:
+            many.move_deadlines(deadline)
+        many.note_changes(runs[0])
+        if not quick:
+            many.move_deadlines(LAST_MINUTES)
+            runs[0].last_minutes_cores = many.measured(window_s).usage["host"].cores
+    return runs
 
 
-def main(n_jobs: int, profile: str | None) -> None:
-    with local_host(f"bench-{n_jobs}", HostOptions(jobs_at_once=n_jobs + 1), output_of=lambda _: _drop) as host:
-        jobs = submissions(n_jobs)
-        host.subscribe(ready_line(host, len(jobs)))
-        for job in jobs:
-            host.submit(job)
-        is_over = threading.Event()
-        threading.Thread(target=obey, args=(host, is_over), daemon=True).start()
-        if profile is None:
-            host.run(is_over.is_set)
-            return
-        with cProfile.Profile() as profiling:
-            host.run(is_over.is_set)
-        profiling.dump_stats(profile)
-
-
-def _drop(_: bytes) -> None:
-    """Drop the output of jobs."""
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None)
+def median_ms(values_s: list[float]) -> float | None:
+    return 1e3 * statistics.median(values_s) if values_s else None

@@ -34,17 +34,13 @@ class _Job:
 
     Attributes
     ----------
-    begins_at
-        Its first step at the earliest.
-    steps
-        Its work.
     more_devices, more_sps
         Shape (s,): devices and rate that each step along the concave hull of its rates adds; the rate for each device falls.
     """
 
     submitted_at: float
-    begins_at: float
-    steps: float
+    begins_at: float  # Its first step at the earliest.
+    steps: float  # Its work.
     more_devices: Array
     more_sps: Array
 

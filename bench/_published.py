@@ -1,7 +1,7 @@
 """The published simulators' inputs as jobs of ours, and what those simulators came to on them.
 
 Their figures are deadlines met of all jobs of the trace, mean completion time, makespan. What ElasticFlow's costs is measured by
-`bench/simulator.py --elasticflow`.
+`bench/elasticflow.py`.
 """
 
 import csv
@@ -153,13 +153,7 @@ def elastic_of(one: TraceJob, profiles: Path) -> TraceJob:
 def fixed_batch(
     one: TraceJob, folder: Path, kinds: Kinds, counts: Sequence[int], restart_s: float, slowdown: float = 1.0
 ) -> SimJob:
-    """The job with the batch it was submitted with, on any of `counts` devices, each with its measured speed.
-
-    Parameters
-    ----------
-    slowdown
-        Factor on what its steps take.
-    """
+    """The job with the batch it was submitted with, on any of `counts` devices, each with its measured speed, times `slowdown`."""
     batch = one.batch_size or 1
     found = {kind: _iteration_rates(folder, place, batch, counts, slowdown) for kind, place in kinds.items()}
     rates = {kind: table for kind, table in found.items() if table}
@@ -184,7 +178,7 @@ def _iteration_rates(
     if not (folder / f"placements{cluster}.csv").exists():
         return {}
     shapes = [(n, ceil(n / per_node)) for n in counts if n <= batch]
-    return {(n, on): 1.0 / (slowdown * iteration_s(folder, cluster, n, on, batch / n)) for n, on in shapes}
+    return {(n, on): 1.0 / (slowdown * _step_s(_steps(folder, cluster), n, on, batch / n)) for n, on in shapes}
 
 
 @cache
@@ -192,11 +186,6 @@ def iterations_of(folder: Path, batch: int) -> float:
     """Iterations until training ends, as the curve recorded with this global batch says."""
     with (folder / f"validation-{batch}.csv").open(encoding="utf-8", newline="") as file:
         return max(float(row["iteration"]) for row in csv.DictReader(file))
-
-
-def iteration_s(folder: Path, cluster: str, n: int, n_nodes: int, local_batch: float) -> float:
-    """Seconds of an iteration on `n` devices of the kind that the files give the name `cluster`."""
-    return _step_s(_steps(folder, cluster), n, n_nodes, local_batch)
 
 
 @cache

@@ -1,10 +1,11 @@
 """Results as sections: a table each, and targets; the page and the last line that are made of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
-from _common import PageOf, Results, conclude, markdown_table, print_table, stamp_text, write_results
+from _common import PageOf, Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 
 
 @dataclass(frozen=True)
@@ -26,16 +27,53 @@ class Target:
 
 @dataclass(frozen=True)
 class Section:
-    """A table with its title, and what it is to show."""
+    """A table with its title, what is said above it, and what it is to show."""
 
     name: str
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     targets: Sequence[Target] = ()
+    text: str = ""
 
 
 #: One measurement, as a file of results has it.
 Run = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table of runs: `of` the values at `key` of a row's runs, shown; – where no run has one."""
+
+    head: str
+    key: str
+    shown: Callable[[Any], str] = str
+    of: Callable[[Sequence[Any]], Any] = median
+
+    def cell(self, runs: Iterable[Run]) -> str:
+        found = [run[self.key] for run in runs if run.get(self.key) is not None]
+        return self.shown(self.of(found)) if found else "–"
+
+
+def grouped(runs: Iterable[Run], *keys: str) -> dict[tuple[Any, ...], list[Run]]:
+    """Return the runs by their values at `keys`, in order of appearance."""
+    found: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        found.setdefault(tuple(tuple(run[key]) if isinstance(run[key], list) else run[key] for key in keys), []).append(
+            run
+        )
+    return found
+
+
+def table_of(
+    runs: Iterable[Run], rows: Mapping[str, str], columns: Sequence[Column]
+) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows: a row for all runs that are alike at the keys of `rows`, whose heads are its own."""
+    heads = [*rows, *(column.head for column in columns)]
+    return heads, [
+        [*(", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for value in group),
+         *(column.cell(own) for column in columns)]
+        for group, own in grouped(runs, *rows.values()).items()
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,6 +93,10 @@ def most(runs: Sequence[Run], *keys: str) -> float | None:
     if any(key not in run for run in runs for key in keys):
         return None
     return max((run[key] for run in runs for key in keys), default=None)
+
+
+def measured_of(families: Sequence[Family], *, quick: bool) -> Results:
+    return {"runs": {family.name: family.measure(quick=quick) for family in families}}
 
 
 def sections_of(families: Sequence[Family], results: Results) -> list[Section]:
@@ -101,7 +143,13 @@ def section_lines(sections: Sequence[Section]) -> list[str]:
     return [
         line
         for section in sections
-        for line in ("", f"## {section.name}", "", *markdown_table(section.heads, section.rows))
+        for line in (
+            "",
+            f"## {section.name}",
+            "",
+            *([section.text, ""] if section.text else []),
+            *markdown_table(section.heads, section.rows),
+        )
     ]
 
 
@@ -118,6 +166,16 @@ def report(
     sections = sections_of(write_results(name, results, page, quick=quick))
     print_sections(sections)
     return targets_of(sections)
+
+
+def run(
+    name: str, doc: str | None, measured: Callable[..., Results], sections_of: Callable[[Results], Sequence[Section]], page: PageOf,
+    *, key: int = 0,
+) -> int:  # fmt: skip
+    """Measure, quickly or in full, and tell of it; the last line has the target number `key`."""
+    quick = parser(doc or "").parse_args().quick
+    targets = report(name, measured(quick=quick), sections_of, page, quick=quick)
+    return conclude_targets(targets, targets[key], quick=quick)
 
 
 def conclude_targets(targets: Sequence[Target], key: Target, *, quick: bool) -> int:

@@ -46,14 +46,14 @@ class Benchmark:
 
 #: First those that only compute, then those that run trainings, the longest last.
 BENCHMARKS = (
-    Benchmark("walks"), Benchmark("overhead"), Benchmark("reading"), Benchmark("models"), Benchmark("sia"), Benchmark("goodput"), Benchmark("simulator"),
-    Benchmark("elasticflow"), Benchmark("solvers"), Benchmark("reproduce"), Benchmark("policies", commands=("--processes 2",)), Benchmark("promises"), Benchmark("money"),
-    Benchmark("dropout"), Benchmark("resize"), Benchmark("private_store"), Benchmark("nodes"), Benchmark("elastic_training"),
-    Benchmark("speed_models"), Benchmark("page"), Benchmark("service"), Benchmark("host"), Benchmark("kills"),
+    Benchmark("walks"), Benchmark("overhead"), Benchmark("reading"), Benchmark("models"), Benchmark("goodput"), Benchmark("simulator"),
+    Benchmark("elasticflow"), Benchmark("solvers"), Benchmark("reproduce"), Benchmark("policies"), Benchmark("promises"), Benchmark("money"),
+    Benchmark("resize"), Benchmark("elastic_training"),
+    Benchmark("page"), Benchmark("service"), Benchmark("host"), Benchmark("kills"),
     Benchmark("elastic_deadline"), Benchmark("gpu", ("gpu-cuda",), ("--only-gpu",)),
-    *(Benchmark("ray_cluster", (f"ray_{part}",), (f"--part {part}",)) for part in ("scale", "shards", "nodes", "partition", "resize")),
+    *(Benchmark("ray_cluster", (f"ray_{part}",), (f"--part {part}",)) for part in ("scale", "resize")),
     Benchmark("service_faults"),
-    Benchmark("host_kills"), Benchmark("contention", resume="--resume"), Benchmark("allocators", commands=("--seeds 2",), resume="--resume"),
+    Benchmark("contention", resume="--resume"), Benchmark("allocators", commands=("--seeds 2",), resume="--resume"),
     # Its `--resume` keeps runs of this revision only.
     Benchmark("deadline", commands=("--lanes 2 --resume", "--lanes 2 --part landings --load 0.8 --resume", "--part published --resume")),
     Benchmark("forecasts", ("forecasts_live", "forecasts"), ("--live 36",)),

@@ -8,6 +8,7 @@ import asyncio
 import http.client
 import json
 import math
+import os
 import select
 import socket
 import sqlite3
@@ -20,9 +21,14 @@ from random import Random
 from typing import Any
 
 import uvicorn
+from _processes import wait_until
 from fastapi import FastAPI
 
 from punctual.api.connections import TimedConnection
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.run_folder import run_named
+from punctual.executors.local.job_signals import descendants
+from punctual.executors.local.process_tree import cpu_clock_ns
 
 N_CONNECTIONS = 16
 
@@ -64,12 +70,89 @@ class Caller:
         self._connection.close()
 
 
-def started(process: "subprocess.Popen[bytes]", patience_s: float = 120.0) -> Server:
-    """Wait for the line with which `punctual up --json` says that it listens; return where."""
-    assert process.stdout is not None
-    select.select([process.stdout], [], [], patience_s)
-    told = json.loads(process.stdout.readline())
-    return Server(int(told["addresses"][-1].rpartition(":")[2]), Path(told["token_file"]).read_text().strip())
+UP = (sys.executable, "-m", "punctual", "up", "--listen", "127.0.0.1:0", "--json")
+
+
+class LiveService:
+    """`punctual up` in a home of its own, once it answers."""
+
+    def __init__(self, home: Path, command: Sequence[str] = UP) -> None:
+        os.environ[HOME_VARIABLE] = str(home)
+        self.home, self._command = home, command
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self.process.stdout is not None
+        select.select([self.process.stdout], [], [], 120.0)
+        told = json.loads(self.process.stdout.readline())
+        token = Path(told["token_file"]).read_text().strip()
+        self.server = Server(int(told["addresses"][-1].rpartition(":")[2]), token)
+        self.caller, self.run = Caller(self.server), run_named("service")
+
+    def give(self, program: Sequence[str], **options: object) -> str:
+        """Submit a job; return its name."""
+        return str(self.caller.ask("POST", "/v1/jobs", {"program": [*program], **options})["name"])
+
+    def cluster(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.caller.ask("GET", "/v1/cluster")
+        return found
+
+    def await_running(self, n_jobs: int) -> None:
+        """Wait until so many jobs run."""
+        if not wait_until(lambda: self.cluster()["jobsByState"].get("running", 0) == n_jobs, 400.0, 0.2):
+            raise RuntimeError(f"not all jobs run: {self.cluster()['jobsByState']}")
+
+    def processes(self) -> dict[str, list[int]]:
+        """The service and all processes below it, by what they are; `planner` is what runs a policy that takes long."""
+        kinds: dict[str, list[int]] = {
+            "host": [self.process.pid],
+            "planner": [],
+            "keepers": [],
+            "agents": [],
+            "jobs": [],
+        }
+        for pid in descendants(self.process.pid):
+            words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+            marks = {"supervisor.py": "keepers", "policy_worker": "planner", "_scale_agents": "agents"}
+            kinds[next((kind for mark, kind in marks.items() if mark in words), "jobs")].append(pid)
+        return kinds
+
+    def kill(self) -> None:
+        """End it by force, and all that it has started."""
+        below = descendants(self.process.pid)
+        self.process.kill()
+        self.process.wait(60)
+        wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in below), 20.0, 0.2)
+        self._close()
+
+    def end(self) -> None:
+        """End it with its jobs."""
+        down = [sys.executable, "-m", "punctual", "down", "--jobs", "stop"]
+        environment = {**os.environ, HOME_VARIABLE: str(self.home)}
+        ended = subprocess.run(
+            down, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300
+        )
+        if ended.returncode:
+            self.process.terminate()
+        self.process.wait(60)
+        self._close()
+        if ended.returncode:
+            raise RuntimeError(f"`punctual down --jobs stop` has failed: {ended.stderr[-500:]}")
+
+    def _close(self) -> None:
+        self.caller.close()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+def cpu_s(kinds: Mapping[str, Sequence[int]]) -> dict[str, float]:
+    return {kind: sum(cpu_clock_ns(pid) or 0 for pid in pids) / 1e9 for kind, pids in kinds.items()}
+
+
+def rss_mb(pid: int) -> float:
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["VmRSS"].split()[0]) * 1024 / 1e6
 
 
 def quantile(values: Sequence[float], frac: float) -> float:

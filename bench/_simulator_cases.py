@@ -1,15 +1,13 @@
 """One simulation in a process of its own: `python _simulator_cases.py NAME` prints what it cost and what came out.
 
-The reference is measured just before and just after it, in the same process. With `--digest` it prints, in place of the cost,
-a hash of all messages as a journal has them and of the results: the same for two revisions that simulate the same.
+The reference is measured just before and just after it, in the same process.
 
-Names: ``rigid/POLICY/JOBS/SEED``, ``steered/POLICY/JOBS/SEED``, ``philly/POLICY``, ``elastic/POLICY/JOBS/SEED``, ``published/INDEX``.
+Names: ``rigid/POLICY/JOBS/SEED``, ``philly/POLICY``, ``elastic/POLICY/JOBS/SEED``, ``published/INDEX``.
 """
 
-import argparse
-import hashlib
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -26,8 +24,6 @@ class Case:
     jobs: Callable[[], Iterable[Any]]
     cluster: str
     policy: str
-    #: What steers each job; None: nothing does, and there are no ticks.
-    controller: str | None = None
 
 
 def rigid(policy: str, n_jobs: str, seed: str) -> Case:
@@ -40,17 +36,6 @@ def elastic(policy: str, n_jobs: str, seed: str) -> Case:
     from punctual.sim.scaling.elastic import Elastic
 
     return Case(lambda: _generated(int(n_jobs), int(seed), Elastic()), "64x8", policy)
-
-
-def steered(policy: str, n_jobs: str, seed: str) -> Case:
-    """Jobs on shares of cores with deadlines, each under the controller of a live host."""
-    from punctual.sim.scaling import sim_jobs
-    from punctual.sim.scaling.cores import Cores as CoreShares
-    from punctual.sim.traces.deadlines import UniformSlack
-
-    rule, slack, controller = CoreShares(most_factor=2.0), UniformSlack(low=1.5, high=3.0), "remaining-cost"
-    traced = [slack.apply(job, int(seed)) for job in _traced(int(n_jobs), int(seed))]
-    return Case(lambda: sim_jobs(traced, rule, seed=int(seed), controller=controller), "64x8", policy, controller)
 
 
 def philly(policy: str) -> Case:
@@ -69,7 +54,7 @@ def published(index: str) -> Case:
 
 
 FAMILIES: dict[str, Callable[..., Case]] = {
-    "rigid": rigid, "elastic": elastic, "steered": steered, "philly": philly, "published": published,
+    "rigid": rigid, "elastic": elastic, "philly": philly, "published": published,
 }  # fmt: skip
 
 
@@ -85,43 +70,22 @@ def _traced(n_jobs: int, seed: int) -> Iterable[Any]:
     return Poisson(n_jobs=n_jobs, n_devices=512, load=0.9).jobs(seed)
 
 
-def run(case: Case, *listeners: Callable[[Any], None]) -> dict[str, float | None]:
-    """Simulate, and what came out; also finds everything that has to be imported when it is done for the first time.
-
-    `listeners` get each message.
-    """
+def run(case: Case) -> dict[str, float | None]:
+    """Simulate, and what came out; also finds everything that has to be imported when it is done for the first time."""
     from punctual import registry
     from punctual.history.cluster import ClusterHistory
     from punctual.request.cluster_file import groups_of, nodes_of
     from punctual.sim.garbage import rare_collections
     from punctual.sim.simulation import Simulation
 
-    record = ClusterHistory()
-    controllers = {} if case.controller is None else {case.controller: registry.load("controllers", case.controller)()}
+    record, policy = ClusterHistory(), registry.load("policies", case.policy)()
     models = {"tabulated": registry.load("models", "tabulated")()}
-    policy = registry.load("policies", case.policy)()
     with rare_collections():  # as in a study
-        told = (record.add, *listeners)
         nodes = nodes_of(groups_of(case.cluster, "the case"))
-        Simulation(case.jobs(), nodes, policy, controllers=controllers, models=models, listeners=told).run()
+        Simulation(case.jobs(), nodes, policy, models=models, listeners=(record.add,)).run()
         row = record.summary().row()
     shown = ("n_jobs", "n_finished", "n_deadlines_met", "jct_mean_s", "makespan_s", "granted_device_frac", "n_rounds")
     return {name: row[name] for name in shown}
-
-
-def digest(case: Case) -> dict[str, Any]:
-    """SHA-256 of all messages of the simulation, as a journal has them, and of what came out."""
-    from punctual.core.codec import encode, kind_of
-
-    found, n_messages = hashlib.sha256(), 0
-
-    def add(message: Any) -> None:
-        nonlocal n_messages
-        n_messages += 1
-        found.update(f"{kind_of(message)} {encode(message)}\n".encode())
-
-    found.update(json.dumps(run(case, add)).encode())
-    return {"n_messages": n_messages, "sha256": found.hexdigest()}
 
 
 def import_all(case: Case, family: str) -> None:
@@ -143,14 +107,9 @@ def cost(case: Case) -> dict[str, Any]:
     run_s = time.process_time() - begun_s
     each_s = (before_s + turn_s()) / 2
     return {
-        "python": platform.python_version(),
-        "import_s": import_s,
-        "run_s": run_s,
-        "turn_us": each_s * 1e6,
-        "turns": run_s / each_s,
-        "rss_mib": peak_mib(),
-        **found,
-    }
+        "python": platform.python_version(), "import_s": import_s, "run_s": run_s, "turn_us": each_s * 1e6,
+        "turns": run_s / each_s, "rss_mib": peak_mib(), **found,
+    }  # fmt: skip
 
 
 def peak_mib() -> float:
@@ -159,16 +118,12 @@ def peak_mib() -> float:
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name")
-    parser.add_argument("--digest", action="store_true", help="a hash of the messages and results in place of the cost")
-    asked = parser.parse_args()
-    family, *arguments = asked.name.split("/")
+def main(name: str) -> None:
+    family, *arguments = name.split("/")
     case = FAMILIES[family](*arguments)
     import_all(case, family)
-    print(json.dumps({"name": asked.name, **(digest(case) if asked.digest else cost(case))}))
+    print(json.dumps({"name": name, **cost(case)}))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

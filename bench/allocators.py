@@ -1,27 +1,29 @@
 """Our allocator against all others: completion time, waiting and deadlines at once, and the published simulators' traces.
 
-Each cell is one simulation of one policy on one setting (trace, load, restart cost, error of the declared speeds, seed).
-Cells that are there already and were made with the same code of the policies are kept with `--resume`; `--bounds` only computes
-what nobody can exceed, for the settings that have no bound yet. The data lie where PUNCTUAL_DATA says; without them only the generated jobs are compared.
+Each cell is one simulation of one policy on one setting (trace, load, restart cost, error of the declared speeds, seed), or
+what nobody can exceed on it. Cells that are there already are kept with `--resume`, and what was not measured is told by revision.
+The data lie where PUNCTUAL_DATA says; without them only the generated jobs are compared.
 """
 
-import json
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
+from math import exp, log
 from multiprocessing import get_context
-from pathlib import Path
+from statistics import fmean, geometric_mean, median
 from typing import Any
 
 from _allocator_cells import OUTSIDE, WORLDS, Setting, available, deadline_bound, folder, jobs_of, nodes, run, verdict
-from _allocator_tables import markdown, show
-from _common import RESULTS, Results, parser, revision, revisions, stamp, stamp_text, write_results
+from _common import Results, on_record, parser, revision, revisions, stamp, write_results
 from _jct_bound import jct_bound_s
-from _reference import in_turns
+from _reference import TURNS, in_turns
+from _report import Section, Target, conclude_targets, page_of, report
 
 from punctual import registry
 
+NAME = "allocators"
 OURS = "promises-first"
 #: With exact knowledge of all speeds nothing need be held back for errors.
 OURS_OUTSIDE = "promises-first:risk_sigmas=0"
@@ -29,156 +31,92 @@ OURS_OUTSIDE = "promises-first:risk_sigmas=0"
 LEFT_OUT = {"proportional"}
 #: Rigid policies also with the smallest number of workers, so that they are not judged by their size alone.
 EXTRA = ("shortest-remaining:size=smallest", "earliest-deadline:size=smallest")
+QUICK = (OURS, "greedy", "max-min", "shortest-remaining:size=smallest")
 LOADS = (0.8, 1.0, 1.2, 1.5, 3.0)
+#: Jobs in each slice of a trace.
+N_JOBS = 500
 #: Share of settings with load up to 1.2 in which ours must do well in all three respects.
 TARGET_FRAC = 0.9
 
+#: By setting and policy; a setting's `bound` is what nobody can exceed.
+Cells = Mapping[str, Mapping[str, Mapping[str, Any]]]
+Verdicts = Mapping[str, Mapping[str, Any]]
 
-def policies() -> list[str]:
-    """Return all registered policies, ours included."""
-    return [name for name in registry.names("policies") if name not in LEFT_OUT] + list(EXTRA)
+
+# What is measured.
 
 
-def settings(worlds: list[str], seeds: int) -> list[Setting]:
-    """Every load; every restart cost and error at two of the loads."""
+def settings(worlds: Sequence[str], n_seeds: int) -> list[Setting]:
+    """Every load; every restart cost and error at two of the loads. What matters most comes first."""
     varied = [(load, 30.0, 0.0) for load in LOADS]
     varied += [(load, restart_s, 0.0) for load, restart_s in product((1.0, 1.2), (0.5, 60.0))]
     varied += [(load, 30.0, error) for load, error in product((1.0, 1.2), (0.1, 0.5))]
-    # What matters most comes first, in case there is no time for all.
-    return [Setting(world, *one, seed) for seed in range(seeds) for one in varied for world in worlds]
+    return [Setting(world, *one, seed) for seed in range(n_seeds) for one in varied for world in worlds]
 
 
-def cell(setting: Setting, policy: str, n_jobs: int) -> tuple[str, str, dict[str, Any]]:
-    """One simulation; a policy that fails is noted, not hidden."""
-    world = WORLDS[setting.world]
-    jobs = jobs_of(setting, folder(), n_jobs)
-    if policy == "bound":
-        n_devices = world.n_nodes * world.devices_per_node
-        return setting.key, policy, {"n": deadline_bound(jobs, n_devices), "jct_s": jct_bound_s(jobs, n_devices)}
+def cell(setting: Setting | str, policy: str) -> dict[str, Any]:
+    """One simulation, of a setting or of the published trace of that name; a policy that fails is noted, not hidden."""
     try:
-        return setting.key, policy, run(policy, jobs, nodes(world.n_nodes, world.devices_per_node))
+        if isinstance(setting, str):
+            one, data = OUTSIDE[setting], folder()
+            assert data is not None
+            found = run(policy, one.jobs(data), nodes(one.n_nodes, one.devices_per_node), reports=False)
+            return {**found, **in_turns(turns=found["cpu_s"])}
+        world, jobs = WORLDS[setting.world], jobs_of(setting, folder(), N_JOBS)
+        if policy == "bound":
+            n_devices = world.n_nodes * world.devices_per_node
+            return {"n": deadline_bound(jobs, n_devices), "jct_s": jct_bound_s(jobs, n_devices)}
+        return run(policy, jobs, nodes(world.n_nodes, world.devices_per_node))
     except Exception as error:  # noqa: BLE001 -- of somebody's policy: the others are still compared
-        return setting.key, policy, {"failed": f"{type(error).__name__}: {error}"[:200]}
+        return {"failed": f"{type(error).__name__}: {error}"[:200]}
 
 
-def outside_cell(name: str, policy: str) -> tuple[str, str, dict[str, Any]]:
-    """One published trace."""
-    one, data = OUTSIDE[name], folder()
-    if data is None:
-        return name, policy, {}
-    found = run(policy, one.jobs(data), nodes(one.n_nodes, one.devices_per_node), reports=False)
-    return name, policy, {**found, **in_turns(turns=found["cpu_s"])}
+def fill(results: Results, wanted: Sequence[tuple[str, Setting | str, str]], *, quick: bool) -> None:
+    """Make the cells that are missing; results are written now and then."""
+    missing = []
+    for part, setting, policy in wanted:
+        key = setting if isinstance(setting, str) else setting.key
+        if policy not in results[part].get(key, {}):
+            missing.append((part, key, setting, policy))
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        waiting = [pool.submit(cell, setting, policy) for _, _, setting, policy in missing]
+        for i, ((part, key, _, policy), done) in enumerate(zip(missing, waiting, strict=True), 1):
+            results[part].setdefault(key, {})[policy] = done.result()
+            if i % 200 == 0:
+                print(f"{i} of {len(waiting)} cells", file=sys.stderr, flush=True)
+                write_results(NAME, results, quick=quick)
 
 
 def main() -> int:
     """Run what is missing, write the tables, say whether the targets are reached."""
-    options = _options()
-    out = RESULTS / f"allocators{'-quick' if options.quick else ''}.json"
-    kept = json.loads(out.read_text()) if (options.resume or options.bounds) and out.exists() else {}
-    if kept.get("n_jobs") != options.jobs:  # slices of another length are other settings
-        kept = {}
-    cells: dict[str, dict[str, Any]] = kept.get("cells", {})
-    outside: dict[str, dict[str, Any]] = kept.get("outside", {})
-    # A bound does not depend on the policies: cells stay those of the revision that made them.
-    options.stamp = kept["stamp"] if kept and options.bounds else stamp()
-    if kept and not options.bounds and set(revisions(kept)) != {revision()}:
-        options.stamp["cells_kept_of"] = kept["stamp"]
-    begun_s = time.monotonic()
-    worlds = ["modelarts-like"] if options.quick else [w for w in options.worlds or available(folder()) if w in WORLDS]
-    names = _QUICK if options.quick else options.policies or policies()
-    wanted = settings(worlds, options.seeds)
-    if options.bounds:
-        names = []
-    if options.quick:
-        wanted = [one for one in wanted if one.load in (1.0, 1.2) and one.restart_s == 30 and not one.error]
-    _fill(
-        cells,
-        [(one, name, options.jobs) for one in wanted for name in (*names, "bound")],
-        options,
-        begun_s,
-        outside,
-        out,
-    )
-    if folder() is not None and not options.bounds and not options.policies:
-        outside_names = ["elasticVpollux_e", "195job", "cluster10"] if options.quick else list(OUTSIDE)
-        for name in outside_names:
-            for policy in (
-                [OURS_OUTSIDE] if options.quick else [OURS_OUTSIDE, f"{OURS_OUTSIDE},work=early", OURS, "greedy"]
-            ):
-                if policy not in outside.get(name, {}):
-                    outside.setdefault(name, {})[policy] = _tried(name, policy)
-    return _report(out, cells, outside, options, time.monotonic() - begun_s)
-
-
-_QUICK = [OURS, "greedy", "max-min", "shortest-remaining:size=smallest"]
-
-
-def _tried(name: str, policy: str) -> dict[str, Any]:
-    try:
-        return outside_cell(name, policy)[2]
-    except Exception as error:  # noqa: BLE001 -- as in `cell`
-        return {"failed": f"{type(error).__name__}: {error}"[:200]}
-
-
-def _options() -> Any:
     made = parser(__doc__ or "")
     made.add_argument("--resume", action="store_true", help="keep the cells that are there")
-    made.add_argument("--bounds", action="store_true", help="only the bounds that are missing; keep the cells")
     made.add_argument("--seeds", type=int, default=1)
-    made.add_argument("--jobs", type=int, default=500, help="in each slice of a trace")
-    made.add_argument("--processes", type=int, default=2)
-    made.add_argument("--worlds", nargs="*", help="only these")
-    made.add_argument("--policies", nargs="*", help="only these; their cells that are there are made again")
-    made.add_argument("--limit", type=float, default=1e9, help="seconds after which no new cell is begun")
-    return made.parse_args()
+    options = made.parse_args()
+    kept = on_record(NAME) if options.resume and not options.quick else {}
+    results: Results = {"n_jobs": N_JOBS, "cells": {}, "outside": {}, **kept, "stamp": stamp()}
+    if kept and set(revisions(kept)) != {revision()}:
+        results["stamp"]["cells_kept_of"] = kept["stamp"]
+    begun_s, quick = time.monotonic(), options.quick
+    registered = [name for name in registry.names("policies") if name not in LEFT_OUT]
+    names = QUICK if quick else (*registered, *EXTRA)
+    wanted = settings(["modelarts-like"] if quick else available(folder()), options.seeds)
+    if quick:
+        wanted = [one for one in wanted if one.load in (1.0, 1.2) and one.restart_s == 30 and not one.error]
+    cells: list[tuple[str, Setting | str, str]] = [("cells", one, name) for one in wanted for name in (*names, "bound")]
+    if folder() is not None:
+        ours = [OURS_OUTSIDE] if quick else [OURS_OUTSIDE, f"{OURS_OUTSIDE},work=early", OURS, "greedy"]
+        cells += [("outside", name, policy) for name in OUTSIDE if not quick or name != "cluster01" for policy in ours]
+    fill(results, cells, quick=quick)
+    print(f"{time.monotonic() - begun_s:.0f} s")
+    targets = report(NAME, results, sections, page, quick=quick)
+    return conclude_targets(targets, targets[3], quick=quick)
 
 
-def _fill(
-    cells: dict[str, dict[str, Any]],
-    wanted: list[Any],
-    options: Any,
-    begun_s: float,
-    outside: dict[str, Any],
-    out: Path,
-) -> None:
-    """Run the cells that are missing; results are written now and then."""
-    again = options.policies or ()
-    missing = [
-        (one, name, n) for one, name, n in wanted if name in again or not _is_there(cells.get(one.key, {}), name)
-    ]
-    with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(_cell_in_time, one, name, n, begun_s + options.limit) for one, name, n in missing]
-        for i, done in enumerate(waiting, 1):
-            found = done.result()
-            if found is not None:
-                key, name, numbers = found
-                cells.setdefault(key, {})[name] = numbers
-            if i % 200 == 0:
-                print(f"{i} of {len(waiting)} cells, {time.monotonic() - begun_s:.0f} s", file=sys.stderr, flush=True)
-                _write(cells, outside, out, options)
+# What it comes to.
 
 
-def _is_there(row: dict[str, Any], name: str) -> bool:
-    return "jct_s" in row.get("bound", {}) if name == "bound" else name in row
-
-
-def _cell_in_time(setting: Setting, policy: str, n_jobs: int, until_s: float) -> tuple[str, str, dict[str, Any]] | None:
-    return cell(setting, policy, n_jobs) if time.monotonic() < until_s else None
-
-
-def _write(cells: dict[str, Any], outside: dict[str, Any], out: Path, options: Any) -> None:
-    found = {"stamp": options.stamp, "n_jobs": options.jobs, "cells": cells, "outside": outside}
-    write_results(out.stem, found)
-
-
-def _report(out: Path, cells: dict[str, Any], outside: dict[str, Any], options: Any, took_s: float) -> int:
-    _write(cells, outside, out, options)
-    if "-quick" not in out.stem:
-        out.with_suffix(".md").write_text(page(json.loads(out.read_text())))
-    return show(cells, verdicts_of(cells), outside, OURS, OURS_OUTSIDE, TARGET_FRAC, took_s)
-
-
-def verdicts_of(cells: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def verdicts_of(cells: Cells) -> dict[str, dict[str, Any]]:
     verdicts = {}
     for key, row in cells.items():
         bound = row.get("bound", {})
@@ -188,9 +126,168 @@ def verdicts_of(cells: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return verdicts
 
 
+def targets_of(cells: Cells, verdicts: Verdicts, outside: Cells) -> list[Target]:
+    fair = [one for key, one in verdicts.items() if float(key.split("/")[1]) <= 1.2 and one["jct"] is not None]
+    respects = {**{name: (name,) for name in ("jct", "wait", "met")}, "all three at once": ("jct", "wait", "met")}
+    found = [
+        Target(
+            f"{len(fair)} settings up to load 1.2 with enough: {text}", TARGET_FRAC,
+            fmean(all(one[name] for name in names) for one in fair) if fair else None, "{:.2f}".format, at_least=True,
+        )
+        for text, names in respects.items()
+    ]  # fmt: skip
+    over = [one["met_frac"] for key, one in verdicts.items() if float(key.split("/")[1]) > 1.2]
+    if over:
+        text = "overload: on time over the bound, least of all"
+        found.append(Target(text, 0.95, min(over), "{:.3f}".format, at_least=True))
+    for error, least in (("0", 1.0), ("0.1", 0.99)):
+        promised = [
+            row[OURS] for key, row in cells.items() if key.split("/")[3] == error and "n_promised" in row.get(OURS, {})
+        ]
+        if n := sum(one["n_promised"] for one in promised):
+            kept = 1 - sum(one["n_broken"] for one in promised) / n
+            found.append(Target(f"promises kept, error {error}", least, kept, "{:.4f}".format, at_least=True))
+    for name, row in outside.items():
+        if (one := row.get(OURS_OUTSIDE, {})).get("jct_mean_s"):
+            text = f"{name}: deadlines met, {OUTSIDE[name].made_by} printed {OUTSIDE[name].printed}"
+            found.append(
+                Target(text, OUTSIDE[name].printed + 1, one["n_deadlines_met"], "{:.0f}".format, at_least=True)
+            )
+            if name == "cluster01" and "turns" in one:
+                found.append(Target(f"{name}: CPU time", 30e6, one["turns"], TURNS))
+    for what, key in (("CPU time of a decision", "cpu_s"), ("decisions for each job", "n_rounds")):
+        policy, most = most_over_median(cells, key)
+        found.append(Target(f"{what}, most over the median of its policy: {policy}", 10.0, most, "{:.1f}".format))
+    return found
+
+
+def most_over_median(cells: Cells, key: str) -> tuple[str, float]:
+    """Return which policy has the simulation that costs most beside the median of its own; `cpu_s` counts for each decision."""
+    costs: dict[str, list[float]] = {}
+    for row in cells.values():
+        for policy, one in row.items():
+            if policy != "bound" and one.get("n_rounds") and one.get("n_finished"):
+                n = one["n_rounds"] if key == "cpu_s" else one["n_finished"]
+                costs.setdefault(policy, []).append(one[key] / n)
+    ratios = {policy: max(own) / median(own) for policy, own in costs.items()}
+    return max(ratios.items(), key=lambda pair: pair[1], default=("–", 0.0))
+
+
+def sections(results: Results) -> list[Section]:
+    cells, outside = results["cells"], results["outside"]
+    verdicts = verdicts_of(cells)
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for key, one in verdicts.items():
+        groups.setdefault(tuple(key.split("/")[:-1]), []).append(one)
+    heads = ["trace", "load", "restart s", "error"]
+    respects = {
+        "waiting_s": ("wait s", ".0f"), "best_waiting_s": ("least wait of the others s", ".0f"),
+        "met_frac": ("met / bound", ".3f"), "best_met_frac": ("best met of the others / bound", ".3f"),
+    }  # fmt: skip
+    rows = [
+        [*group, *(f"{fmean(one[name] for one in own):{shown}}" for name, (_, shown) in respects.items())]
+        for group, own in groups.items()
+    ]
+    return [
+        _by_load(cells, targets_of(cells, verdicts, outside)), _distances(groups, heads),
+        Section("Queueing and deadlines, setting by setting", [*heads, *(head for head, _ in respects.values())], rows),
+        _promises(cells), _outside(outside),
+    ]  # fmt: skip
+
+
+def _by_load(cells: Cells, targets: Sequence[Target]) -> Section:
+    groups: dict[tuple[str, str], list[tuple[float, float, float, float]]] = {}
+    for key, row in cells.items():
+        _, load, restart, error, _ = key.split("/")
+        mine = row.get(OURS, {})
+        if restart != "30" or error != "0" or not mine.get("jct_mean_s") or "bound" not in row:
+            continue
+        bound = max(1, row["bound"].get("n") or 1)
+        for name, one in row.items():
+            if one.get("jct_mean_s"):
+                groups.setdefault((name, load), []).append((
+                    one["jct_mean_s"] / mine["jct_mean_s"], one["jct_p99_s"] / mine["jct_p99_s"],
+                    one["waiting_mean_s"] or 0.0, one["n_deadlines_met"] / bound,
+                ))  # fmt: skip
+    loads = sorted({load for _, load in groups}, key=float)
+    rows = []
+    for name in _ours_first({name for name, _ in groups}):
+        found = [[*zip(*groups.get((name, load), []), strict=True)] for load in loads]
+        rows.append([
+            f"**{name}**" if name == OURS else name,
+            *(
+                f"{exp(fmean(map(log, one[0]))):.2f} ({exp(fmean(map(log, one[1]))):.2f}), {fmean(one[2]):.0f} s, {fmean(one[3]):.3f}"
+                if one else "–"
+                for one in found
+            ),
+        ])  # fmt: skip
+    text = (
+        "Mean JCT and (in brackets) p99 as multiples of ours; mean waiting (all time holding nothing) in s; deadlines met as a "
+        "share of the bound."
+    )
+    heads = ["policy", *(f"load {load}" for load in loads)]
+    return Section("By load (restart 30 s, speeds known)", heads, rows, targets, text)
+
+
+def _ours_first(names: set[str]) -> list[str]:
+    return sorted(names, key=lambda name: (name != OURS, name))
+
+
+def _distances(groups: Mapping[tuple[str, ...], list[Mapping[str, Any]]], heads: Sequence[str]) -> Section:
+    """Every policy in every setting that has a bound; the nearest of each setting is in bold type."""
+    seen = {
+        group: found
+        for group, own in groups.items()
+        if (found := [one["distances"] for one in own if one["distances"]])
+    }
+    names = _ours_first({name for found in seen.values() for one in found for name in one})
+    rows = []
+    for group, found in seen.items():
+        by_name = {name: [one[name] for one in found if name in one] for name in names}
+        means = {name: geometric_mean(values) for name, values in by_name.items() if values}
+        least = min(means.values()) * 1.005
+        shown = {name: f"**{mean:.2f}**" if mean <= least else f"{mean:.2f}" for name, mean in means.items()}
+        by_seed = ", ".join(f"{one[OURS]:.2f}" for one in found if OURS in one)
+        rows.append([*group, by_seed, *(shown.get(name, "–") for name in names)])
+    text = (
+        "Mean completion time over a time that nobody can go below, not even with knowledge of the future: 1 cannot be "
+        "passed, and need not be possible. Policies that declined jobs are left out of a setting. Where there are several seeds, "
+        f"{OURS} is told for each of them, and all policies with their geometric mean."
+    )
+    all_heads = [*heads, f"{OURS}, by seed", *names]
+    return Section("Mean completion time over its bound, setting by setting", all_heads, rows, text=text)
+
+
+def _promises(cells: Cells) -> Section:
+    counts: dict[tuple[str, str], list[int]] = {}
+    for key, row in cells.items():
+        if "n_promised" in row.get(OURS, {}):
+            _, load, _, error, _ = key.split("/")
+            found = counts.setdefault((load, error), [0, 0])
+            found[:] = [found[0] + row[OURS]["n_promised"], found[1] + row[OURS]["n_broken"]]
+    rows = [
+        [load, error, str(n), str(broken), f"{100 * (1 - broken / max(1, n)):.2f} %"]
+        for (load, error), (n, broken) in sorted(counts.items())
+    ]
+    return Section("Promises", ["load", "error", "promised", "broken", "kept"], rows)
+
+
+def _outside(outside: Cells) -> Section:
+    rows = [
+        [
+            name, policy, f"{one['n_deadlines_met']} of {OUTSIDE[name].n_jobs}", f"{OUTSIDE[name].printed} ({OUTSIDE[name].made_by})",
+            f"{one['jct_mean_s']:.0f}", f"{one['makespan_s']:.0f}", f"{one['cpu_s']:.1f}",
+        ]
+        for name, row in outside.items()
+        for policy, one in row.items()
+        if one.get("jct_mean_s")
+    ]  # fmt: skip
+    heads = ["trace", "policy", "met", "printed", "mean JCT s", "makespan s", "CPU s"]
+    return Section("Published simulators' own traces", heads, rows)
+
+
 def page(results: Results) -> str:
-    cells = results["cells"]
-    return f"{markdown(cells, verdicts_of(cells), results['outside'], OURS)}\n{stamp_text(results)}\n"
+    return page_of(sections(results), results)
 
 
 if __name__ == "__main__":

@@ -16,21 +16,22 @@ are longer in proportion to what it costs to start one, above 2 core-seconds: wh
 how PyTorch is imported. `--quick` trains regressions in NumPy, which start at once.
 """
 
-import random
 import statistics
 import sys
-from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from random import Random
 from typing import Any
 
 import _contention_jobs as jobs
-from _common import PageOf, Results, markdown_table, on_record, parser, print_table, revision, stamp_text, write_results
+from _common import Results, on_record, parser, revision, write_results
 from _contention_jobs import TOLERANCE_FRAC, Load
 from _contention_runs import KERNEL, SCALED, Outcome, Profile, calibrate, play
-from _report import TARGET_HEADS, Target, conclude_targets, target_rows, targets_table
+from _report import Column, Section, Target, conclude_targets, page_of, print_sections, report, table_of
 
 NAME = "contention"
+#: Draws of the trainings.
+N_SEEDS = 3
 OURS = "promises-first"
 #: Policy -> what it is called in the tables.
 RULES = {
@@ -52,20 +53,22 @@ AFTERWARDS_S = 3.0
 Play = dict[str, Any]
 
 
-def plays(options: Namespace, record: "Record") -> Iterator[Play]:
-    """All plays, those that are on record first."""
-    wanted = [("fits", seed, policy) for seed in range(options.seeds) for policy in _in_drawn_order(seed)]
-    wanted += [(kind, seed, OURS) for kind in OVERLOADS for seed in range(options.seeds)]
-    if options.quick:
-        wanted = [("fits", 0, OURS)]
-    for kind, seed, policy in wanted:
-        if record.find(kind, seed, policy) is None:
-            record.add(_play(kind, seed, policy, record.profiles, quick=options.quick))
-    yield from record.plays
-
-
-def _in_drawn_order(seed: int) -> list[str]:
-    return random.Random(seed).sample(list(RULES), len(RULES))
+def plays(*, resume: bool, quick: bool) -> Results:
+    """Make the plays that are not on record; all are on disk after each one."""
+    kept = on_record(NAME) if resume and not quick else {}
+    profiles = kept.get("profiles") or {app: asdict(profile) for app, profile in calibrate(quick=quick).items()}
+    found: Results = {"profiles": profiles, "plays": kept.get("plays", [])}
+    wanted = [("fits", seed, policy) for seed in range(N_SEEDS) for policy in Random(seed).sample([*RULES], len(RULES))]
+    wanted += [(kind, seed, OURS) for kind in OVERLOADS for seed in range(N_SEEDS)]
+    made = {(one["kind"], one["seed"], one["policy"]) for one in found["plays"]}
+    for kind, seed, policy in [("fits", 0, OURS)] if quick else wanted:
+        if (kind, seed, policy) not in made:
+            found["plays"].append(
+                _play(kind, seed, policy, {app: Profile(**one) for app, one in profiles.items()}, quick=quick)
+            )
+            write_results(NAME, found, quick=quick)
+            print_sections([job_section(found["plays"][-1])])
+    return found
 
 
 def _play(kind: str, seed: int, policy: str, profiles: Mapping[str, Profile], *, quick: bool) -> Play:
@@ -78,32 +81,6 @@ def _play(kind: str, seed: int, policy: str, profiles: Mapping[str, Profile], *,
     outcomes = play(loads, policy, profiles, ends_at=ends_at, declare=kind == TOLD)
     told = {"kind": kind, "seed": seed, "policy": policy, "revision": revision()}
     return told | {"loads": [asdict(load) for load in loads], "outcomes": [asdict(outcome) for outcome in outcomes]}
-
-
-class Record:
-    """Plays so far, on disk after each one."""
-
-    def __init__(self, *, resume: bool, quick: bool) -> None:
-        self._quick = quick
-        kept = on_record(NAME) if resume and not quick else {}
-        self.plays: list[Play] = kept.get("plays", [])
-        found = kept.get("profiles") or {app: asdict(profile) for app, profile in calibrate(quick=quick).items()}
-        self.profiles = {app: Profile(**profile) for app, profile in found.items()}
-
-    def find(self, kind: str, seed: int, policy: str) -> Play | None:
-        return next(
-            (one for one in self.plays if (one["kind"], one["seed"], one["policy"]) == (kind, seed, policy)), None
-        )
-
-    def add(self, one: Play) -> None:
-        self.plays.append(one)
-        self.write()
-        print_table(_JOB_HEADS, _job_rows(one))
-        print(flush=True)
-
-    def write(self, page_of: PageOf | None = None) -> Results:
-        profiles = {app: asdict(profile) for app, profile in self.profiles.items()}
-        return write_results(NAME, {"profiles": profiles, "plays": self.plays}, page_of, quick=self._quick)
 
 
 class Seen:
@@ -152,93 +129,69 @@ class Seen:
         }
 
 
-_JOB_HEADS = [
-    "job",
-    "application",
-    "from",
-    "D, s",
-    "work",
-    "took, s",
-    "deviation",
-    "used",
-    "granted",
-    "retries",
-    "told",
-]
-
-
-def _job_rows(one: Play) -> list[list[str]]:
-    seen = Seen(one)
-    rows = []
-    for load, outcome in zip(seen.loads, seen.outcomes, strict=True):
-        deadline_s = None if load.deadline_s is None else load.deadline_s + load.moved_s
-        rows.append(
-            [
-                load.name, load.app, f"{load.at:.1f}", _shown(deadline_s, "{:.1f}"), f"{load.work_core_s:.1f}",
-                _shown(outcome.took_s, "{:.2f}"), _shown(outcome.late_frac, "{:+.2%}"), f"{outcome.used_core_s:.1f}",
-                _shown(outcome.granted_core_s, "{:.1f}"), str(outcome.n_retries), ", ".join(sorted(set(outcome.warnings))),
-            ]
-        )  # fmt: skip
-    return rows
-
-
 def _shown(value: float | None, form: str) -> str:
     return "–" if value is None else form.format(value)
 
 
-def _mean_and_range(values: Sequence[float], form: str) -> str:
-    if not values:
-        return "–"
-    mean = form.format(statistics.fmean(values))
-    return mean if len(values) == 1 else f"{mean} ({form.format(min(values))} to {form.format(max(values))})"
+def _mean_and_range(form: str) -> Callable[[Sequence[float]], str]:
+    def shown(values: Sequence[float]) -> str:
+        mean = form.format(statistics.fmean(values))
+        return mean if len(values) == 1 else f"{mean} ({form.format(min(values))} to {form.format(max(values))})"
+
+    return shown
 
 
-def rule_rows(seen: Sequence[Seen]) -> list[list[str]]:
+def job_section(one: Play) -> Section:
+    """The jobs of a play under promises-first."""
+    heads = ["job", "application", "from", "D, s", "work", "took, s", "deviation", "used", "granted", "retries", "told"]
+    rows = []
+    for load, outcome in zip(Seen(one).loads, Seen(one).outcomes, strict=True):
+        rows.append([
+            load.name, load.app, f"{load.at:.1f}", _shown(load.deadline_s and load.deadline_s + load.moved_s, "{:.1f}"),
+            f"{load.work_core_s:.1f}", _shown(outcome.took_s, "{:.2f}"), _shown(outcome.late_frac, "{:+.2%}"),
+            f"{outcome.used_core_s:.1f}", _shown(outcome.granted_core_s, "{:.1f}"), str(outcome.n_retries),
+            ", ".join(sorted(set(outcome.warnings))),
+        ])  # fmt: skip
+    return Section(f"Draw {one['seed']} under {RULES[one['policy']]}", heads, rows)
+
+
+def rules_section(seen: Sequence[Seen]) -> Section:
     """A row for each rule, over all seeds."""
-    rows = []
     kernel = {one.seed: one.used_core_s for one in seen if one.policy == KERNEL}
-    for policy, label in RULES.items():
-        runs = [one for one in seen if one.policy == policy]
-        if not runs:
-            continue
-        late = [outcome.late_frac for run in runs for _, outcome in run.counted if outcome.late_frac is not None]
-        missed = [value for value in late if value > TOLERANCE_FRAC]
-        n_counted = sum(len(run.counted) for run in runs)
-        rows.append(
-            [
-                label, f"{sum(run.n_late for run in runs)} of {n_counted}",
-                _mean_and_range([float(run.n_late) for run in runs], "{:.1f}"),
-                _shown(max(missed, default=None), "{:+.1%}"), _shown(min(late, default=None), "{:+.2%}"),
-                _mean_and_range([run.used_frac for run in runs], "{:.3f}"),
-                _mean_and_range([run.granted_frac for run in runs if run.granted_frac], "{:.3f}"),
-                _mean_and_range([run.used_core_s / kernel[run.seed] for run in runs if run.seed in kernel], "{:.3f}"),
-            ]
-        )  # fmt: skip
-    return rows
-
-
-RULE_HEADS = [
-    "rule", "late", "late in a play", "latest", "earliest", "used over the plan's", "granted over used",
-    "used over the kernel's",
-]  # fmt: skip
-
-
-def overload_rows(seen: Sequence[Seen]) -> list[list[str]]:
     rows = []
-    for run in seen:
-        promised = run.promised
-        total, on_time, most = weights(run)
-        rows.append(
-            [
-                run.kind, str(run.seed), f"{len(promised)} of {len(run.counted)}",
-                str(sum(outcome.lost_promise for outcome in promised)),
-                str(sum(not outcome.is_on_time for outcome in promised)), f"{total:g}", f"{on_time:g}", f"{most:g}",
-            ]
-        )  # fmt: skip
-    return rows
+    for run in sorted(seen, key=lambda run: [*RULES].index(run.policy)):
+        late = [outcome.late_frac for _, outcome in run.counted if outcome.late_frac is not None]
+        rows.append({
+            "rule": RULES[run.policy], "late": (run.n_late, len(run.counted)), "n_late": run.n_late,
+            "latest": max((value for value in late if value > TOLERANCE_FRAC), default=None), "earliest": min(late, default=None),
+            "used": run.used_frac, "granted": run.granted_frac,
+            "over_kernel": run.used_core_s / kernel[run.seed] if run.seed in kernel else None,
+        })  # fmt: skip
+    columns = [
+        Column("late", "late", str, lambda pairs: " of ".join(str(sum(part)) for part in zip(*pairs, strict=True))),
+        Column("late in a play", "n_late", str, _mean_and_range("{:.1f}")), Column("latest", "latest", "{:+.1%}".format, max),
+        Column("earliest", "earliest", "{:+.2%}".format, min), Column("used over the plan's", "used", str, _mean_and_range("{:.3f}")),
+        Column("granted over used", "granted", str, _mean_and_range("{:.3f}")),
+        Column("used over the kernel's", "over_kernel", str, _mean_and_range("{:.3f}")),
+    ]  # fmt: skip
+    draws = list({run.seed: run.loads for run in seen}.values())
+    peak, demand = (
+        _mean_and_range("{:.0%}")([peak(loads) for loads in draws]) for peak in (jobs.least_peak, jobs.most_demanded)
+    )
+    name = f"Eight that fit, draws: {len(draws)}; the clairvoyant plan needs {peak} of the machine, constant demands {demand}"
+    return Section(name, *table_of(rows, {"rule": "rule"}, columns))
 
 
-OVERLOAD_HEADS = ["play", "seed", "promised", "taken back", "promised and late", "weight", "on time", "bound"]
+def overload_section(seen: Sequence[Seen]) -> Section:
+    heads = ["play", "seed", "promised", "taken back", "promised and late", "weight", "on time", "bound"]
+    rows = [
+        [
+            run.kind, str(run.seed), f"{len(run.promised)} of {len(run.counted)}", str(sum(one.lost_promise for one in run.promised)),
+            str(sum(not one.is_on_time for one in run.promised)), *(f"{weight:g}" for weight in weights(run)),
+        ]
+        for run in seen
+    ]  # fmt: skip
+    return Section("160 % of what fits, under promises-first", heads, rows)
 
 
 def weights(run: Seen) -> tuple[float, float, float]:
@@ -248,87 +201,66 @@ def weights(run: Seen) -> tuple[float, float, float]:
     return total, on_time, jobs.most_weight(run.loads, run.works)
 
 
-def targets(fits: Sequence[Seen], overloads: Sequence[Seen]) -> list[Target]:
-    ours = [run for run in fits if run.policy == OURS]
-    pairs = [pair for run in ours for pair in run.counted]
-    n_on_time = sum(outcome.is_on_time for _, outcome in pairs)
-    deviations = [abs(outcome.late_frac) for _, outcome in pairs if outcome.late_frac is not None]
+def reached(plays: Sequence[Seen]) -> list[Target]:
+    ours = [run for run in plays if run.kind == "fits" and run.policy == OURS]
+    outcomes = [outcome for run in ours for _, outcome in run.counted]
+    deviations = [abs(outcome.late_frac) for outcome in outcomes if outcome.late_frac is not None]
     granted = [run.granted_frac for run in ours if run.granted_frac]
     found = [
         Target(
-            "jobs on time under promises-first", 1.0, n_on_time / len(pairs) if pairs else None, "{:.1%}".format,
+            "jobs on time under promises-first", 1.0, mean([float(outcome.is_on_time) for outcome in outcomes]), "{:.1%}".format,
             at_least=True,
         ),
         Target("their deviation from the deadline, largest", DEVIATION_LIMIT, max(deviations, default=None), "{:.2%}".format),
         Target(
-            "core-seconds used over the clairvoyant plan's, mean", CORE_SECONDS_LIMIT,
-            statistics.fmean(run.used_frac for run in ours) if ours else None, "{:.3f}".format,
-        ),
-        Target(
-            "core-seconds granted over those used, mean", CORE_SECONDS_LIMIT, statistics.fmean(granted) if granted else None,
+            "core-seconds used over the clairvoyant plan's, mean", CORE_SECONDS_LIMIT, mean([run.used_frac for run in ours]),
             "{:.3f}".format,
         ),
+        Target("core-seconds granted over those used, mean", CORE_SECONDS_LIMIT, mean(granted), "{:.3f}".format),
     ]  # fmt: skip
     for kind in OVERLOADS:
-        runs = [run for run in overloads if run.kind == kind]
-        found += _overload_targets(kind, runs) if runs else []
+        runs = [run for run in plays if run.kind == kind]
+        if not runs:
+            continue
+        promised = [outcome for run in runs for outcome in run.promised]
+        total, on_time, most = (sum(values) for values in zip(*(weights(run) for run in runs), strict=True))
+        n_kept = sum(outcome.is_on_time for outcome in promised)
+        missed = (total - on_time) / (total - most)
+        found += [
+            Target(
+                f"{kind}: promised jobs on time", 1.0, n_kept / max(1, len(promised)), "{:.1%}".format, at_least=True
+            ),
+            Target(f"{kind}: weight missed over the least possible", MISSES_LIMIT, missed, "{:.3f}".format),
+        ]
     return found
 
 
-def _overload_targets(kind: str, runs: Sequence[Seen]) -> list[Target]:
-    promised = [outcome for run in runs for outcome in run.promised]
-    total, on_time, most = (sum(values) for values in zip(*(weights(run) for run in runs), strict=True))
-    n_kept = sum(outcome.is_on_time for outcome in promised)
-    return [
-        Target(f"{kind}: promised jobs on time", 1.0, n_kept / max(1, len(promised)), "{:.1%}".format, at_least=True),
-        Target(
-            f"{kind}: weight missed over the least possible", MISSES_LIMIT, (total - on_time) / (total - most), "{:.3f}".format
-        ),
-    ]  # fmt: skip
+def mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
 
 
-def reached(plays: Sequence[Seen]) -> list[Target]:
+def sections(results: Results) -> list[Section]:
+    plays = [Seen(one) for one in results["plays"]]
     fits, overloads = ([one for one in plays if (one.kind == "fits") is fit] for fit in (True, False))
-    return targets(fits, overloads)
+    shown = next(one for one in results["plays"] if one["kind"] == "fits" and one["policy"] == OURS)
+    rules = rules_section(fits)
+    return [
+        replace(rules, targets=reached(plays)),
+        job_section(shown),
+        *([overload_section(overloads)] if overloads else []),
+    ]
 
 
 def page(results: Results) -> str:
-    found: list[Play] = results["plays"]
-    plays = [Seen(one) for one in found]
-    fits = [one for one in plays if one.kind == "fits"]
-    overloads = [one for one in plays if one.kind != "fits"]
-    lines = targets_table(reached(plays))
-    seeds = {run.seed: run for run in fits}
-    peaks = [jobs.least_peak(run.loads) for run in seeds.values()]
-    demands = [jobs.most_demanded(run.loads) for run in seeds.values()]
-    lines += ["", f"## Eight that fit, draws: {len(seeds)}", ""]
-    peak, demand = _mean_and_range(peaks, "{:.0%}"), _mean_and_range(demands, "{:.0%}")
-    lines += [f"The clairvoyant plan needs {peak} of the machine, constant demands {demand}.", ""]
-    lines += markdown_table(RULE_HEADS, rule_rows(fits))
-    shown = next((one for one in found if one["kind"] == "fits" and one["policy"] == OURS), None)
-    if shown is not None:
-        lines += [
-            "",
-            f"## Draw {shown['seed']} under promises-first",
-            "",
-            *markdown_table(_JOB_HEADS, _job_rows(shown)),
-        ]
-    if overloads:
-        lines += ["", "## 160 % of what fits, under promises-first", ""]
-        lines += markdown_table(OVERLOAD_HEADS, overload_rows(overloads))
-    return "\n".join([*lines, "", stamp_text(results), ""])
+    return page_of(sections(results), results)
 
 
 def main() -> int:
     made = parser(__doc__ or "")
-    made.add_argument("--seeds", type=int, default=3, help="draws of the trainings")
     made.add_argument("--resume", action="store_true", help="go on after what is on record")
     options = made.parse_args()
-    record = Record(resume=options.resume, quick=options.quick)
-    found = list(plays(options, record))
-    record.write(page)
-    targets = reached([Seen(one) for one in found])
-    print_table(TARGET_HEADS, target_rows(targets))
+    found = plays(resume=options.resume, quick=options.quick)
+    targets = report(NAME, found, sections, page, quick=options.quick)
     return conclude_targets(targets, targets[0], quick=options.quick)
 
 

@@ -2,7 +2,7 @@
 
 A *block* is one application at one ratio of deadline to fastest time under one condition; the four controllers run it
 one after the other, in an order drawn per block, so that each sees the same machine. Blocks are drawn in an order that
-covers all combinations as evenly as possible, so a run that is cut off (`--minutes`) is still balanced. Each lane is
+covers all combinations as evenly as possible, so a run that is cut off is still balanced. Each lane is
 one CPU; with `--lanes 2` two blocks run side by side, and each is the other's noisy neighbour.
 
 `--part landings` is another question: how exactly and how surely does `remaining-cost` land where nothing disturbs it?
@@ -11,18 +11,16 @@ other they cost up to a fifth more. Each has a deadline drawn from 45 to 90 s. A
 
 `--part published` has the ratios of [decor2025], 1.0, 1.5 and 1.8, three times each, with jobs of at least 100 core-seconds, at
 which decor-pi is stable by its own bound. It takes two and a half hours on one CPU, and a machine with nothing else on it:
-at 1.0 times the fastest time everything that happens beside the job makes it late. It is made only where it is named, and
-can be made piece by piece: `--apps vision --ratios 1.5 1.8 --repeats 1 --resume` takes twelve minutes.
+at 1.0 times the fastest time everything that happens beside the job makes it late. It is made only where it is named.
 
-Every run is written to `bench/results/deadline.json` when it ends. A run of a part, or of some controllers, replaces what
-the file has of these and keeps the rest; `--resume` keeps those of this revision, too, and goes on after the last one.
+Every run is written to `bench/results/deadline.json` when it ends. A run of a part replaces what
+the file has of it and keeps the rest; `--resume` keeps those of this revision, too, and goes on after the last one.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import random
 import signal
@@ -33,7 +31,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,8 +39,8 @@ from typing import Any
 import _common
 import _deadline_tables
 from _common import EXAMPLES
-from _processes import wait_for_daemons
-from _report import Target, conclude_targets
+from _processes import home
+from _report import Section, Target, conclude_targets, page_of, report
 
 NAME = "deadline"
 PUNCTUAL = [sys.executable, "-m", "punctual"]
@@ -74,6 +72,8 @@ LANDINGS, N_AT_A_TIME, DEADLINES_S = _deadline_tables.LANDINGS, _deadline_tables
 PUBLISHED, PUBLISHED_RATIOS, N_REPEATS, PUBLISHED_S = _deadline_tables.PUBLISHED, (1.0, 1.5, 1.8), 3, 100.0
 PARTS = ("infeasible", "alone", "main", "lacking", LANDINGS)
 N_EPOCHS = 4
+#: Of the jobs of the main table.
+DEADLINE_S = 45.0
 #: The floor is decor-pi's: past 99 % of the steps it keeps its last demand, and with less it can hang there.
 CORES = "0.1..1"
 CHANGE_AT_FRAC = 0.3
@@ -106,6 +106,16 @@ class Profile:
 
     def fastest_s(self, n_epoch_steps: int) -> float:
         return self.startup_s + N_EPOCHS * n_epoch_steps * self.step_s
+
+
+@dataclass(frozen=True)
+class Work:
+    """A block with the deadline it runs under and the controllers that run it."""
+
+    block: tuple[str, float, str]
+    deadline_s: float
+    repeat: int = 0
+    controllers: tuple[str, ...] = CONTROLLERS
 
 
 class RunFailed(Exception):
@@ -207,9 +217,9 @@ def calibrate(lane: Lane, app: str, few: int = 20, many: int = 100) -> Profile:
     return Profile(startup_s=landed[few] - N_EPOCHS * few * step_s, step_s=step_s)
 
 
-def blocks(seed: int) -> list[tuple[str, float, str]]:
+def blocks() -> list[tuple[str, float, str]]:
     """All combinations, in an order of which every prefix is about balanced over apps, ratios and conditions."""
-    rng = random.Random(seed)
+    rng = random.Random(0)
     paired = {name: ratios for name, ratios in CONDITIONS.items() if name != ALONE}
     left = [(app, ratio, name) for name, ratios in paired.items() for ratio in ratios for app in APPS]
     rng.shuffle(left)
@@ -221,24 +231,17 @@ def blocks(seed: int) -> list[tuple[str, float, str]]:
     return done
 
 
-def constant_cores(profile: Profile, n_epoch_steps: int, deadline_s: float) -> float:
-    """The fraction that a user would choose who had profiled the job: all its work, evenly until the deadline."""
-    return min(1.0, profile.fastest_s(n_epoch_steps) / deadline_s)
-
-
-def run_block(
-    lane: Lane, block: tuple[str, float, str], profile: Profile, deadline_s: float, seed: int,
-    controllers: tuple[str, ...] = CONTROLLERS,
-) -> Iterator[dict[str, object]]:  # fmt: skip
+def run_block(lane: Lane, work: Work, profile: Profile) -> Iterator[dict[str, object]]:
     """The block's runs, the controllers in an order drawn for it."""
-    app, ratio, condition = block
-    n_epoch_steps = profile.n_epoch_steps(deadline_s / ratio)
-    drawn = random.Random(f"{block} {seed}")
-    for controller in drawn.sample(controllers, len(controllers)):
-        cell = Cell(app, ratio, condition, controller, deadline_s, seed)
-        cores = CORES
-        if controller == "constant":
-            fraction = constant_cores(profile, n_epoch_steps, deadline_s)
+    app, ratio, condition = work.block
+    n_epoch_steps = profile.n_epoch_steps(work.deadline_s / ratio)
+    drawn = random.Random(f"{work.block} {work.repeat}")
+    for controller in drawn.sample(work.controllers, len(work.controllers)):
+        cell, cores = Cell(app, ratio, condition, controller, work.deadline_s, work.repeat), CORES
+        if (
+            controller == "constant"
+        ):  # what a user would choose who had profiled the job: all its work, evenly until the deadline
+            fraction = min(1.0, profile.fastest_s(n_epoch_steps) / work.deadline_s)
             cores = f"{fraction:.4f}..{fraction:.4f}"
         report = lane.run(cell, n_epoch_steps, cores=cores)
         yield {**asdict(cell), **_kept(report), "cpu": lane.cpu, "n_epoch_steps": n_epoch_steps}
@@ -253,16 +256,6 @@ def _kept(report: dict[str, object]) -> dict[str, object]:
     return kept | {"final_deadline_s": report.get("deadline_s")}
 
 
-@dataclass(frozen=True)
-class Work:
-    """A block with the deadline it runs under and the controllers that run it."""
-
-    block: tuple[str, float, str]
-    deadline_s: float
-    repeat: int = 0
-    controllers: tuple[str, ...] = CONTROLLERS
-
-
 class Record:
     """All runs made so far, on disk after each."""
 
@@ -271,52 +264,25 @@ class Record:
         self.content: dict[str, Any] = {"runs": [], "profiles": {}, **_common.on_record(NAME)}
         self.content.pop("stamp", None)
 
-    @property
-    def runs(self) -> list[dict[str, Any]]:
-        runs: list[dict[str, Any]] = self.content["runs"]
-        return runs
-
-    @property
-    def profiles(self) -> dict[str, Any]:
-        profiles: dict[str, Any] = self.content["profiles"]
-        return profiles
-
-    @property
-    def compared(self) -> list[dict[str, Any]]:
-        """Runs that have been made again since, without the controllers that they were compared with."""
-        compared: list[dict[str, Any]] = self.content.setdefault("compared", [])
-        return compared
-
-    def drop(self, parts: Sequence[str], controllers: Sequence[str], but_of: str | None) -> None:
-        """Forget the runs of these parts by these controllers, but for those of a revision, and what others were compared with."""
-        gone = [
-            run
-            for run in self.runs
-            if part_of(run) in parts and run["controller"] in controllers and run["revision"] != but_of
+    def drop(self, parts: Sequence[str], but_of: str | None) -> None:
+        """Forget the runs of these parts, but for those of a revision; and runs that one part was once compared with."""
+        self.content["runs"] = [
+            run for run in self.content["runs"] if part_of(run) not in parts or run["revision"] == but_of
         ]
-        kept = [run for run in self.runs if run not in gone]
-        revisions = {run["revision"] for run in kept if part_of(run) == "main"}
-        self.content["runs"] = kept
-        shown = [run for run in gone if _deadline_tables.in_main_table(run, CONDITIONS)]
-        self.content["compared"] = [run for run in [*self.compared, *shown] if run["revision"] in revisions]
+        if "main" in parts:
+            self.content.pop("compared", None)
 
     def missing(self, work: Work) -> Work:
         """The work with those of its controllers that have not run it."""
         names = ("app", "ratio", "condition", "deadline_s", "repeat")
         key = (*work.block, work.deadline_s, work.repeat)
-        made = {run["controller"] for run in self.runs if tuple(run[name] for name in names) == key}
+        made = {run["controller"] for run in self.content["runs"] if tuple(run[name] for name in names) == key}
         return replace(work, controllers=tuple(name for name in work.controllers if name not in made))
 
-    def add(self, run: dict[str, object]) -> None:
+    def add(self, kind: str, one: dict[str, object]) -> None:
         with self._lock:
-            self.runs.append(run | {"revision": _common.revision()})
+            self.content.setdefault(kind, []).append(one | {"revision": _common.revision()})
             self.save()
-
-    def fail(self, work: Work, why: str) -> None:
-        with self._lock:
-            self.content.setdefault("failures", []).append({"block": work.block, "why": why})
-            self.save()
-        print(f"failed: {work.block}: {why}", flush=True)
 
     def save(self) -> None:
         _common.write_results(NAME, self.content)
@@ -336,9 +302,9 @@ def hopeless(deadline_s: float) -> list[Work]:
     return [Work((app, 0.8, "infeasible"), deadline_s, i, (OURS,)) for i in range(2) for app in APPS]
 
 
-def main_part(deadline_s: float, seed: int) -> list[Work]:
+def main_part() -> list[Work]:
     """The blocks of the main table, with the jobs of five minutes spread between them."""
-    works = [Work(block, deadline_s, 0, _controllers_under(block[2])) for block in blocks(seed)]
+    works = [Work(block, DEADLINE_S, 0, _controllers_under(block[2])) for block in blocks()]
     for i, app in enumerate(APPS):
         works.insert(5 + 9 * i, Work((app, 2.0, "undisturbed"), 300.0, 0, (OURS,)))
     return works
@@ -348,18 +314,18 @@ def _controllers_under(condition: str) -> tuple[str, ...]:
     return tuple(name for name in CONTROLLERS if name != "constant" or condition in CONSTANT_CONDITIONS)
 
 
-def lacking(deadline_s: float) -> list[Work]:
+def lacking() -> list[Work]:
     """Return the runs without the right to set quotas, and those of a script that cannot be changed."""
     return [
-        Work((app, ratio, condition), deadline_s, 0, (OURS,))
+        Work((app, ratio, condition), DEADLINE_S, 0, (OURS,))
         for ratio in (1.5, 2.0, 4.0)
         for app, condition in (("vision", BY_PACING), (PRINTING, BY_OUTPUT))
     ]
 
 
-def landings(n: int, seed: int, load_frac: float) -> list[Work]:
+def landings(n: int, load_frac: float) -> list[Work]:
     """Undisturbed trainings, each of which wants its part of the load."""
-    drawn = random.Random(seed)
+    drawn = random.Random(0)
     ratio = round(N_AT_A_TIME / (load_frac * _deadline_tables.N_CORES), 3)
     return [
         Work((APPS[i % len(APPS)], ratio, LANDINGS), round(drawn.uniform(*DEADLINES_S), 1), i, (OURS,))
@@ -367,12 +333,12 @@ def landings(n: int, seed: int, load_frac: float) -> list[Work]:
     ]
 
 
-def published(fastest_s: float, ratios: Sequence[float] = PUBLISHED_RATIOS, n_repeats: int = N_REPEATS) -> list[Work]:
-    """These ratios of the source, on jobs of so many core-seconds: one repetition of all after the other."""
+def published(fastest_s: float) -> list[Work]:
+    """The ratios of the source, on jobs of so many core-seconds: one repetition of all after the other."""
     return [
         Work((app, ratio, PUBLISHED), ratio * fastest_s, i, (OURS, "decor-pi"))
-        for i in range(n_repeats)
-        for ratio in ratios
+        for i in range(N_REPEATS)
+        for ratio in PUBLISHED_RATIOS
         for app in APPS
     ]
 
@@ -392,27 +358,24 @@ def shared_daemon(home: Path) -> Iterator[None]:
             subprocess.run([*PUNCTUAL, "stop", name], env=environment, stdout=subprocess.DEVNULL, check=False)
 
 
-def carry_out(
-    works: list[Work], lanes: list[Lane], profiles: dict[str, Profile], record: Record, until_at: float
-) -> None:
-    """Work through the list on all lanes until the list or the time is at its end."""
+def carry_out(works: list[Work], lanes: list[Lane], profiles: dict[str, Profile], record: Record) -> None:
+    """Work through the list on all lanes until it is at its end."""
     queue = iter([work for work in map(record.missing, works) if work.controllers])
     lock = threading.Lock()
 
     def drive(lane: Lane) -> None:
-        while time.monotonic() < until_at:
+        while True:
             with lock:
                 work = next(queue, None)
             if work is None:
                 return
             try:
-                for run in run_block(
-                    lane, work.block, profiles[work.block[0]], work.deadline_s, work.repeat, work.controllers
-                ):
-                    record.add(run)
+                for run in run_block(lane, work, profiles[work.block[0]]):
+                    record.add("runs", run)
                     print(_line(run), flush=True)
             except RunFailed as failed:
-                record.fail(work, str(failed))
+                record.add("failures", {"block": work.block, "why": str(failed)})
+                print(f"failed: {work.block}: {failed}", flush=True)
 
     with ThreadPoolExecutor(len(lanes)) as pool:
         for done in [pool.submit(drive, lane) for lane in lanes]:
@@ -428,27 +391,25 @@ def _line(run: dict[str, object]) -> str:
 
 
 def main() -> int:
-    options = _options()
-    with _home(options.home) as home:
+    made = _common.parser("Does a training land on its deadline? See the head of this file.")
+    made.add_argument("--part", choices=(*PARTS, PUBLISHED), help="only this part")
+    made.add_argument("--load", type=float, default=0.6, help="share of the machine that landings want together")
+    made.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
+    made.add_argument("--resume", action="store_true", help="keep the runs of this revision and make the others")
+    options = made.parse_args()
+    with home("punctual-bench") as folder:
+        place = folder / "home"
+        place.mkdir(mode=0o700)
         n_lanes = 2 if options.quick else options.lanes
-        lanes = [Lane(cpu, Path(home)) for cpu in sorted(os.sched_getaffinity(0))[:n_lanes]]
+        lanes = [Lane(cpu, place) for cpu in sorted(os.sched_getaffinity(0))[:n_lanes]]
         if options.quick:
             return quick(lanes)
-        if not options.tables:
-            full(lanes, Path(home), options)
-    return tabulate()
-
-
-@contextmanager
-def _home(kept: Path | None) -> Iterator[str]:
-    """The PUNCTUAL_HOME of all runs: a folder that is removed at the end, or one whose journals are kept."""
-    if kept is None:
-        with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
-            yield folder
-            wait_for_daemons(Path(folder))
-        return
-    kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-    yield str(kept)
+        full(lanes, place, options)
+    results = _common.on_record(NAME)
+    runs, controllers = shown_runs(results)
+    _deadline_tables.plot(runs, CONDITIONS, controllers, _common.RESULTS / f"{NAME}.png")
+    found = report(NAME, results, sections, page, quick=False)
+    return conclude_targets(found, found[0], quick=False)
 
 
 def shown_runs(content: _common.Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -459,56 +420,33 @@ def shown_runs(content: _common.Results) -> tuple[list[dict[str, Any]], tuple[st
     return [*_deadline_tables.made_again(runs, CONDITIONS), *compared], (_deadline_tables.AGAIN, *CONTROLLERS)
 
 
-def page(results: _common.Results) -> str:
+def sections(results: _common.Results) -> list[Section]:
     runs, controllers = shown_runs(results)
-    text = _deadline_tables.markdown(runs, CONDITIONS, controllers, (BY_PACING, BY_OUTPUT))
-    return f"{text}\n{_common.stamp_text(results)}\n"
+    return _deadline_tables.sections(runs, CONDITIONS, controllers, (BY_PACING, BY_OUTPUT))
 
 
-def tabulate() -> int:
-    """Write the tables and the plot from the runs on record; the exit status."""
-    text = page(_common.on_record(NAME))
-    (_common.RESULTS / f"{NAME}.md").write_text(text, encoding="utf-8")
-    runs, controllers = shown_runs(_common.on_record(NAME))
-    _deadline_tables.plot(runs, CONDITIONS, controllers, _common.RESULTS / f"{NAME}.png")
-    print(text)
-    found = _deadline_tables.verdicts(runs, CONDITIONS)
-    return conclude_targets(found, found[0], quick=False)
+def page(results: _common.Results) -> str:
+    return page_of(sections(results), results)
 
 
 def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
     record, parts = Record(), (options.part,) if options.part else PARTS
-    record.drop(parts, options.controllers, _common.revision() if options.resume else None)
-    until_at = time.monotonic() + options.minutes * 60
+    record.drop(parts, _common.revision() if options.resume else None)
     with ThreadPoolExecutor(len(lanes)) as pool:
-        apps = (*options.apps, PRINTING) if "lacking" in parts else tuple(options.apps)
+        apps = (*APPS, PRINTING) if "lacking" in parts else APPS
         profiles = dict(zip(apps, pool.map(calibrate, itertools.cycle(lanes), apps), strict=True))
-    measured = {app: asdict(profile) for app, profile in profiles.items()}
-    record.content["profiles"] = {**record.profiles, **measured}
+    record.content["profiles"] |= {app: asdict(profile) for app, profile in profiles.items()}
     record.save()
-    print(json.dumps(record.content["profiles"]), flush=True)
-
-    def carry(works: list[Work], on: list[Lane]) -> None:
-        works = [work for work in works if work.block[0] in profiles]
-        chosen = [tuple(name for name in work.controllers if name in options.controllers) for work in works]
-        works = [replace(work, controllers=names) for work, names in zip(works, chosen, strict=True)]
-        carry_out(works, on, profiles, record, until_at)
-
-    if "infeasible" in parts:
-        carry(hopeless(40.0), lanes[:1])
-    if "alone" in parts:
-        carry([Work((app, 2.0, ALONE), options.deadline, 0, _controllers_under(ALONE)) for app in APPS], lanes[:1])
-    if "main" in parts:
-        carry(main_part(options.deadline, options.seed), lanes)
-    if "lacking" in parts:
-        carry(lacking(options.deadline), lanes)
-    if PUBLISHED in parts:
-        carry(published(options.core_s, options.ratios, options.repeats), lanes[:1])
-    if LANDINGS in parts:
-        with shared_daemon(home):
-            carry(
-                landings(options.landings, options.seed, options.load), [Lane(None, home) for _ in range(N_AT_A_TIME)]
-            )
+    side_by_side = [Lane(None, home) for _ in range(N_AT_A_TIME)]
+    alone = [Work((app, 2.0, ALONE), DEADLINE_S, 0, _controllers_under(ALONE)) for app in APPS]
+    all_works: dict[str, tuple[list[Work], list[Lane]]] = {
+        "infeasible": (hopeless(40.0), lanes[:1]), "alone": (alone, lanes[:1]), "main": (main_part(), lanes),
+        "lacking": (lacking(), lanes), PUBLISHED: (published(PUBLISHED_S), lanes[:1]),
+        LANDINGS: (landings(100, options.load), side_by_side),
+    }  # fmt: skip
+    for part in parts:
+        with shared_daemon(home) if part == LANDINGS else nullcontext():
+            carry_out(*all_works[part], profiles, record)
 
 
 def quick(lanes: list[Lane]) -> int:
@@ -519,7 +457,7 @@ def quick(lanes: list[Lane]) -> int:
 
     def one(i: int) -> dict[str, object]:
         lane = lanes[i % len(lanes)]
-        return next(run_block(lane, ("vision", 2.0, "undisturbed"), profile, deadline_s, 0, works[i]))
+        return next(run_block(lane, Work(("vision", 2.0, "undisturbed"), deadline_s, 0, works[i]), profile))
 
     with ThreadPoolExecutor(len(lanes)) as pool:
         ours, theirs = pool.map(one, range(2))
@@ -529,28 +467,6 @@ def quick(lanes: list[Lane]) -> int:
     deviation_frac = abs(float(str(ours["deviation_frac"])))
     target = Target("remaining-cost: |finish - D| / D", TARGET_FRAC, deviation_frac)
     return conclude_targets([target], target, quick=True)
-
-
-def _options() -> argparse.Namespace:
-    parser = _common.parser("Does a training land on its deadline? See the head of this file.")
-    parser.add_argument("--tables", action="store_true", help="only write tables and plot from the runs on record")
-    parser.add_argument("--minutes", type=float, default=240.0, help="start no new block after this time")
-    parser.add_argument("--deadline", type=float, default=45.0, help="seconds, of the main table's jobs")
-    parser.add_argument("--part", choices=(*PARTS, PUBLISHED), help="only this part")
-    parser.add_argument("--core-s", type=float, default=PUBLISHED_S, help="of each job of the part `published`")
-    parser.add_argument(
-        "--ratios", type=float, nargs="+", choices=PUBLISHED_RATIOS, default=PUBLISHED_RATIOS, help="of that part"
-    )
-    parser.add_argument("--repeats", type=int, default=N_REPEATS, help="of that part")
-    parser.add_argument("--apps", nargs="+", choices=APPS, default=APPS, help="only these applications")
-    parser.add_argument("--controllers", nargs="+", choices=CONTROLLERS, default=CONTROLLERS, help="only these")
-    parser.add_argument("--landings", type=int, default=100, help="how many, of the part of that name")
-    parser.add_argument("--load", type=float, default=0.6, help="share of the machine that they want together")
-    parser.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--home", type=Path, help="keep the journals of all runs in this folder")
-    parser.add_argument("--resume", action="store_true", help="keep the runs of this revision and make the others")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from _agent import Agent
-from _common import Results, markdown_table, on_record, parser, print_table, stamp_text, write_results
-from _report import TARGET_HEADS, Target, conclude_targets, target_rows
+from _common import Results, write_results
+from _report import Column, Section, Target, page_of, run, table_of
 
 from punctual.channel import WORKERS_VARIABLE
 
@@ -149,15 +149,15 @@ def train(wanted: Training, out: str, context: Any) -> None:
     rows = TensorDataset(of_default_type(example.train.inputs[which]), example.train.targets[which])
     held_out = TensorDataset(of_default_type(example.held_out.inputs), example.held_out.targets)
     losses, sizes = [], []
-    with context.elastic(model=model, optimizer=optimizer, deterministic=wanted.deterministic) as run:
-        for _ in run.epochs(1):
-            for inputs, targets in run.batches(rows, global_batch_size=app.n_rows_per_batch, seed=wanted.seed):
-                run.backward(loss_of(run.model, inputs, targets))
-                if run.step():
-                    losses.append(run.loss)
-                    sizes.append(run.n_workers)
-            n_right, n_targets = run.evaluate(right, held_out, batch_size=app.n_rows_per_batch)
-        if run.is_first:
+    with context.elastic(model=model, optimizer=optimizer, deterministic=wanted.deterministic) as loop:
+        for _ in loop.epochs(1):
+            for inputs, targets in loop.batches(rows, global_batch_size=app.n_rows_per_batch, seed=wanted.seed):
+                loop.backward(loss_of(loop.model, inputs, targets))
+                if loop.step():
+                    losses.append(loop.loss)
+                    sizes.append(loop.n_workers)
+            n_right, n_targets = loop.evaluate(right, held_out, batch_size=app.n_rows_per_batch)
+        if loop.is_first:
             weights = hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values()))
             Path(out).write_text(
                 json.dumps({
@@ -262,108 +262,68 @@ def is_faithful(row: dict[str, Any]) -> bool:
     return bool(row["same_bits"] and is_in_spread and (row["float64_difference"] or 0.0) <= FLOAT64_DIFFERENCE_MAX)
 
 
-# The table.
-
-PRICE_HEADS = (
-    "program", "workers", "steps taken", "CPU ms a step", "CPU ratio", "quartiles", "wall ratio", "over micro-batches",
-)  # fmt: skip
-FIDELITY_HEADS = (
-    "program", "resizes", "redone", "same bits", "loss differs", "one ulp", "in float64", "accuracy", "differs",
-    "seeds differ",
-)  # fmt: skip
+# The tables.
 
 
-def price_cells(row: dict[str, Any]) -> list[str]:
-    over = row.get("over_micro_batches")
-    return [
-        row["program"], str(row["n_workers"]), row["way"], f"{row['step_cpu_ms']:.1f}", f"{row['cpu_ratio']:.3f}",
-        f"{row['cpu_ratio_low']:.3f}–{row['cpu_ratio_high']:.3f}", f"{row['wall_ratio']:.3f}",
-        "" if over is None else f"{over:.3f}",
+def measured(*, quick: bool) -> Results:
+    n_rounds, n_ranks = (6, N_RANKS[:1]) if quick else (20, N_RANKS)
+    found: Results = {"price": [], "fidelity": []}
+    for name in ("vision",) if quick else ("vision", "language", "speech"):
+        found["price"] += [row for n in (1, 2) for row in prices(name, n, n_rounds, n_ranks)]
+        row = fidelity(name, 40, 4, SEEDS[:1], 0) if quick else fidelity(name, 200, 20, SEEDS, N_NUDGES)
+        found["fidelity"].append(row)
+        write_results(NAME, found, quick=quick)
+    return found
+
+
+def sections(results: Results) -> list[Section]:
+    price = [
+        {**row, "quartiles": f"{row['cpu_ratio_low']:.3f}–{row['cpu_ratio_high']:.3f}"} for row in results["price"]
+    ]
+    columns = [
+        Column("CPU ms a step", "step_cpu_ms", "{:.1f}".format), Column("CPU ratio", "cpu_ratio", SHARE), Column("quartiles", "quartiles", of=max),
+        Column("wall ratio", "wall_ratio", SHARE), Column("over micro-batches", "over_micro_batches", SHARE),
     ]  # fmt: skip
-
-
-def fidelity_cells(row: dict[str, Any]) -> list[str]:
-    ulp, double = row["ulp_differences"], row["float64_difference"]
-    return [
-        row["program"], "/".join(map(str, row["n_resizes"])), str(row["n_steps_redone"]),
-        "yes" if row["same_bits"] else "NO", f"{row['loss_difference']:.1e}",
-        f"{min(ulp):.1e}–{max(ulp):.1e}" if ulp else "", "" if double is None else f"{double:.1e}",
-        f"{row['accuracy']:.4f}",
-        f"{row['accuracy_difference']:.4f}", f"{row['seed_spread']:.4f}",
+    labels = {"program": "program", "workers": "n_workers", "steps taken": "way"}
+    fidelity_columns = [
+        Column("resizes", "n_resizes", lambda each: "/".join(map(str, each)), max), Column("redone", "n_steps_redone"),
+        Column("same bits", "same_bits", lambda same: "yes" if same else "NO", all), Column("loss differs", "loss_difference", TINY),
+        Column("one ulp", "ulp_differences", lambda ulp: f"{min(ulp):.1e}–{max(ulp):.1e}" if ulp else "", max),
+        Column("in float64", "float64_difference", TINY), Column("accuracy", "accuracy", "{:.4f}".format),
+        Column("differs", "accuracy_difference", "{:.4f}".format), Column("seeds differ", "seed_spread", "{:.4f}".format),
     ]  # fmt: skip
+    return [
+        Section("Price", *table_of(price, labels, columns), targets_of(results)),
+        Section("Fidelity", *table_of(results["fidelity"], {"program": "program"}, fidelity_columns)),
+    ]
 
 
-def main() -> int:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument(
-        "--only", choices=("price", "fidelity"), help="measure one part; the other is as it was written"
-    )
-    options.add_argument("--programs", nargs="+", choices=("vision", "language", "speech"), help="default: all")
-    options.add_argument("--train", nargs=2, help="internal")
-    chosen = options.parse_args()
-    if chosen.train:
-        run_training(*chosen.train)
-        return 0
-    names = chosen.programs or (["vision"] if chosen.quick else ["vision", "language", "speech"])
-    found: Results = {"price": [], "fidelity": [], **(on_record(NAME) if chosen.only and not chosen.quick else {})}
-    found.pop("stamp", None)
-    for name in names:
-        if chosen.only != "fidelity":
-            n_rounds, n_ranks = (6, N_RANKS[:1]) if chosen.quick else (20, N_RANKS)
-            put(found["price"], name, [row for n in (1, 2) for row in prices(name, n, n_rounds, n_ranks)])
-        if chosen.only != "price":
-            row = fidelity(name, 40, 4, SEEDS[:1], 0) if chosen.quick else fidelity(name, 200, 20, SEEDS, N_NUDGES)
-            put(found["fidelity"], name, [row])
-        write_results(NAME, found, quick=chosen.quick)
-    write_results(NAME, found, page, quick=chosen.quick)
-    print_table(PRICE_HEADS, [price_cells(row) for row in found["price"]])
-    print()
-    print_table(FIDELITY_HEADS, [fidelity_cells(row) for row in found["fidelity"]])
-    targets = targets_of(found)
-    print_table(TARGET_HEADS, target_rows(targets))
-    return conclude_targets(targets, targets[0], quick=chosen.quick)
-
-
-def put(rows: list[dict[str, Any]], name: str, new: list[dict[str, Any]]) -> None:
-    """Replace the rows of a program."""
-    rows[:] = [row for row in rows if row["program"] != name] + new
+SHARE, TINY = "{:.3f}".format, "{:.1e}".format
 
 
 def page(results: Results) -> str:
-    lines = ["<!-- made by bench/elastic_training.py -->", ""]
-    lines += [*markdown_table(PRICE_HEADS, [price_cells(row) for row in results["price"]]), ""]
-    lines += [
-        *markdown_table(FIDELITY_HEADS, [fidelity_cells(row) for row in results["fidelity"]]),
-        "",
-        stamp_text(results),
-    ]
-    return "\n".join([*lines, ""])
+    return page_of(sections(results), results)
 
 
 def targets_of(results: Results) -> list[Target]:
     counted = {"elastic": "elastic", "deterministic": f"deterministic, {N_RANKS[0]} ranks"}
-    found = [
-        Target(
-            f"worst price, {way}", PRICE_MAX[kind],
-            max([row["cpu_ratio"] - 1 for row in results["price"] if row["way"] == way], default=None), "{:+.1%}".format,
-        )
-        for kind, way in counted.items()
-    ]  # fmt: skip
-    rows = results["fidelity"]
+    rows, n_rows = results["fidelity"], len(results["fidelity"])
     n_close = sum(row["loss_difference"] <= LOSS_DIFFERENCE_MAX for row in rows)
     return [
-        *found,
-        Target(
-            f"programs of {len(rows)} that are faithful",
-            len(rows),
-            sum(map(is_faithful, rows)),
-            "{:.0f}".format,
-            at_least=True,
+        *(
+            Target(
+                f"worst price, {way}", PRICE_MAX[kind],
+                max([row["cpu_ratio"] - 1 for row in results["price"] if row["way"] == way], default=None), "{:+.1%}".format,
+            )
+            for kind, way in counted.items()
         ),
-        Target(
-            f"programs with losses within {LOSS_DIFFERENCE_MAX:.0e}", len(rows), n_close, "{:.0f}".format, at_least=True
-        ),
-    ]
+        Target(f"programs of {n_rows} that are faithful", n_rows, sum(map(is_faithful, rows)), "{:.0f}".format, at_least=True),
+        Target(f"programs with losses within {LOSS_DIFFERENCE_MAX:.0e}", n_rows, n_close, "{:.0f}".format, at_least=True),
+    ]  # fmt: skip
+
+
+def main() -> int:
+    return run(NAME, __doc__, measured, sections, page)
 
 
 def run_training(wanted: str, out: str) -> None:
@@ -373,4 +333,7 @@ def run_training(wanted: str, out: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--train"]:  # what `trained` starts
+        run_training(*sys.argv[2:])
+    else:
+        sys.exit(main())

@@ -3,159 +3,91 @@
 A steered job whose interval is narrower than NARROW of the run may be held more often: a line lands it on the same
 millisecond nearly always, and the interval covers the few that have not learned their margin. The last row compares that
 interval with the recorded landings of real trainings (`bench/results/deadline.json`); what they were told on the way was
-not kept, so it is the interval for the deadline in force at the end. Rows of live trainings are played anew by ``--live N``, two at a
-time beside whatever else runs, and kept in `bench/results/forecasts_live.json`: what each was told is noted as it is told. Simulated trainings under a CPU quota and of workers, with noise, drift, phases and neighbours. The interval is the one of
+not kept, so it is the interval for the deadline in force at the end. Rows of live trainings are played anew by ``--live N``
+and kept in `bench/results/forecasts_live.json`. Simulated trainings under a CPU quota and of workers, with noise, drift, phases and neighbours. The interval is the one of
 `Forecast.interval_s`, which is to hold nine ends of ten; 85 to 95 % count as calibrated. Runs that are steered to a
 deadline, and runs that cannot reach theirs and so run at their ceiling, are told apart: the ends of the first are held by
 control, those of the others follow the cost of a step.
 """
 
+import subprocess
 import sys
-import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from math import isfinite
 from random import Random
+from statistics import fmean, median
+from typing import Any
 
-from _common import (
-    EXAMPLES,
-    Results,
-    conclude,
-    markdown_table,
-    on_record,
-    parser,
-    print_table,
-    stamp_text,
-    write_results,
-)
+from _common import EXAMPLES, Results, json_lines, on_record, parser, write_results
 from _processes import home
+from _report import Section, Target, conclude_targets, page_of, report
 
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
-from punctual.core.control import INTERVAL_SIGMAS, Demand, Forecast
-from punctual.core.ids import JobId
-from punctual.core.lifecycle import about
-from punctual.core.protocols import Message
-from punctual.core.status import JobStatus
-from punctual.daemon.capacity import capacity_here
-from punctual.daemon.host_options import HostOptions
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.core.control import INTERVAL_SIGMAS, Demand
 from punctual.papers.decor_nn.quota_plant import CHECKPOINT, EVALUATION, Noise, Training, World, run_closed_loop
 from punctual.papers.decor_nn.worker_plant import ElasticTraining, run_elastic
-from punctual.request.job_options import JobOptions
-from punctual.request.submission import submission_of
 
 # Live trainings: what each was told on its way, and when it landed.
 
 APPS = ("vision", "language", "speech")
-N_AT_A_TIME = 2
-#: Core-seconds of a training, about; and its steps in an epoch while that is measured.
+#: Core-seconds of a training, about; its epochs; and its steps in an epoch while it is measured what it costs.
 _FULL_CORE_S, _N_EPOCHS, _N_MEASURED_STEPS = 15.0, 3, 20
 
 
-@dataclass
-class LiveTraining:
-    """One training: its forecasts as they were told, in seconds since submission.
+def lines_of(app: str, n_epoch_steps: int, *options: str) -> list[dict[str, Any]]:
+    """Return what `punctual run --json` writes of a training, the report last."""
+    program = [sys.executable, str(EXAMPLES / f"{app}.py"), "--threads", "1", "--epochs", str(_N_EPOCHS)]
+    command = [sys.executable, "-m", "punctual", "run", "--json", "--cores", "0.1..1", *options, "--"]
+    words = [*command, *program, "--steps-per-epoch", str(n_epoch_steps)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{app} has ended with {done.returncode}: {done.stderr[-500:]}")
+    return json_lines(done.stdout)
 
-    Attributes
-    ----------
-    end_s
-        When it landed; None: it has failed.
-    deadline_s
-        None: it has none, to measure what it costs.
+
+def play(n_runs: int) -> None:
+    """Play live trainings, two at a time, and keep what they were told at each of `AT_FRACS`, by whether they were in time.
+
+    Two of three have a deadline `STEERED` times what they take at one core, the others `LATE`.
     """
-
-    app: str
-    n_epoch_steps: int
-    deadline_s: float | None
-    told: list[tuple[float, Forecast]] = field(default_factory=list)
-    end_s: float | None = None
-    used_core_s: float = 0.0
-
-
-class Trainings:
-    """Some trainings at a time, on a host of their own, one after another until all have landed."""
-
-    def __init__(self, host: LocalHost, trainings: list[LiveTraining], n_at_a_time: int) -> None:
-        self._host, self._left, self._n_at_a_time = host, trainings[::-1], n_at_a_time
-        self._open: dict[JobId, LiveTraining] = {}
-        self._n_submitted = 0
-        host.subscribe(self._note)
-
-    def run(self) -> None:
-        self._fill()
-        self._host.run(lambda: not self._open)
-
-    def _fill(self) -> None:
-        while self._left and len(self._open) < self._n_at_a_time:
-            training = self._left.pop()
-            self._n_submitted += 1
-            argv = [sys.executable, str(EXAMPLES / f"{training.app}.py"), "--threads", "1", "--epochs", str(_N_EPOCHS)]
-            options = JobOptions(
-                program=[*argv, "--steps-per-epoch", str(training.n_epoch_steps)], cores="0.1..1",
-                name=f"{training.app}-{training.n_epoch_steps}-{self._n_submitted}", deadline=f"{training.deadline_s}s",
-            )  # fmt: skip
-            submission = submission_of(options, time.monotonic(), capacity_here())
-            self._open[submission.spec.id] = training
-            self._host.submit(submission)
-
-    def _note(self, message: Message) -> None:
-        job = about(message) or getattr(getattr(message, "timer", None), "job", None)
-        training = self._open.get(JobId(job)) if job else None
-        if training is None:
-            return
-        status = self._host.status(JobId(str(job)))
-        if status.forecast is not None and (not training.told or training.told[-1][1] != status.forecast):
-            training.told.append((message.at - status.submitted_at, status.forecast))
-        if status.ended:
-            self._end(training, status)
-
-    def _end(self, training: LiveTraining, status: JobStatus) -> None:
-        if status.landed_at is not None:
-            training.end_s = status.landed_at - status.submitted_at
-        training.used_core_s = status.used_core_s
-        del self._open[status.id]
-        self._fill()
-
-
-def live_trainings(n_runs: int, steered: tuple[float, float], late: tuple[float, float]) -> list[LiveTraining]:
-    """`n_runs` trainings of which two of three have a deadline `steered` times what they take at one core, the others `late`."""
-    with home("forecasts"):
-        costs = _costs_core_s()
-        random, trainings = Random("live"), list[LiveTraining]()
+    told: dict[str, list[Told]] = {name: [] for name in PLAYED}
+    with home("forecasts"), ThreadPoolExecutor(2) as pool:
+        costs = {app: _cost_core_s(app) for app in APPS}
+        random, trainings = Random("live"), []
         for i_run in range(n_runs):
             app = APPS[i_run % len(APPS)]
             start_core_s, step_core_s = costs[app]
             full_core_s = _FULL_CORE_S * random.uniform(0.7, 1.5)
-            slack = random.uniform(*(late if i_run // len(APPS) % 3 == 2 else steered))
+            deadline_s = full_core_s * random.uniform(*(LATE if i_run // len(APPS) % 3 == 2 else STEERED))
             n_epoch_steps = max(5, round((full_core_s - start_core_s) / (_N_EPOCHS * step_core_s)))
-            trainings.append(LiveTraining(app, n_epoch_steps, round(full_core_s * slack, 1)))
-        _play("forecasts", trainings, N_AT_A_TIME)
-    return trainings
+            trainings.append(pool.submit(lines_of, app, n_epoch_steps, "--deadline", f"{deadline_s:.1f}s"))
+        for training in trainings:
+            *lines, landing = training.result()
+            intervals_s = [
+                (line["elapsed_s"], (line["forecast_s"] - half_s, line["forecast_s"] + half_s))
+                for line in lines
+                if line.get("forecast_s") is not None
+                for half_s in [INTERVAL_SIGMAS * line["forecast_std_s"]]
+            ]
+            told[PLAYED[landing["deviation_s"] > 0]] += told_at(intervals_s, landing["landed_s"])
+    kept = {name: [asdict(each) for each in group] for name, group in told.items()}
+    write_results(LIVE_FILE, {"n_runs": n_runs, "told": kept})
 
 
-def _costs_core_s() -> dict[str, tuple[float, float]]:
-    """Return for each application the core-seconds of all but its steps, and of a step."""
-    few = [LiveTraining(app, _N_MEASURED_STEPS, None) for app in APPS]
-    many = [LiveTraining(app, 5 * _N_MEASURED_STEPS, None) for app in APPS]
-    _play("measured", [*few, *many], 1)
-    costs = {}
-    for less, more in zip(few, many, strict=True):
-        step_core_s = (more.used_core_s - less.used_core_s) / (4 * _N_EPOCHS * _N_MEASURED_STEPS)
-        costs[less.app] = (less.used_core_s - _N_EPOCHS * _N_MEASURED_STEPS * step_core_s, step_core_s)
-    return costs
-
-
-def _play(name: str, trainings: list[LiveTraining], n_at_a_time: int) -> None:
-    with local_host(name, HostOptions(), output_of=lambda _: lambda _: None) as host:
-        Trainings(host, trainings, n_at_a_time).run()
+def _cost_core_s(app: str) -> tuple[float, float]:
+    """Return the core-seconds of all but the steps of an application, and of a step."""
+    few, many = (lines_of(app, n)[-1]["used_core_s"] for n in (_N_MEASURED_STEPS, 5 * _N_MEASURED_STEPS))
+    step_core_s = (many - few) / (4 * _N_EPOCHS * _N_MEASURED_STEPS)
+    return few - _N_EPOCHS * _N_MEASURED_STEPS * step_core_s, step_core_s
 
 
 # Intervals, and the ends that they were to hold.
 
 
-LEAST, MOST = 0.85, 0.95
+LEAST, MOST, N_RUNS = 0.85, 0.95, 60
 #: Runs with the seeds before were looked at when the constants of the model of uncertainty were chosen.
 FIRST_SEED = 1000
 #: Share of a run.
@@ -278,18 +210,6 @@ def recorded() -> list[Told]:
     return told
 
 
-def play(n_runs: int) -> None:
-    """Play live trainings, and keep what they were told at each of `AT_FRACS`, by whether they were in time."""
-    told: dict[str, list[Told]] = {name: [] for name in PLAYED}
-    for training in live_trainings(n_runs, STEERED, LATE):
-        if training.end_s is not None and training.deadline_s is not None:
-            intervals_s = [(at_s, forecast.interval_s) for at_s, forecast in training.told]
-            name = PLAYED[training.end_s > training.deadline_s]
-            told[name] += told_at(intervals_s, training.end_s)
-    kept = {name: [asdict(each) for each in group] for name, group in told.items()}
-    write_results(LIVE_FILE, {"n_runs": n_runs, "told": kept})
-
-
 def played() -> dict[str, list[Told]]:
     """Return what was kept of live trainings."""
     kept = on_record(LIVE_FILE).get("told", {})
@@ -304,25 +224,32 @@ def measured(n_runs: int) -> dict[str, list[Told]]:
     return {**made, LIVE: recorded(), **played()}
 
 
-def held_frac(told: Sequence[Told]) -> float:
-    return sum(each.holds for each in told) / max(1, len(told))
+def row(name: str, told: Sequence[Told]) -> dict[str, Any]:
+    """Return how often the intervals of a kind hold the end, at each of `AT_FRACS` and in all; and their width, in percent."""
+
+    def held(group: Sequence[Told]) -> str:
+        return f"{100 * fmean(each.holds for each in group):.0f}" if group else ""
+
+    shares = {f"at {100 * at:.0f} %": held([each for each in told if each.at_frac == at]) for at in AT_FRACS}
+    width = f"{100 * median(each.width_frac for each in told):.2g}" if told else "-"
+    return {"runs": name, "told": str(len(told)), **shares, "held %": held(told), "width %": width}
 
 
-def judged_frac(told: Sequence[Told]) -> float:
-    """Return how often the intervals hold the end; of narrow ones, no more often than is asked for."""
-    widths = sorted(each.width_frac for each in told)
-    frac = held_frac(told)
-    return min(frac, MOST) if widths[len(widths) // 2] <= NARROW else frac
+def sections(results: Results) -> list[Section]:
+    """A quick look judges all kinds together, since a few runs scatter; of narrow intervals more may hold than is asked for."""
+    rows, held = results["rows"], results["held_frac"]
+    off = []
+    for one in rows if results["n_runs"] >= N_RUNS else rows[-1:]:
+        frac = held[one["runs"]]
+        is_narrow = one["width %"] != "-" and float(one["width %"]) <= 100 * NARROW
+        off.append(abs((min(frac, MOST) if is_narrow else frac) - (LEAST + MOST) / 2))
+    text = f"intervals hold {100 * LEAST:.0f} to {100 * MOST:.0f} % of the ends: the worst kind is off the middle by"
+    target = Target(text, round((MOST - LEAST) / 2, 9), round(max(off), 9), "{:.1%}".format)
+    return [Section("Intervals", list(rows[0]), [list(one.values()) for one in rows], [target])]
 
 
-def row(name: str, told: Sequence[Told]) -> list[str]:
-    by_frac = defaultdict(list)
-    for each in told:
-        by_frac[each.at_frac].append(each)
-    shares = [f"{100 * held_frac(by_frac[at]):.0f}" if by_frac[at] else "" for at in AT_FRACS]
-    widths = sorted(each.width_frac for each in told)
-    width = f"{100 * widths[len(widths) // 2]:.2g}" if widths else "-"
-    return [name, str(len(told)), *shares, f"{100 * held_frac(told):.0f}", width]
+def page(results: Results) -> str:
+    return page_of(sections(results), results, "", f"{results['n_runs']} simulated runs of each kind.")
 
 
 def main() -> int:
@@ -331,30 +258,15 @@ def main() -> int:
     options = made.parse_args()
     if options.live:
         play(options.live)
-    n_runs = 12 if options.quick else 60
+    n_runs = 12 if options.quick else N_RUNS
     told = measured(n_runs)
-    everything = [each for group in told.values() for each in group]
-    rows = [row(name, group) for name, group in told.items()] + [row("all", everything)]
-    heads = ["runs", "told", *(f"at {100 * at_frac:.0f} %" for at_frac in AT_FRACS), "held %", "width %"]
-    print_table(heads, rows)
-    fracs = {name: held_frac(group) for name, group in {**told, "all": everything}.items()}
-    table = [dict(zip(heads, cells, strict=True)) for cells in rows]
-    write_results("forecasts", {"n_runs": n_runs, "held_frac": fracs, "rows": table}, page, quick=options.quick)
-    # A few runs scatter: what is asked of each kind in the full benchmark is asked of all together in a quick one.
-    judged = (
-        {"all": held_frac(everything)} if options.quick else {name: judged_frac(group) for name, group in told.items()}
-    )
-    worst = max(judged.values(), key=lambda frac: abs(frac - 0.9))
-    return conclude(
-        f"intervals that hold the end: {100 * worst:.0f} % at worst (target: {100 * LEAST:.0f} to {100 * MOST:.0f} %)",
-        [f"{name}: {100 * frac:.0f} %" for name, frac in judged.items() if not LEAST <= frac <= MOST],
-    )
-
-
-def page(results: Results) -> str:
-    rows = results["rows"]
-    lines = markdown_table(list(rows[0]), [list(row.values()) for row in rows])
-    return "\n".join([*lines, "", f"{results['n_runs']} simulated runs of each kind. {stamp_text(results)}", ""])
+    told["all"] = [each for group in told.values() for each in group]
+    results = {
+        "n_runs": n_runs, "rows": [row(name, group) for name, group in told.items()],
+        "held_frac": {name: fmean(each.holds for each in group) if group else 0.0 for name, group in told.items()},
+    }  # fmt: skip
+    targets = report("forecasts", results, sections, page, quick=options.quick)
+    return conclude_targets(targets, targets[0], quick=options.quick)
 
 
 if __name__ == "__main__":

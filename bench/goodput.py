@@ -17,9 +17,9 @@ from statistics import fmean
 from typing import Any
 
 from _allocator_cells import nodes
-from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
+from _common import Results, parser
 from _published import POLLUX_KINDS, SIA_RESTART_S, SIA_SLOWDOWN, data, fixed_batch, has_data, trace_of
-from _report import Target, conclude_targets
+from _report import Column, Run, Section, Target, conclude_targets, page_of, report, table_of
 from _simulated import Simulated
 
 from punctual.core.cluster import Node
@@ -134,9 +134,9 @@ def drift(training: AdaptiveTraining, n: int = 16, per_node: int = 4) -> tuple[f
     return fmean(ups[:quarter]), fmean(ups[-quarter:])
 
 
-def pollux_runs(workloads: Sequence[int], ways: Sequence[Way]) -> dict[str, list[dict[str, float]]]:
+def pollux_runs(workloads: Sequence[int], ways: Sequence[Way]) -> dict[str, list[Run]]:
     """A row for each policy and way, a run for each workload."""
-    found: dict[str, list[dict[str, float]]] = {}
+    found: dict[str, list[Run]] = {}
     for way in ways:
         for workload in workloads:
             jobs = pollux_jobs(workload, way)
@@ -146,42 +146,49 @@ def pollux_runs(workloads: Sequence[int], ways: Sequence[Way]) -> dict[str, list
     return found
 
 
-def pollux_table(
-    found: Mapping[str, list[dict[str, float]]], workloads: Sequence[int]
-) -> tuple[list[str], list[list[str]]]:
+def pollux_section(found: Mapping[str, list[Run]], workloads: Sequence[int]) -> Section:
     """Published and ours, mean completion times on one workload and on average."""
     i_checked = workloads.index(CHECKED)
-    heads = ["policy", f"workload-{CHECKED}: mean JCT, s", "mean of all", "p99 JCT", "resizes a job", "CPU s"]
     rows = [
-        [name, f"{times[CHECKED - 1]:,.0f}", f"{fmean(times[i - 1] for i in workloads):,.0f}", "–", "–", "–"]
+        {"policy": name, "checked": times[CHECKED - 1], "jct_mean_s": fmean(times[i - 1] for i in workloads)}
         for name, times in POLLUX_PRINTS.items()
     ]
-    for name, runs in found.items():
-        means = {key: fmean(one[key] for one in runs) for key in runs[0]}
-        rows.append(
-            [
-                name, f"{runs[i_checked]['jct_mean_s']:,.0f}", f"{means['jct_mean_s']:,.0f}", f"{means['jct_p99_s']:,.0f}",
-                f"{means['resizes_per_job']:.1f}", f"{means['cpu_s']:.1f}",
-            ]
-        )  # fmt: skip
-    return heads, rows
-
-
-def sia_table(found: Mapping[str, dict[str, float]]) -> tuple[list[str], list[list[str]]]:
-    """Published and ours on saturn-1."""
-    heads = ["policy", "saturn-1: mean JCT, s", "makespan, s", "p99 JCT", "resizes a job", "CPU s"]
-    rows = [[name, f"{jct:,.0f}", f"{end:,.0f}", "–", "–", "–"] for name, (jct, end) in SIA_PRINTS.items()]
     rows += [
-        [
-            name, f"{one['jct_mean_s']:,.0f}", f"{one['makespan_s']:,.0f}", f"{one['jct_p99_s']:,.0f}",
-            f"{one['resizes_per_job']:.1f}", f"{one['cpu_s']:.1f}",
-        ]
-        for name, one in found.items()
-    ]  # fmt: skip
-    return heads, rows
+        {
+            "policy": name,
+            "checked": runs[i_checked]["jct_mean_s"],
+            **{key: fmean(one[key] for one in runs) for key in runs[0]},
+        }
+        for name, runs in found.items()
+    ]
+    checked = Column(f"workload-{CHECKED}: mean JCT, s", "checked", SECONDS)
+    printed_s = POLLUX_PRINTS["Pollux"][CHECKED - 1]
+    target = Target(
+        f"mean JCT of {OURS}, workload-{CHECKED} (Pollux printed {printed_s:,.0f} s)", printed_s * (1 + MARGIN_FRAC),
+        found[OURS][i_checked]["jct_mean_s"], "{:,.0f} s".format,
+    )  # fmt: skip
+    columns = [checked, Column("mean of all", "jct_mean_s", SECONDS), *COLUMNS]
+    return Section("Pollux's workloads", *table_of(rows, {"policy": "policy"}, columns), [target])
 
 
-DRIFT_HEADS = ["model", "speed-up of 16 devices: first quarter", "last quarter"]
+def sections(results: Results) -> list[Section]:
+    """A quick run has the first table only, of one workload."""
+    found = [pollux_section(results["pollux"], results["workloads"])]
+    if "sia" in results:
+        printed = [{"policy": name, "jct_mean_s": jct, "makespan_s": end} for name, (jct, end) in SIA_PRINTS.items()]
+        rows = [*printed, *({"policy": name, **one} for name, one in results["sia"].items())]
+        columns = [Column("mean JCT, s", "jct_mean_s", SECONDS), Column("makespan, s", "makespan_s", SECONDS), *COLUMNS]
+        heads = ["model", "speed-up of 16 devices: first quarter", "last quarter"]
+        found.append(Section("Sia's saturn-1", *table_of(rows, {"policy": "policy"}, columns)))
+        found.append(Section("How speed-ups change during a training", heads, results["drift"]))
+    return found
+
+
+SECONDS = "{:,.0f}".format
+COLUMNS = (
+    Column("p99 JCT", "jct_p99_s", SECONDS), Column("resizes a job", "resizes_per_job", "{:.1f}".format),
+    Column("CPU s", "cpu_s", "{:.1f}".format),
+)  # fmt: skip
 
 
 def drift_rows() -> list[list[str]]:
@@ -190,19 +197,8 @@ def drift_rows() -> list[list[str]]:
     return [[model, *(f"{up:.1f}" for up in drift(one))] for model, one in trainings.items() if model != "ncf"]
 
 
-def tables(results: Results) -> list[tuple[list[str], list[list[str]]]]:
-    """Heads and rows; a quick run has the first table only, of one workload."""
-    found = [pollux_table(results["pollux"], results["workloads"])]
-    if "sia" in results:
-        found += [sia_table(results["sia"]), (DRIFT_HEADS, results["drift"])]
-    return found
-
-
 def page(results: Results) -> str:
-    lines = ["<!-- made by bench/goodput.py -->", ""]
-    for heads, rows in tables(results):
-        lines += [*markdown_table(heads, rows), ""]
-    return "\n".join([*lines, stamp_text(results), ""])
+    return page_of(sections(results), results)
 
 
 def main() -> int:
@@ -218,16 +214,8 @@ def main() -> int:
     if not options.quick:
         jobs = sia_jobs()
         results |= {"sia": {name: run(name, jobs, SIA_NODES) for name in POLICIES}, "drift": drift_rows()}
-    write_results("goodput", results, page, quick=options.quick)
-    for heads, rows in tables(results):
-        print_table(heads, rows)
-        print()
-    printed_s = POLLUX_PRINTS["Pollux"][CHECKED - 1]
-    target = Target(
-        f"mean JCT of {OURS}, workload-{CHECKED} (Pollux printed {printed_s:,.0f} s)", printed_s * (1 + MARGIN_FRAC),
-        results["pollux"][OURS][workloads.index(CHECKED)]["jct_mean_s"], "{:,.0f} s".format,
-    )  # fmt: skip
-    return conclude_targets([target], target, quick=options.quick)
+    targets = report("goodput", results, sections, page, quick=options.quick)
+    return conclude_targets(targets, targets[0], quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ from _common import Results, conclude, json_lines, markdown_table, parser, print
 from _processes import descendants_of, wait_for_daemons, wait_until
 
 PROGRAM = str(Path(__file__).with_name("_gpu_training.py"))
-TESTS = Path(__file__).parents[1] / "tests" / "cli" / "test_gpu.py"
 
 #: How far from its deadline a training may land that has the device alone, and one that shares it, as shares of the deadline;
 #: or within the first margin of the controller, seconds, which is more of a short deadline.
@@ -33,29 +32,6 @@ MARGIN_S = 0.06
 #: What turns may cost over the same work one after the other.
 TURNS_FRAC_MAX = 0.03
 STEP_S = 0.02
-
-#: Two ranks on one device, and what ends a group, by NCCL itself.
-NCCL = """
-import datetime, json, sys, time
-import torch, torch.distributed as dist
-rank, n_ranks, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-torch.cuda.set_device(0)
-found = {"nccl": ".".join(map(str, torch.cuda.nccl.version())), "has_shrink_group": hasattr(dist, "shrink_group")}
-begun = time.monotonic()
-dist.init_process_group(
-    "nccl", store=dist.FileStore(path, n_ranks), rank=rank, world_size=n_ranks, timeout=datetime.timedelta(seconds=20)
-)
-try:
-    dist.all_reduce(torch.ones(4, device="cuda"))
-    torch.cuda.synchronize()
-    found["formed_s"] = time.monotonic() - begun
-except Exception as error:
-    found["refused"] = str(error).strip().splitlines()[-1]
-begun = time.monotonic()
-dist.distributed_c10d._abort_process_group()
-found["aborted_s"] = time.monotonic() - begun
-print(json.dumps(found), flush=True)
-"""
 
 
 @dataclass
@@ -70,13 +46,7 @@ class Part:
 
 @dataclass
 class Bench:
-    """Runs trainings on one kind of device, in a home of its own.
-
-    Parameters
-    ----------
-    scale
-        Factor of all amounts of work.
-    """
+    """Runs trainings on one kind of device, in a home of its own; `scale` is a factor of all amounts of work."""
 
     kind: str
     folder: Path
@@ -132,15 +102,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a training.
-
-    Parameters
-    ----------
-    work, step_s
-        As the program is told it; and what it takes the device alone, seconds.
-    ready_s
-        Seconds from the start of a program to its first step.
-    """
+    """A step of a training: its work as the program is told it, what it takes alone, and the time from a start to the first one."""
 
     work: str
     step_s: float
@@ -277,16 +239,11 @@ def workers_share(bench: Bench) -> Part:
     with ThreadPoolExecutor(3) as together:
         found = together.map(partial(_bits, bench), (1, 2, 2), (False, False, True))
     bits = dict(zip(("1", "2", "2, killed"), found, strict=True))
-    program = "resized" if bench.kind == "cuda" else "elastic-large"
-    stops = _stops(bench, program)
-    facts: dict[str, Any] = {"bits": bits, "stops_s": stops}
-    if bench.kind == "cuda":
-        facts["nccl"] = _nccl()
+    stops = _stops(bench)
     is_met = len(set(bits.values())) == 1
-    text = f"bits {'equal' if is_met else 'DIFFER'} for 1, 2 and 2 workers with one killed; stopped " + ", ".join(
-        f"{each:.2f} s ({name})" for name, each in stops.items()
-    )
-    return Part("workers on one device", is_met, text, facts)
+    stopped = ", ".join(f"{each:.2f} s ({name})" for name, each in stops.items())
+    text = f"bits {'equal' if is_met else 'DIFFER'} for 1, 2 and 2 workers with one killed; stopped {stopped}"
+    return Part("workers on one device", is_met, text, {"bits": bits, "stops_s": stops})
 
 
 def _bits(bench: Bench, n_workers: int, kills: bool) -> int:
@@ -303,12 +260,11 @@ def _bits(bench: Bench, n_workers: int, kills: bool) -> int:
     return next(int(found["bits"]) for found in json_lines(output) if "bits" in found)
 
 
-def _stops(bench: Bench, program: str) -> dict[str, float]:
+def _stops(bench: Bench) -> dict[str, float]:
     """Seconds from the last step before a change of the number of workers to the end of the first after it."""
-    command = [sys.executable, PROGRAM, "resized"]
-    if program != "resized":
-        command = [sys.executable, str(Path(__file__).with_name("_resize_training.py")), "large"]
-    training = Agent(bench.folder / "resized.page", command)
+    device = "cuda" if bench.kind == "cuda" else "cpu"
+    script = str(Path(__file__).with_name("_resize_training.py"))
+    training = Agent(bench.folder / "resized.page", [sys.executable, script, "large", device])
     found: dict[str, list[float]] = {}
     try:
         training.await_answer()
@@ -321,30 +277,6 @@ def _stops(bench: Bench, program: str) -> dict[str, float]:
         training.close()
         (bench.folder / "resized.page").unlink()
     return {name: max(stops) for name, stops in found.items()}
-
-
-def _nccl() -> dict[str, Any]:
-    """Return what NCCL allows on one device."""
-    found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name:
-        for n_ranks in (1, 2):
-            command = [sys.executable, "-c", NCCL]
-            ranks = [
-                subprocess.Popen(
-                    [*command, str(rank), str(n_ranks), f"{name}/{n_ranks}"], text=True, stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                )
-                for rank in range(n_ranks)
-            ]  # fmt: skip
-            try:
-                outputs = [_output_of(rank, 45.0) for rank in ranks]
-                found[f"{n_ranks} ranks"] = json_lines(outputs[0])[-1]
-            except RuntimeError as error:
-                found[f"{n_ranks} ranks"] = str(error)
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-    return found
 
 
 def sees(bench: Bench) -> Part:
@@ -375,22 +307,12 @@ def runs_out_of_memory(bench: Bench) -> Part:
     return Part("out of memory", is_met, text, {"cause": failed["cause"], "deviation_frac": late})
 
 
-def passes_tests(_: Bench) -> Part:
-    """The tests of trainings on GPUs; they skip where there is none."""
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "4", "-W", "default", str(TESTS)]
-    run = subprocess.run(
-        [sys.executable, *command], cwd=TESTS.parents[2], text=True, capture_output=True, timeout=200.0, check=False
-    )
-    last = (run.stdout.strip().splitlines() or [run.stderr.strip()[-300:]])[-1].strip("= ")
-    return Part("tests", run.returncode == 0, last, {"output": run.stdout[-3000:]})
-
-
 PARTS: dict[str, Callable[[Bench], Part]] = {
     "landing": lands, "sharing": shares, "turns": turns_cost, "turns-narrow": turns_cost_narrow, "workers": workers_share, "shown": sees,
-    "memory": runs_out_of_memory, "tests": passes_tests,
+    "memory": runs_out_of_memory,
 }  # fmt: skip
 #: Those that do not disturb each other on a device; the others have it alone.
-_BESIDE = ("workers", "shown", "memory", "tests")
+_BESIDE = ("workers", "shown", "memory")
 
 
 def _attempt(name: str, bench: Bench) -> Part:
@@ -422,24 +344,20 @@ def has_gpu() -> bool:
 
 def main() -> int:
     options = parser("Trainings on a GPU, or on a device that stands in for one.")
-    options.add_argument("--stand-in", action="store_true", help="do not use a GPU")
     options.add_argument("--only-gpu", action="store_true", help="measure nothing where there is no GPU")
-    options.add_argument("--part", action="append", choices=sorted(PARTS), help="only this; may be given several times")
     chosen = options.parse_args()
-    kind = "stand-in" if chosen.stand_in or not has_gpu() else "cuda"
+    kind = "cuda" if has_gpu() else "stand-in"
     if chosen.only_gpu and kind != "cuda":
         print("not run: there is no GPU")
         return 0
-    names = [name for name in PARTS if name in (chosen.part or PARTS)]
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(kind, Path(folder), 0.4 if chosen.quick and kind == "stand-in" else 1.0)
         (bench.folder / "dev").mkdir()
         (bench.folder / "dev" / "nvidia0").touch()
         try:
-            parts = [_attempt(name, bench) for name in names if name not in _BESIDE]
-            beside = [name for name in names if name in _BESIDE]
+            parts = [_attempt(name, bench) for name in PARTS if name not in _BESIDE]
             with ThreadPoolExecutor(2) as together:
-                parts += together.map(lambda name: _attempt(name, bench), beside)
+                parts += together.map(lambda name: _attempt(name, bench), _BESIDE)
         finally:
             bench.close()
     print_table(("part", "", ""), [(part.name, VERDICTS[part.is_met], part.text) for part in parts])

@@ -1,6 +1,6 @@
-"""Measure what a host costs that only waits: CPU time, memory, its journal, its start, the time from a report to a grant, simulations.
+"""Measure what a host costs that only waits: CPU time, memory, its journal, its start, the time from a report to a grant.
 
-*Live.* A host with fifty jobs that have deadlines, and one that has none, runs in a process of its own, and beside it, at the
+*Live.* A host (`punctual up`) with fifty jobs that have deadlines, and one that has none, runs, and beside it, at the
 same time, one with a single job. The jobs compute for 2 ms in each tenth of a second and have hours left. CPU time is that of all threads of the host's process, from the
 kernel's clock of that process; keepers and jobs are processes of their own and are counted by themselves.
 
@@ -17,8 +17,6 @@ imports included, behind a host that was killed just before its next snapshot, w
 *Targets* for CPU time are turns of the reference (`_reference.py`), which is measured in the same process as a start, and
 before and after the live hosts. From a report to a grant it is milliseconds: the time is what a job waits, and most of it is
 the kernel's and the disk's.
-
-*Simulations.* The same simulations with the code of another checkout (`--before`) and with this one, in turns.
 """
 
 import sys
@@ -31,22 +29,21 @@ from pathlib import Path
 from typing import Any
 
 import _host_journals
-import _host_live_runs
+import _host_live
 from _common import Results, parser
-from _host_simulations import Compared, compared, ratio_of
 from _reference import TURNS, turn_s
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
 
 N_JOBS = 50
 #: Turns of the reference a second, all jobs together; MB; ms.
 CPU_LIMIT, MEMORY_LIMIT_MB, GRANT_LIMIT_MS = 15_000.0, 150.0, 50.0
 #: Reports per job and second of many jobs against those of one.
 REPORTS_LEAST = 0.97
-#: MB; turns of the reference; ratio.
-JOURNAL_LIMIT_MB, START_LIMIT, SIMULATION_LIMIT = 5.0, 1_000_000.0, 1.03
+#: MB; turns of the reference.
+JOURNAL_LIMIT_MB, START_LIMIT = 5.0, 1_000_000.0
 
 PERCENT, MEGABYTES, MILLISECONDS = "{:.2%}".format, "{:.1f} MB".format, "{:.1f} ms".format
-TIMES = "{:.3f}x".format
+TIMES, COUNT = "{:.3f}x".format, "{:,.0f}".format
 
 
 # What is measured.
@@ -55,7 +52,7 @@ TIMES = "{:.3f}x".format
 def live(options: Namespace, folder: Path) -> list[dict[str, Any]]:
     window_s = 8.0 if options.quick else 60.0
     before_s = turn_s()
-    runs = _host_live_runs.measure(N_JOBS, folder, window_s, quick=options.quick, profile=options.profile)
+    runs = _host_live.measure(N_JOBS, folder, window_s, quick=options.quick)
     each_s = (before_s + turn_s()) / 2
     return [{**asdict(run), "turn_us": each_s * 1e6} for run in runs]
 
@@ -69,18 +66,8 @@ def start(options: Namespace, folder: Path) -> list[dict[str, Any]]:
     return [asdict(found) for found in _host_journals.starts(folder, N_JOBS, n_messages, 3 if options.quick else 9)]
 
 
-def simulations(options: Namespace, _: Path) -> list[dict[str, Any]]:
-    if options.before is None:
-        return []
-    quick = {"rigid/fifo": 1000, "steered/proportional": 1}
-    families = quick if options.quick else {"rigid/fifo": 5000, "elastic/greedy": 1000, "steered/proportional": 4}
-    n_seeds, n_rounds = (1, 3) if options.quick else (3, 7)
-    cases = [f"{family}/{n_jobs}/{seed}" for family, n_jobs in families.items() for seed in range(n_seeds)]
-    return [asdict(row) for row in compared(options.before, cases, n_rounds)]
-
-
 MEASURES: dict[str, Callable[[Namespace, Path], list[dict[str, Any]]]] = {
-    "live": live, "journal": journal, "start": start, "simulations": simulations,
+    "live": live, "journal": journal, "start": start,
 }  # fmt: skip
 
 
@@ -88,12 +75,11 @@ MEASURES: dict[str, Callable[[Namespace, Path], list[dict[str, Any]]]] = {
 
 
 def sections(results: Results) -> list[Section]:
-    found = [*_live_sections(results["live"]), _journal_section(results["journal"]), _start_section(results["start"])]
-    return [*found, *([_simulations_section(results["simulations"])] if results["simulations"] else [])]
+    return [*_live_sections(results["live"]), _journal_section(results["journal"]), _start_section(results["start"])]
 
 
 def _live_sections(kept: list[dict[str, Any]]) -> list[Section]:
-    many, single = runs = [_host_live_runs.LiveRun.of(run) for run in kept]
+    many, single = runs = [_host_live.LiveRun.of(run) for run in kept]
     rows = []
     for run in runs:
         for kind, usage in run.usage.items():
@@ -110,71 +96,46 @@ def _live_sections(kept: list[dict[str, Any]]) -> list[Section]:
             f"reports per job and second, {N_JOBS} jobs over one job", REPORTS_LEAST, reports, TIMES, at_least=True
         ),
     ]  # fmt: skip
-    name = f"A host with live jobs, under {many.actuator}, over {many.window_s:.0f} s"
+    name = f"A host with live jobs, over {many.window_s:.0f} s"
     heads = ["processes", "number", "CPU, of one core", "resident, MB"]
     return [Section(name, heads, rows, targets), _grants_section(many)]
 
 
-def _grants_section(run: _host_live_runs.LiveRun) -> Section:
+def _grants_section(run: _host_live.LiveRun) -> Section:
     rows = []
     for label, values in (("the report it rests on", run.report_s), ("the moved deadline", run.change_s)):
         in_order = sorted(1e3 * value for value in values)
         shown = [in_order[0], in_order[len(in_order) // 2], in_order[int(0.95 * len(in_order))], in_order[-1]]
         rows.append([label, f"{len(in_order)} of {run.n_moved}", *(f"{value:.1f}" for value in shown)])
     heads = ["to a changed grant from", "deadlines that changed one", "least, ms", "median", "95 %", "most"]
-    median_ms = _host_live_runs.median_ms(run.report_s)
+    median_ms = _host_live.median_ms(run.report_s)
     target = Target("from a report to a changed quota, median", GRANT_LIMIT_MS, median_ms, MILLISECONDS)
     return Section("From a report to a grant", heads, rows, [target])
 
 
-def _journal_section(kept: list[dict[str, Any]]) -> Section:
-    days = [_host_journals.Day(**day) for day in kept]
-    heads = [
-        "its cost of a step changes every", "hours", "messages", "reports", "grants changed", "MB then", "MB a day",
+def _journal_section(days: list[dict[str, Any]]) -> Section:
+    columns = [
+        Column("hours", "hours", "{:.0f}".format), Column("messages", "n_messages", COUNT), Column("reports", "n_reports", COUNT),
+        Column("grants changed", "n_grants", COUNT), Column("MB then", "mb", "{:.2f}".format), Column("MB a day", "mb_day", "{:.2f}".format),
     ]  # fmt: skip
-    rows = [
-        [
-            f"{day.drift_s:.0f} s", f"{day.hours:.0f}", f"{day.n_messages:,}", f"{day.n_reports:,}", f"{day.n_grants:,}",
-            f"{day.mb:.2f}", f"{day.mb_day:.2f}",
-        ]
-        for day in days
-    ]  # fmt: skip
-    target = Target("journal of a job that just runs, a day", JOURNAL_LIMIT_MB, days[0].mb_day, MEGABYTES)
-    return Section("The journal of one job with a day to its deadline", heads, rows, [target])
+    target = Target("journal of a job that just runs, a day", JOURNAL_LIMIT_MB, days[0]["mb_day"], MEGABYTES)
+    table = table_of(days, {"its cost of a step changes every, s": "drift_s"}, columns)
+    return Section("The journal of one job with a day to its deadline", *table, [target])
 
 
 def _start_section(kept: list[dict[str, Any]]) -> Section:
     starts = [_host_journals.Start(**found) for found in kept]
-    heads = [
-        "start", "jobs", "messages", "read again", "imports, s", "restoring, s", "together, s", "turns of the reference",
-        "µs a turn",
-    ]  # fmt: skip
     middle = starts[len(starts) // 2]
-    rows = [
-        [
-            label, str(found.n_jobs), f"{found.n_messages:,}", f"{found.n_read:,}", f"{found.import_s:.2f}",
-            f"{found.restore_s:.2f}", f"{found.total_s:.2f}", f"{found.turns:,.0f}", f"{found.turn_us:.1f}",
-        ]
-        for label, found in (("best", starts[0]), ("median", middle), ("worst", starts[-1]))
+    three = {"best": starts[0], "median": middle, "worst": starts[-1]}
+    runs = [{"start": name, **asdict(one), "total_s": one.total_s, "turns": one.turns} for name, one in three.items()]
+    columns = [
+        Column("jobs", "n_jobs", COUNT), Column("messages", "n_messages", COUNT), Column("read again", "n_read", COUNT),
+        Column("imports, s", "import_s", "{:.2f}".format), Column("restoring, s", "restore_s", "{:.2f}".format),
+        Column("together, s", "total_s", "{:.2f}".format), Column("turns of the reference", "turns", COUNT),
+        Column("µs a turn", "turn_us", "{:.1f}".format),
     ]  # fmt: skip
     target = Target(f"start behind {starts[0].n_messages:,} messages, median", START_LIMIT, middle.turns, TURNS)
-    return Section("A start behind many messages", heads, rows, [target])
-
-
-def _simulations_section(kept: list[dict[str, Any]]) -> Section:
-    rows_found = [Compared(**row) for row in kept]
-    heads = ["simulation", "CPU s before", "CPU s now", "ratio", "the same came out"]
-    rows = [
-        [row.case, f"{row.before_s:.3f}", f"{row.after_s:.3f}", TIMES(row.ratio), "yes" if row.is_same else "no"]
-        for row in rows_found
-    ]
-    targets = []
-    for family in dict.fromkeys(row.case.split("/")[0] for row in rows_found):
-        of_family = [row for row in rows_found if row.case.startswith(f"{family}/")]
-        spread = f"{min(row.ratio for row in of_family):.2f} to {max(row.ratio for row in of_family):.2f}"
-        text = f"CPU time of simulations, now over before, {family} ({spread})"
-        targets.append(Target(text, SIMULATION_LIMIT, ratio_of(of_family), TIMES))
-    return Section("Simulations before and now", heads, rows, targets)
+    return Section("A start behind many messages", *table_of(runs, {"start": "start"}, columns), [target])
 
 
 def page(results: Results) -> str:
@@ -182,7 +143,7 @@ def page(results: Results) -> str:
 
 
 def main() -> int:
-    options = _options()
+    options = parser("What a host costs.").parse_args()
     results: Results = {"took_s": {}}
     for name, measure in MEASURES.items():
         begun_at = time.monotonic()
@@ -191,15 +152,6 @@ def main() -> int:
         results["took_s"][name] = time.monotonic() - begun_at
     targets = report("host", results, sections, page, quick=options.quick)
     return conclude_targets(targets, targets[0], quick=options.quick)
-
-
-def _options() -> Namespace:
-    made = parser("What a host costs.")
-    made.add_argument(
-        "--before", type=Path, help="checkout of an earlier revision, whose simulations are run in turns with ours"
-    )
-    made.add_argument("--profile", type=Path, help="where a profile of the host's thread is written; makes it dearer")
-    return made.parse_args()
 
 
 if __name__ == "__main__":

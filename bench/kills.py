@@ -17,18 +17,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from _agent import Agent
 from _common import Results
-from _faults import Part, conclude_parts, page_of, parser_of, send, watcher_of, words_of
+from _faults import send, watcher_of, words_of
 from _faults_training import FINAL, Job
 from _processes import home, processes_of, wait_until, workers_of
+from _report import Column, Section, Target, page_of, run, table_of
 
 from punctual.channel import SharedBlock
 from punctual.core.errors import InvalidSpec
@@ -40,8 +39,120 @@ from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import jobs_of
 from punctual.executors.local.launch import MEMORY_NAME
 
+COUNT = "{:.0f}".format
+
+# Workers and agents are killed.
+
+N_EPOCHS, N_EPOCHS_QUICK = 60, 40
+PATIENCE_S, HANG_S = 300.0, 3.0
+
+
+@dataclass
+class Run:
+    """One training, and what was done to it."""
+
+    seed: int
+    final: str = ""
+    n_kills: int = 0
+    n_stops: int = 0
+    n_agents_killed: int = 0
+    n_targets: int = 0
+    n_resizes: int = 0
+    n_steps_redone: int = 0
+    took_s: float = 0.0
+
+
+class Training:
+    """The program under an agent; started again with the same folder when its agent was killed."""
+
+    def __init__(self, folder: Path, n_epochs: int, n_workers: int) -> None:
+        self._command, self._folder, self._n_starts = Job(n_epochs=n_epochs).command(folder / "job"), folder, 0
+        self.start(n_workers)
+
+    def start(self, n_workers: int) -> None:
+        self._n_starts += 1
+        self.agent = Agent(
+            self._folder / f"page-{self._n_starts}", self._command, n_workers,
+            variables={"PUNCTUAL_HANG_S": str(HANG_S)}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        self.process = self.agent.process
+
+    def final(self) -> str:
+        """Return what it printed at its end."""
+        output, _ = self.process.communicate(timeout=30)
+        return next((line.removeprefix(FINAL) for line in output.splitlines() if line.startswith(FINAL)), "")
+
+
+def undisturbed(n_epochs: int) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        training = Training(Path(folder), n_epochs, 1)
+        training.process.wait(PATIENCE_S)
+        return training.final()
+
+
+def disturbed(seed: int, n_epochs: int, n_kills: int) -> Run:
+    """A run with at most so many kills: after them it is left alone, so that it ends."""
+    rng, one = random.Random(seed), Run(seed)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        training = Training(Path(folder), n_epochs, 2)
+        try:
+            while training.process.poll() is None and time.monotonic() < begun + PATIENCE_S:
+                if one.n_kills + one.n_stops < n_kills:
+                    _disturb(training, one, rng)
+                time.sleep(rng.random() * 1.2)
+                if training.process.poll() == -signal.SIGKILL:
+                    _count(training, one)
+                    training.start(rng.choice((1, 2, 3)))
+            _count(training, one)
+            one.final = training.final() if training.process.poll() == 0 else f"ended with {training.process.poll()}"
+        finally:
+            training.process.kill()
+    one.took_s = time.monotonic() - begun
+    return one
+
+
+def _disturb(training: Training, run: Run, rng: random.Random) -> None:
+    if rng.random() < 0.5:
+        training.agent.send_target(rng.choice((1, 2, 3)))
+        run.n_targets += 1
+        time.sleep(rng.random() * 0.3)  # in the middle of the change
+    workers = training.agent.workers()
+    if not workers or rng.random() < 0.4:
+        return
+    chance = rng.random()
+    if chance < 0.05:
+        training.process.kill()
+        run.n_agents_killed += 1
+        run.n_kills += 1
+    elif chance < 0.15:
+        run.n_stops += send(rng.choice(workers), signal.SIGSTOP)
+    else:
+        run.n_kills += send(rng.choice(workers))
+
+
+def _count(training: Training, run: Run) -> None:
+    status = training.agent.page.worker_status()
+    run.n_resizes += status.n_resizes
+    run.n_steps_redone += status.n_steps_redone
+
+
+def kill_workers(*, quick: bool) -> Results:
+    """Trainings whose workers and agents are killed."""
+    n_epochs, n_kills, n_each, n_runs = (N_EPOCHS_QUICK, 6, 6, 1) if quick else (N_EPOCHS, 100, 30, 12)
+    expected = undisturbed(n_epochs)
+    runs: list[Run] = []
+    while sum(run.n_kills for run in runs) < n_kills and len(runs) < n_runs:
+        runs.append(disturbed(len(runs), n_epochs, n_each))
+        print(asdict(runs[-1]), file=sys.stderr, flush=True)
+    return {"expected": expected, "runs": [asdict(run) for run in runs]}
+
+
 # The daemon that steers is killed, and whoever misses it first starts the next one.
 
+#: Epochs of a training, and the kinds of the runs with how many kills.
+N_EPOCHS_STEERED = 150
+STEERED = (("workers", 12), ("workers", 12), ("cores", 5))
 STEERED_PATIENCE_S = 420.0
 #: How long the training may take to be there, or a daemon to steer it.
 START_S_MAX = 120.0
@@ -77,7 +188,6 @@ class Steered:
     n_takeovers: int = 0
     unsteered_s: float = 0.0
     longest_unsteered_s: float = 0.0
-    ended_steered: bool = False
     took_s: float = 0.0
     began_at: float = 0.0
 
@@ -141,7 +251,7 @@ def steered(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
     """A run with so many killed daemons, if it lasts long enough; then it is left to the last daemon."""
     rng, result = random.Random(seed), Steered(seed, kind)
     begun = time.monotonic()
-    job = Job(n_steps=0, workers=(1, 3), n_epochs=n_epochs, sleep_s=PAUSE_S)
+    job = Job(n_epochs=n_epochs, sleep_s=PAUSE_S)
     with home("kills") as folder:
         terminal = Terminal(folder)
         command = job.command(folder / "job")
@@ -153,7 +263,6 @@ def steered(seed: int, kind: str, n_epochs: int, n_kills: int) -> Steered:
                 _disturb_steering(terminal, page, result, rng)
             _move_deadline(terminal, page, result, 0.0)  # the rest at full speed
             terminal.process.wait(STEERED_PATIENCE_S)
-            result.ended_steered = terminal.process.returncode == 0
             result.final = terminal.final()
             _count_takeovers(terminal, result)
         finally:
@@ -249,192 +358,71 @@ def _count_takeovers(terminal: Terminal, result: Steered) -> None:
     result.unsteered_s, result.longest_unsteered_s = sum(without_s), max(without_s, default=0.0)
 
 
-# Workers and agents are killed.
-
-N_EPOCHS = 60
-N_KILLS = 100
-#: Of the trainings whose daemons are killed: epochs, and the kinds of the runs with how many kills.
-N_EPOCHS_STEERED = 150
-STEERED = (("workers", 12), ("workers", 12), ("cores", 5))
-PATIENCE_S = 300.0
-HANG_S = 3.0
-
-
-@dataclass
-class Run:
-    """One training, and what was done to it."""
-
-    seed: int
-    final: str = ""
-    n_kills: int = 0
-    n_stops: int = 0
-    n_agents_killed: int = 0
-    n_targets: int = 0
-    n_resizes: int = 0
-    n_steps_redone: int = 0
-    took_s: float = 0.0
-
-
-class Training:
-    """The program under an agent; started again with the same folder when its agent was killed."""
-
-    def __init__(self, folder: Path, n_epochs: int, n_workers: int) -> None:
-        job = Job(n_steps=0, workers=(1, 3), n_epochs=n_epochs, sleep_s=0.0)
-        self._command, self._folder, self._n_starts = job.command(folder / "job"), folder, 0
-        self.start(n_workers)
-
-    def start(self, n_workers: int) -> None:
-        self._n_starts += 1
-        self.agent = Agent(
-            self._folder / f"page-{self._n_starts}", self._command, n_workers,
-            variables={"PUNCTUAL_HANG_S": str(HANG_S)}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        self.process = self.agent.process
-
-    def final(self) -> str:
-        """Return what it printed at its end."""
-        output, _ = self.process.communicate(timeout=30)
-        return next((line.removeprefix(FINAL) for line in output.splitlines() if line.startswith(FINAL)), "")
-
-
-def undisturbed(n_epochs: int) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        training = Training(Path(folder), n_epochs, 1)
-        training.process.wait(PATIENCE_S)
-        return training.final()
-
-
-def disturbed(seed: int, n_epochs: int, n_kills: int) -> Run:
-    """A run with at most so many kills: after them it is left alone, so that it ends."""
-    rng, run = random.Random(seed), Run(seed)
-    begun = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        training = Training(Path(folder), n_epochs, 2)
-        try:
-            while training.process.poll() is None and time.monotonic() < begun + PATIENCE_S:
-                if run.n_kills + run.n_stops < n_kills:
-                    _disturb(training, run, rng)
-                time.sleep(rng.random() * 1.2)
-                if training.process.poll() == -signal.SIGKILL:
-                    _count(training, run)
-                    training.start(rng.choice((1, 2, 3)))
-            _count(training, run)
-            run.final = training.final() if training.process.poll() == 0 else f"ended with {training.process.poll()}"
-        finally:
-            training.process.kill()
-    run.took_s = time.monotonic() - begun
-    return run
-
-
-def _disturb(training: Training, run: Run, rng: random.Random) -> None:
-    if rng.random() < 0.5:
-        training.agent.send_target(rng.choice((1, 2, 3)))
-        run.n_targets += 1
-        time.sleep(rng.random() * 0.3)  # in the middle of the change
-    workers = training.agent.workers()
-    if not workers or rng.random() < 0.4:
-        return
-    chance = rng.random()
-    if chance < 0.05:
-        training.process.kill()
-        run.n_agents_killed += 1
-        run.n_kills += 1
-    elif chance < 0.15:
-        run.n_stops += send(rng.choice(workers), signal.SIGSTOP)
-    else:
-        run.n_kills += send(rng.choice(workers))
-
-
-def _count(training: Training, run: Run) -> None:
-    status = training.agent.page.worker_status()
-    run.n_resizes += status.n_resizes
-    run.n_steps_redone += status.n_steps_redone
-
-
-def kill_workers(options: Namespace) -> dict[str, Any]:
-    """Trainings whose workers and agents are killed."""
-    n_epochs, n_kills, n_each, n_runs = (12, 6, 6, 1) if options.quick else (N_EPOCHS, N_KILLS, 30, 12)
-    expected = undisturbed(n_epochs)
-    runs: list[Run] = []
-    while sum(run.n_kills for run in runs) < n_kills and len(runs) < n_runs:
-        runs.append(disturbed(options.seed + len(runs), n_epochs, n_each))
-        print(asdict(runs[-1]), file=sys.stderr, flush=True)
-    return {"expected": expected, "runs": [asdict(run) for run in runs]}
-
-
-def kill_daemons(options: Namespace) -> dict[str, Any]:
+def kill_daemons(*, quick: bool) -> Results:
     """Trainings whose daemons and commands are killed and that are taken over."""
-    n_epochs, kinds = (30, (("workers", 1),)) if options.quick else (N_EPOCHS_STEERED, STEERED)
+    n_epochs, kinds = (30, (("workers", 1),)) if quick else (N_EPOCHS_STEERED, STEERED)
     expected = undisturbed(n_epochs)
     runs: list[Steered] = []
-    for seed, (kind, n_kills) in enumerate(kinds, options.seed):
+    for seed, (kind, n_kills) in enumerate(kinds):
         runs.append(steered(seed, kind, n_epochs, n_kills))
         print(asdict(runs[-1]), file=sys.stderr, flush=True)
     return {"expected": expected, "runs": [asdict(run) for run in runs]}
 
 
-def _rows(part: Results, columns: Sequence[str]) -> list[list[str]]:
-    return [
-        [
-            *(f"{run[key]:.0f}" if isinstance(run[key], float) else str(run[key]) for key in columns),
-            "yes" if run["final"] == part["expected"] else f"NO: {run['final']}",
-        ]
-        for run in part["runs"]
-    ]
+# What is told of them.
 
-
-def _short(part: Results) -> list[str]:
-    ended = [
-        f"seed {run['seed']}: ended as {run['final'] or 'nothing'}"
-        for run in part["runs"]
-        if run["final"] != part["expected"] or not part["expected"]
-    ]
-    unsteered = [
-        f"seed {run['seed']}: {run['longest_unsteered_s']:.1f} s without steering (at most {UNSTEERED_S_MAX:g} s)"
-        for run in part["runs"]
-        if run.get("longest_unsteered_s", 0.0) > UNSTEERED_S_MAX
-    ]
-    return ended + unsteered
-
-
-def _part(measure: Callable[[Namespace], Results], columns: Mapping[str, str]) -> Part:
-    """Return a part whose table has these columns: what is at the head, and what stands below."""
-    heads = [*columns, "as undisturbed"]
-    return Part(measure, heads, lambda part: _rows(part, list(columns.values())), _short)
-
-
-PARTS = {
-    "workers": _part(kill_workers, {
-        "run": "seed", "workers and agents killed": "n_kills", "agents": "n_agents_killed", "stopped": "n_stops",
+PARTS: dict[str, Callable[..., Results]] = {"workers": kill_workers, "daemons": kill_daemons}
+#: Columns of each part, as many heads as keys.
+HEADS = {
+    "workers": {
+        "workers and agents killed": "n_kills", "agents": "n_agents_killed", "stopped": "n_stops",
         "sizes asked for": "n_targets", "resizes": "n_resizes", "steps redone": "n_steps_redone",
-    }),
-    "daemons": _part(kill_daemons, {
-        "run": "seed", "steered by": "kind", "daemons killed": "n_daemons_killed", "commands": "n_commands_killed", "amid a change of size": "n_amid_resizes",
+    },
+    "daemons": {
+        "daemons killed": "n_daemons_killed", "commands": "n_commands_killed", "amid a change of size": "n_amid_resizes",
         "amid taking over": "n_amid_takeovers", "workers killed": "n_workers_killed", "deadlines moved": "n_deadlines",
         "taken over": "n_takeovers", "unsteered (s)": "unsteered_s", "longest (s)": "longest_unsteered_s", "of (s)": "took_s",
-    }),
+    },
 }  # fmt: skip
+#: Those of them that count processes which were killed.
+KILLED = ("n_kills", "n_workers_killed", "n_daemons_killed", "n_commands_killed")
 
 
-def last_line(parts: dict[str, Results]) -> str:
-    """Return the key figure beside its target."""
-    equal = [run["final"] == part["expected"] for part in parts.values() for run in part["runs"]]
-    runs = [run for part in parts.values() for run in part["runs"]]
-    kinds = ("n_daemons_killed", "n_commands_killed", "n_kills", "n_workers_killed")
-    n_killed = {kind: sum(run.get(kind, 0) for run in runs) for kind in kinds}
-    return (
-        f"{sum(equal)} of {len(equal)} disturbed trainings ended with the undisturbed one's weights (target: all), "
-        f"{sum(n_killed.values())} kills, {n_killed['n_daemons_killed']} of them of the daemon that steers"
+def measured(*, quick: bool) -> Results:
+    return {part: measure(quick=quick) for part, measure in PARTS.items()}
+
+
+def sections(results: Results) -> list[Section]:
+    workers = _section("Trainings whose workers and agents are killed", results, "workers", {"run": "seed"})
+    daemons = _section(
+        "Trainings whose daemons and commands are killed", results, "daemons", {"run": "seed", "steered by": "kind"}
     )
+    longest_s = max(run["longest_unsteered_s"] for run in results["daemons"]["runs"])
+    unsteered = Target("longest time without steering (s)", UNSTEERED_S_MAX, longest_s, "{:.1f}".format)
+    return [workers, replace(daemons, targets=[*daemons.targets, unsteered])]
+
+
+def _section(name: str, results: Results, part: str, rows: dict[str, str]) -> Section:
+    expected = results[part]["expected"]
+    runs = [
+        {**run, "same": "yes" if run["final"] == expected else f"NO: {run['final']}"} for run in results[part]["runs"]
+    ]
+    columns = [
+        *(Column(head, key, COUNT) for head, key in HEADS[part].items()),
+        Column("as undisturbed", "same", str, max),
+    ]
+    n_killed = sum(run.get(key, 0) for run in runs for key in KILLED)
+    n_same = sum(bool(expected) and run["final"] == expected for run in runs)
+    text = f"trainings of {len(runs)} that ended with the undisturbed one's weights, {n_killed} kills"
+    return Section(name, *table_of(runs, rows, columns), [Target(text, len(runs), n_same, COUNT, at_least=True)])
 
 
 def page(results: Results) -> str:
-    return page_of(PARTS, results, last_line)
+    return page_of(sections(results), results)
 
 
 def main() -> int:
-    options = parser_of(__doc__ or "", PARTS).parse_args()
-    return conclude_parts("kills", PARTS, options, last_line, page)
+    return run("kills", __doc__, measured, sections, page)
 
 
 if __name__ == "__main__":

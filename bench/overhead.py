@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _common import Results, parser
-from _report import Section, Target, conclude_targets, page_of, report
+from _common import Results
+from _report import Section, Target, page_of, run
 
 from punctual.channel import BLOCK_VARIABLE, Directives, SharedBlock
 
@@ -95,15 +95,19 @@ def repetition() -> dict[str, float]:
     return {**turns, **micros, "n_heavy": n_heavy, "turn_us": turn_us}
 
 
+def measured(*, quick: bool) -> Results:
+    return {"runs": [repetition() for _ in range(3 if quick else 15)]}
+
+
 def sections(results: Results) -> list[Section]:
     runs = results["runs"]
     rows, targets = [], []
     for key, (what, limit) in TARGETS.items():
-        turns, us = [run[key] for run in runs], statistics.median(run[f"{key}_us"] for run in runs)
+        turns, us = [one[key] for one in runs], statistics.median(one[f"{key}_us"] for one in runs)
         middle = statistics.median(turns)
         rows.append([what, *(f"{value:,.3g}" for value in (middle, min(turns), max(turns))), f"{us:,.2f}"])
         targets.append(Target(f"{what}, median", limit, middle, "{:,.3g} turns".format))
-    n_heavy = max(run["n_heavy"] for run in runs)
+    n_heavy = max(one["n_heavy"] for one in runs)
     targets.append(Target("of numpy and torch loaded by it", 0, n_heavy, "{:.0f}".format))
     return [Section("What a training pays", ["cost of", "turns, median", "least", "most", "µs, median"], rows, targets)]
 
@@ -113,10 +117,7 @@ def page(results: Results) -> str:
 
 
 def main() -> int:
-    options = parser("Cost of the client in a training process.").parse_args()
-    runs = [repetition() for _ in range(3 if options.quick else 15)]
-    targets = report("overhead", {"runs": runs}, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[1], quick=options.quick)
+    return run("overhead", __doc__, measured, sections, page, key=1)
 
 
 if __name__ == "__main__":

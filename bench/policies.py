@@ -5,26 +5,18 @@ it any allowed number. A start, going on after a pause and a change of size cost
 compare policies as the published simulators did, where nothing costs anything.
 """
 
+import os
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import ceil
 from typing import Any
 
-from _common import (
-    RESULTS,
-    Results,
-    conclude,
-    markdown_table,
-    on_record,
-    parser,
-    print_table,
-    stamp_text,
-    write_results,
-)
+from _common import Results, parser
 from _published import PUBLISHED, SIA_KINDS, by_rule, data, elastic_of, gavel_jobs, has_data, tables_of, timed, trace_of
+from _report import Column, Run, Section, Target, conclude_targets, grouped, page_of, report, table_of
 from _simulated import Simulated
 
 from punctual.core.speed import Shape
@@ -101,16 +93,9 @@ def saturn(seed: int, load: float | None) -> list[TraceJob]:  # noqa: ARG001 -- 
     """Return the jobs of another of Sia's files for each seed, with the iterations that the training curves say."""
     profiles = data() / "profiles/sia"
     traces = trace_of(f"sia_workloads/saturn/workload-{seed + 1}.csv")
-    durations = [_slowest_s(timed(one, profiles, SIA_KINDS)) for one in traces]
-    jobs = [
-        replace(elastic_of(one, profiles), duration_s=duration)
-        for one, duration in zip(traces, durations, strict=True)
-    ]  # fmt: skip
+    slowest_s = [max(timed(one, profiles, SIA_KINDS).device_durations_s.values()) for one in traces]
+    jobs = [replace(elastic_of(one, profiles), duration_s=s) for one, s in zip(traces, slowest_s, strict=True)]
     return list(assign(jobs, ChronusDeadlines(), seed))
-
-
-def _slowest_s(one: TraceJob) -> float:
-    return max(one.device_durations_s.values())
 
 
 def generated(seed: int, load: float | None) -> list[TraceJob]:
@@ -210,7 +195,6 @@ def groups(cluster: str) -> tuple[NodeGroup, ...]:
 
 # What is told of a run.
 
-Run = dict[str, Any]
 #: Workload, load, seed, policy.
 Assignment = tuple[str, float | None, int, str]
 
@@ -237,89 +221,6 @@ def assignments(workloads: Iterable[Workload]) -> list[Assignment]:
         for policy, is_rigid in POLICIES.items()
         if is_rigid or workload.is_elastic
     ]
-
-
-# Tables.
-
-
-def seconds(value: float) -> str:
-    return format_duration(value)
-
-
-def percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
-
-def number(value: float) -> str:
-    return f"{value:.2f}"
-
-
-COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "jct_mean_s": ("mean JCT", seconds), "jct_p99_s": ("p99 JCT", seconds), "waiting_mean_s": ("waiting", seconds),
-    "deadlines_met_frac": ("deadlines met", percent), "tardiness_mean_s": ("tardiness", seconds),
-    "granted_device_frac": ("devices in use", percent), "resizes_per_job": ("resizes/job", number),
-    "preemptions_per_job": ("pauses/job", number),
-}  # fmt: skip
-HEADS = ["policy", "JCT / FIFO's", *(head for head, _ in COLUMNS.values())]
-
-
-def shown(values: Iterable[float | None], how: Callable[[float], str]) -> str:
-    """The mean over the seeds and half the width of its 95 % interval."""
-    found = Estimate.of(list(values))
-    if found is None:
-        return "–"
-    return how(found.mean) + (f" ± {how(found.half_width)}" if found.half_width else "")
-
-
-def grouped(runs: Iterable[Run], *keys: str) -> dict[Any, list[Run]]:
-    found: dict[Any, list[Run]] = defaultdict(list)
-    for run in runs:
-        found[tuple(run[key] for key in keys)].append(run)
-    return found
-
-
-def rows_of(runs: list[Run]) -> list[list[str]]:
-    fifo = {run["seed"]: run for run in runs if run["policy"] == "fifo"}
-    return [
-        [
-            policy,
-            shown(ratios(some, fifo), number),
-            *(shown((run.get(key) for run in some), how) for key, (_, how) in COLUMNS.items()),
-        ]
-        for (policy,), some in grouped(runs, "policy").items()
-    ]
-
-
-def ratios(runs: list[Run], fifo: dict[int, Run]) -> list[float | None]:
-    """Mean completion time over that under FIFO, seed by seed: what seeds differ in drops out."""
-    return [run["jct_mean_s"] / fifo[run["seed"]]["jct_mean_s"] for run in runs]
-
-
-def at_a_glance(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
-    """Policies by workloads, at load 1 or as recorded: completion over FIFO's, and deadlines met."""
-    some = grouped((run for run in runs if run["load"] in (1.0, None)), "workload")
-    rows = {policy: [policy] for policy in POLICIES}
-    for found in some.values():
-        fifo = {run["seed"]: run for run in found if run["policy"] == "fifo"}
-        by_policy = grouped(found, "policy")
-        for policy, row in rows.items():
-            row.append(_glance(by_policy.get((policy,), []), fifo))
-    return ["policy", *(workload for (workload,) in some)], list(rows.values())
-
-
-def _glance(runs: list[Run], fifo: dict[int, Run]) -> str:
-    if not runs:
-        return "–"
-    met = Estimate.of([run["deadlines_met_frac"] for run in runs])
-    return f"{shown(ratios(runs, fifo), number)}; {percent(met.mean) if met else '–'}"
-
-
-def sections(runs: list[Run]) -> dict[str, list[list[str]]]:
-    """Title -> rows, in the order of the runs."""
-    return {
-        f"{workload}, load {'as recorded' if load is None else f'{load:g}'}": rows_of(some)
-        for (workload, load), some in grouped(runs, "workload", "load").items()
-    }
 
 
 # The published orderings.
@@ -372,29 +273,20 @@ def _elasticflow_orderings() -> list[Ordering]:
                 cluster = one.cluster
         if trace in _GANDIVA:
             n_met, path = _GANDIVA[trace]
-            met["Gandiva"] = (
-                n_met,
-                "fifo, backfill",
-                _met(record_row(by_rule(path, Rigid)(), cluster, "fifo:backfill=true")),
-            )
-        found += [_ordering(trace, "deadlines met", met, a, b) for a, b in _pairs(list(met))]
+            ours = _met(record_row(by_rule(path, Rigid)(), cluster, "fifo:backfill=true"))
+            met["Gandiva"] = (n_met, "fifo, backfill", ours)
+        found += [_ordering(trace, "deadlines met", met, a, b) for a, b in combinations(met, 2)]
     return found
 
 
 def _gavel_orderings() -> list[Ordering]:
-    pair = [one for one in PUBLISHED if one.simulator == "Gavel"]
-    rows = {one.theirs: record_row(gavel_jobs(), one.cluster, one.policy) for one in pair}
-    published = {one.theirs: one for one in pair}
-    jct = {
-        name: (published[name].jct_s or 0.0, published[name].policy, row["jct_mean_s"] or 0.0)
-        for name, row in rows.items()
-    }
-    span = {
-        name: (published[name].makespan_s or 0.0, published[name].policy, row["makespan_s"] or 0.0)
-        for name, row in rows.items()
-    }
-    trace = "Gavel, max_min_fairness"
-    return [_ordering(trace, "s mean JCT", jct, "LAS", "FIFO"), _ordering(trace, "s makespan", span, "LAS", "FIFO")]
+    pair = {one.theirs: one for one in PUBLISHED if one.simulator == "Gavel"}
+    rows = {name: record_row(gavel_jobs(), one.cluster, one.policy) for name, one in pair.items()}
+    found = []
+    for figure, theirs, ours in (("s mean JCT", "jct_s", "jct_mean_s"), ("s makespan", "makespan_s", "makespan_s")):
+        each = {name: (getattr(one, theirs), one.policy, rows[name][ours] or 0.0) for name, one in pair.items()}
+        found.append(_ordering("Gavel, max_min_fairness", figure, each, "LAS", "FIFO"))
+    return found
 
 
 def record_row(jobs: Any, cluster: str, policy: str) -> dict[str, float | None]:
@@ -403,10 +295,6 @@ def record_row(jobs: Any, cluster: str, policy: str) -> dict[str, float | None]:
 
 def _met(row: dict[str, float | None]) -> float:
     return row["n_deadlines_met"] or 0.0
-
-
-def _pairs(names: list[str]) -> list[tuple[str, str]]:
-    return [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
 
 
 def _ordering(trace: str, figure: str, found: dict[str, tuple[float, str, float]], a: str, b: str) -> Ordering:
@@ -432,65 +320,98 @@ def key_figure(seeds: tuple[int, ...]) -> dict[str, float]:
     return {"ratio": 1 + mean.estimate / base, "low": 1 + mean.low / base, "high": 1 + mean.high / base}
 
 
+# Tables.
+
 ORDER_HEADS = ["trace", "published", "ours", "order"]
 
 
-def last_line(results: dict[str, Any]) -> str:
-    key, rows = results["key"], results["orderings"]
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def number(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def mean_of(key: str, head: str, how: Callable[[float], str]) -> Column:
+    """A column with the mean over the seeds and half the width of its 95 % interval."""
+
+    def shown(found: Estimate) -> str:
+        return how(found.mean) + (f" ± {how(found.half_width)}" if found.half_width else "")
+
+    return Column(head, key, shown, lambda values: Estimate.of(list(values)))
+
+
+OVER_FIFO = mean_of("over_fifo", "JCT / FIFO's", number)
+COLUMNS = [
+    OVER_FIFO, mean_of("jct_mean_s", "mean JCT", format_duration), mean_of("jct_p99_s", "p99 JCT", format_duration),
+    mean_of("waiting_mean_s", "waiting", format_duration), mean_of("deadlines_met_frac", "deadlines met", percent),
+    mean_of("tardiness_mean_s", "tardiness", format_duration), mean_of("granted_device_frac", "devices in use", percent),
+    mean_of("resizes_per_job", "resizes/job", number), mean_of("preemptions_per_job", "pauses/job", number),
+]  # fmt: skip
+
+
+def over_fifo(runs: Iterable[Run]) -> list[Run]:
+    """Add the mean completion time over that under FIFO, seed by seed: what seeds differ in drops out."""
+    each = grouped(runs, "workload", "load", "seed").values()
+    fifo = {id(run): one[0]["jct_mean_s"] for one in each for run in one if one[0]["policy"] == "fifo"}
+    return [run | {"over_fifo": run["jct_mean_s"] / fifo[id(run)]} for one in each for run in one]
+
+
+def at_a_glance(runs: Iterable[Run]) -> tuple[list[str], list[list[str]]]:
+    """Policies by workloads, at load 1 or as recorded: completion over FIFO's, and deadlines met."""
+    some = grouped((run for run in runs if run["load"] in (1.0, None)), "workload")
+    by_policy = [grouped(found, "policy") for found in some.values()]
+    rows = [[policy, *(_glance(found.get((policy,), [])) for found in by_policy)] for policy in POLICIES]
+    return ["policy", *(workload for (workload,) in some)], rows
+
+
+def _glance(runs: list[Run]) -> str:
+    met = Estimate.of([run["deadlines_met_frac"] for run in runs])
+    return f"{OVER_FIFO.cell(runs)}; {percent(met.mean) if met else '–'}" if runs else "–"
+
+
+def sections(results: Results) -> list[Section]:
+    runs, key, rows = over_fifo(results["runs"]), results["key"], results["orderings"]
     n_same = sum(row[-1] == "the same" for row in rows)
-    return (
-        f"SRTF's mean JCT over FIFO's on the Philly slice: {key['ratio']:.3f} [{key['low']:.3f}, {key['high']:.3f}] "
-        f"(below 1); published orderings reproduced: {n_same} of {len(rows)}"
+    targets = [
+        Target("SRTF's mean JCT over FIFO's on the Philly slice, upper end of its interval", 1.0, key["high"], "{:.3f}".format)
+    ]  # fmt: skip
+    glance = (
+        f"Mean completion time over FIFO's, and deadlines met, at load 1 (saturn: as recorded). Means over the seeds with 95 % "
+        f"intervals (Student). SRTF's over FIFO's on the Philly slice: {key['ratio']:.3f} [{key['low']:.3f}, {key['high']:.3f}]."
     )
+    return [
+        Section("At a glance", *at_a_glance(runs), targets, glance),
+        Section("Published orderings", ORDER_HEADS, rows, text=f"Reproduced: {n_same} of {len(rows)}."),
+        *(
+            Section(f"{workload}, load {'as recorded' if load is None else f'{load:g}'}", *table_of(some, {"policy": "policy"}, COLUMNS))
+            for (workload, load), some in grouped(runs, "workload", "load").items()
+        ),
+    ]  # fmt: skip
 
 
 def page(results: Results) -> str:
-    runs = results["runs"]
-    lines = [
-        f"Means over the seeds with 95 % intervals (Student). {last_line(results)}. {stamp_text(results)}",
-        "", "## At a glance", "",
-        "Mean completion time over FIFO's, and deadlines met, at load 1 (saturn: as recorded).", "",
-        *markdown_table(*at_a_glance(runs)), "", "## Published orderings", "", *markdown_table(ORDER_HEADS, results["orderings"]),
-    ]  # fmt: skip
-    for title, rows in sections(runs).items():
-        lines += ["", f"## {title}", "", *markdown_table(HEADS, rows)]
-    return "\n".join([*lines, ""])
+    return page_of(sections(results), results)
 
 
-def measured(*, quick: bool, n_processes: int) -> dict[str, Any]:
-    workloads = [one for one in WORKLOADS if has_data() or one.name == "modelarts-like"]
+def measured(*, quick: bool) -> Results:
+    workloads: Iterable[Workload] = WORKLOADS
     if quick:
-        some = [one for one in workloads if one.name != "philly"]
-        workloads = [replace(one, loads=one.loads[1:2] or one.loads, seeds=(0,)) for one in some]
-    with ProcessPoolExecutor(n_processes) as pool:
-        found: dict[str, Any] = {"runs": list(pool.map(simulated, assignments(workloads)))}
-    if has_data():
-        found["orderings"] = [one.row() for one in orderings()]
-        found["key"] = key_figure((0,) if quick else WORKLOADS[0].seeds)
-    return found
+        workloads = [replace(one, loads=one.loads[1:2] or one.loads, seeds=(0,)) for one in WORKLOADS[1:]]
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        runs = list(pool.map(simulated, assignments(workloads)))
+    key = key_figure((0,) if quick else WORKLOADS[0].seeds)
+    return {"runs": runs, "orderings": [one.row() for one in orderings()], "key": key}
 
 
 def main() -> int:
-    made = parser(__doc__ or "")
-    made.add_argument("--processes", type=int, default=1, help="simulations at a time")
-    made.add_argument("--tables", action="store_true", help="only tables, from the runs on record")
-    options = made.parse_args()
-    if options.tables:
-        results = on_record("policies")
-        (RESULTS / "policies.md").write_text(page(results), encoding="utf-8")
-    else:
-        found = measured(quick=options.quick, n_processes=options.processes)
-        results = write_results("policies", found, page if "key" in found else None, quick=options.quick)
-    for title, rows in sections(results["runs"]).items():
-        print(title)
-        print_table(HEADS, rows)
-        print()
-    if "key" not in results:
-        print("no published traces: set PUNCTUAL_DATA to the folder that holds traces/; only the generator was run")
+    quick = parser(__doc__ or "").parse_args().quick
+    if not has_data():
+        print("not run: PUNCTUAL_DATA is to name the folder of the published traces")
         return 0
-    print_table(ORDER_HEADS, results["orderings"])
-    high = results["key"]["high"]
-    return conclude(last_line(results), [f"upper end of SRTF's mean JCT over FIFO's: {high:.3f}"] if high >= 1 else [])
+    targets = report("policies", measured(quick=quick), sections, page, quick=quick)
+    return conclude_targets(targets, targets[0], quick=quick)
 
 
 if __name__ == "__main__":

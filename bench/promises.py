@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from random import Random
 from typing import Any
 
-from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
+from _common import Results
+from _report import Column, Section, Target, page_of, run, table_of
 
 from punctual.core.cluster import Node
 from punctual.core.commands import WarnUser
@@ -116,49 +117,38 @@ def counted(journal: Sequence[Message]) -> Count:
     return Count(1, len(promised), len(broken), len(broken - warned), len(warned & promised.keys()))
 
 
-HEADS = ("parameters", "not pausable", "worlds", "promises", "broken", "broken, not warned", "warned")
-COUNTED = ("n_worlds", "n_promised", "n_broken", "n_broken_unwarned", "n_warned")
-
-
-def main() -> int:
-    """Play worlds until enough was promised; say whether a promise was broken."""
-    options = parser(__doc__ or "").parse_args()
-    wanted = 600 if options.quick else N_PROMISED_WANTED
+def measured(*, quick: bool) -> Results:
+    """Play worlds until enough was promised."""
     rows = {(name, share): Count() for name in SETTINGS for share in UNPAUSABLE}
     seed = 0
-    while sum(row.n_promised for row in rows.values()) < wanted:
+    while sum(row.n_promised for row in rows.values()) < (600 if quick else N_PROMISED_WANTED):
         for (name, share), row in rows.items():
             row.add(world(seed, SETTINGS[name], share))
         seed += 1
     found = [{"parameters": name, "unpausable_frac": share, **asdict(row)} for (name, share), row in rows.items()]
-    results = write_results("promises", {"n_jobs": N_JOBS, "rows": found}, page, quick=options.quick)
-    print_table(HEADS, cells_of(results))
-    print()
-    short = [
-        f"{row['n_broken']} broken under {row['parameters']} with {row['unpausable_frac']:.0%} not pausable"
-        for row in results["rows"]
-        if row["n_broken"]
-    ]
-    return conclude(figure(results), short)
+    return {"n_jobs": N_JOBS, "rows": found}
 
 
-def cells_of(results: Results) -> list[list[object]]:
-    return [
-        [row["parameters"], f"{row['unpausable_frac']:.0%}", *(row[name] for name in COUNTED)]
-        for row in results["rows"]
-    ]
-
-
-def figure(results: Results) -> str:
+def sections(results: Results) -> list[Section]:
+    columns = [
+        Column("worlds", "n_worlds"), Column("promises", "n_promised"), Column("broken", "n_broken"),
+        Column("broken, not warned", "n_broken_unwarned"), Column("warned", "n_warned"),
+    ]  # fmt: skip
     n_promised, n_broken, n_unwarned = (
         sum(row[name] for row in results["rows"]) for name in ("n_promised", "n_broken", "n_broken_unwarned")
     )
-    return f"{n_broken} of {n_promised:,} promises broken (target: 0), {n_unwarned} of them without a warning"
+    rows = [{**row, "unpausable": f"{row['unpausable_frac']:.0%}"} for row in results["rows"]]
+    table = table_of(rows, {"parameters": "parameters", "not pausable": "unpausable"}, columns)
+    text = f"promises broken of {n_promised:,}, {n_unwarned} of them without a warning"
+    return [Section("Promises in drawn worlds", *table, [Target(text, 0, n_broken, "{:.0f}".format)])]
 
 
 def page(results: Results) -> str:
-    table = markdown_table(HEADS, cells_of(results))
-    return "\n".join([f"{figure(results)}.", "", *table, "", stamp_text(results), ""])
+    return page_of(sections(results), results)
+
+
+def main() -> int:
+    return run("promises", __doc__, measured, sections, page)
 
 
 if __name__ == "__main__":

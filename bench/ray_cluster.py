@@ -1,4 +1,4 @@
-"""Punctual on many nodes: what a service with 200 agents costs, trainings on three Ray nodes, and a node that is lost.
+"""Punctual on many nodes: what a service with 200 agents costs, and a training that grows to a second node.
 
 *scale.* The real service (`punctual up`, journal, planner and HTTP included) has 10 to 200 agents and five jobs for each. Each agent is
 a whole one but for the executor below it: its jobs only pretend to run. All agents share one process, which the service talks to as
@@ -8,18 +8,8 @@ what the policy makes of all jobs, from the request to the instant at which it i
 cost ~ agents^p, 1 is linear; of CPU and memory between the two largest sizes, after what a service with one agent and no job costs
 is taken off.
 
-*shards.* The same jobs on one cluster under one service, and divided among two and four services, simulated; see `_shards.py`.
-
-*nodes.* Six trainings with deadlines on three real Ray nodes of this machine, each of which has half a core, by a control group in
-which everything of the node is. They are played twice: as they are, and with a node that fails whole in the middle: Ray, the agent
-and the trainings there are killed at once. That counts after 12 s of silence here, where a service would wait for 90 s; then there
-are two nodes for the rest.
-
-*partition.* A training on a Ray node in a network namespace of its own, which is cut off from the service for 30 s. Ray's head waits for
-two minutes until it gives up a node (`RAY_health_check_failure_threshold=40`).
-
 *resize.* A training of ten million parameters, 40 MB and twice that of AdamW's state, grows from one node to two and shrinks back.
-Punctual's is that of `nodes.py`: the processes of two nodes and what connects them, without Ray and without a service, with
+Punctual's has the processes of two nodes and what connects them, without Ray and without a service, with
 `deterministic=True`; its weights are compared every ten steps with those of one worker all the time. Ray Train v2
 (`ScalingConfig(num_workers=(1, 2))`, gloo, a checkpoint every five steps) has a cluster of one real node, to which another is added, and which loses
 it again; as it is by itself, and *quick*: it looks for another number of workers as often as it can, and gives up after a second
@@ -30,26 +20,22 @@ The file has not the name `ray.py`, which would hide the package of that name fr
 """
 
 import math
-import os
 import signal
 import sys
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Any
 
-from _common import Results, on_record, parser
-from _report import Section, Target, conclude_targets, page_of, report
+from _common import Results, parser
+from _report import Run, Section, Target, conclude_targets, page_of, report
 from _scale_runs import ScaleRun, measured
 from _service_load import quantile
 
 JOBS_PER_AGENT = 5
-#: Exponent of what a cost grows with; seconds.
-GROWTH_LIMIT, QUOTES_LIMIT_S = 1.2, 2.0
-CUT_S = 30.0
+#: Exponent of what a cost grows with.
+GROWTH_LIMIT = 1.2
 STOP_LIMIT_S, TIMES_LEAST = 1.0, 20.0
 PERCENT, TIMES = "{:.2%}".format, "{:.3f}x".format
 EXPONENT, SECONDS = "{:.2f}".format, "{:.2f} s".format
@@ -117,137 +103,31 @@ def _coming_row(run: ScaleRun) -> list[str]:
     ]  # fmt: skip
 
 
-def shards(options: Namespace, _: Path) -> Results:
-    from _shards import added, jobs_of, played
-
-    n_jobs, n_seeds, loads = (60, 1, (1.3,)) if options.quick else (200, 2, (1.3, 2.5))
-    runs = []
-    for load in loads:
-        drawn = [jobs_of(n_jobs, load, seed) for seed in range(n_seeds)]
-        for n in (1, 2, 4):
-            run = added([played(n, jobs, seed) for seed, jobs in enumerate(drawn)])
-            kept = [quantile(run.plans_s, i / 200) for i in range(201)]
-            runs.append({"load": load, **asdict(run), "n_plans": len(run.plans_s), "plans_s": kept})
-    return {"runs": runs}
-
-
-def shard_sections(results: Results) -> list[Section]:
-    runs = results["runs"]
-    rows = [
-        [
-            f"{run['load']:.1f}", str(run["n_shards"]), f"{run['n_met']} of {run['n_jobs']}",
-            f"{run['jct_sum_s'] / run['n_jobs']:,.0f}", str(run.get("n_plans", "–")), *_ms(run["plans_s"], 0.5, 0.99),
-        ]
-        for run in runs
-    ]  # fmt: skip
-    targets = []
-    for load in dict.fromkeys(run["load"] for run in runs):
-        n_met = {run["n_shards"]: run["n_met"] for run in runs if run["load"] == load}
-        text = f"load {load:.1f}: deadlines met with two services over those with one"
-        targets.append(Target(text, 0.97, n_met[2] / n_met[1], TIMES, at_least=True))
-    heads = ["load", "services", "deadlines met", "mean time to the end, s", "plans", "a plan, CPU p50, ms", "p99"]
-    return [Section("A cluster divided among services, simulated", heads, rows, targets)]
-
-
-def nodes(options: Namespace, folder: Path) -> Results:
-    from _ray_nodes import ray_nodes
-    from _ray_play import CORES, N_NODES, played, step_core_s
-
-    os.environ["PUNCTUAL_HOME"] = str(folder / "home")
-    kinds = ("a node is lost",) if options.quick else ("fits", "a node is lost")
-    with ray_nodes(N_NODES, CORES, folder) as cluster:
-        each_core_s = step_core_s(folder)
-        return {"runs": [asdict(played(kind, cluster, folder, each_core_s)) for kind in kinds]}
-
-
-def node_sections(results: Results) -> list[Section]:
-    from _ray_play import Seen
-
-    seen = [Seen(**run) for run in results["runs"]]
-    rows = [
-        [run.kind, name, run.states[name], "–" if late is None else f"{late:+.2%}", ", ".join(run.warnings[name])]
-        for run in seen
-        for name, late in run.late_frac.items()
-    ]
-    targets = []
-    for run in seen:
-        n_ended = sum(state == "finished" for state in run.states.values())
-        targets += [
-            Target(f"{run.kind}: trainings that end", 1.0, n_ended / len(run.states), PERCENT, at_least=True),
-            Target(f"{run.kind}: on time", 1.0, run.n_on_time / len(run.dated), PERCENT, at_least=True),
-        ]
-    lost = seen[-1]
-    quotes_s = max(lost.quotes_s, default=None) if lost.lost_noticed_s else None
-    targets.append(Target("all quotes renewed after the loss of the node is told", QUOTES_LIMIT_S, quotes_s, SECONDS))
-    heads = ["play", "training", "ended", "late by, of its deadline", "told to its user"]
-    costs = [
-        [
-            run.kind, f"{run.lasted_s:.0f}", PERCENT(run.bridge_cores),
-            *("–" if value is None else f"{value:.2f}" for value in (run.lost_noticed_s, max(run.quotes_s, default=None))),
-        ]
-        for run in seen
-    ]  # fmt: skip
-    cost_heads = [
-        "play", "lasted, s", "process that talks to Ray, of a core", "node counts as lost after, s",
-        "all quotes renewed, s",
-    ]  # fmt: skip
-    return [
-        Section("Trainings on three Ray nodes", heads, rows, targets),
-        Section("The loss, and what Ray costs", cost_heads, costs),
-    ]
-
-
-def partition(options: Namespace, folder: Path) -> Results:
-    from _ray_partition import cut
-
-    return {"cut": asdict(cut(folder, 5.0 if options.quick else CUT_S))}
-
-
-def partition_sections(results: Results) -> list[Section]:
-    found = results["cut"]
-    heads = [
-        "cut off for, s", "steps meanwhile", "processes that the training had",
-        "service learns of steps again after, s",
-    ]  # fmt: skip
-    row = [
-        f"{found['lasted_s']:.0f}", str(found["steps_meanwhile"]), str(found["n_processes"]), f"{found['told_again_s']:.1f}",
-    ]  # fmt: skip
-    return [
-        Section("A node that is cut off from its service", heads, [row], [
-            Target("processes that the training had", 1.0, found["n_processes"], "{:.0f}".format),
-            Target("steps of it meanwhile", 1.0, found["steps_meanwhile"], "{:.0f}".format, at_least=True),
-        ])
-    ]  # fmt: skip
-
-
 def resize(options: Namespace, folder: Path) -> Results:
-    from _ray_nodes import ray_cluster
-    from _ray_resize import RAY_TRAIN, needs_ray_train, turn_of
+    from _ray_resize import RAY_TRAIN, ray_cluster, turn_of
 
-    needs_ray_train()
     names = list(RAY_TRAIN)[-1:] if options.quick else list(RAY_TRAIN)
-    turns: list[dict[str, Any]] = on_record("ray_resize").get("turns", []) if options.add else []
-    with ray_cluster(1, folder) as cluster:
+    turns: list[Run] = []
+    with ray_cluster(folder) as cluster:
         for _ in range(1 if options.quick else options.turns):
             turns.append(turn_of(names[len(turns) % len(names)], cluster))
     return {"turns": turns}
 
 
 def resize_sections(results: Results) -> list[Section]:
-    from _ray_resize import OURS, RAY_TRAIN, Turns
+    from _ray_resize import OURS, RAY_TRAIN, changes_of, rows_of, times_less
 
     turns = results["turns"]
-    found = Turns(turns)
-    names = [name for name in RAY_TRAIN if found.of(name, 1)]
+    names = [name for name in RAY_TRAIN if changes_of(turns, name, 1)]
     heads = ["training", "1 → 2 nodes, s", "steps redone", "2 → 1, s", "redone", "times ours, 1 → 2", "2 → 1"]
-    longest_s = max(change.stop_s for i in (1, 2) for change in found.of(OURS, i))
+    longest_s = max(change["stop_s"] for i in (1, 2) for change in changes_of(turns, OURS, i))
     alike_frac = sum(turn["n_looks_alike"] for turn in turns) / sum(turn["n_looks"] for turn in turns)
     return [
-        Section("From one node to two and back", heads, found.rows(names), [
+        Section("From one node to two and back", heads, rows_of(turns, names), [
             Target(f"{OURS}: longest stop", STOP_LIMIT_S, longest_s, SECONDS),
             Target(f"{OURS}: weights as with one worker all the time", 1.0, alike_frac, PERCENT, at_least=True),
             *(
-                Target(f"{name}: stop when {text}, times ours", TIMES_LEAST, median(found.times_less(name, i)), TIMES, at_least=True)
+                Target(f"{name}: stop when {text}, times ours", TIMES_LEAST, median(times_less(turns, name, i)), TIMES, at_least=True)
                 for name in names
                 for text, i in (("growing", 1), ("shrinking", 2))
             ),
@@ -257,11 +137,10 @@ def resize_sections(results: Results) -> list[Section]:
 
 #: What is measured, and what it comes to.
 PARTS: dict[str, tuple[Callable[[Namespace, Path], Results], Callable[[Results], list[Section]]]] = {
-    "scale": (scale, scale_sections), "shards": (shards, shard_sections), "nodes": (nodes, node_sections),
-    "partition": (partition, partition_sections), "resize": (resize, resize_sections),
+    "scale": (scale, scale_sections), "resize": (resize, resize_sections),
 }  # fmt: skip
-#: Those that need no Ray, which takes a minute to start on two busy cores.
-QUICK_PARTS = ("scale", "shards")
+#: It needs no Ray, which takes a minute to start on two busy cores.
+QUICK_PARTS = ("scale",)
 
 
 def sections(results: Results) -> list[Section]:
@@ -276,9 +155,8 @@ def main() -> int:
     made = parser("Punctual on many nodes.")
     made.add_argument("--part", choices=list(PARTS), action="append", help="only this one; may be given several times")
     made.add_argument("--turns", type=int, default=6, help="of the part `resize`; each takes two or three minutes")
-    made.add_argument("--add", action="store_true", help="to the turns of `resize` that are in bench/results")
     options = made.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nodes and their groups are removed then too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # nodes are removed then too
     targets: list[Target] = []
     for name in options.part or (QUICK_PARTS if options.quick else PARTS):
         with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:

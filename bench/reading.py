@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from _common import Results, parser
+from _common import Results
 from _reference import TURNS, turn_s
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Section, Target, page_of, run
 
 sys.path.append(str(Path(__file__).parents[1]))  # the outputs of the tests
 
@@ -29,7 +29,6 @@ FOLDERS = {"looked at": (FOLDER, 1.0), "held out": (FOLDER / "held_out", 0.95)}
 LINE_TURNS = 150.0
 #: Four times the length. What is searched once more has twice that.
 GROWTH = 8.0
-N_LINES, N_LINES_QUICK = 20_000, 4_000
 LINES_PER_S = 50.0
 MIB = 1 << 20
 
@@ -105,12 +104,16 @@ def _endless_s(line: bytes) -> float:
     return time.process_time() - begun
 
 
+def measured(*, quick: bool) -> Results:
+    return {
+        "outputs": {name: judged(folder) for name, (folder, _) in FOLDERS.items()},
+        "lines": cost_of_lines(4_000 if quick else 20_000), "endless": cost_of_endless(),
+    }  # fmt: skip
+
+
 def sections(results: Results) -> list[Section]:
-    return [
-        _outputs_section(results["outputs"]),
-        _lines_section(results["lines"]),
-        _endless_section(results["endless"]),
-    ]
+    outputs, lines, endless = (results[name] for name in ("outputs", "lines", "endless"))
+    return [_outputs_section(outputs), _lines_section(lines), _endless_section(endless)]
 
 
 def _outputs_section(found: dict[str, dict[str, dict[str, bool]]]) -> Section:
@@ -147,14 +150,7 @@ def page(results: Results) -> str:
 
 
 def main() -> int:
-    quick = parser("How much of the output of training programs is read right, and what it costs.").parse_args().quick
-    results: Results = {
-        "outputs": {name: judged(folder) for name, (folder, _) in FOLDERS.items()},
-        "lines": cost_of_lines(N_LINES_QUICK if quick else N_LINES),
-        "endless": cost_of_endless(),
-    }
-    targets = report("reading", results, sections, page, quick=quick)
-    return conclude_targets(targets, targets[1], quick=quick)
+    return run("reading", __doc__, measured, sections, page, key=1)
 
 
 if __name__ == "__main__":

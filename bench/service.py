@@ -17,23 +17,22 @@ same policy on it; CPU time, without HTTP.
 
 import asyncio
 import http.client
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from _common import Results, parser
+from _common import Results
 from _contended_cores import Contention, CoreLoad, simulate
-from _report import Section, Target, conclude_targets, page_of, report
-from _service_load import Caller, Server, durable, insert, latencies_s, quantile, started
+from _report import Column, Section, Target, page_of, run, table_of
+from _service_load import LiveService, Server, durable, insert, latencies_s, quantile
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
@@ -41,8 +40,6 @@ from punctual.core.commands import SetTimer
 from punctual.core.events import TimerFired
 from punctual.core.plan import Plan
 from punctual.core.quoting import quote
-from punctual.daemon.paths import HOME_VARIABLE
-from punctual.daemon.run_folder import RunFolder, run_named
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
 N_TRAININGS = 8
@@ -73,20 +70,18 @@ FULL = Sizes(n_jobs=500, n_rounds=5, block_s=12.0, n_submissions=60, n_quoted=12
 QUICK = Sizes(n_jobs=120, n_rounds=1, block_s=4.0, n_submissions=10, n_quoted=4, n_snapshots=1)
 
 
-class Service:
-    """`punctual up` in a home of its own, with its jobs."""
+class Service(LiveService):
+    """A service with a few trainings, and jobs that wait for one of them."""
 
-    def __init__(self, home: Path, server: Server, n_jobs: int) -> None:
-        self.home, self.server = home, server
-        self.caller = Caller(server)
+    def __init__(self, home: Path, n_jobs: int) -> None:
+        super().__init__(home)
         self.names = [self.submit() for _ in range(N_TRAININGS)]
         self.names += [self.submit(after=self.names[0]) for _ in range(n_jobs - N_TRAININGS)]
 
     def submit(self, after: str | None = None) -> str:
         """A training with a deadline in 20 min, or one that waits."""
-        body = {"program": [sys.executable, "-c", TRAINING], "deadline": "20m", "cores": "0.05..0.2"}
-        body |= {} if after is None else {"after": [after]}
-        return str(self.caller.ask("POST", "/v1/jobs", body)["name"])
+        more = {} if after is None else {"after": [after]}
+        return self.give([sys.executable, "-c", TRAINING], deadline="20m", cores="0.05..0.2", **more)
 
     def reads(self) -> list[bytes]:
         """Return a request of each kind, of some jobs."""
@@ -112,27 +107,15 @@ class Service:
                     found.append(message.at - due.pop(message.timer))
         return found
 
-    @property
-    def run(self) -> RunFolder:
-        return run_named("service")
-
 
 @contextmanager
 def service(home: Path, n_jobs: int) -> Iterator[Service]:
     """Ended, with its jobs, when this is left."""
-    os.environ[HOME_VARIABLE] = str(home)
-    up = [sys.executable, "-m", "punctual", "up", "--listen", "127.0.0.1:0", "--json"]
-    process = subprocess.Popen(up, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    live = Service(home, n_jobs)
     try:
-        yield Service(home, started(process), n_jobs)
+        yield live
     finally:
-        down = [sys.executable, "-m", "punctual", "down", "--jobs", "stop"]
-        ended = subprocess.run(down, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=300)
-        if ended.returncode:
-            process.terminate()
-        process.wait(60)
-        if ended.returncode:
-            raise RuntimeError(f"`punctual down --jobs stop` has failed: {ended.stderr[-500:]}")
+        live.end()
 
 
 @contextmanager
@@ -172,9 +155,18 @@ def reads(sizes: Sizes, live: Service, empty: Server) -> dict[str, list[dict[str
 
 
 def _reads_section(blocks: dict[str, list[dict[str, list[float]]]], sizes: Sizes) -> Section:
-    rows = [_read_row(name, parts) for name, parts in blocks.items()]
-    heads = [
-        "block", "requests", "p50, ms", "p99, ms", "p99 of each round", "ticks", "late by, ms: median", "95 %", "most",
+    rows = [
+        {"block": name, **part, "p99_s": quantile(part["latency_s"], 0.99) if part["latency_s"] else None}
+        for name, parts in blocks.items()
+        for part in parts
+    ]
+    columns = [
+        Column("requests", "latency_s", "{:,}".format, lambda parts: sum(map(len, parts))),
+        Column("p50, ms", "latency_s", str, _quantile_ms(0.5)), Column("p99, ms", "latency_s", str, _quantile_ms(0.99)),
+        Column("p99 of each round", "p99_s", str, lambda each: f"{1e3 * min(each):.1f} to {1e3 * max(each):.1f}"),
+        Column("ticks", "late_s", str, lambda parts: sum(map(len, parts))),
+        Column("late by, ms: median", "late_s", str, _quantile_ms(0.5)), Column("95 %", "late_s", str, _quantile_ms(0.95)),
+        Column("most", "late_s", str, _quantile_ms(1.0)),
     ]  # fmt: skip
     p99s = {
         name: [quantile(part["latency_s"], 0.99) for part in parts]
@@ -186,7 +178,7 @@ def _reads_section(blocks: dict[str, list[dict[str, list[float]]]], sizes: Sizes
     spread = f"{min(ratios):.1f} to {max(ratios):.1f}"
     with_reads, without = ([late for part in blocks[name] for late in part["late_s"]] for name in ("reads", "nothing"))
     text = f"{sizes.reads_per_s:.0f} reads a second, {sizes.n_jobs} jobs: p99 over the empty route's ({spread})"
-    return Section("Reads, and control beside them", heads, rows, [
+    return Section("Reads, and control beside them", *table_of(rows, {"block": "block"}, columns), [
         Target(text, READS_LIMIT, ratio, TIMES),
         Target(
             "ticks beside them: 95 % late by at most so much more than without, of a tick of 0.5 s",
@@ -195,16 +187,14 @@ def _reads_section(blocks: dict[str, list[dict[str, list[float]]]], sizes: Sizes
     ])  # fmt: skip
 
 
-def _read_row(name: str, parts: Sequence[dict[str, list[float]]]) -> list[str]:
-    found, late = ([one for part in parts for one in part[key]] for key in ("latency_s", "late_s"))
-    cells = [name, f"{len(found):,}"]
-    if found:
-        each = [1e3 * quantile(part["latency_s"], 0.99) for part in parts]
-        cells += [f"{1e3 * quantile(found, frac):.2f}" for frac in (0.5, 0.99)]
-        cells.append(f"{min(each):.1f} to {max(each):.1f}")
-    else:
-        cells += ["–", "–", "–"]
-    return [*cells, str(len(late)), *(f"{1e3 * quantile(late, frac):.2f}" for frac in (0.5, 0.95, 1.0))]
+def _quantile_ms(frac: float) -> Callable[[Sequence[list[float]]], str]:
+    """Return what shows a quantile of all parts together; a dash where they are empty."""
+
+    def shown(parts: Sequence[list[float]]) -> str:
+        values = [value for part in parts for value in part]
+        return f"{1e3 * quantile(values, frac):.2f}" if values else "–"
+
+    return shown
 
 
 # Submissions.
@@ -331,8 +321,11 @@ def page(results: Results) -> str:
 
 
 def main() -> int:
-    options = parser("What the service answers in time.").parse_args()
-    sizes = QUICK if options.quick else FULL
+    return run("service", __doc__, measured, sections, page)
+
+
+def measured(*, quick: bool) -> Results:
+    sizes = QUICK if quick else FULL
     results: Results = {"sizes": asdict(sizes)}
     with tempfile.TemporaryDirectory(prefix="punctual-bench-") as name:
         folder, n_body_bytes = Path(name), len(TRAINING) + 600
@@ -340,8 +333,7 @@ def main() -> int:
             results["reads"] = reads(sizes, live, empty)
             results["submissions"] = submissions(sizes, live, empty, folder, n_body_bytes)
     results["quotes"] = quotes(sizes)
-    targets = report("service", results, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return results
 
 
 if __name__ == "__main__":

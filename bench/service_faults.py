@@ -1,10 +1,12 @@
 """Faults that come over a live service: is a job lost, run twice, or a word that was given forgotten?
 
 A session is a service (`punctual up`) in a home of its own on a small disk, with its users: they submit small trainings, move
-their deadlines, pause, resume and stop them, by HTTP and by the control socket, and write down what the service has
-acknowledged. Over it come random faults, one after another, also while users are asking:
+their deadlines, pause, resume and stop them, over HTTP, and write down what the service has
+acknowledged. Some trainings have a deadline, and crash half-way once. Over it come random faults, one after another, also while users are asking:
 
 * SIGKILL for the service, the policy's process, a keeper or a job;
+* SIGKILL for the service at the next message of a given kind: before the message is in the journal (*unwritten*), when it is there and nothing has been
+  done about it (*written*), or after (*performed*); and then for some of its helpers as well, before it is started again;
 * SIGSTOP for one of them, longer than the lease of four seconds; another service may take the place of one that is stopped;
 * a disk without room; a store where nothing can be opened for writing, while the service goes on or is to be started;
 * a wall clock that steps by an hour or a day (as `time.time` has it), while the service goes on or is started again.
@@ -12,11 +14,10 @@ acknowledged. Over it come random faults, one after another, also while users ar
 After each, a service is started again where it has ended. It must hold then that each job that was acknowledged is there, and was
 submitted once; that no two processes of a job were there at once, that none was started again but for one that was killed, and
 none has done a step that was not due, as the trainings themselves write down; that all that was acknowledged is in the journal,
-and what is paused stands still; and that neither the journal's grants nor the quotas of control groups exceed the machine. At the
+and what is paused stands still; that no promise is forgotten; and that neither the journal's grants nor the quotas of control groups exceed the machine. At the
 end of a session all jobs must end, each once and as it should, and no process, control group, page, socket or file be left.
 
-Each fault is drawn by its number: ``--seed 0 --fault 17`` repeats the 17th alone. ``--kept FILE`` writes down each that was
-played, and plays no more those that are in the file.
+Each fault is drawn by its number: ``--seed 0 --fault 17`` repeats the 17th alone.
 """
 
 import json
@@ -26,61 +27,66 @@ import signal
 import sys
 import threading
 import time
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
-from _common import Results
-from _faults import Part, conclude_parts, faults_of_rest, faults_of_work, page_of, parser_of, pid_of, send
-from _faults_journal import ROUNDING_CORES, faults_of_grants
-from _faults_service import ANCHOR, N_OPEN, PATIENCE_S, LiveService, Users, code_of, small_disk
+from _common import Results, parser
+from _faults import (
+    ROUNDING_CORES,
+    faults_of_end,
+    faults_of_grants,
+    faults_of_promises,
+    faults_of_rest,
+    faults_of_work,
+    pid_of,
+    send,
+)
+from _faults_service import ANCHOR, MOMENTS, N_OPEN, PATIENCE_S, LiveService, Users, code_of, small_disk
 from _faults_training import MOVED
 from _processes import home, wait_until
+from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
 
 from punctual.client.client import ServiceFailed
 from punctual.core.events import JobFinished
-from punctual.core.lifecycle import ended_by
 from punctual.daemon.runs import messages_of
 
 #: So many faults; and in one session.
 N_FAULTS, N_QUICK, N_SESSION = 300, 10, 10
 VICTIMS = ("service", "planner", "keeper", "job")
+#: Messages that come while users ask; others come only where faults bring them about.
+MESSAGES = (
+    "JobSubmitted", "JobStarted", "ProgressReported", "PhaseReported", "LossReported", "JobFinished", "JobFailed", "GrantApplied",
+    "SpecChanged", "StopRequested", "PauseRequested", "ResumeRequested", "SteeringResumed", "PlanProposed", "TimerFired",
+    "LaunchJob", "ResizeJob", "StopJob", "RequestPlan", "SetTimer", "WarnUser",
+)  # fmt: skip
 KINDS = (
-    *(f"kill {who}" for who in VICTIMS),
-    *(f"stop {who}" for who in VICTIMS),
-    "full disk",
-    "read-only store",
-    "clock",
-)
+    *(f"kill {who}" for who in VICTIMS), *(f"stop {who}" for who in VICTIMS), "full disk", "read-only store", "clock",
+    *(f"at {message}" for message in MESSAGES),
+)  # fmt: skip
+#: Those that die with a service that was killed at a message.
+_ALSO = ((), (), ("keeper",), ("job",), ("keeper", "guard"), ("planner", "guard", "job"))
 #: How long somebody is stopped, in seconds: longer than the lease of a job.
 _STOPPED_S = (4.5, 7.0)
-#: How long one of the jobs may take to have processes.
-_START_S_MAX = 5.0
+#: How long one of the jobs may take to have processes, and a message to come.
+_START_S_MAX, _MESSAGE_S_MAX = 5.0, 6.0
 #: Between two questions whether something holds.
 _PAUSE_S = 0.05
+COUNT = "{:.0f}".format
 
 
 @dataclass
 class Fault:
-    """One fault, and what did not hold after it.
-
-    Attributes
-    ----------
-    has_hit
-        Whether there was what it was meant for.
-    restarts
-        Whether the service is killed or replaced, where the fault itself does not say.
-    """
+    """One fault, and what did not hold after it."""
 
     number: int
     seed: int
     kind: str
-    restarts: bool
-    has_hit: bool = False
+    restarts: bool = False  # Whether the service is killed or replaced, where the fault itself does not say.
+    has_hit: bool = False  # Whether there was what it was meant for.
     n_acknowledged: int = 0
     took_s: float = 0.0
     faults: list[str] = field(default_factory=list)
@@ -107,7 +113,7 @@ class Session:
     def __init__(self, folder: Path, seed: int) -> None:
         actuator = random.Random(f"{seed}/actuator").choice(("auto", "pacing"))
         self._service = LiveService(folder, actuator)
-        self._users = Users(folder, self._service.run)
+        self._users = Users(folder)
         self._folder = folder
         self.n_taken: Counter[str] = Counter()
 
@@ -123,7 +129,8 @@ class Session:
         """Have the fault come, the service work again, and see what holds."""
         begun, rng = time.monotonic(), fault.rng()
         n_before = sum(wish.is_acknowledged for wish in self._users.wishes)
-        self._top_up(fault)
+        for i in range(N_OPEN - len(self._users.open_jobs())):
+            self._users.submit(f"job-{fault.number}-{i}")
         jobs = self._users.open_jobs()
         for _ in range(rng.randint(1, 2)):
             self._users.act(rng, jobs)
@@ -139,18 +146,15 @@ class Session:
             fault.faults += self._look()
         fault.took_s = time.monotonic() - begun
 
-    def _top_up(self, fault: Fault) -> None:
-        for i in range(N_OPEN - len(self._users.open_jobs())):
-            self._users.submit(f"job-{fault.number}-{i}")
-
     def _chosen(self, rng: random.Random, jobs: Sequence[str]) -> str:
         """One that has processes, if there is any."""
         order = rng.sample(jobs, len(jobs))
-        wait_until(lambda: self._kept(order), _START_S_MAX, _PAUSE_S)
-        return next(iter(self._kept(order)), order[0])
 
-    def _kept(self, jobs: Sequence[str]) -> list[str]:
-        return [job for job in jobs if self._pid_of("job", job)]
+        def alive() -> list[str]:
+            return [job for job in order if self._pid_of("job", job)]
+
+        wait_until(alive, _START_S_MAX, _PAUSE_S)
+        return next(iter(alive()), order[0])
 
     def _pid_of(self, victim: str, job: str) -> int:
         return pid_of(victim, self._service.process.pid, self._service.run, job)
@@ -161,19 +165,19 @@ class Session:
 
     def _suffered(self, fault: Fault, rng: random.Random, job: str) -> Iterator[str]:
         what, _, victim = fault.kind.partition(" ")
+        fault.has_hit = True
         if what == "kill":
             fault.has_hit = self._kill(victim, job)
+        elif what == "at":
+            fault.has_hit = self._kill_at(victim, fault, job)
         elif what == "stop":
             yield from self._stop(fault, victim, job, rng.uniform(*_STOPPED_S))
         elif fault.kind == "full disk":
-            fault.has_hit = True
             with self._service.full_disk():
                 time.sleep(rng.uniform(0.5, 3.0))
         elif fault.kind == "read-only store":
-            fault.has_hit = True
             yield from self._close_store(fault, rng.uniform(0.5, 3.0))
         else:
-            fault.has_hit = True
             self._service.step_clock(rng.choice((-86400, -3600, 3600, 86400)))
             time.sleep(rng.uniform(1.0, 2.5))
             if fault.restarts:
@@ -187,6 +191,28 @@ class Session:
             return False
         self.n_taken[job] += victim in ("keeper", "job")
         return True
+
+    def _kill_at(self, message: str, fault: Fault, job: str) -> bool:
+        """Have the service die at a message, and helpers with it; whether one came."""
+        rng = random.Random(f"{fault.seed}/{fault.number}/at")
+        self._service.kill_at(message, rng.choice(MOMENTS))
+        if message in ("JobSubmitted", "LaunchJob", "JobStarted"):
+            self._users.submit(f"job-{fault.number}-at")
+        if message == "SteeringResumed":  # the next service says so
+            self._service.kill()
+            self._service.start()
+        give_up_at = time.monotonic() + _MESSAGE_S_MAX
+        while self._service.is_there() and time.monotonic() < give_up_at:
+            self._users.act(rng, [job])
+            time.sleep(_PAUSE_S)
+        has_hit = not self._service.is_there()
+        self._service.kill_at("", "")
+        if has_hit:
+            also = list(rng.choice(_ALSO))
+            rng.shuffle(also)
+            for victim, pid in [(victim, self._pid_of(victim, job)) for victim in also]:
+                self.n_taken[job] += bool(pid) and send(pid) and victim in ("keeper", "job")
+        return has_hit
 
     def _stop(self, fault: Fault, victim: str, job: str, for_s: float) -> Iterator[str]:
         pid = self._pid_of(victim, job)
@@ -225,15 +251,16 @@ class Session:
             yield f"the service does not answer: {self._service.said()}"
             return
         known = {job.name for job in self._users.client.jobs()}
-        yield from (f"job '{name}' is lost" for name in self._users.jobs if self._is_missing(name, known))
-        messages = messages_of(self._service.run)
+        missing = [name for name in self._users.jobs if self._users.was_submitted(name) and name not in known]
+        yield from (f"job '{name}' is lost" for name in missing)
+        messages, quotas = messages_of(self._service.run), self._service.quotas_cores
         yield from self._users.faults(messages)
         yield from self._faults_of_work()
+        yield from faults_of_promises(messages)
         yield from faults_of_grants(messages, self._capacity_cores())
         for name in self._users.paused():
             if not _awaited(lambda name=name: self._stands_still(name)):  # type: ignore[misc]
                 yield f"job '{name}' was paused, and is {self._users.client.show(name).state}"
-        quotas = self._service.quotas_cores
         if not _awaited(lambda: sum(quotas().values()) <= self._capacity_cores() + ROUNDING_CORES):
             states = {job.name: job.state for job in self._users.client.jobs() if job.ended is None}
             yield f"quotas of {sum(quotas().values()):.2f} cores: {quotas()}, of {states}"
@@ -244,17 +271,10 @@ class Session:
             return True
         return False
 
-    def _is_missing(self, name: str, known: set[str]) -> bool:
-        return self._users.was_submitted(name) and name not in known
-
     def _stands_still(self, name: str) -> bool:
         job = self._users.client.show(name)
-        return (
-            job.state in ("paused", "queued")
-            or job.ended is not None
-            or job.landed is not None
-            or self._users.was_stopped(name)
-        )
+        is_over = job.ended is not None or job.landed is not None or self._users.was_stopped(name)
+        return is_over or job.state in ("paused", "queued")
 
     def _capacity_cores(self) -> float:
         return self._users.client.cluster().capacity.cores or 0.0
@@ -274,6 +294,7 @@ class Session:
             yield from self._ended()
         if why := self._service.end():
             yield f"{why}: {self._service.said()}"
+        self._service.close()
         yield from faults_of_rest(self._service.home, self._service.run, self._service.pids, self._users.jobs)
 
     def keep_state(self) -> None:
@@ -289,13 +310,10 @@ class Session:
             yield f"these do not end: {states}"
         messages = messages_of(self._service.run)
         yield from self._users.faults(messages)
+        for name in filter(self._users.was_submitted, self._users.jobs):
+            faults = faults_of_end(name, messages, self.n_taken[name], may_stop=self._users.was_stopped(name))
+            yield from (f"job '{name}': {fault}" for fault in faults)
         finished = {message.job for message in messages if isinstance(message, JobFinished)}
-        for name in self._users.jobs:
-            ends = [message for message in messages if ended_by(message) == name]
-            if len(ends) != 1 and self._users.was_submitted(name):
-                yield f"job '{name}' has ended {len(ends)} times"
-            if ends and name not in finished and not self._users.was_stopped(name):
-                yield f"job '{name}': {ends[0]}"
         yield from self._faults_of_work(finished.__contains__)
 
     def _all_ended(self) -> bool:
@@ -307,17 +325,20 @@ class Session:
         return False
 
 
-def played(faults: Sequence[Fault], tell: Callable[[Fault], None]) -> list[str]:
-    """Play the faults in one session; what did not hold at its end. What did not hold after each is written into it."""
+def played(faults: Sequence[Fault]) -> list[str]:
+    """Play the faults in one session, until after one something does not hold, which is written into it; what did not hold at the end."""
     at_end: list[str] = []
     has_faults = lambda: at_end or any(fault.faults for fault in faults)  # noqa: E731
-    with home("service-faults", has_faults) as folder, small_disk(folder):
+    with ExitStack() as places:
+        folder = places.enter_context(home("service-faults", has_faults))
+        if any(fault.kind in ("full disk", "read-only store") for fault in faults):
+            places.enter_context(small_disk(folder))
         session = Session(folder, faults[0].number + faults[0].seed)
         try:
             session.begin()
             for fault in faults:
                 session.play(fault)
-                tell(fault)
+                print(json.dumps(asdict(fault)), file=sys.stderr, flush=True)
                 if fault.faults:
                     break
         finally:
@@ -331,89 +352,54 @@ def _awaited(holds: Callable[[], object]) -> bool:
     return wait_until(holds, PATIENCE_S, _PAUSE_S)
 
 
-def rows_of(results: Results) -> list[list[str]]:
-    """Return by kind how many came, how many did not find what they were meant for, what was acknowledged, and what did not hold."""
-    rows, faults = [], results["faults"]
-    for kind in KINDS:
-        of_kind = [fault for fault in faults if fault["kind"] == kind]
-        if of_kind:
-            rows.append([
-                kind, str(len(of_kind)), str(sum(not fault["has_hit"] for fault in of_kind)),
-                str(sum(fault["n_acknowledged"] for fault in of_kind)),
-                str(sum(bool(fault["faults"]) for fault in of_kind)),
-                f"{sum(fault['took_s'] for fault in of_kind) / len(of_kind):.1f}",
-            ])  # fmt: skip
-    return rows
+def measured(faults: Sequence[Fault]) -> Results:
+    """Play faults in sessions of some each."""
+    left, ends = list(faults), []
+    while left:
+        ends.append(played(left[:N_SESSION]))
+        left = [fault for fault in left if not fault.took_s]
+    return {"sessions": ends, "faults": [asdict(fault) for fault in faults]}
 
 
-HEADS = ("fault", "came", "without a victim", "acknowledged requests", "after which something did not hold", "s each")
-
-
-def figure(parts: dict[str, Results]) -> str:
-    """Return the key figure beside its target."""
-    (results,) = parts.values()
-    faults, ends = results["faults"], results["sessions"]
-    n_right = sum(not fault["faults"] for fault in faults)
-    return (
-        f"{n_right} of {len(faults)} faults without a job lost, run twice or forgotten (target: all), "
-        f"{sum(fault['n_acknowledged'] for fault in faults)} acknowledged requests; "
-        f"nothing left after {sum(not end for end in ends)} of {len(ends)} sessions (target: all)"
-    )
-
-
-def measured(options: Namespace) -> Results:
-    """Play faults in sessions of some each; those that are in the file `kept` were played before."""
-    kept, n_faults = options.kept, options.faults or (N_QUICK if options.quick else N_FAULTS)
-    faults = [
-        fault
-        for fault in drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
-        if options.kind in (None, fault.kind) and options.fault in (None, fault.number)
-    ]
-    lines = [] if kept is None or not kept.exists() else [json.loads(line) for line in kept.read_text().splitlines()]
-
-    def tell(line: dict[str, Any]) -> None:
-        lines.append(line)
-        print(json.dumps(line), file=sys.stderr, flush=True)
-        if kept is not None:
-            with kept.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-
-    def left() -> list[Fault]:
-        told = {line.get("number") for line in lines}
-        return [fault for fault in faults if fault.number not in told]
-
-    while rest := left():
-        at_end = played(rest[:N_SESSION], lambda fault: tell(asdict(fault)))
-        tell({"left": at_end})  # a session ends with the first fault after which something does not hold
-    return {
-        "sessions": [line["left"] for line in lines if "left" in line],
-        "faults": [line for line in lines if "left" not in line],
-    }  # fmt: skip
-
-
-def _short(results: Results) -> list[str]:
-    short = [
-        f"fault {fault['number']}, {fault['kind']}: {what}" for fault in results["faults"] for what in fault["faults"]
-    ]
-    return [*short, *(f"left after a session: {end}" for end in results["sessions"] if end)]
-
-
-PARTS = {"": Part(measured, HEADS, rows_of, _short)}
+def sections(results: Results) -> list[Section]:
+    faults = [{**one, "is_faulty": bool(one["faults"]), "missed": not one["has_hit"]} for one in results["faults"]]
+    columns = [
+        Column("came", "kind", str, len), Column("without a victim", "missed", str, sum),
+        Column("acknowledged requests", "n_acknowledged", str, sum),
+        Column("after which something did not hold", "is_faulty", str, sum), Column("s each", "took_s", "{:.1f}".format, fmean),
+    ]  # fmt: skip
+    n_right, n_clean = sum(not fault["is_faulty"] for fault in faults), sum(not end for end in results["sessions"])
+    n_asked = sum(fault["n_acknowledged"] for fault in faults)
+    heads, rows = table_of(faults, {"fault": "kind"}, columns)
+    rows.sort(key=lambda row: KINDS.index(row[0]))
+    return [Section("Faults over a service", heads, rows, [
+        Target(
+            f"faults of {len(faults)} without a job lost, run twice or forgotten, {n_asked} acknowledged requests", len(faults),
+            n_right, COUNT, at_least=True,
+        ),
+        Target(
+            f"sessions of {len(results['sessions'])} after which nothing is left", len(results["sessions"]), n_clean, COUNT,
+            at_least=True,
+        ),
+    ])]  # fmt: skip
 
 
 def page(results: Results) -> str:
-    return page_of(PARTS, results, figure)
+    return page_of(sections(results), results)
 
 
 def main() -> int:
-    made = parser_of(__doc__ or "", PARTS)
-    made.add_argument("--faults", type=int, help="so many")
+    made = parser(__doc__ or "")
+    made.add_argument("--seed", type=int, default=0)
     made.add_argument("--fault", type=int, help="this one alone, by its number")
-    made.add_argument("--kind", choices=KINDS, help="this kind alone")
-    made.add_argument("--kept", type=Path, help="a file for what was played, which is not played again")
     options = made.parse_args()
-    is_whole = options.kind is None and options.fault is None
-    return conclude_parts("service_faults", PARTS, options, figure, page if is_whole else None)
+    is_quick, n_faults = options.quick or options.fault is not None, N_QUICK if options.quick else N_FAULTS
+    faults = drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
+    results = measured([fault for fault in faults if options.fault in (None, fault.number)])
+    targets = report("service_faults", results, sections, page, quick=is_quick)
+    for what in [*(fault["faults"] for fault in results["faults"]), *results["sessions"]]:
+        print(*what, sep="\n", end="\n" * bool(what))
+    return conclude_targets(targets, targets[0], quick=is_quick)
 
 
 if __name__ == "__main__":

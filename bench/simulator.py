@@ -9,13 +9,14 @@ the same core make a process up to twice as expensive.
 import json
 import subprocess
 import sys
+from functools import partial
 from math import log
 from pathlib import Path
 
-from _common import Results, markdown_table, parser
-from _published import PUBLISHED, Published, has_data
+from _common import Results, markdown_table
+from _published import PUBLISHED, has_data
 from _reference import TURNS
-from _report import Family, Run, Section, Target, conclude_targets, page_of, report, sections_of
+from _report import Column, Family, Run, Section, Target, grouped, measured_of, page_of, run, sections_of, table_of
 
 HERE = Path(__file__).parent
 RIGID = ("fifo", "shortest-remaining")
@@ -25,7 +26,7 @@ RIGID_LIMIT, ELASTIC_LIMIT, MEMORY_LIMIT_MIB = 100.0, 3_000.0, 1536.0
 #: Ten times the jobs at n log n.
 GROWTH_LIMIT = 10 * log(100_000) / log(10_000)
 
-TIMES = "{:.1f}x".format
+TIMES, COUNT = "{:.1f}x".format, "{:,.0f}".format
 
 
 def repeated(name: str, n_repetitions: int) -> list[Run]:
@@ -40,30 +41,33 @@ def repeated(name: str, n_repetitions: int) -> list[Run]:
 
 def by_case(runs: list[Run]) -> dict[str, list[Run]]:
     """The runs of each case, the cheapest first."""
-    cases: dict[str, list[Run]] = {}
-    for run in runs:
-        cases.setdefault(run["name"], []).append(run)
-    return {name: sorted(found, key=lambda run: run["turns"]) for name, found in cases.items()}
+    return {name: sorted(found, key=lambda one: one["turns"]) for (name,), found in grouped(runs, "name").items()}
 
 
-def per_job(run: Run) -> float:
+def per_job(one: Run) -> float:
     """Turns of the reference."""
-    return float(run["turns"] / run["n_jobs"])
+    return float(one["turns"] / one["n_jobs"])
 
 
-def cost_row(label: str, runs: list[Run]) -> list[str]:
-    best, worst = runs[0], runs[-1]
-    return [
-        label, f"{best['n_jobs']:,}", f"{per_job(best):.1f}", f"{per_job(worst):.1f}", f"{best['run_s']:.2f}",
-        f"{best['turn_us']:.1f}", f"{best['import_s']:.2f}", f"{max(run['rss_mib'] for run in runs):.0f}", f"{best['n_rounds']:,}",
-        f"{100 * best['granted_device_frac']:.0f} %", f"{best['jct_mean_s']:,.0f}",
+def costs_of(cases: dict[str, list[Run]]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows: the best of the repetitions of a case, and the worst."""
+    runs = []
+    for name, found in cases.items():
+        family, policy, *rest = name.split("/")
+        label = f"{policy}, Philly as recorded" if family == "philly" else f"{policy}, {int(rest[0]):,}, {rest[1]}"
+        more = {
+            "best": per_job(found[0]),
+            "worst": per_job(found[-1]),
+            "peak_mib": max(one["rss_mib"] for one in found),
+        }
+        runs.append({**found[0], **more, "label": label})
+    columns = [
+        Column("jobs", "n_jobs", COUNT), Column("turns a job, best", "best", "{:.1f}".format), Column("worst", "worst", "{:.1f}".format),
+        Column("CPU s", "run_s", "{:.2f}".format), Column("µs a turn", "turn_us", "{:.1f}".format),
+        Column("imports, s", "import_s", "{:.2f}".format), Column("MiB", "peak_mib", "{:.0f}".format), Column("plans", "n_rounds", COUNT),
+        Column("devices in use", "granted_device_frac", "{:.0%}".format), Column("mean JCT, s", "jct_mean_s", COUNT),
     ]  # fmt: skip
-
-
-COST_HEADS = [
-    "policy, jobs, seed", "jobs", "turns a job, best", "worst", "CPU s", "µs a turn", "imports, s", "MiB", "plans", "devices in use",
-    "mean JCT, s",
-]  # fmt: skip
+    return table_of(runs, {"policy, jobs, seed": "label"}, columns)
 
 
 def rigid(*, quick: bool) -> list[Run]:
@@ -83,18 +87,18 @@ def elastic(*, quick: bool) -> list[Run]:
     """Elastic jobs, re-allocated at every event."""
     n_jobs = 1_000 if quick else 10_000
     return [
-        run
+        one
         for policy in (("greedy",) if quick else ("greedy", "max-min"))
-        for run in repeated(f"elastic/{policy}/{n_jobs}/0", 1 if quick else 2)
+        for one in repeated(f"elastic/{policy}/{n_jobs}/0", 1 if quick else 2)
     ]
 
 
 def published(*, quick: bool) -> list[Run]:
     """Simulate the jobs of the published simulators, under the nearest policy."""
     return [
-        {**run, "against": one.name}
+        {**found, "against": one.name}
         for i, one in enumerate(PUBLISHED if has_data() else ())
-        for run in repeated(f"published/{i}", 1 if quick else 5)
+        for found in repeated(f"published/{i}", 1 if quick else 5)
     ]
 
 
@@ -103,22 +107,21 @@ def published(*, quick: bool) -> list[Run]:
 
 def _rigid_section(runs: list[Run]) -> Section:
     cases = by_case(runs)
-    rows, targets = [], []
-    for name, found in cases.items():
-        family, policy, *rest = name.split("/")
-        label = f"{policy}, {int(rest[0]):,}, {rest[1]}" if family == "rigid" else f"{policy}, Philly as recorded"
-        rows.append(cost_row(label, found))
     largest = {policy: cases.get(f"rigid/{policy}/{SIZES[-1]}/0") for policy in RIGID}
-    for policy, large in largest.items():
-        small = cases[f"rigid/{policy}/{SIZES[-2]}/0"]
-        targets += _growth_targets(policy, small, large) if large else []
+    smaller = {policy: cases[f"rigid/{policy}/{SIZES[-2]}/0"] for policy in RIGID}
+    targets = [
+        target
+        for policy, large in largest.items()
+        if large
+        for target in _growth_targets(policy, smaller[policy], large)
+    ]
     if None in largest.values():
-        most = max(per_job(cases[f"rigid/{policy}/{SIZES[-2]}/0"][0]) for policy in RIGID)
+        most = max(per_job(small[0]) for small in smaller.values())
         targets.append(Target(f"CPU time of a rigid job, {SIZES[-2]:,} jobs", RIGID_LIMIT, most, TURNS))
     else:
-        peak = max(run["rss_mib"] for run in runs)
+        peak = max(one["rss_mib"] for one in runs)
         targets.append(Target("peak memory, rigid", MEMORY_LIMIT_MIB, peak, "{:.0f} MiB".format))
-    return Section("Rigid jobs on 64 nodes of 8 devices", COST_HEADS, rows, targets)
+    return Section("Rigid jobs on 64 nodes of 8 devices", *costs_of(cases), targets)
 
 
 def _growth_targets(policy: str, small: list[Run], large: list[Run]) -> list[Target]:
@@ -132,38 +135,28 @@ def _growth_targets(policy: str, small: list[Run], large: list[Run]) -> list[Tar
 
 
 def _elastic_section(runs: list[Run]) -> Section:
-    rows, targets = [], []
-    for name, found in by_case(runs).items():
-        _, policy, n_jobs, seed = name.split("/")
-        rows.append(cost_row(f"{policy}, {int(n_jobs):,}, {seed}", found))
-        if policy == "greedy":
-            text = f"CPU time of a job, {int(n_jobs):,} elastic jobs under greedy"
-            targets.append(Target(text, ELASTIC_LIMIT, per_job(found[0]), TURNS))
-    return Section("Elastic jobs on 64 nodes of 8 devices, re-allocated at every event", COST_HEADS, rows, targets)
-
-
-RESULT_HEADS = [
-    "simulator, trace: policy", "ours", "jobs", "turns, ours", "CPU s", "µs a turn", "met, theirs", "ours",
-    "mean JCT, theirs", "ours", "makespan, theirs", "ours",
-]  # fmt: skip
+    cases = by_case(runs)
+    name, found = next((name, found) for name, found in cases.items() if name.startswith("elastic/greedy/"))
+    text = f"CPU time of a job, {int(name.split('/')[2]):,} elastic jobs under greedy"
+    target = Target(text, ELASTIC_LIMIT, per_job(found[0]), TURNS)
+    return Section("Elastic jobs on 64 nodes of 8 devices, re-allocated at every event", *costs_of(cases), [target])
 
 
 def _published_section(runs: list[Run]) -> Section:
-    known = {one.name: one for one in PUBLISHED}
-    rows = []
-    for found in by_case(runs).values():
-        run, one = found[0], known[found[0]["against"]]
-        met = run["n_deadlines_met"] if one.met is not None else None
-        rows.append([
-            one.name, one.ours, str(run["n_jobs"]), _plain(run["turns"]), f"{run['run_s']:.3f}", f"{run['turn_us']:.1f}",
-            _plain(one.met), _plain(met), _plain(one.jct_s), _plain(run["jct_mean_s"]), _plain(one.makespan_s),
-            _plain(run["makespan_s"]),
-        ])  # fmt: skip
-    return Section("The published simulators: what comes out", RESULT_HEADS, rows)
-
-
-def _plain(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.0f}"
+    known, rows = {one.name: one for one in PUBLISHED}, []
+    for best in (found[0] for found in by_case(runs).values()):
+        one = known[best["against"]]
+        met = None if one.met is None else best["n_deadlines_met"]
+        theirs = {"their_met": one.met, "our_met": met, "their_jct": one.jct_s, "their_end": one.makespan_s}
+        rows.append({**best, "ours": one.ours, **theirs})
+    columns = [
+        Column("ours", "ours", of=max), Column("jobs", "n_jobs"), Column("turns, ours", "turns", COUNT),
+        Column("CPU s", "run_s", "{:.3f}".format), Column("µs a turn", "turn_us", "{:.1f}".format), Column("met, theirs", "their_met", COUNT),
+        Column("ours", "our_met", COUNT), Column("mean JCT, theirs", "their_jct", COUNT), Column("ours", "jct_mean_s", COUNT),
+        Column("makespan, theirs", "their_end", COUNT), Column("ours", "makespan_s", COUNT),
+    ]  # fmt: skip
+    table = table_of(rows, {"simulator, trace: policy": "against"}, columns)
+    return Section("The published simulators: what comes out", *table)
 
 
 FAMILIES = (Family(rigid, _rigid_section), Family(elastic, _elastic_section), Family(published, _published_section))
@@ -174,21 +167,17 @@ def sections(results: Results) -> list[Section]:
 
 
 def page(results: Results) -> str:
-    models = {(one.simulator, one.theirs): [_who(one), one.same, one.differs] for one in PUBLISHED}
+    models = {
+        (one.simulator, one.theirs): [f"{one.simulator}: {one.theirs}, against {one.ours}", one.same, one.differs]
+        for one in PUBLISHED
+    }
     more = ["", "## What is and what is not the same", ""]
     more += markdown_table(["run", "the same", "not the same"], list(models.values()))
     return page_of(sections(results), results, *more)
 
 
-def _who(one: Published) -> str:
-    return f"{one.simulator}: {one.theirs}, against {one.ours}"
-
-
 def main() -> int:
-    options = parser(__doc__ or "").parse_args()
-    runs = {family.name: family.measure(quick=options.quick) for family in FAMILIES}
-    targets = report("simulator", {"runs": runs}, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return run("simulator", __doc__, partial(measured_of, FAMILIES), sections, page)
 
 
 if __name__ == "__main__":

@@ -12,22 +12,25 @@ os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar
 
-from _common import Results, parser
+import numpy as np
+from _common import Results
 
 sys.path.append(str(Path(__file__).parents[1]))  # the instances of the tests
 
 from _decisions import DECISION_FAMILIES
 from _exact import exact_knapsack, exact_vector_knapsack
 from _reference import TURNS, in_turns, timed_s
-from _report import Family, Section, Target, conclude_targets, most, page_of, report, sections_of
-from _slot_solvers import SLOT_FAMILIES
-from tests.solvers.instances import Counts, Instance, VectorInstance, cluster, vector_cluster
+from _report import Column, Family, Run, Section, Target, measured_of, most, page_of, run, sections_of, table_of
+from tests.solvers.instances import Counts, cluster, vector_cluster
 
+from punctual.papers.smd.frieze_clarke import exact_packing, frieze_clarke
+from punctual.papers.smd.sum_of_ratios import PairProblem, approximate_pair, fastest_pair
 from punctual.solvers.knapsack import solve_knapsack
-from punctual.solvers.solution import Solution
 from punctual.solvers.vector_knapsack import solve_vector_knapsack
 
 METHOD = (
@@ -38,9 +41,8 @@ METHOD = (
 )
 
 T = TypeVar("T")
-MS = "{:.2f} ms".format
-GAP = "{:.1e}".format
-TIMES = "{:.0f}x".format
+MS, GAP, TIMES = "{:.2f} ms".format, "{:.1e}".format, "{:.0f}x".format
+SHARE, COUNT = "{:.3f}".format, "{:.0f}".format
 
 
 def timed_ms(solve: Callable[[], T], n_repetitions: int) -> tuple[float, T]:
@@ -50,20 +52,11 @@ def timed_ms(solve: Callable[[], T], n_repetitions: int) -> tuple[float, T]:
     return statistics.median(each_s for each_s, _ in found) * 1e3, found[-1][1]
 
 
-def middle(runs: list[dict[str, Any]], key: str) -> float | None:
-    found = [run[key] for run in runs if key in run]
-    return statistics.median(found) if found else None
-
-
-def shown(value: float | None, how: Callable[[float], str]) -> str:
-    return "–" if value is None else how(value)
-
-
 #: Most time it may take at a proven gap of 1e-4: jobs × devices -> turns of the reference.
 KNAPSACK_LIMITS = {(200, 1024): None, (1000, 4096): 5_000.0, (2000, 10_000): 12_500.0}
 
 
-def knapsack(*, quick: bool) -> list[dict[str, Any]]:
+def knapsack(*, quick: bool) -> list[Run]:
     """Multiple-choice knapsack, one resource."""
     runs = []
     for (n_jobs, capacity), counts in ((size, kind) for size in KNAPSACK_LIMITS for kind in ("all", "powers")):
@@ -73,111 +66,156 @@ def knapsack(*, quick: bool) -> list[dict[str, Any]]:
     return runs
 
 
-def _knapsack_section(runs: list[dict[str, Any]]) -> Section:
-    heads = ["jobs × devices, counts", "time", "slowest", "proven gap, worst", "exact", "slowest", "HiGHS", "faster"]
-    rows = [_knapsack_row(n_jobs, capacity, counts, runs) for n_jobs, capacity, counts in _cases(runs)]
-    return Section("knapsack", heads, rows, _knapsack_targets(runs))
+def _knapsack_section(runs: list[Run]) -> Section:
+    columns = [
+        Column("time", "time_ms", MS), Column("slowest", "time_ms", MS, max), Column("proven gap, worst", "gap", GAP, max),
+        Column("exact", "exact_ms", MS), Column("slowest", "exact_ms", MS, max), Column("HiGHS", "highs_ms", "{:.0f} ms".format),
+        Column("faster", "faster", TIMES),
+    ]  # fmt: skip
+    return Section(
+        "knapsack", *table_of(runs, {"jobs": "n_jobs", "devices": "capacity", "counts": "counts"}, columns),
+        _knapsack_targets(runs),
+    )  # fmt: skip
 
 
-def _knapsack_run(n_jobs: int, capacity: int, seed: int, counts: Counts, *, compares: bool) -> dict[str, Any]:
+def _knapsack_run(n_jobs: int, capacity: int, seed: int, counts: Counts, *, compares: bool) -> Run:
     one = cluster(n_jobs, capacity, seed, counts=counts)
     time_ms, found = timed_ms(lambda: solve_knapsack(one.costs, one.values, capacity), 15)
     exact_ms, exact = timed_ms(lambda: solve_knapsack(one.costs, one.values, capacity, gap_limit=0.0), 5)
-    run = {
+    found_run = {
         "n_jobs": n_jobs, "capacity": capacity, "counts": counts, "seed": seed, "time_ms": time_ms, "gap": found.gap,
         "exact_ms": exact_ms, "is_exact": exact.status == "optimal", **in_turns(turns=time_ms / 1e3),
     }  # fmt: skip
     if compares:
-        highs_s, reference = timed_s(lambda: _highs(one))
-        run |= {"highs_ms": 1e3 * highs_s, "highs_gap": reference.gap, "faster": 1e3 * highs_s / time_ms}
-    return run
+        found_run |= _highs(
+            time_ms, lambda: exact_knapsack(one.costs, one.values, capacity, gap_limit=1e-4, time_limit_s=60.0)
+        )
+    return found_run
 
 
-def _highs(one: Instance) -> Solution:
-    return exact_knapsack(one.costs, one.values, one.capacity, gap_limit=1e-4, time_limit_s=60.0)
+def _highs(time_ms: float, solve: Callable[[], Any]) -> Run:
+    """Return what HiGHS takes for the same, and what it proves."""
+    highs_s, reference = timed_s(solve)
+    return {"highs_ms": 1e3 * highs_s, "highs_gap": reference.gap, "faster": 1e3 * highs_s / time_ms}
 
 
-def _cases(runs: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
-    return list(dict.fromkeys((run["n_jobs"], run["capacity"], run["counts"]) for run in runs))
-
-
-def _of_size(runs: list[dict[str, Any]], n_jobs: int, counts: str | None = None) -> list[dict[str, Any]]:
-    return [run for run in runs if run["n_jobs"] == n_jobs and counts in (None, run["counts"])]
-
-
-def _knapsack_row(n_jobs: int, capacity: int, counts: str, runs: list[dict[str, Any]]) -> list[str]:
-    own = _of_size(runs, n_jobs, counts)
-    return [
-        f"{n_jobs} × {capacity}, {counts}",
-        shown(middle(own, "time_ms"), MS), shown(most(own, "time_ms"), MS), shown(most(own, "gap"), GAP),
-        shown(middle(own, "exact_ms"), MS), shown(most(own, "exact_ms"), MS),
-        shown(middle(own, "highs_ms"), "{:.0f} ms".format), shown(middle(own, "faster"), TIMES),
-    ]  # fmt: skip
-
-
-def _knapsack_targets(runs: list[dict[str, Any]]) -> list[Target]:
+def _knapsack_targets(runs: list[Run]) -> list[Target]:
     targets = [Target("knapsack: proven gap, worst of all runs", 1e-4, most(runs, "gap"), GAP)]
     for (n_jobs, capacity), limit in KNAPSACK_LIMITS.items():
         if limit is not None:
-            slowest = most(_of_size(runs, n_jobs), "turns")
+            slowest = most([one for one in runs if one["n_jobs"] == n_jobs], "turns")
             targets.append(Target(f"knapsack {n_jobs} × {capacity}: CPU time, slowest of all", limit, slowest, TURNS))
-    faster = min((run["faster"] for run in runs if run["n_jobs"] >= 1000 and "faster" in run), default=None)
+    faster = min((one["faster"] for one in runs if one["n_jobs"] >= 1000 and "faster" in one), default=None)
     text = "knapsack, 1000 jobs and more: HiGHS's time over ours, both at 1e-4, least of all"
-    targets.append(Target(text, 100, faster, TIMES, at_least=True))
-    n_proven = sum(run["is_exact"] for run in runs) / len(runs)
-    targets.append(Target("knapsack: proven best on demand", 1.0, n_proven, "{:.0%}".format, at_least=True))
-    return targets
-
-
-def vector_knapsack(*, quick: bool) -> list[dict[str, Any]]:
-    """Three resources: devices, cores, memory."""
-    runs = []
-    for n_jobs, n_devices in ((200, 1024), (1000, 4096)):
-        for seed in range(3 if quick else 10):
-            compares = seed < (1 if quick else 3)
-            runs.append(_vector_run(n_jobs, n_devices, seed, compares=compares))
-    return runs
-
-
-def _vector_knapsack_section(runs: list[dict[str, Any]]) -> Section:
-    heads = ["jobs × devices", "time", "slowest", "proven gap", "worst", "HiGHS at the same gap", "faster"]
-    rows = [
-        [
-            f"{n_jobs} × {n_devices}, 3 resources",
-            shown(middle(own, "time_ms"), MS), shown(most(own, "time_ms"), MS), shown(middle(own, "gap"), GAP),
-            shown(most(own, "gap"), GAP), shown(middle(own, "highs_ms"), "{:.0f} ms".format),
-            shown(middle(own, "faster"), TIMES),
-        ]
-        for n_jobs, n_devices, own in ((n, c, _of_size(runs, n)) for n, c, _ in _cases(runs))
+    n_proven = sum(one["is_exact"] for one in runs) / len(runs)
+    return [
+        *targets, Target(text, 100, faster, TIMES, at_least=True),
+        Target("knapsack: proven best on demand", 1.0, n_proven, "{:.0%}".format, at_least=True),
     ]  # fmt: skip
-    large = _of_size(runs, 1000)
-    targets = [
+
+
+def vector_knapsack(*, quick: bool) -> list[Run]:
+    """Three resources: devices, cores, memory."""
+    return [
+        _vector_run(n_jobs, n_devices, seed, compares=seed < (1 if quick else 3))
+        for n_jobs, n_devices in ((200, 1024), (1000, 4096))
+        for seed in range(3 if quick else 10)
+    ]
+
+
+def _vector_knapsack_section(runs: list[Run]) -> Section:
+    columns = [
+        Column("time", "time_ms", MS), Column("slowest", "time_ms", MS, max), Column("proven gap", "gap", GAP),
+        Column("worst", "gap", GAP, max), Column("HiGHS at the same gap", "highs_ms", "{:.0f} ms".format),
+        Column("faster", "faster", TIMES),
+    ]  # fmt: skip
+    large = [one for one in runs if one["n_jobs"] == 1000]
+    return Section("vector knapsack, 3 resources", *table_of(runs, {"jobs": "n_jobs", "devices": "capacity"}, columns), [
         Target("vector knapsack 1000 × 4096 × 3: proven gap, worst", 0.01, most(large, "gap"), GAP),
         Target("vector knapsack 1000 × 4096 × 3: CPU time, slowest", 50_000.0, most(large, "turns"), TURNS),
-    ]
-    return Section("vector knapsack", heads, rows, targets)
+    ])  # fmt: skip
 
 
-def _vector_run(n_jobs: int, n_devices: int, seed: int, *, compares: bool) -> dict[str, Any]:
+def _vector_run(n_jobs: int, n_devices: int, seed: int, *, compares: bool) -> Run:
     one = vector_cluster(n_jobs, n_devices, seed)
     time_ms, found = timed_ms(lambda: solve_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=1e-3), 5)
-    run = {
-        "n_jobs": n_jobs, "capacity": n_devices, "counts": "all", "seed": seed, "time_ms": time_ms, "gap": found.gap,
+    found_run = {
+        "n_jobs": n_jobs, "capacity": n_devices, "seed": seed, "time_ms": time_ms, "gap": found.gap,
         "n_scarce": int((found.multipliers > 0).sum()), **in_turns(turns=time_ms / 1e3),
     }  # fmt: skip
     if compares:
-        highs_s, reference = timed_s(lambda: _vector_highs(one, max(found.gap, 1e-4)))
-        run |= {"highs_ms": 1e3 * highs_s, "highs_gap": reference.gap, "faster": 1e3 * highs_s / time_ms}
-    return run
+        gap = max(found.gap, 1e-4)
+        found_run |= _highs(
+            time_ms,
+            lambda: exact_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=gap, time_limit_s=60.0),
+        )
+    return found_run
 
 
-def _vector_highs(one: VectorInstance, gap: float) -> Solution:
-    return exact_vector_knapsack(one.costs, one.values, one.capacities, gap_limit=gap, time_limit_s=60.0)
+def pairs_of_one_job(*, quick: bool) -> list[Run]:
+    """The published way to choose workers and servers, beside the exact one."""
+    seeds = range(5 if quick else 30)
+    return [_pair_run(kind, epsilon, seed) for kind in ("sync", "async") for epsilon in (0.1, 0.03) for seed in seeds]
+
+
+def _pairs_of_one_job_section(runs: list[Run]) -> Section:
+    columns = [
+        Column("published over exact", "ratio", SHARE, fmean), Column("most", "ratio", SHARE, max),
+        Column("programmes", "n_programmes", COUNT), Column("published", "published_ms", MS), Column("exact", "exact_ms", MS),
+    ]  # fmt: skip
+    target = Target("pairs: exact slower than published", 0, sum(one["ratio"] < 1 - 1e-9 for one in runs), COUNT)
+    return Section("sum of ratios: time of one job", *table_of(runs, {"kind, ε": "case"}, columns), [target])
+
+
+def _pair_run(kind: Any, epsilon: float, seed: int) -> Run:
+    random = np.random.default_rng(seed)
+    low, high = (
+        ([1, 0.1, 1, 5, 100], [4, 1, 50, 100, 2000]) if kind == "sync" else ([1, 0.1, 100, 5], [50, 4, 2000, 100])
+    )
+    theta, needs = random.uniform(low, high), random.uniform(1, 10, (2, 4))
+    limits = random.uniform(1, 20) * needs.max(axis=0) + needs.sum(axis=0)
+    problem = PairProblem.of(kind, theta, needs[0], needs[1], limits)
+    published_s, approximate = timed_s(lambda: approximate_pair(problem, epsilon=epsilon, seed=seed))
+    exact_s, exact = timed_s(lambda: fastest_pair(problem))
+    return {
+        "case": (kind, epsilon), "seed": seed, "ratio": approximate.value / exact.value,
+        "n_programmes": approximate.n_programmes, "published_ms": published_s * 1e3, "exact_ms": exact_s * 1e3,
+    }  # fmt: skip
+
+
+def packings(*, quick: bool) -> list[Run]:
+    """The published way to choose the admitted jobs, beside the exact one; four resources."""
+    cases = [(50, 0), (50, 1), (100, 1)] if quick else [(50, 0), (50, 1), (100, 1), (200, 1), (50, 2)]
+    return [_packing_run(n_jobs, size, seed) for n_jobs, size in cases for seed in range(1 if quick else 5)]
+
+
+def _packings_section(runs: list[Run]) -> Section:
+    columns = [
+        Column("published over exact", "ratio", SHARE, fmean), Column("least", "ratio", SHARE, min),
+        Column("published", "published_ms", MS), Column("exact", "exact_ms", MS),
+    ]  # fmt: skip
+    target = Target("packings: exact below published", 0, sum(one["ratio"] > 1 + 1e-9 for one in runs), COUNT)
+    return Section(
+        "packing: profit of the admitted jobs", *table_of(runs, {"jobs, subsets up to": "case"}, columns), [target]
+    )
+
+
+def _packing_run(n_jobs: int, size: int, seed: int) -> Run:
+    random = np.random.default_rng(seed)
+    profits, costs = random.uniform(1, 100, n_jobs), random.uniform(1, 20, (n_jobs, 4))
+    capacities = 0.4 * costs.sum(axis=0)
+    published_s, published = timed_s(lambda: frieze_clarke(profits, costs, capacities, subset_size=size))
+    exact_s, exact = timed_s(lambda: exact_packing(profits, costs, capacities))
+    return {
+        "case": (n_jobs, size), "seed": seed, "ratio": published.value / exact.value,
+        "published_ms": published_s * 1e3, "exact_ms": exact_s * 1e3,
+    }  # fmt: skip
 
 
 #: A family of solvers is added here.
 FAMILIES: list[Family] = [
-    Family(knapsack, _knapsack_section), Family(vector_knapsack, _vector_knapsack_section), *SLOT_FAMILIES, *DECISION_FAMILIES,
+    Family(knapsack, _knapsack_section), Family(vector_knapsack, _vector_knapsack_section),
+    Family(pairs_of_one_job, _pairs_of_one_job_section), Family(packings, _packings_section), *DECISION_FAMILIES,
 ]  # fmt: skip
 
 
@@ -190,10 +228,7 @@ def page(results: Results) -> str:
 
 
 def main() -> int:
-    quick = parser(__doc__ or "").parse_args().quick
-    runs = {family.name: family.measure(quick=quick) for family in FAMILIES}
-    targets = report("solvers", {"runs": runs}, sections, page, quick=quick)
-    return conclude_targets(targets, targets[1], quick=quick)
+    return run("solvers", __doc__, partial(measured_of, FAMILIES), sections, page, key=1)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from typing import Any
 
 import _reference
 import pytest
-from _allocator_tables import most_over_median
+from allocators import most_over_median
 
 
 def test_a_cost_is_told_in_turns_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from _host_journals import DAY_S, day, drifting_job, written
-from _host_simulations import Compared, ratio_of
 
 from punctual.core.events import ProgressReported
 from punctual.journal.maintenance import UpkeepLimits
@@ -32,8 +31,3 @@ def test_the_job_of_a_day_ticks_as_a_live_one_with_hours_left(tmp_path: Path) ->
         assert writer.n_reports > 20
     with SqliteJournal(tmp_path / "again.db", read_only=True) as journal:
         assert any(isinstance(message, ProgressReported) for _, message in journal.read_from(1))
-
-
-def test_ratios_of_several_simulations_are_averaged_as_factors() -> None:
-    rows = [Compared("a", 1.0, 2.0, is_same=True), Compared("b", 2.0, 1.0, is_same=True)]
-    assert ratio_of(rows) == 1.0

@@ -1,45 +1,26 @@
-"""Some of the rounds of ``bench/host_kills.py``: SIGKILL for a host, its keepers and its jobs when a given message comes."""
+"""Some of the faults of ``bench/service_faults.py``: SIGKILL for a service and its helpers when a given message comes."""
 
 import pytest
-from host_kills import KINDS, SCENARIOS, Round, drawn, played
-from tests.forked_python import ForkedPython
-
-HOST, KEEPERS = ("host",), ("host", "keeper", "guard")
-ALL = ("host", "keeper", "guard", "planner", "job")
+from service_faults import KINDS, Fault, drawn, played
 
 
 @pytest.mark.parametrize(
-    ("kind", "moment", "victims", "actuator"),
+    "kinds",
     [
-        # Jobs that were accepted, and of which the journal says nothing yet.
-        ("NodeJoined", "performed", HOST, "pacing"),
-        # A launch that was never done, and processes that nobody has been told of.
-        ("LaunchJob", "written", HOST, "auto"),
-        ("LaunchJob", "performed", HOST, "pacing"),
+        # Jobs that were accepted, launches that were never done, and processes that nobody has been told of.
+        ("at JobSubmitted", "at LaunchJob", "at JobStarted", "kill planner"),
         # A process that failed while nobody steered it is started again; one that looked after it cannot say so.
-        ("ProgressReported", "written", ("host", "job"), "auto"),
-        ("JobStarted", "performed", KEEPERS, "pacing"),
-        ("StopRequested", "unwritten", ("guard",), "pacing"),
-        # What the journal tells already is not told again.
-        ("JobFailed", "written", HOST, "pacing"),
-        ("JobFinished", "unwritten", HOST, "auto"),
-        # Whoever takes over is killed as well.
-        ("SteeringResumed", "written", ALL, "pacing"),
-        # With the first jobs there is no planner yet.
-        ("PlanProposed", "unwritten", ("planner", "keeper"), "auto"),
+        ("at ProgressReported", "at JobFailed", "kill keeper", "kill job"),
+        # What the journal tells already is not told again, and a new service may be killed as well.
+        ("at StopRequested", "at GrantApplied", "at SteeringResumed", "at PlanProposed"),
     ],
 )
-def test_no_job_is_lost_or_run_twice_and_nothing_is_left(
-    kind: str, moment: str, victims: tuple[str, ...], actuator: str
-) -> None:
-    nth = 4 if kind == "PlanProposed" else 1
-    round_ = Round(kind=kind, nth=nth, moment=moment, victims=victims, actuator=actuator, seed=0)
-    assert played(round_, ForkedPython[bytes]).faults == []
-    assert round_.n_killed > 0
+def test_no_job_is_lost_or_run_twice_and_nothing_is_left(kinds: tuple[str, ...]) -> None:
+    faults = [Fault(i, 0, kind) for i, kind in enumerate(kinds)]
+    assert played(faults) == []
+    assert [fault.faults for fault in faults] == [[]] * len(kinds)
+    assert any(fault.has_hit for fault in faults)
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_there_are_rounds_of_every_kind_of_message_that_a_scenario_has(name: str) -> None:
-    kinds = set(KINDS) - set(SCENARIOS[name].without)
-    assert {round_.kind for round_ in drawn(name, 0)} == kinds
-    assert {round_.kind for round_ in drawn(name, 0, len(kinds))} == kinds
+def test_every_kind_of_fault_comes_before_any_comes_again() -> None:
+    assert sorted(fault.kind for fault in drawn(0, len(KINDS))) == sorted(KINDS)

@@ -1,4 +1,4 @@
-"""Minimum satisfactory shares over spans of different lengths, against slots and by hand."""
+"""Minimum satisfactory shares over spans of different lengths, by hand and against all that is free."""
 
 from math import inf
 
@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slots.problem import SlotProblem
-from slots.share import minimum_share
 
 from punctual.core.errors import InvalidSpec
 from punctual.solvers.timeline import Levels, Share, Timeline
@@ -118,14 +116,12 @@ def cases(draw: st.DrawFn) -> tuple[Levels, list[int], float, int]:
 
 
 @given(cases())
-def test_there_is_a_share_where_slots_have_one(case: tuple[Levels, list[int], float, int]) -> None:
+def test_there_is_a_share_where_all_that_is_free_is_enough(case: tuple[Levels, list[int], float, int]) -> None:
     found, free, work, deadline = case
-    problem = SlotProblem.of(
-        counts=found.amounts, rates=[found.rates], work=[work], deadlines=[deadline], weights=[1.0], free=free
-    )
     spans = Timeline(np.arange(len(free), dtype=float), np.array(free, dtype=float))
     share = spans.least_share(found, work, float(deadline))
-    assert (share is not None) == bool(minimum_share(problem).on_time[0])
+    most = sum(found.rates[found.amounts <= n].max() for n in free[:deadline])
+    assert (share is not None) == (most >= work)
     if share is None:
         return
     assert share.end_s <= deadline

@@ -29,6 +29,27 @@ _MURI_PARAMETERS = {
 }
 
 
+_TEXTS, _COUNTS, _TIMES = (
+    {"id", "model_name", "device", "user"},
+    {"n_gpus", "batch_size"},
+    {"submitted_at", "duration_s"},
+)
+
+
+def traced(row: Row, fields: str, unit_s: float = 1.0, per_s: float = 1.0) -> dict[str, Any]:
+    """Return fields of a job, written as ``field`` or ``field=column``; submissions and durations are in units of `unit_s`, or `per_s` in a second."""
+
+    def value(field: str, column: str) -> str | float | None:
+        if field in _TEXTS:
+            return row.text(column)
+        if field in _TIMES:
+            return row.number(column) / per_s * unit_s
+        return row.count(column) if field in _COUNTS else row.number(column)
+
+    pairs = (text.partition("=") for text in fields.split())
+    return {field: value(field, column or field) for field, _, column in pairs}
+
+
 class Arena(TableReader):
     """Arrivals and devices of real clusters; models (family and size), iterations and deadlines by the authors.
 
@@ -38,17 +59,11 @@ class Arena(TableReader):
     columns = "job_id submission_time num_iteration model_name deadline batch_size num_gpu gpu_type"
 
     def job(self, row: Row) -> TraceJob:
-        submitted_at = row.number("submission_time")
-        return TraceJob(
-            id=row.text("job_id"),
-            submitted_at=submitted_at,
-            n_gpus=row.count("num_gpu"),
-            work_steps=row.number("num_iteration"),
-            model_name=row.text("model_name"),
-            batch_size=row.count("batch_size"),
-            deadline_s=row.number("deadline") - submitted_at,
-            device=row.text("gpu_type"),
+        fields = traced(
+            row,
+            "id=job_id submitted_at=submission_time n_gpus=num_gpu work_steps=num_iteration model_name batch_size device=gpu_type",
         )
+        return TraceJob(**fields, deadline_s=row.number("deadline") - fields["submitted_at"])
 
 
 class Chronus(TableReader):
@@ -65,17 +80,9 @@ class Chronus(TableReader):
 
     def job(self, row: Row) -> TraceJob:
         best_effort = bool(row.count("best_effort"))
-        return TraceJob(
-            id=row.text("job_id"),
-            submitted_at=row.number("submit_time") * MINUTE_S,
-            n_gpus=row.count("num_gpu"),
-            duration_s=row.number("duration") * MINUTE_S,
-            work_steps=row.number("iterations"),
-            model_name=row.text("model_name"),
-            deadline_s=None if best_effort else _first_deadline_s(row),
-            user=row.text("user"),
-            best_effort=best_effort,
-        )
+        columns = "id=job_id submitted_at=submit_time n_gpus=num_gpu duration_s=duration work_steps=iterations model_name user"
+        fields = traced(row, columns, MINUTE_S)
+        return TraceJob(**fields, deadline_s=None if best_effort else _first_deadline_s(row), best_effort=best_effort)
 
 
 def _first_deadline_s(row: Row) -> float:
@@ -84,18 +91,12 @@ def _first_deadline_s(row: Row) -> float:
 
 
 class GavelReader(ABC):
-    """Reads a format that is recognised by the number of its columns and its commands; a job is named by its line.
-
-    Attributes
-    ----------
-    columns
-        Their names, separated by blanks.
-    """
+    """Reads a format that is recognised by the number of its columns and its commands; a job is named by its line."""
 
     __slots__ = ()
 
     name: ClassVar[str]
-    columns: ClassVar[str]
+    columns: ClassVar[str]  # Their names, separated by blanks.
 
     def recognises(self, head: Head) -> bool:
         """Whether the number of columns and the command fit."""
@@ -176,16 +177,10 @@ class Muri(TableReader):
     )
 
     def job(self, row: Row) -> TraceJob:
-        return TraceJob(
-            id=row.text("job_id"),
-            submitted_at=row.number("submit_time") / MS_PER_S,
-            n_gpus=row.count("num_gpu"),
-            duration_s=row.number("duration") / MS_PER_S,
-            work_steps=row.number("iterations"),
-            model_name=row.text("model_name"),
-            batch_size=row.count("batch_size"),
-            parameters={name: row.number(column) / MS_PER_S for column, name in _MURI_PARAMETERS.items()},
-        )
+        columns = "id=job_id submitted_at=submit_time n_gpus=num_gpu duration_s=duration work_steps=iterations model_name batch_size"
+        fields = traced(row, columns, per_s=MS_PER_S)
+        parameters = {name: row.number(column) / MS_PER_S for column, name in _MURI_PARAMETERS.items()}
+        return TraceJob(**fields, parameters=parameters)
 
 
 class Rubick(TableReader):
@@ -197,15 +192,8 @@ class Rubick(TableReader):
     columns = "name submission_time duration application num_gpus num_cpus bandwidth exec_plan steps is_sla"
 
     def job(self, row: Row) -> TraceJob:
-        return TraceJob(
-            id=row.text("name"),
-            submitted_at=row.number("submission_time"),
-            n_gpus=row.count("num_gpus"),
-            duration_s=row.number("duration"),
-            work_steps=row.number("steps"),
-            model_name=row.text("application"),
-            cores=row.number("num_cpus"),
-        )
+        columns = "id=name submitted_at=submission_time n_gpus=num_gpus duration_s=duration work_steps=steps model_name=application"
+        return TraceJob(**traced(row, f"{columns} cores=num_cpus"))
 
 
 class Shockwave(GavelReader):

@@ -23,14 +23,12 @@ class Row:
     ----------
     published, obtained
         Figures in the same unit, named in `what`; `published` None: the paper does not say.
-    why
-        Reason why they differ, as far as a measured row shows it; empty if they agree. See `supposed`.
     """
 
     what: str
     published: float | None
     obtained: float
-    why: str = ""
+    why: str = ""  # Reason why they differ, as far as a measured row shows it; empty if they agree. See `supposed`.
 
     @property
     def ratio(self) -> float | None:
@@ -90,13 +88,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Run:
-    """Return the experiment of the paper `name`.
-
-    Raises
-    ------
-    InvalidSpec
-        There is none of this name.
-    """
+    """Return the experiment of the paper `name`."""
     if name not in names():
         raise InvalidSpec(
             "the experiment must be that of a paper here", f"'{name}'", "`punctual reproduce`",

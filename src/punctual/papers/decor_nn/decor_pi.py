@@ -24,17 +24,13 @@ class DecorPiState:
     ----------
     proportional_cores, integral_cores, demand_cores
         c_p, c_i' and u of the last tick.
-    earlier_integral_cores
-        The c_i' at the beginning of the last tick.
-    requested_cores
-        The request of the last tick, in whole workers for a job made of them; 0: none yet.
     """
 
     proportional_cores: float
     integral_cores: float
     demand_cores: float
-    earlier_integral_cores: float
-    requested_cores: float = 0.0
+    earlier_integral_cores: float  # The c_i' at the beginning of the last tick.
+    requested_cores: float = 0.0  # The request of the last tick, in whole workers for a job made of them; 0: none yet.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +39,8 @@ class DecorPi:
 
     Use it to compare with the published system. Its gains are absolute numbers of cores, so it suits jobs of one size
     only; for anything else prefer `remaining-cost`, or `proportional-integral` for a law of the same family.
+
+    Formula, properties and differences: `docs/explanation/controllers/decor-pi.md`.
 
     Parameters
     ----------
@@ -62,33 +60,6 @@ class DecorPi:
         MIN, the least demand. A job whose ceiling is not above it has its floor instead: nothing would be left to steer.
     period_workers_s, spike_workers_frac
         T_s and y_spike for a job made of workers: the published constants for devices.
-
-    Raises
-    ------
-    InvalidSpec
-        If a parameter is out of its range.
-
-    Notes
-    -----
-    *Symbols*: t elapsed, D deadline, y = steps done / steps declared.
-
-    *Formula*: sp = t / (alpha D); while sp < 1: c_p = K (sp - y), c_i = c_i' + c_p T_s / T_i,
-    c = min(max(MIN, c_p + c_i), MAX), c_i' = s c - c_p, demand = c rounded. From sp = 1: MAX if y < y_spike, else the
-    last demand again. c_i' starts at MAX. s <= 1 is the share of the demand that was granted. For workers s = 1, and if
-    the job does not hold what was asked for at the last tick, that tick's c_i' is taken again in place of its result.
-
-    *Source*: [decor2025].
-
-    *Differs*: (1) t is measured, from the job's submission. (2) alpha is lowered by the job's margin where one is declared.
-    (3) A job without a deadline, and one that has landed, gets its ceiling. (4) A rounded demand is brought back within
-    the bounds. (5) The version for devices is used for a job made of workers that hold cores: K and the rounding then
-    count workers. The page of this controller lists all differences.
-
-    *Properties*: deterministic, constant time. Damping of the loop is sqrt(K T_i / W) / 2 for a job of W core-seconds,
-    and the sampled loop is stable for W > K T_s (2 + T_s / T_i) / 4 only, 26 core-seconds with the published constants.
-
-    *Fails when* much of the job is not steps: evaluations look like stalls, and what comes after the last step is
-    not in the plan.
     """
 
     gain_cores: float = 50.0

@@ -45,13 +45,11 @@ class _Setting:
     ----------
     size, noise
         Factors on the cost of a batch, and on its variation.
-    moved
-        Whether the deadline becomes shorter on the way.
     """
 
     size: float = 1.0
     noise: float = 1.0
-    moved: bool = False
+    moved: bool = False  # Whether the deadline becomes shorter on the way.
 
     def world(self, fastest_s: float, ratio: float) -> World:
         noise = replace(_QUIET, spread_frac=self.noise * _QUIET.spread_frac)

@@ -77,6 +77,8 @@ class ProportionalIntegral:
     Use it where a plain, well-understood law is wanted. It follows a line of steps, so an evaluation is a disturbance
     to it, and it lands less exactly than `remaining-cost`.
 
+    Formula, properties and differences: `docs/explanation/controllers/proportional-integral.md`.
+
     Parameters
     ----------
     time_constant_s
@@ -93,23 +95,6 @@ class ProportionalIntegral:
         Time constant with which older samples of that cost are forgotten, seconds.
     reserve_filter_s
         Time constant of the cores by which the reserve for phases is turned into seconds.
-
-    Raises
-    ------
-    InvalidSpec
-        If a parameter is out of its range.
-
-    Notes
-    -----
-    *Symbols*: p steps done, c CPU seconds per step, g = 1 / c, u cores, z = exp(-T_s / tau).
-
-    *Formula*: e = line(t) - p; u = K_p e + I; then I grows by K_i e T_s;
-    K_p = 2 (1 - z) / (g T_s), K_i = (1 - z)^2 / (g T_s^2).
-
-    *Properties*: deterministic, constant time. On a plant p' = g u the error obeys (q - z)^2 e = 0, q being the shift
-    by one tick.
-
-    *Fails when* the work is mostly phases, or a step takes longer than tau.
     """
 
     time_constant_s: float = 3.0

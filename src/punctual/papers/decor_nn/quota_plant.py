@@ -74,14 +74,6 @@ class Training:
     ----------
     n_epochs, epoch_steps, step_core_s
         Steps and what one costs, in CPU seconds, while the neighbour is idle.
-    phases
-        Done after each epoch, in this order.
-    startup_core_s
-        CPU seconds before anything is declared.
-    n_rehearsals
-        Units of the first phase timed before training.
-    cores_max
-        The most cores that the process can use at once.
     cost_change_at_frac, cost_change_factor
         Share of the steps from which a step costs this factor more.
     dear_every, dear_core_s, n_dear_max
@@ -92,10 +84,10 @@ class Training:
     n_epochs: int = 4
     epoch_steps: int = 250
     step_core_s: float = 0.016
-    phases: tuple[PhaseLoad, ...] = (EVALUATION, CHECKPOINT)
-    startup_core_s: float = 3.0
-    n_rehearsals: int = 2
-    cores_max: float = 1.0
+    phases: tuple[PhaseLoad, ...] = (EVALUATION, CHECKPOINT)  # Done after each epoch, in this order.
+    startup_core_s: float = 3.0  # CPU seconds before anything is declared.
+    n_rehearsals: int = 2  # Units of the first phase timed before training.
+    cores_max: float = 1.0  # The most cores that the process can use at once.
     cost_change_at_frac: float = 1.0
     cost_change_factor: float = 1.0
     dear_every: int = 0
@@ -136,28 +128,20 @@ class World:
 
     Attributes
     ----------
-    quota_period_s
-        Period of the CPU quota.
-    actuator_delay_s
-        Seconds from a demand to the grant.
-    contention
-        Times in which less is delivered than granted.
     deadline_changes
         Instant and new deadline, both in seconds since submission; seen at the next tick.
     can_pace, can_cap
         Whether pacing lines are obeyed, and whether the quota is enforced.
-    pacing_jitter_s
-        Largest delay of a unit that waits for its line.
     """
 
     noise: Noise = Noise()
-    quota_period_s: float = 0.02
-    actuator_delay_s: float = 0.02
-    contention: tuple[Contention, ...] = ()
+    quota_period_s: float = 0.02  # Period of the CPU quota.
+    actuator_delay_s: float = 0.02  # Seconds from a demand to the grant.
+    contention: tuple[Contention, ...] = ()  # Times in which less is delivered than granted.
     deadline_changes: tuple[tuple[float, float], ...] = ()
     can_pace: bool = False
     can_cap: bool = True
-    pacing_jitter_s: float = 0.0
+    pacing_jitter_s: float = 0.0  # Largest delay of a unit that waits for its line.
 
     def delivered_frac(self, at_s: float) -> float:
         shares = (each.delivered_frac for each in self.contention if each.from_s <= at_s < each.until_s)
@@ -188,20 +172,12 @@ class Landing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run(Landing):
-    """Record of one run.
-
-    Attributes
-    ----------
-    grants
-        Instant and cores of every change of the grant, the first at launch.
-    ticks
-        Every reading and the demand made on it.
-    """
+    """Record of one run."""
 
     used_core_s: float
     granted_core_s: float
-    grants: tuple[tuple[float, float], ...]
-    ticks: tuple[tuple[Reading, Demand], ...]
+    grants: tuple[tuple[float, float], ...]  # Instant and cores of every change of the grant, the first at launch.
+    ticks: tuple[tuple[Reading, Demand], ...]  # Every reading and the demand made on it.
 
     @property
     def n_resizes(self) -> int:
@@ -345,11 +321,6 @@ def run_closed_loop(
         Seed of all randomness.
     policy
         Policy; None: the job gets its demand.
-
-    Raises
-    ------
-    InvalidSpec
-        If the deadline is not above zero.
     """
     if not deadline_s > 0:
         raise InvalidSpec("`deadline_s` must be above zero", f"{deadline_s} s", "the plant", "Give a later deadline.")

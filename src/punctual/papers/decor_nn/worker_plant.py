@@ -49,31 +49,23 @@ class ElasticTraining:
 
     Attributes
     ----------
-    counts
-        Numbers of workers it can have.
     n_epochs, epoch_steps
         Steps of the whole job; after each epoch comes an evaluation and a checkpoint.
     evaluation_units, evaluation_unit_steps
         Units of an evaluation, and what one takes, in steps: it is shared among the workers.
-    checkpoint_s
-        Seconds that a checkpoint takes, whatever the number of workers.
-    startup_s
-        Seconds before anything is declared.
-    n_rehearsals
-        Units of evaluation timed before training.
     newcomer_s, stop_s
         Seconds of a change in which new workers are prepared, and for which training stops.
     """
 
     scaling: Scaling = Scaling()
-    counts: tuple[int, ...] = (1, 2, 3, 4)
+    counts: tuple[int, ...] = (1, 2, 3, 4)  # Numbers of workers it can have.
     n_epochs: int = 4
     epoch_steps: int = 250
     evaluation_units: int = 8
     evaluation_unit_steps: float = 3.0
-    checkpoint_s: float = 0.02
-    startup_s: float = 3.0
-    n_rehearsals: int = 2
+    checkpoint_s: float = 0.02  # Seconds that a checkpoint takes, whatever the number of workers.
+    startup_s: float = 3.0  # Seconds before anything is declared.
+    n_rehearsals: int = 2  # Units of evaluation timed before training.
     newcomer_s: float = 0.3
     stop_s: float = 0.3
 
@@ -125,18 +117,12 @@ class ElasticRun(Landing):
     ----------
     numbers
         Instant of every change, and the number of workers from then on; the first at launch.
-    worker_s
-        Worker-seconds until the landing; new workers count from their request on.
-    demands
-        Demands of the controller, with the instants of their ticks.
-    warnings
-        Codes of the user's warnings, in order.
     """
 
-    worker_s: float
+    worker_s: float  # Worker-seconds until the landing; new workers count from their request on.
     numbers: tuple[tuple[float, int], ...]
-    demands: tuple[tuple[float, Demand], ...]
-    warnings: tuple[str, ...]
+    demands: tuple[tuple[float, Demand], ...]  # Demands of the controller, with the instants of their ticks.
+    warnings: tuple[str, ...]  # Codes of the user's warnings, in order.
 
     @property
     def n_resizes(self) -> int:

@@ -43,6 +43,8 @@ class ElasticMip(PolicyBase):
     The allocator of [hu2021], solved as a knapsack. Use it for elastic jobs of known length and speed where short ones
     are to end soon. It pauses no job and does not look at deadlines; under overload long jobs wait long.
 
+    Formula, properties and differences: `docs/explanation/policies/elastic-mip.md`.
+
     Parameters
     ----------
     objective
@@ -59,31 +61,6 @@ class ElasticMip(PolicyBase):
         Largest change of a running job in one decision, in steps of its allowed numbers; None: any.
     gap_limit
         Share of the objective by which a decision may fall short of the best one.
-
-    Raises
-    ------
-    InvalidSpec
-        A parameter is outside of its range.
-
-    Notes
-    -----
-    *Symbols.* Job j, remaining_j its steps left, rate_j(n) its steps per second with n workers, n_j what it has, N_j
-    its allowed numbers, Δ `interval_s`, C the capacity, c(n) what n workers take of it.
-
-    *Formula.* E_j(n) = remaining_j / rate_j(n) + (resize cost if n ≠ n_j); for a job that waits, its start-up instead.
-    Maximise Σ_j ω_j v_j(n) with Σ_j c(n) ≤ C over n ∈ N_j, and n = 0 for jobs that hold nothing; v_j(0) = 0 and
-    v_j(n) = min(1, Δ / E_j(n)) or, for *throughput*, min(rate_j(n) (Δ − resize cost), remaining_j) / (Δ b_j) with
-    b_j = max_n rate_j(n) / c(n). ω_j = weight · (1 + time waited / `waiting_s`), for a running job its weight.
-
-    *Source.* [hu2021]: the programme, its time to the end, weights for waiting, no job below its least.
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic. The bound holds for any placement: it takes each kind of devices for one large node. A
-    job of which the number of workers stays keeps its nodes. O(jobs · counts) a round of the solver, a few rounds.
-
-    *Fails when* lengths are unknown or far off: what matters is the share of what is left. Long jobs wait for short ones.
-    *throughput* knows no urgency: everybody gets the number with which a device is used best.
     """
 
     objective: Objective = "fraction"
@@ -110,27 +87,13 @@ class ElasticMip(PolicyBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Standing:
-    """State of each job; all of shape (n_jobs,).
+    """State of each job; all of shape (n_jobs,)."""
 
-    Attributes
-    ----------
-    weights
-        Factor of its value.
-    left
-        Remaining work in the unit of its rates, seconds apart; infinite: unknown.
-    change_s
-        Loss by a change of its number of workers, seconds.
-    columns
-        Column of its present number; -1 if it has none.
-    best
-        Its highest rate for one unit of the resource.
-    """
-
-    weights: FloatArray
-    left: FloatArray
-    change_s: FloatArray
-    columns: IntArray
-    best: FloatArray
+    weights: FloatArray  # Factor of its value.
+    left: FloatArray  # Remaining work in the unit of its rates, seconds apart; infinite: unknown.
+    change_s: FloatArray  # Loss by a change of its number of workers, seconds.
+    columns: IntArray  # Column of its present number; -1 if it has none.
+    best: FloatArray  # Its highest rate for one unit of the resource.
 
 
 class _Round:

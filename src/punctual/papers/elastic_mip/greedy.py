@@ -26,24 +26,7 @@ class Greedy(PolicyBase):
     The policy against which [hu2021] compares. Use it as a baseline for elastic jobs: it is cheap, keeps queues short
     and never pauses a job. It does not look at deadlines, and every step is the best one only by itself.
 
-    Notes
-    -----
-    *Formula.* Time to the end of job j with n workers: E_j(n) = remaining_j / rate_j(n), plus the cost of a resize if it
-    runs and n is not what it has. (1) Waiting jobs in order of submission get their smallest allowed number. If there is
-    no room, the running job with the least loss per device, (E_j(n₋) − E_j(n)) / devices for its next smaller allowed
-    number n₋, gives them up, again and again, none below its smallest; if that is not enough nobody gives anything and
-    the rest of the queue waits. (2) While something is spare, the job with the greatest gain per device,
-    (E_j(n) − E_j(n₊)) / devices for its next larger allowed number n₊, gets it, if the gain is above zero.
-
-    *Source.* [hu2021], where it is named but not spelled out: this is a reconstruction in its style.
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic; O(running + (steps taken) log running + nodes·(changes)). A job of which the number of
-    workers stays keeps its nodes.
-
-    *Fails when* a gain needs several steps at once: a job that would gain only with twice as many is passed over. Under
-    overload everybody ends up at the smallest number, and the queue is served in order of submission.
+    Formula, properties and differences: `docs/explanation/policies/greedy.md`.
     """
 
     def allocate(self, snapshot: Snapshot) -> Plan:

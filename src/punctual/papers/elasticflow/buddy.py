@@ -41,24 +41,6 @@ def moves_for(
         Movable blocks, by node.
     held
         Present places of the workers: they leave these after the moves, so nothing else can move there.
-
-    Returns
-    -------
-    list of moves or None
-        Moves in an order in which each has room after the earlier ones; empty if none is needed. None: no such moves
-        were found.
-
-    Notes
-    -----
-    *Formula.* The workers are cut into pieces as large as a node and a rest. Each piece takes the node with the least
-    room that is enough. If there is none, the node is cleared on which the least has to move: its smallest blocks, each
-    to the node with the least room that is enough, and if there is none, to one that is cleared for it in the same way.
-
-    *Source.* [elasticflow2023], which places powers of two as a buddy allocator does.
-
-    *Properties.* Deterministic. Where all nodes have the same power of two of devices, all blocks are powers of two and
-    all may be moved, moves are found whenever enough is free: devices that are free beside the blocks smaller than a
-    piece are a multiple of it.
     """
     on_one = max((room.n_times(worker) for room in capacity.values()), default=0)
     if on_one == 0:

@@ -38,6 +38,8 @@ class Elasticflow(PolicyBase):
     Use it where a deadline is a promise and an early "no" is better than a late result. Under overload it declines much:
     it promises to whoever comes first, not to those of whom most can be on time.
 
+    Formula, properties and differences: `docs/explanation/policies/elasticflow.md`.
+
     Parameters
     ----------
     admission
@@ -49,31 +51,6 @@ class Elasticflow(PolicyBase):
         A job that needs more devices within this time gets them at once if they are spare.
     margin_s
         Seconds by which plans aim earlier than deadlines, because of rounding errors.
-
-    Raises
-    ------
-    InvalidSpec
-        `spare_to` is neither of the two, or a time is negative or not finite.
-
-    Notes
-    -----
-    *Formula.* Jobs with deadlines, in the order of these, each get the minimum satisfactory share q of what the ones
-    before it leave: the least count with Σ_t τ_t r(q ∧ F_t) ≥ W over the spans t up to the deadline, with τ_t their
-    length, F_t the devices left, r the rate and W the work. From the last instant on from which q is enough the job
-    holds q, before that the next smaller count. A new job is declined if it, or with it another one, would be late.
-    Where these shares would make a job late that was promised its deadline, those of the last plan are kept.
-    What is spare now goes first to those who hold nothing, then, one count c to the next larger c₊ at a time, to
-    the job with the greatest marginal return ((r(c₊) − r(c))·q/r(q) − (c₊ − c)) / (c₊ − c): device time that it saves
-    later less that which it takes now, for each device.
-
-    *Source.* [elasticflow2023], and its published programme where the two differ.
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic; O(jobs² · counts) for a plan, and as much for each new job. With speeds as declared and
-    changes that cost nothing every promise is kept.
-
-    *Fails when* speeds are uncertain (nothing is kept in reserve), when changes of size are dear, or under overload.
     """
 
     admission: bool = True
@@ -195,9 +172,6 @@ class _Sharing:
         A job that is late all the same can wait for the next event. So can one that waits for a job that should have
         ended already: its end is an event, at an unknown time. In case it does not come, the policy plans again after a
         slot.
-
-        A job that is late all the same can wait for the next event. So can one that waits for a job that should have
-        ended already: its end is heard, and nobody knows when. In case it stays away, it is looked again after a slot.
         """
         rises_s = [state.rises_at_s() for state in self._promised if not state.is_late]
         return min((max(at_s, self._slot_s) if self._waits_for_end(at_s) else at_s for at_s in rises_s), default=inf)

@@ -31,8 +31,6 @@ class Trace:
 
     Attributes
     ----------
-    met
-        Number of deadlines that it prints as met, by policy.
     jct_s, makespan_s
         Results of its own policy with admission: mean completion time, time to the last end.
     largest
@@ -43,7 +41,7 @@ class Trace:
     tables: str
     n_nodes: int
     n_devices: int
-    met: Mapping[str, int]
+    met: Mapping[str, int]  # Number of deadlines that it prints as met, by policy.
     jct_s: float | None = None
     makespan_s: float | None = None
     largest: Mapping[str, int] = field(default_factory=dict)

@@ -28,28 +28,14 @@ _MARGIN_ROUNDING_FRAC = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeadlineClaim(ReservationRequest):
-    """One job made of workers, on one kind of nodes.
-
-    Attributes
-    ----------
-    counts
-        The numbers of workers that it may have, the first 0; `levels` has their devices.
-    known
-        Whether its speed is known; otherwise it is assumed to be proportional to the workers.
-    n_before
-        Workers it has.
-    least
-        Index of the count it has at least: 1 while it runs and may not be paused, otherwise 0.
-    is_overdue
-        Whether it runs although its work should be done.
-    """
+    """One job made of workers, on one kind of nodes."""
 
     view: JobView
-    counts: tuple[int, ...]
-    known: bool
-    n_before: int
-    least: int
-    is_overdue: bool
+    counts: tuple[int, ...]  # The numbers of workers that it may have, the first 0; `levels` has their devices.
+    known: bool  # Whether its speed is known; otherwise it is assumed to be proportional to the workers.
+    n_before: int  # Workers it has.
+    least: int  # Index of the count it has at least: 1 while it runs and may not be paused, otherwise 0.
+    is_overdue: bool  # Whether it runs although its work should be done.
 
     @classmethod
     def of(cls, builder: PlanBuilder, view: JobView, kind: str, n_before: int, *, held: bool) -> "DeadlineClaim | None":

@@ -17,21 +17,7 @@ class DominantShare(PolicyBase):
     Use it where jobs differ in what they need: some many cores, some memory, some devices. With one kind of hardware it
     is `max-min`. It does not look at deadlines.
 
-    Notes
-    -----
-    *Formula.* Dominant share of job i with weight w_i that holds the amounts a_ik of capacities C_k:
-    s_i = max_k a_ik / C_k / w_i. Every job that runs or fits starts from the least that it may hold. Then, again and
-    again, the job with the smallest s_i takes its next larger allowed amount if there is room; a job for which there is
-    none stays as it is.
-
-    *Source.* [ghodsi2011].
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic; O(n log n) in the steps that are taken. A job of which the number of workers stays keeps
-    its nodes. No job is paused.
-
-    *Fails when* resizing is expensive: every arrival and every end moves all shares.
+    Formula, properties and differences: `docs/explanation/policies/dominant-share.md`.
     """
 
     def allocate(self, snapshot: Snapshot) -> Plan:

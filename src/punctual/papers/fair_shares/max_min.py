@@ -16,21 +16,7 @@ class MaxMin(PolicyBase):
     Use it for elastic jobs of equal standing. It looks neither at deadlines nor at how much a job gains by growing, so
     jobs that hardly run faster with more get as much as the others.
 
-    Notes
-    -----
-    *Formula.* Share of a job: what it holds of the devices of all nodes (of the cores, if it uses no devices), divided
-    by its weight. Every job that runs or fits starts from the least that it may hold. Then, again and again, the job
-    with the smallest share takes its next larger allowed amount if there is room; a job for which there is none stays
-    as it is.
-
-    *Source.* [bertsekas1992] for max-min fairness and its filling from below.
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic; O(n log n) in the steps that are taken. A job of which the number of workers stays keeps
-    its nodes. No job is paused.
-
-    *Fails when* resizing is expensive: every arrival and every end moves all shares.
+    Formula, properties and differences: `docs/explanation/policies/max-min.md`.
     """
 
     def allocate(self, snapshot: Snapshot) -> Plan:

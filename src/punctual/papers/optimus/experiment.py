@@ -68,17 +68,11 @@ _ASSUMED = "Speeds: one assumed law for all models, because the measured ones ({
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one simulation.
-
-    Attributes
-    ----------
-    overhead_frac
-        Time lost in restarts, as a share of the time that jobs held something.
-    """
+    """Result of one simulation."""
 
     jct_s: float
     makespan_s: float
-    overhead_frac: float
+    overhead_frac: float  # Time lost in restarts, as a share of the time that jobs held something.
 
 
 @dataclass(frozen=True, slots=True)

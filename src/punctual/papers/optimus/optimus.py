@@ -29,6 +29,8 @@ class Optimus(PolicyBase):
     also takes jobs without servers. It pauses no job, does not look at deadlines, and favours jobs that are long and
     still speed up.
 
+    Formula, properties and differences: `docs/explanation/policies/optimus.md`.
+
     Parameters
     ----------
     interval_s
@@ -38,28 +40,6 @@ class Optimus(PolicyBase):
         A job counts as young until it has done this share of its declared steps.
     young_factor
         Factor on the gains of young jobs, whose length and speed are least certain.
-
-    Raises
-    ------
-    InvalidSpec
-        A parameter is outside of its range.
-
-    Notes
-    -----
-    *Symbols.* Job j with w workers and p servers, Q_j its remaining steps, f_j(p, w) its steps per second, u the weight,
-    times `young_factor` for young jobs; D(x) = max_k x_k / C_k the dominant share of an amount x.
-
-    *Formula.* All jobs get their least number of workers and one server, those that run first, then the oldest. Then, as
-    long as something fits and gains, the job with the largest ``u (Q/f(p, w) - Q/f(p, w+1)) / D(worker)`` gets a worker
-    or, if that of a server is larger, a server.
-
-    *Source.* [optimus2018].
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic; O(steps log jobs) for the pieces handed out, O(log nodes) for each piece placed.
-
-    *Fails when* a gain needs a worker and a server at once, or several workers. Long jobs come before short ones.
     """
 
     interval_s: float = 600.0
@@ -120,27 +100,13 @@ _HOLDS_NOTHING: Parts = (0, 0)
 
 
 class _Step(NamedTuple):
-    """One more worker (or the next allowed number of them), or one more server: the new numbers, and the gain.
+    """One more worker (or the next allowed number of them), or one more server: the new numbers, and the gain."""
 
-    Attributes
-    ----------
-    parts
-        Numbers that the job would have.
-    more
-        Amount beyond the present one.
-    end_s
-        Seconds that the job would still take; infinite if unknown.
-    known
-        Whether the speed is known; if not, `gain_s` compares only with other unknown jobs.
-    gain_s
-        Seconds gained for each unit of the dominant share of the cluster that the step takes.
-    """
-
-    parts: Parts
-    more: Resources
-    end_s: float
-    known: bool
-    gain_s: float
+    parts: Parts  # Numbers that the job would have.
+    more: Resources  # Amount beyond the present one.
+    end_s: float  # Seconds that the job would still take; infinite if unknown.
+    known: bool  # Whether the speed is known; if not, `gain_s` compares only with other unknown jobs.
+    gain_s: float  # Seconds gained for each unit of the dominant share of the cluster that the step takes.
 
 
 class _JobState:

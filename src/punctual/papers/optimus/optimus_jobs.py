@@ -37,6 +37,8 @@ class Optimus:
     ``worker_gpus``, ``worker_cores``, ``worker_memory_bytes``, ``server_cores``, ``server_memory_bytes``; so does
     ``loss_drop_frac``, the drop of the loss per epoch under which a job counts as converged.
 
+    Formula, properties and differences: `docs/explanation/policies/optimus.md`.
+
     Parameters
     ----------
     n_jobs
@@ -46,10 +48,6 @@ class Optimus:
     duration_low_s, duration_high_s
         Bounds of the duration with one worker and one server, which is uniform. These are ours: how long the paper's
         jobs run follows from models and sets of pictures that are not published.
-
-    Notes
-    -----
-    *Source*: [optimus2018]; amounts and models after the authors' code.
     """
 
     n_jobs: int = 9

@@ -25,27 +25,14 @@ class ParameterServer(FittedModel):
 
     Use it for the parameter-server architecture. A shape without servers is taken to have one beside each worker.
 
+    Formula, properties and differences: `docs/explanation/models/parameter-server.md`.
+
     Parameters
     ----------
     synchronous
         Whether all workers wait for each other at every step.
     noise_frac, smooth_frac, own_frac, memory_s
         See `FittedModel`.
-
-    Notes
-    -----
-    *Symbols.* w workers, p servers, every coefficient zero or above.
-
-    *Formula.* Seconds a step: synchronous ``t0/w + t1 + t2 w/p + t3 w + t4 p``; asynchronous
-    ``t0/w + t1/p + t2 + t3 p/w``, which is ``(t0 + t1 w/p + t2 w + t3 p) / w``. Times a smooth factor near 1.
-
-    *Source.* [optimus2018].
-
-    *Differs.* (1) Relative instead of absolute errors are minimised, so that slow shapes do not count more than fast
-    ones. (2) A wide prior on each coefficient lets two points do where the source needs four or five. (3) The misfit
-    of measured shapes corrects their neighbours.
-
-    *Fails when* all points have as many servers as workers: then the share of each is the prior's.
     """
 
     synchronous: bool = True

@@ -21,16 +21,6 @@ def read_laws(path: str | Path) -> dict[str, Served]:
     path
         A line for each measurement, written as a Python tuple: model, mode, batch, servers, workers, batches per second
         of each worker, and more that is not read. (The table published with DL2.)
-
-    Returns
-    -------
-    dict
-        Model -> `Served`, the non-negative coefficients with the least squares of relative errors.
-
-    Raises
-    ------
-    InvalidSpec
-        The file cannot be read or is too long, or a line is no measurement.
     """
     return {model: fitted(rates) for model, rates in sorted(_tables(Path(path)).items())}
 

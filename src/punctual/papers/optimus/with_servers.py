@@ -47,8 +47,6 @@ class PlacedServed:
         The speed where all traffic crosses the network and servers share equally; also what `rate_sps` says.
     worker, server
         Amount of one of each; only a worker has devices.
-    inside_is_free
-        Whether what stays on a node costs nothing.
     busiest_frac
         Share of the parameters on the busiest of 1, 2, ... servers; the last for all larger numbers. Empty: equal shares.
     """
@@ -56,7 +54,7 @@ class PlacedServed:
     law: ServedLaw
     worker: Resources
     server: Resources
-    inside_is_free: bool = True
+    inside_is_free: bool = True  # Whether what stays on a node costs nothing.
     busiest_frac: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
@@ -101,8 +99,6 @@ class WithServers(Changing, ABC):
     n_samples
         Numbers of workers and servers that are tried before the job is submitted: one of each, and others drawn at
         random. With ``knows = "recorded"`` only the former, with ``"nothing"`` none.
-    speed_error_frac
-        Each declared speed is wrong by this share, too high or too low.
     placed
         Whether what workers and servers on one node exchange costs nothing, so that the speed depends on where they
         lie; otherwise all traffic crosses the network. What is declared never depends on it.
@@ -115,7 +111,7 @@ class WithServers(Changing, ABC):
     n_workers_max: int = 16
     n_servers_max: int = 16
     n_samples: int = 5
-    speed_error_frac: float = 0.0
+    speed_error_frac: float = 0.0  # Each declared speed is wrong by this share, too high or too low.
     placed: bool = False
     busiest_frac: tuple[float, ...] = ()
     server_others: Mapping[str, float] = field(default_factory=dict)

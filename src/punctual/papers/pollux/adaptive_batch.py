@@ -27,11 +27,9 @@ class AdaptiveBatch(Changing):
     ----------
     drifts
         Whether the job is really as fast in each epoch as was measured; otherwise it has the average at all times.
-    tables
-        Folder with the trainings, see `punctual.papers.pollux.adaptive_tables.AdaptiveTables`.
     """
 
-    tables: str
+    tables: str  # Folder with the trainings, see `punctual.papers.pollux.adaptive_tables.AdaptiveTables`.
     drifts: bool = True
     read: AdaptiveTables = field(init=False, repr=False, compare=False)
 

@@ -42,13 +42,11 @@ class Curve:
 
     Attributes
     ----------
-    progress
-        Progress at the end of each epoch, in steps of the smallest batch.
     noise
         Square of the gradient's norm and variance of the smallest batch's gradient, in each epoch.
     """
 
-    progress: tuple[float, ...]
+    progress: tuple[float, ...]  # Progress at the end of each epoch, in steps of the smallest batch.
     noise: tuple[tuple[float, float], ...]
 
 
@@ -63,21 +61,11 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveTraining:
-    """All measurements of one model.
+    """All measurements of one model."""
 
-    Attributes
-    ----------
-    curves
-        Curves by the batch of all devices together.
-    times
-        Times by kind of device and shape.
-    devices_per_node
-        Largest number measured on one node, by kind of device.
-    """
-
-    curves: Mapping[int, Curve]
-    times: Mapping[str, Mapping[Shape, StepTimes]]
-    devices_per_node: Mapping[str, int]
+    curves: Mapping[int, Curve]  # Curves by the batch of all devices together.
+    times: Mapping[str, Mapping[Shape, StepTimes]]  # Times by kind of device and shape.
+    devices_per_node: Mapping[str, int]  # Largest number measured on one node, by kind of device.
 
     @property
     def n_epochs(self) -> int:
@@ -151,17 +139,13 @@ class AdaptiveSpeed:
 
     Attributes
     ----------
-    work_steps
-        Steps of the whole training.
     average
         By kind of device: in one shape from beginning to end the training takes what all its epochs take together.
-    phases
-        Start of each epoch, and the speed in it.
     """
 
-    work_steps: float
+    work_steps: float  # Steps of the whole training.
     average: Mapping[str, MeasuredTruth]
-    phases: tuple[tuple[float, SpeedLaw], ...]
+    phases: tuple[tuple[float, SpeedLaw], ...]  # Start of each epoch, and the speed in it.
 
 
 class AdaptiveTables:
@@ -169,11 +153,6 @@ class AdaptiveTables:
 
     ``MODEL/validation-BATCH.csv`` has the curve of each batch, a row for an epoch; ``MODEL/placements[-CLUSTER].csv`` and
     ``MODEL/scalability[-CLUSTER].csv`` have the times of steps.
-
-    Raises
-    ------
-    InvalidSpec
-        There are none.
     """
 
     def __init__(self, folder: str | Path) -> None:

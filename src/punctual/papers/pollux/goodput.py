@@ -26,6 +26,8 @@ class Goodput(PolicyBase):
     is: nobody falls far behind a fair share, and devices go where they speed up most. For jobs whose batch grows with
     their devices the speed is the goodput. It looks neither at deadlines nor at what is left of a job.
 
+    Formula, properties and differences: `docs/explanation/policies/goodput.md`.
+
     Parameters
     ----------
     power
@@ -36,31 +38,6 @@ class Goodput(PolicyBase):
         While a job could be faster the next decision follows after it at the latest: penalties fade as jobs grow older.
     gap_limit
         Share of the sum of terms by which a decision may fall short of the best one.
-
-    Raises
-    ------
-    InvalidSpec
-        A parameter is outside of its range.
-
-    Notes
-    -----
-    *Symbols.* Job j of J, w_j its weight, rate_j(n) its steps per second with n workers, f_j those with a fair share,
-    the largest allowed number up to ⌈C / (J c_j)⌉ of the C devices, c_j for a worker; T_j its age, R_j how often it was
-    changed, δ_j what a change costs; ε `idle_speedup`.
-
-    *Formula.* s_j(n) = rate_j(n) / f_j, for another number than it has times (T_j − R_j δ_j) / (T_j + δ_j), not below 0.
-    Maximise (Σ_j w_j (s_j(n) + ε)^p / Σ_j w_j)^(1/p) over the allowed numbers, 0 included, that the devices suffice for.
-    For each p that is the largest Σ_j w_j (s_j(n) + ε)^p / p, one term for each job: a multiple-choice knapsack.
-
-    *Source.* [pollux2021]: speed-ups over a fair share, their power mean, the factor for a restart, p = -1.
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic. The bound holds for any placement, as it takes each kind of devices for one large node.
-    A job of which the number stays keeps its nodes. O(jobs · counts) a round of the solver, a few rounds.
-
-    *Fails when* there are more jobs than devices: all speed-ups are then those of the least, and who comes late waits,
-    however short. Long and short jobs are the same to it.
     """
 
     power: float = -1.0
@@ -86,30 +63,14 @@ class Goodput(PolicyBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Standing:
-    """State of each job; all of shape (n_jobs,).
+    """State of each job; all of shape (n_jobs,)."""
 
-    Attributes
-    ----------
-    weights
-        Its weight.
-    fair_sps
-        Its rate with a fair share.
-    ages_s
-        Seconds since its submission.
-    n_restarts
-        Changes that it has been through, its first start not counted.
-    delays_s
-        Cost of one more, seconds.
-    columns
-        Column of its allocation; 0: it holds nothing; -1: it may not keep it.
-    """
-
-    weights: FloatArray
-    fair_sps: FloatArray
-    ages_s: FloatArray
-    n_restarts: FloatArray
-    delays_s: FloatArray
-    columns: IntArray
+    weights: FloatArray  # Its weight.
+    fair_sps: FloatArray  # Its rate with a fair share.
+    ages_s: FloatArray  # Seconds since its submission.
+    n_restarts: FloatArray  # Changes that it has been through, its first start not counted.
+    delays_s: FloatArray  # Cost of one more, seconds.
+    columns: IntArray  # Column of its allocation; 0: it holds nothing; -1: it may not keep it.
 
     def factors(self) -> FloatArray:
         """Return the factor on a speed-up after a change, (T − R δ) / (T + δ); a waiting job counts as δ older."""

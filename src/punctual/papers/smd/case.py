@@ -38,17 +38,11 @@ _PAIRS = ("rounded", "exact", "equal", "marginal")
 
 @dataclass(frozen=True, slots=True)
 class Interpretation:
-    """One reading of the points that the source leaves open.
-
-    Attributes
-    ----------
-    unit_s
-        Seconds in the unit of time of the utilities.
-    """
+    """One reading of the points that the source leaves open."""
 
     forward: Forward = "batch"
     limit: Limit = "worker"
-    unit_s: float = 1.0
+    unit_s: float = 1.0  # Seconds in the unit of time of the utilities.
 
     def __str__(self) -> str:
         article = "" if self.limit.startswith("another") else "a "
@@ -61,21 +55,17 @@ class Case:
 
     Attributes
     ----------
-    theta
-        Coefficients of the sum of ratios, in seconds for all iterations.
     worker, server, limit
         Shape (4,).
-    utility
-        Utility with its middle at γ3 units of time.
     """
 
     id: int
     kind: Kind
-    theta: tuple[float, ...]
+    theta: tuple[float, ...]  # Coefficients of the sum of ratios, in seconds for all iterations.
     worker: Array
     server: Array
     limit: Array
-    utility: Sigmoid
+    utility: Sigmoid  # Utility with its middle at γ3 units of time.
 
     def fits(self, workers: int, servers: int) -> bool:
         return bool((workers * self.worker + servers * self.server <= self.limit * (1 + 1e-9)).all())

@@ -32,35 +32,6 @@ def frieze_clarke(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike, *
         Shape (R,), not below zero.
     subset_size
         Most jobs that are fixed, k.
-
-    Returns
-    -------
-    Solution
-        `choices`, shape (n,): whether each job is admitted; `bound`: the linear relaxation; `n_rounds`: the linear
-        programmes that were solved. Never infeasible: it may admit no job.
-
-    Raises
-    ------
-    InvalidSpec
-        If shapes do not fit, or a number is not finite or below zero.
-
-    Notes
-    -----
-    *Formula.* For each subset S of k jobs that fits: x_i = 1 in S, x_i = 0 for the others with a profit above the least
-    of S; the linear relaxation for the rest, fractions rounded down. Smaller subsets count as they are, except the empty
-    one, for which the relaxation is rounded down as well.
-
-    *Source.* [frieze1984], as used by [smd2021] for admission.
-
-    *Properties.* Deterministic. value ≥ k/(k + R)·OPT: a basic solution has at most R fractions, each worth at most the
-    least profit of S. About n^k / k! linear programmes.
-
-    *Fails when* k is what a small error demands: 1 % with 4 resources needs k = 396.
-
-    Examples
-    --------
-    >>> frieze_clarke([6, 5, 5], [[3], [2], [2]], [4]).choices.tolist()
-    [False, True, True]
     """
     profit, cost, capacity = _checked(profits, costs, capacities)
     bound, admitted = _relaxed(profit, cost, capacity, np.zeros(len(profit), dtype=bool), np.ones(len(profit), dtype=bool))  # fmt: skip
@@ -86,21 +57,6 @@ def exact_packing(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike) -
     ----------
     profits, costs, capacities
         As in `frieze_clarke`.
-
-    Returns
-    -------
-    Solution
-        As of `frieze_clarke`, with the nodes of the tree as `n_rounds`.
-
-    Raises
-    ------
-    InvalidSpec
-        As `frieze_clarke`.
-
-    Examples
-    --------
-    >>> exact_packing([6, 5, 5], [[3], [2], [2]], [4]).value
-    10.0
     """
     profit, cost, capacity = _checked(profits, costs, capacities)
     if not len(profit):

@@ -40,11 +40,6 @@ def profile(model: "Module", batch: Any, loss: "Loss", *, n_repeats: int = 10) -
         A layer is a module that has parameters of its own and is called. What lies between the begins of two layers,
         activations and the loss too, belongs to the earlier one; its backward time lasts from the gradients of the layer
         behind it to its own. So the times add up to those of the step. The model's buffers and gradients stay as they are.
-
-    Raises
-    ------
-    InvalidSpec
-        The loss is no scalar of the model's parameters, or steps differ in their layers.
     """
     if n_repeats < 1:
         raise InvalidSpec("`n_repeats` must be 1 or more", str(n_repeats), _WHERE, "Leave it out for 10.")

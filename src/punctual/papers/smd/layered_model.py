@@ -20,14 +20,12 @@ class Belief:
 
     Attributes
     ----------
-    weight
-        Its probability.
     scales
         Mean and variance of the logarithm of the factor on all times, by kind of device.
     """
 
     log_ratio: float
-    weight: float
+    weight: float  # Its probability.
     scales: dict[str, tuple[float, float]]
 
 
@@ -47,6 +45,8 @@ class Layered:
     For comparison with `parameter-server`, which needs no times of layers and is ten times cheaper, and for jobs of known
     speed.
 
+    Formula, properties and differences: `docs/explanation/models/layered.md`.
+
     Parameters
     ----------
     forward_s, backward_s, transfer_s
@@ -64,12 +64,6 @@ class Layered:
         Relative misfit of the formula to measured speeds.
     memory_s
         Seconds for which a measurement counts against a later one of the same shape.
-
-    Notes
-    -----
-    *Formula and source.* Those of `punctual.papers.smd.layers.LayeredServed`; the factors are learnt.
-
-    *Properties.* Deterministic; a rate costs 21 pipelines.
     """
 
     forward_s: tuple[float, ...] = (1.0,) * 8

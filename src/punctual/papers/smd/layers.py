@@ -33,14 +33,12 @@ class LayerProfile:
     ----------
     forward_s, backward_s
         Seconds with the batch of a whole step.
-    parameter_bytes
-        Size of the trained parameters.
     """
 
     layer: str
     forward_s: float
     backward_s: float
-    parameter_bytes: float
+    parameter_bytes: float  # Size of the trained parameters.
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,30 +81,16 @@ class LayeredServed:
 
     Attributes
     ----------
-    times
-        Times with one worker and one server.
-    slice_s
-        Seconds to transfer one slice, with ``"priority"``.
     worker_s, server_s
         Seconds of overhead for each connected worker and server.
-    factor
-        All times are multiplied by it.
-
-    Notes
-    -----
-    *Source.* [smd2021], Lemmas 1 and 2, equation (4).
-
-    *Differs.* (1) Backward times shrink with w like forward times. (2) The pipeline is evaluated for each shape instead
-    of once for an exposure factor. (3) Under priority, a layer's arrival is the end of the link's busy period, which
-    is exact; Lemma 2 agrees while the link is busy throughout and is later otherwise.
     """
 
-    times: LayerTimes
+    times: LayerTimes  # Times with one worker and one server.
     overlap: Overlap = "wait-free"
-    slice_s: float = 0.0
+    slice_s: float = 0.0  # Seconds to transfer one slice, with ``"priority"``.
     worker_s: float = 0.0
     server_s: float = 0.0
-    factor: float = 1.0
+    factor: float = 1.0  # All times are multiplied by it.
 
     def __post_init__(self) -> None:
         times = (self.times.forward_s, self.times.backward_s, self.times.transfer_s)
@@ -212,13 +196,7 @@ def _pushed_by_priority(times: LayerTimes) -> list[float]:
 
 
 def read_tables(path: str | Path) -> dict[str, tuple[LayerProfile, ...]]:
-    """Read the layers of each model: a file's under the empty name, a folder's ``MODEL.csv`` under MODEL.
-
-    Raises
-    ------
-    InvalidSpec
-        A file cannot be read, lacks a column, or has a value that is no time or size; or a folder has no file.
-    """
+    """Read the layers of each model: a file's under the empty name, a folder's ``MODEL.csv`` under MODEL."""
     if not Path(path).is_dir():
         return {"": read_table(Path(path))}
     tables = {file.stem.lower(): read_table(file) for file in sorted(Path(path).glob("*.csv"))}

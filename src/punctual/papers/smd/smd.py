@@ -34,6 +34,8 @@ class Smd(PolicyBase):
     for comparison. Jobs that run keep what they have, and each is charged for its limit, its ceiling, whether it uses
     that or not.
 
+    Formula, properties and differences: `docs/explanation/policies/smd.md`.
+
     Parameters
     ----------
     pairing
@@ -52,29 +54,6 @@ class Smd(PolicyBase):
         Waiting jobs are decided about together at the multiples of this, as in the source; 0: each change is an occasion.
     delta
         δ of the published guarantee, above 0 and up to 1.
-
-    Raises
-    ------
-    InvalidSpec
-        A parameter is outside of its range.
-
-    Notes
-    -----
-    *Symbols.* Job i, w workers and p servers, O and G what one of each takes, v its limit, C the capacity, f steps per
-    second, E steps left, μ utility of the completion time, x ∈ {0, 1} admission.
-
-    *Formula.* (w_i, p_i) = argmax f_i(p, w) with O_i w + G_i p ≤ v_i; then maximise Σ μ_i(E_i / f_i) x_i with
-    Σ v_i x_i ≤ C. By the source f_i is at most `guarantee` = (24 / `scale` + 4) / δ times too small; each start says that,
-    and within what factor of the fastest pair its own is proven to be.
-
-    *Source.* [smd2021]; [frieze1984] for the admission.
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic for the snapshot's seed. Proves nothing of the plan as a whole.
-
-    *Fails when* limits are wide: what is charged and not used helps nobody, half of the nodes in the source's own
-    experiments. Nothing is resized, so jobs that came early keep what they got.
     """
 
     pairing: Pairing = "rounded"

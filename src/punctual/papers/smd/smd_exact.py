@@ -24,34 +24,14 @@ class SmdExact(PolicyBase):
     less than what is best for it alone, and both questions are one programme with a proven bound. Use it where jobs
     differ in what an early end is worth. Jobs that run keep what they have.
 
+    Formula, properties and differences: `docs/explanation/policies/smd-exact.md`.
+
     Parameters
     ----------
     gap_limit
         Share of the objective by which a decision may fall short of the best one before nodes are found for it.
     interval_s
         Waiting jobs are decided about together at the multiples of this; 0: at every change.
-
-    Raises
-    ------
-    InvalidSpec
-        A parameter is negative.
-
-    Notes
-    -----
-    *Symbols.* As for `smd`.
-
-    *Formula.* Maximise Σ_i μ_i(E_i / f_i(p_i, w_i)) x_i with Σ_i (O_i w_i + G_i p_i) x_i ≤ C and O_i w_i + G_i p_i ≤ v_i.
-    Of the pairs of each job those are listed that no other pair beats in use and utility; one of each list, or none, is
-    chosen by a vector knapsack.
-
-    *Source.* [smd2021] for the problem.
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic. `bound` holds for all plans that leave running jobs as they are; it takes each kind of
-    nodes for one large node. O(jobs · pairs · resources²) a step of the solver, some thirty steps.
-
-    *Fails when* jobs come one by one: then there is little to choose from, and the first ones take what they can use.
     """
 
     gap_limit: float = 0.01

@@ -1,6 +1,6 @@
 """The jobs of SMD's experiments: parameter servers, layers, a utility of the completion time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from punctual.sim.traces.draw import Draw
@@ -33,10 +33,6 @@ class SmdJobs:
     ----------
     n_jobs
         Number of jobs; 10 to 200 in the paper.
-
-    Notes
-    -----
-    *Source*: [smd2021], the ranges of its evaluation; all draws uniform. K is a whole multiple of m.
     """
 
     n_jobs: int = 50
@@ -53,27 +49,43 @@ def _job(draw: Draw, i_job: int) -> TraceJob:
         "iterations": float(iterations),
         "batch_per_worker": float(batch),
         "global_batch": float(batch * draw.count(1, 100)),
-        **_communication(draw),
+        **_drawn(draw, _COMMUNICATION),
         **_layers(draw),
-        **_amounts(draw),
-        **_utility(draw),
+        **_drawn(draw, _AMOUNTS),
     }
+    batch_size = int(parameters["global_batch"])
     return TraceJob(
-        id=f"smd-{i_job}",
-        submitted_at=0.0,
-        work_steps=iterations,
-        batch_size=int(parameters["global_batch"]),
-        parameters=parameters,
+        id=f"smd-{i_job}", submitted_at=0.0, work_steps=iterations, batch_size=batch_size, parameters=parameters
     )
 
 
-def _communication(draw: Draw) -> dict[str, float]:
+#: Bounds of uniform draws, and their unit; no unit: whole numbers.
+_COMMUNICATION = {
+    "model_bytes": (30, 575, _MB),
+    "bandwidth_bytes_per_s": (5, 20, _GBPS_BYTES),
+    "worker_overhead_s": (3, 4, 1.0),
+    "server_overhead_s": (0, 0.01, 1.0),
+    "overlap_frac": (0, 1, 1.0),
+}
+_AMOUNTS = {
+    "worker_gpus": (0, 4, None),
+    "worker_cores": (1, 10, None),
+    "worker_memory_bytes": (2, 32, _GB),
+    "worker_disk_bytes": (5, 10, _GB),
+    "server_cores": (1, 10, None),
+    "server_memory_bytes": (2, 32, _GB),
+    "server_disk_bytes": (5, 10, _GB),
+    "limit_factor": (1, 20, None),
+    "utility_height": (1, 100, 1.0),
+    "utility_steepness": (4, 6, 1.0),
+    "utility_middle": (1, 15, 1.0),
+}
+
+
+def _drawn(draw: Draw, bounds: Mapping[str, tuple[float, float, float | None]]) -> dict[str, float]:
     return {
-        "model_bytes": draw.uniform(30, 575) * _MB,
-        "bandwidth_bytes_per_s": draw.uniform(5, 20) * _GBPS_BYTES,
-        "worker_overhead_s": draw.uniform(3, 4),
-        "server_overhead_s": draw.uniform(0, 0.01),
-        "overlap_frac": draw.uniform(0, 1),
+        name: float(draw.count(int(low), int(high))) if unit is None else draw.uniform(low, high) * unit
+        for name, (low, high, unit) in bounds.items()
     }
 
 
@@ -85,24 +97,3 @@ def _layers(draw: Draw) -> dict[str, float]:
         layers[f"forward_{i_layer}_s"] = draw.uniform(0.001, 0.5)
         layers[f"push_{i_layer}_s"] = draw.uniform(0.08, 0.5)
     return layers
-
-
-def _amounts(draw: Draw) -> dict[str, float]:
-    return {
-        "worker_gpus": float(draw.count(0, 4)),
-        "worker_cores": float(draw.count(1, 10)),
-        "worker_memory_bytes": draw.uniform(2, 32) * _GB,
-        "worker_disk_bytes": draw.uniform(5, 10) * _GB,
-        "server_cores": float(draw.count(1, 10)),
-        "server_memory_bytes": draw.uniform(2, 32) * _GB,
-        "server_disk_bytes": draw.uniform(5, 10) * _GB,
-        "limit_factor": float(draw.count(1, 20)),
-    }
-
-
-def _utility(draw: Draw) -> dict[str, float]:
-    return {
-        "utility_height": draw.uniform(1, 100),
-        "utility_steepness": draw.uniform(4, 6),
-        "utility_middle": draw.uniform(1, 15),
-    }

@@ -196,9 +196,6 @@ def _next_at(carried: object, at: float, interval_s: float) -> tuple[float | Non
 
     `carried` is the instant from the last plan; without one, because no job waited, new jobs wait for the next
     multiple of the interval.
-
-    `carried` is what the last plan said; without it, because nobody waited, those that came since wait for the next
-    multiple of the interval.
     """
     if interval_s <= 0:
         return None, True

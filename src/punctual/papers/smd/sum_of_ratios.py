@@ -35,11 +35,6 @@ class PairProblem:
     limits
         Shape (R,), the most that the job may take of each.
 
-    Raises
-    ------
-    InvalidSpec
-        If shapes do not fit, a number is not finite or below zero, or nothing limits the number of workers or servers.
-
     Notes
     -----
     *Formula.* With w ≥ 1 workers and p ≥ 1 servers,
@@ -99,8 +94,6 @@ class PairChoice:
         Time of the pair; a lower bound of it. Infinite if infeasible.
     workers, servers
         The pair.
-    n_programmes
-        Linear programmes that were solved on the way.
     """
 
     status: PlanStatus
@@ -108,7 +101,7 @@ class PairChoice:
     bound: float
     workers: int
     servers: int
-    n_programmes: int = 0
+    n_programmes: int = 0  # Linear programmes that were solved on the way.
 
     @property
     def gap(self) -> float:
@@ -123,12 +116,6 @@ def pairs(problem: PairProblem) -> tuple[IntArray, IntArray, FloatArray]:
     """Return all pairs within the limits: workers, servers and times of shape (k,), by workers, then servers.
 
     For lists of (use, utility) from which an allocator chooses. O(most workers · most servers · R).
-
-    Examples
-    --------
-    >>> job = PairProblem.of("async", [0, 1, 4, 2], [1, 0], [1, 1], [3, 2])
-    >>> [column.tolist() for column in pairs(job)]
-    [[1, 1, 2], [1, 2, 1], [7.0, 7.0, 4.5]]
     """
     if not problem.allows(1, 1):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -157,24 +144,6 @@ def fastest_pair(problem: PairProblem) -> PairChoice:
     ----------
     problem
         One job.
-
-    Returns
-    -------
-    PairChoice
-        optimal, or infeasible. Of equal times the fewest workers, then the fewest servers.
-
-    Notes
-    -----
-    *Formula.* For each w the time is convex in p, so that the best whole p is one of the two next to p* =
-    sqrt(θ4 w/θ2), or the bound on its side. All w at once.
-
-    *Properties.* Exact; O(R · most workers).
-
-    Examples
-    --------
-    >>> choice = fastest_pair(PairProblem.of("sync", [1, 1, 0, 4, 64], [1], [1], [30]))
-    >>> choice.workers, choice.servers, round(choice.value, 2)
-    (6, 5, 26.47)
     """
     if not problem.allows(1, 1):
         return _NO_PAIR
@@ -212,40 +181,6 @@ def relaxed_pair(problem: PairProblem, *, epsilon: float = 0.01) -> RelaxedPair:
         One job.
     epsilon
         Ratio of neighbours on the grid, less 1; above zero.
-
-    Returns
-    -------
-    RelaxedPair
-        The pair, with the number of linear programmes solved.
-
-    Raises
-    ------
-    InvalidSpec
-        If `epsilon` is not above zero.
-
-    Notes
-    -----
-    *Symbols.* Ratio j: N_j(x)/D_j(x), x = (w, p); l_j, φ_j its least and largest value in the polytope of the limits.
-
-    *Formula.* The ratio with the largest φ_j/l_j is the objective. The others get upper bounds z_j on a grid
-    l_j (1+ε)^n up to φ_j; for each point of the grid, minimise the objective's ratio subject to N_j(x) ≤ z_j D_j(x).
-    The x with the least sum is the answer.
-
-    *Source.* [smd2021], Algorithm 1.
-
-    *Differs.* (1) A linear fractional programme in two unknowns has its optimum in a vertex, where two constraints are
-    tight; all vertices of all points of the grid are enumerated instead of solving a Charnes-Cooper programme for each
-    (the tests compare the two). (2) A ratio that is constant is no ratio.
-
-    *Properties.* Deterministic. O(Π_j ln(φ_j/l_j)/ε · (R + J)³).
-
-    *Fails when* ε is small and three ratios vary widely: the grid then has 10⁵ points and more.
-
-    Examples
-    --------
-    >>> pair = relaxed_pair(PairProblem.of("sync", [1, 1, 0, 4, 64], [1], [1], [30]), epsilon=0.05)
-    >>> round(pair.bound, 1), round(pair.value, 1)
-    (25.2, 26.5)
     """
     if not epsilon > 0:
         raise InvalidSpec("`epsilon` must be above 0", f"{epsilon}", "the grid of ratios", "Use 0.01, say.")
@@ -285,24 +220,6 @@ def approximate_pair(
         Most roundings; the first that keeps the limits is taken (F in the paper).
     scale
         The point is multiplied by this before it is rounded (M_δ in the paper, 1 in its experiments).
-
-    Returns
-    -------
-    PairChoice
-        `bound` is that of the relaxed pair.
-
-    Notes
-    -----
-    *Formula.* Each coordinate becomes its ceiling with probability equal to its fraction, otherwise its floor, at
-    least 1.
-
-    *Differs.* If no rounding keeps the limits, both are rounded down, which always does where (1, 1) does.
-
-    Examples
-    --------
-    >>> choice = approximate_pair(PairProblem.of("sync", [1, 1, 0, 4, 64], [1], [1], [30]), epsilon=0.05, seed=1)
-    >>> choice.workers, choice.servers
-    (6, 4)
     """
     relaxed = relaxed_pair(problem, epsilon=epsilon)
     if relaxed.status == "infeasible":

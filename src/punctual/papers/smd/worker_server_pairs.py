@@ -36,19 +36,13 @@ class Pairs:
     ----------
     workers, servers
         Shape (k,); both 0 for a job without workers, which has one amount.
-    amounts
-        Shape (k, R), of each of the R kinds of hardware that the nodes have.
-    step_s
-        Shape (k,), seconds a step; infinite where the job cannot run.
-    known
-        Whether the speed is known; otherwise it is assumed to be proportional to the workers.
     """
 
     workers: IntArray
     servers: IntArray
-    amounts: FloatArray
-    step_s: FloatArray
-    known: bool
+    amounts: FloatArray  # Shape (k, R), of each of the R kinds of hardware that the nodes have.
+    step_s: FloatArray  # Shape (k,), seconds a step; infinite where the job cannot run.
+    known: bool  # Whether the speed is known; otherwise it is assumed to be proportional to the workers.
 
     @property
     def relative(self) -> FloatArray:

@@ -23,32 +23,14 @@ class Tetris(PolicyBase):
     Use it where jobs need cores, memory and devices in different proportions: it puts jobs side by side that complement
     each other. It never pauses or resizes a job and does not look at deadlines.
 
+    Formula, properties and differences: `docs/explanation/policies/tetris.md`.
+
     Parameters
     ----------
     size
         The allowed count that a job gets.
     shortness
         Weight of a short remaining time against a good fit; 0: only the fit counts.
-
-    Raises
-    ------
-    InvalidSpec
-        `size` is neither ``"largest"`` nor ``"smallest"``, or `shortness` is below zero.
-
-    Notes
-    -----
-    *Formula.* For a job that wants the amounts d_k, and a node with free_k of C_k: alignment a = Σ_k (d_k / C_k) ·
-    (free_k / C_k), with the best node on which it fits; over several nodes the mean. Remaining work p = (Σ_k d_k / ΣC_k)
-    · remaining time. Of the jobs that fit, the one with the greatest a − `shortness` · (ā / p̄) · p is started, where the
-    bars are means over the jobs that fit; and again with what is then free.
-
-    *Source.* [tetris2014].
-
-    *Differs.* See the page of this policy.
-
-    *Properties.* Deterministic; O(started · waiting · k) for k different amounts free on nodes.
-
-    *Fails when* large jobs wait: small ones that fit pass them for ever.
     """
 
     size: Size = "largest"
