@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from punctual.core.errors import InvalidSpec
@@ -49,6 +49,7 @@ def test_so_many_times_a_part_is_what_fits(part: Resources, n: int) -> None:
 
 
 @given(one=amounts, other=amounts)
+@example(one=Resources(others={"disk_mbps": 1e12}), other=Resources(others={"disk_bytes": 1e-5}))
 def test_what_fits_comes_first_in_order_of_size(one: Resources, other: Resources) -> None:
     assert one.at_most(other).size <= one.size <= one.at_least(other).size
 

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 Others = tuple[tuple[str, float], ...]
 
 #: `Resources.size`.
-Size = tuple[float, float, int, float, Others]
+Size = tuple[float, float, int, float, int, Others]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -142,6 +142,7 @@ class Resources:
             self.cores,
             self.memory_bytes,
             sum([amount for _, amount in others]) if others else 0.0,
+            len(others),  # a small amount of one kind may be lost in the sum of large ones
             others,
         )
 
