@@ -238,6 +238,8 @@ class Terminal:
         for job in self.jobs() if self.daemons() else []:  # nobody waits for it any more
             self.tell("stop", job["job"])
         wait_until(lambda: self.daemons() == [])
+        if self.left_behind():
+            self.jobs()  # clears away what a command left that was killed, or began to follow at the very end
 
 
 def objects(output: str) -> list[dict[str, Any]]:

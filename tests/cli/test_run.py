@@ -395,7 +395,7 @@ def test_the_report_is_drawn_at_the_end_and_again_later(terminal: Terminal) -> N
         "run", "--deadline", "8s", "--report", "out.html", "--name", "mine", "--", *terminal.script(TRACKED), "80"
     )
     assert done.returncode == 0, done.stderr
-    assert "progress-chart" in (terminal.folder / "out.html").read_text()
+    assert "course-chart" in (terminal.folder / "out.html").read_text()
     again = terminal.tell("report", "mine", "--out", "out.png")
     assert again.returncode == 0, again.stderr
     assert (terminal.folder / "out.png").read_bytes().startswith(b"\x89PNG")

@@ -122,4 +122,4 @@ def test_no_file_of_a_run_is_for_others_whatever_the_umask(terminal: Terminal) -
     wait_until((run / "job.end.json").exists)
     assert "page" in json.loads((run / "job.end.json").read_text())
     assert open_to_others() == {}
-    assert terminal.jobs() == []  # which clears away what the killed daemon has left
+    wait_until(lambda: terminal.jobs() == [])  # which clears away what the killed daemon has left

@@ -514,8 +514,8 @@ def test_where_messages_are_missing_a_host_of_another_version_is_refused_at_once
         journal.thin([], 1)
     options = replace(PACED, shared=True)
     run.record_facts(options=asdict(options))
-    begins = [Daemon(DaemonRequest(options=options, stays=stays)).begin for stays in (False, True)]
-    for begin in (resumed_host(run).__enter__, Daemon(DaemonRequest(run=run.name)).begin, *begins):
+    service = Daemon(DaemonRequest(options=options, stays=True)).begin
+    for begin in (resumed_host(run).__enter__, Daemon(DaemonRequest(run=run.name)).begin, service):
         with pytest.raises(JournalUnusable) as refused:
             begin()
         assert refused.value.must == "the last snapshot of the journal must be of this version of Punctual"
