@@ -146,4 +146,6 @@ def _tell(run: RunFolder, accepted: Sequence[tuple[JobId, JobId]], *, as_json: b
             write_error(f"punctual: the name '{wanted}' was taken: this job is {name}")
         write_line(json_text({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
     if accepted and not as_json:
-        write_error(f"punctual: see punctual ps, or punctual page --open; what it writes: punctual logs {accepted[0][1]} --follow")
+        write_error(
+            f"punctual: see punctual ps, or punctual page --open; what it writes: punctual logs {accepted[0][1]} --follow"
+        )
