@@ -6,8 +6,8 @@ import signal
 import socket
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
@@ -97,7 +97,7 @@ def _steer(daemon: Daemon) -> None:
     except JournalTaken:
         raise
     except Exception as error:  # noqa: BLE001 -- a bug of ours, or a full disk: neither may end a training
-        # Crash at once: the supervisors then lift the quotas, see to the jobs, and start the next daemon.
+        # Crash at once: the supervisors then lift the quotas, and the watcher starts the next daemon.
         if isinstance(error, OSError | sqlite3.Error):
             failure = f"Punctual cannot write what it keeps of its jobs ({error}): make room on the disk"
         else:
@@ -218,7 +218,8 @@ def main(text: str, begun: Callable[[str], None]) -> int:
         answer(asdict(ready))
 
     log_to_stderr("punctual: %(message)s")
-    with command_group(), _answered(request.ready_fd) as answer:
+    answer = _answerer(request.ready_fd)
+    with command_group():
         sweep()
         prune()
         try:
@@ -234,19 +235,16 @@ def main(text: str, begun: Callable[[str], None]) -> int:
         return status
 
 
-@contextmanager
-def _answered(ready_fd: int | None) -> Iterator[Callable[[object], None]]:
-    """Yield a function that answers who has started this process; it is answered once."""
+def _answerer(ready_fd: int | None) -> Callable[[object], None]:
+    """Return a function that answers the process which has started this one; only its first call has an effect."""
     if ready_fd is None:
-        yield lambda _: None
-        return
+        return lambda _: None
     os.set_inheritable(ready_fd, False)
-    is_open = [True]
+    ready = os.fdopen(ready_fd, "w", encoding="utf-8")
 
     def answer(told: object) -> None:
-        if is_open:
-            is_open.clear()
-            with suppress(OSError), os.fdopen(ready_fd, "w", encoding="utf-8") as ready:  # it waits no more
+        if not ready.closed:
+            with suppress(OSError), ready:  # nobody waits for it any more
                 ready.write(json.dumps(told) + "\n")
 
-    yield answer
+    return answer

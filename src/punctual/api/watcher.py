@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 #: Exit status of a daemon whose place another process has, see `punctual.api.daemon_process`, which is not loaded here.
 _EXIT_REPLACED = 1
@@ -20,35 +21,35 @@ _N_FAILURES_MAX = 20
 
 def main(text: str) -> int:
     """Start the daemon that the JSON text asks for; return its exit status once it has ended by itself."""
+    request: dict[str, Any] = json.loads(text)
     pause_s, n_failures, steered = 0.0, 0, ""
     while True:
         begun_at = time.monotonic()
-        status, run = _run(text)
+        status, run = _run(request)
         code = os.waitstatus_to_exitcode(status)
-        run = steered = run or steered
+        steered = run or steered
         if time.monotonic() - begun_at > _LONG_S:
             pause_s, n_failures = 0.0, 0
         n_failures += 1
-        if not run or code in (0, _EXIT_REPLACED) or n_failures > _N_FAILURES_MAX:  # or none has begun yet
+        if not steered or code in (0, _EXIT_REPLACED) or n_failures > _N_FAILURES_MAX:  # or none has begun yet
             return code if code >= 0 else 128 - code
         time.sleep(pause_s)
         pause_s = min(max(_PAUSE_S, 2.0 * pause_s), _PAUSE_S_MAX)
-        text = json.dumps({**json.loads(text), "run": run, "ready_fd": None})
+        request = {**request, "run": steered, "ready_fd": None}
 
 
-def _run(text: str) -> tuple[int, str]:
+def _run(request: dict[str, Any]) -> tuple[int, str]:
     """Run a daemon to its end; return its status, as `os.waitpid` does, and its run; empty: it had none yet."""
     run_fd, begun_fd = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(run_fd)
-        _become_daemon(text, begun_fd)
+        _become_daemon(json.dumps(request), begun_fd)
     os.close(begun_fd)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda number, _: os.kill(pid, number))
-    ready_fd = json.loads(text).get("ready_fd")
-    if ready_fd is not None:
-        os.close(ready_fd)  # the daemon has it: its end is to be seen
+    if request["ready_fd"] is not None:
+        os.close(request["ready_fd"])  # the daemon has it: its end is to be seen
     with os.fdopen(run_fd, encoding="utf-8") as told:
         run = told.read()
     return os.waitpid(pid, 0)[1], run

@@ -11,7 +11,7 @@ from typing import Annotated, cast
 
 import typer
 
-from punctual.api.daemon_process import EXIT_REPLACED, serve_daemon
+from punctual.api.daemon_process import EXIT_REPLACED, page_link, serve_daemon
 from punctual.api.http_options import HttpOptions, notice_without_http
 from punctual.api.server import DEFAULT_ADDRESS
 from punctual.cli._completion import policy_names
@@ -26,7 +26,7 @@ from punctual.daemon.joining import log_notice, start_daemon
 from punctual.daemon.paths import HOME_VARIABLE, owner_token_file, service_root
 from punctual.daemon.retention import prune
 from punctual.daemon.runs import open_jobs
-from punctual.daemon.sharing import daemon_run
+from punctual.daemon.sharing import check_no_service, daemon_run
 from punctual.daemon.sweeping import sweep
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.request.json_text import json_text
@@ -153,7 +153,8 @@ def up(
     facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
     request = DaemonRequest(options=options, stays=True, http=http.as_fields(), facts=facts)
     if detach:
-        _check_no_service()
+        if (run := daemon_run()) is not None:
+            check_no_service(run)
         _tell(start_daemon(request), as_json=as_json)
         write_error(*([] if listen is not None else notice_without_http()), log_notice())
         return
@@ -182,17 +183,6 @@ def _command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[st
         chosen += ["--autoscale", str(options.autoscale)] if options.autoscale else []
         chosen += ["--allow-unauthenticated-ray"] if options.allow_unauthenticated_ray else []
     return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
-
-
-def _check_no_service() -> None:
-    run = daemon_run()
-    if run is not None and run.has_service():
-        raise InvalidSpec(
-            "one service at a time must run for a user on these processors",
-            f"another one, process {run.record()['pid']}",
-            "`punctual up`",
-            "Give it jobs (`punctual submit`), or end it first (`punctual down`).",
-        )
 
 
 def serve(request: DaemonRequest, *, as_json: bool) -> int:
@@ -268,11 +258,11 @@ def _tell(ready: Ready, *, as_json: bool) -> None:
 
 def _told_of_page(addresses: Sequence[str], token_file: Path) -> list[str]:
     """Return the page's address with the owner's token: for a terminal, since others may read a log."""
-    url = next(address for address in addresses if address.startswith(("http:", "https:")))
     try:
-        return [f"see all jobs in a browser: {url}/#token={token_file.read_text().strip()}"]
-    except OSError:  # removed: the page asks for a token
-        return [f"see all jobs in a browser: {url}"]
+        url = page_link(addresses, token_file)
+    except InvalidSpec:  # the file was removed: the page asks for a token
+        url = next(address for address in addresses if address.startswith(("http:", "https:")))
+    return [f"see all jobs in a browser: {url}"]
 
 
 def _tell_of_others(daemon: Daemon) -> None:

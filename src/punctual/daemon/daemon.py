@@ -17,8 +17,7 @@ from punctual.daemon.joining import check_options
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
-from punctual.daemon.sharing import host_lock, shared_run
-from punctual.distribution import __version__
+from punctual.daemon.sharing import check_no_service, host_lock, is_outdated, shared_run
 from punctual.executors.local.output import receiver_of_none
 from punctual.journal.errors import JournalTaken, JournalUnusable
 
@@ -178,8 +177,7 @@ class Daemon:
                 run.record_facts(options={**run.facts().get("options", {}), "allow_unauthenticated_ray": True})
         take = run.is_live() and is_silent(run)
         if run.is_live() and not take:
-            is_outdated = run.facts().get("version") != __version__ and not run.has_service()
-            if not stays and not is_outdated:
+            if not stays and not is_outdated(run):
                 self.other = run
                 return True
             if not _has_left(run):
@@ -234,13 +232,7 @@ class Daemon:
 
 def _has_left(run: RunFolder) -> bool:
     """Ask the daemon of a run to leave its place; False: it has not yet. Raises `InvalidSpec` if it is a service."""
-    if run.has_service():
-        raise InvalidSpec(
-            "one service at a time must run for a user on these processors",
-            f"another one, process {run.record()['pid']}",
-            "`punctual up`",
-            "Give it jobs (`punctual submit`), or end it first (`punctual down`).",
-        )
+    check_no_service(run)
     with suppress(ControlFailed):
         ask(run.socket, {"verb": "leave"})
     give_up_at = time.monotonic() + _LEAVE_S_MAX

@@ -1,4 +1,4 @@
-"""A host in another process, followed by a command that waits for some of its jobs."""
+"""Jobs of the daemon, followed in another process by the daemon's journal and answers."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -57,16 +57,16 @@ class ToldForecasts:
 
 
 class FollowedHost(StatusReader):
-    """Jobs of a host in another process: their status comes from its journal, forecasts from its answers.
+    """Jobs of the daemon: their status comes from its journal, forecasts from its answers.
 
-    The journal is the same whoever writes it, so what is shown goes on when another process takes the host's place.
+    The journal is the same whoever writes it, so the display goes on when another process becomes the daemon.
 
     Parameters
     ----------
     jobs
         Jobs to follow; messages about others are not read. None: all.
     waits
-        Whether this process takes the host's place if no other does; False: it only watches.
+        Whether this process starts the next daemon if no other does; False: it only watches.
     """
 
     def __init__(self, run: RunFolder, jobs: Sequence[JobId] | None, *, waits: bool = True) -> None:
@@ -98,12 +98,6 @@ class FollowedHost(StatusReader):
             self._read()
         if time.monotonic() >= self._ask_at:
             self.ask()
-
-    def tell_from(self, sequence: int) -> None:
-        """Pass listeners the messages numbered `sequence` and above that were read before they subscribed."""
-        for number, message in read_about(self._journal, self._jobs, sequence):
-            if number < self._next:
-                self._tell(message)
 
     def ask(self) -> bool:
         """Query the host for the jobs' status; return whether it answered."""

@@ -16,9 +16,10 @@ from punctual.core.lifecycle import about, ended_by
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.daemon.control_socket import ControlFailed, ask
+from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.followed_host import FollowedHost
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.joining import DaemonRequest, Joining, start_daemon
+from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.listeners import Listener, logged
 from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.output import LogTail, OutputOf, Streams, ignore_output, logs_of
@@ -100,15 +101,14 @@ class JobFollower:
     def _follow(self, run: RunFolder, jobs: tuple[JobId, ...]) -> None:
         if self._followed is not None and (self._followed.run_folder, self.jobs) == (run, jobs):
             return
-        self._unfollow()
+        self._close()
         self.jobs, self._own, self._unended = jobs, frozenset(jobs), list(reversed(jobs))
         self._followed = FollowedHost(run, jobs)
         self._followed.subscribe(self._tell)
 
-    def _unfollow(self) -> None:
+    def _close(self) -> None:
         if self._followed is not None:
             self._followed.close()
-            self._followed = None
 
     def _follow_output(self, run: RunFolder, streams: Streams, *, skip: bool = False) -> None:
         """Follow the logs of the jobs; `skip`: only output from now on."""
@@ -238,8 +238,7 @@ class JobFollower:
     ) -> None:
         for tail in self._tails:
             tail.finish(_END_S_MAX)
-        if self._followed is not None:
-            self._followed.close()
+        self._close()
 
 
 def _input_fd() -> int | None:

@@ -21,8 +21,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
-from punctual.daemon.sharing import host_lock, shared_run
-from punctual.distribution import __version__
+from punctual.daemon.sharing import host_lock, is_outdated, shared_run
 from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.output import Streams
 from punctual.request.submission import Submission
@@ -173,14 +172,14 @@ class Joining:
         while time.monotonic() < give_up_at:
             with host_lock(_LOCK_S_MAX) as has_lock:
                 run = self._present() if has_lock else None
-                if run is not None and run.is_live() and not self._is_outdated(run):
+                if run is not None and run.is_live() and not is_outdated(run):
                     with suppress(ControlFailed), self._unneeded_if_refused(run):
                         named = self._name(run, submissions)
                         check_options(self._options, run, self._or_else)
                         self._before(run, named)
                         submit(run, named, self._streams, stdin_fd)
                         return run, named
-            if has_lock and (run is None or not run.is_live() or self._is_outdated(run) or is_silent(run)):
+            if has_lock and (run is None or not run.is_live() or is_outdated(run) or is_silent(run)):
                 self._start(run, submissions)
             else:
                 time.sleep(_POLL_INTERVAL_S)
@@ -204,10 +203,6 @@ class Joining:
 
     def _present(self) -> RunFolder | None:
         return shared_run() if self._options.shared else self._own
-
-    def _is_outdated(self, run: RunFolder) -> bool:
-        """Whether another version of Punctual steers `run`, which can leave it: a service stays as it is."""
-        return run.facts().get("version") != __version__ and not run.has_service()
 
     def _start(self, run: RunFolder | None, submissions: Sequence[Submission]) -> None:
         request = DaemonRequest(

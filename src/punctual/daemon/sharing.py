@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
+from punctual.core.errors import InvalidSpec
 from punctual.daemon.capacity import usable_hardware
 from punctual.daemon.paths import refused_if_unwritable, runtime_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
+from punctual.distribution import __version__
 
 #: Seconds between two attempts to get the lock: jobs may be unsteered until then.
 _POLL_INTERVAL_S = 0.01
@@ -49,16 +51,30 @@ def shared_run() -> RunFolder | None:
     The daemon may use the same processors and GPUs as this process. None: a new daemon begins a run. Jobs that were
     interrupted, and that neither a command waits for nor a service had, are left alone until `punctual attach`.
     """
-    shared = [run for run in live_folders() if _is_shared(run)]
-    live = (run for run in shared if run.is_live())
-    unsteered = (run for run in shared if run.is_followed() or run.kept_jobs())
+    unsteered = (run for run in live_folders() if _is_shared(run) and (run.is_followed() or run.kept_jobs()))
     left = (run for run in known_runs() if run.is_of_service() and run.open_jobs() and _is_shared(run))
-    return next(chain(live, unsteered, left), None)
+    return daemon_run() or next(chain(unsteered, left), None)
 
 
 def daemon_run() -> RunFolder | None:
     """Return the run of the daemon that a new job joins; None: there is no daemon."""
     return next((run for run in live_folders() if _is_shared(run) and run.is_live()), None)
+
+
+def is_outdated(run: RunFolder) -> bool:
+    """Whether another version of Punctual steers `run` and can leave it to this one: a service stays as it is."""
+    return run.facts().get("version") != __version__ and not run.has_service()
+
+
+def check_no_service(run: RunFolder) -> None:
+    """Raise `InvalidSpec` if a service steers `run`, since there can be one at a time."""
+    if run.has_service():
+        raise InvalidSpec(
+            "one service at a time must run for a user on these processors",
+            f"another one, process {run.record()['pid']}",
+            "`punctual up`",
+            "Give it jobs (`punctual submit`), or end it first (`punctual down`).",
+        )
 
 
 def _is_shared(run: RunFolder) -> bool:
