@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -29,7 +30,15 @@ RUN = "service"
 
 
 class Service(SharedMachine):
-    """A machine with a service."""
+    """A machine with a service.
+
+    Attributes
+    ----------
+    told
+        What the last service has told of itself.
+    """
+
+    told: dict[str, Any]
 
     def up(self, *options: str) -> "subprocess.Popen[str]":
         """A service that has told that it runs."""
@@ -37,7 +46,8 @@ class Service(SharedMachine):
         assert service.stdout is not None
         line = service.stdout.readline()
         assert line, service.communicate()
-        assert json.loads(line)["pid"] == service.pid
+        self.told = json.loads(line)
+        assert self.told["pid"] == service.pid
         return service
 
     def kill(self, service: "subprocess.Popen[str]") -> None:
@@ -306,8 +316,7 @@ def test_a_service_in_the_background_tells_which_jobs_it_took_over(machine: Serv
 
 def test_a_service_answers_over_http_whoever_has_its_token(machine: Service) -> None:
     service = machine.up("--listen", "127.0.0.1:0")
-    run = json.loads((machine.home / "state" / "runs" / RUN / "run.json").read_text())
-    address = next(address for address in run["service"]["addresses"] if address.startswith("http"))
+    address = next(address for address in machine.told["addresses"] if address.startswith("http"))
     token_file = machine.home / "state" / "service" / "token"
     with pytest.raises(HTTPError) as refused:
         urlopen(f"{address}/v1/jobs")

@@ -67,7 +67,6 @@ def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) 
             with _Http(request, daemon) as http:
                 http.begin()
                 addresses = (str(run.socket), *http.addresses)
-                run.record_facts(service={"pid": os.getpid(), "addresses": addresses})
                 ready = Ready(
                     run=run.name,
                     pid=os.getpid(),

@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TextIO
 
 import typer
 
 from punctual.cli._words import visible
-from punctual.executors.local.output import discard
+from punctual.daemon.logs import write_error
+from punctual.executors.local.output import write_or_discard
+
+__all__ = ["LastingOutput", "print_table", "table_lines", "write_error", "write_line", "write_lines", "write_out"]
 
 
 def write_line(text: str, *, err: bool = False) -> None:
@@ -23,12 +25,7 @@ def write_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 def write_out(text: str) -> None:
     """Write coloured text or JSON to standard output at once, unchanged; after a failure later output is dropped."""
-    _write(sys.stdout, 1, text)
-
-
-def write_error(*lines: str) -> None:
-    """Write lines to standard error at once; after a failure later lines are dropped."""
-    _write(sys.stderr, 2, "".join(f"{visible(line)}\n" for line in lines))
+    write_or_discard(sys.stdout, 1, text)
 
 
 class LastingOutput:
@@ -58,11 +55,3 @@ def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     table = [head, *([visible(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-
-
-def _write(stream: TextIO, fd: int, text: str) -> None:
-    try:
-        stream.write(text)
-        stream.flush()
-    except OSError as error:
-        discard(fd, error)

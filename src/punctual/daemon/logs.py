@@ -2,17 +2,15 @@
 
 import logging
 import sys
-from contextlib import suppress
 from typing import Any
 
+from punctual.executors.local.output import write_or_discard
 from punctual.request.words import visible
 
 
 def write_error(*lines: str) -> None:
-    """Write lines to standard error at once; what cannot be written is dropped."""
-    with suppress(OSError):
-        sys.stderr.write("".join(f"{visible(line)}\n" for line in lines))
-        sys.stderr.flush()
+    """Write lines to standard error at once; after a failure later lines are dropped."""
+    write_or_discard(sys.stderr, 2, "".join(f"{visible(line)}\n" for line in lines))
 
 
 class LogFormatter(logging.Formatter):

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TextIO
 
 from punctual.core.ids import JobId
 
@@ -459,6 +459,15 @@ def write_all(fd: int, output: bytes) -> None:
     rest = memoryview(output)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+def write_or_discard(stream: TextIO, fd: int, text: str) -> None:
+    """Write to a stream of this process at once; after a failure later output is dropped."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        discard(fd, error)
 
 
 def discard(fd: int, error: OSError | None = None) -> None:
