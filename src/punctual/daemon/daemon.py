@@ -17,11 +17,10 @@ from punctual.daemon.joining import check_options
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
-from punctual.daemon.sharing import check_no_service, host_lock, is_outdated, shared_run
+from punctual.daemon.sharing import SHARED_NAME, check_no_service, host_lock, is_outdated, run_to_continue, shared_run
 from punctual.executors.local.output import receiver_of_none
 from punctual.journal.errors import JournalTaken, JournalUnusable
 
-_NAME = "service"
 #: Seconds between two looks at another process's progress.
 _POLL_INTERVAL_S = 0.1
 #: Seconds that another daemon may take to leave, and to be found not to.
@@ -162,10 +161,24 @@ class Daemon:
 
     def _open_new(self) -> None:
         request = self._request
-        job = request.name if not request.stays else _NAME
-        # A run may have kept the name of its first job, which has ended, because another of its jobs has not.
-        name = job if job in run_named(job).open_jobs() else free_name(job)
         facts = {**request.facts, **({SERVICE: True} if request.stays else {})}
+        run = run_to_continue() if request.options.shared else None
+        if run is not None:
+            try:
+                self._open(
+                    local_host(run.name, request.options, output_of=receiver_of_none, facts=facts, continues=True)
+                )
+            except (
+                JournalUnusable
+            ) as error:  # its jobs have ended: what it tells of them must not keep a new one from running
+                self.left_alone = str(error)
+            else:
+                return
+        if request.options.shared:
+            name = free_name(SHARED_NAME, is_new=True)
+        else:  # one may have kept the name of its first job, which has ended, because another of its jobs has not
+            job = request.name
+            name = job if job in run_named(job).open_jobs() else free_name(job)
         self._open(local_host(name, request.options, output_of=receiver_of_none, facts=facts))
 
     def _take_up(self, run: RunFolder) -> bool:

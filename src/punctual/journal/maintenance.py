@@ -13,7 +13,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
 from punctual.journal.compaction import CompactionRules
 from punctual.journal.errors import JournalTaken
-from punctual.journal.sqlite import WAL_BYTES_MAX, SqliteJournal, connect
+from punctual.journal.file import WAL_BYTES_MAX, connect
+from punctual.journal.sqlite import SqliteJournal
 
 _LOG = logging.getLogger(__name__)
 
