@@ -470,6 +470,7 @@ class LocalHost(Host):
         if job is not None and self.has_ended(job):
             self._inputs.forget(job)  # it may have ended before it began
             self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
+            self._upkeep.scrub()
         elif isinstance(message, JobFailed):
             self.run_folder.forget_end(message.job)
         elif isinstance(message, PauseRequested | ResumeRequested):  # for those who ask when nobody steers it

@@ -386,7 +386,7 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None, *, continues: 
     run = run_named(name)
     record = {**(facts or {}), "name": name, "version": __version__, **process_record(os.getpid())}
     with refused_if_unwritable(run.runtime_dir.parent):
-        _claim(run)
+        _claim(run, {**process_record(os.getpid()), SERVICE: bool(record.get(SERVICE))})
     with ExitStack() as failing, refused_if_unwritable(run.state_dir.parent):
         failing.callback(run.remove_live_places)
         if not continues:
@@ -397,11 +397,11 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None, *, continues: 
     return run
 
 
-def _claim(run: RunFolder) -> None:
+def _claim(run: RunFolder, process: Mapping[str, Any]) -> None:
     """Move the runtime folder with this process's record into place in one step: of two processes one gets the name."""
     prepared = Path(tempfile.mkdtemp(prefix=".new-", dir=run.runtime_dir.parent))
     try:
-        _write_json(prepared / _PROCESS, process_record(os.getpid()))
+        _write_json(prepared / _PROCESS, process)
         _check_free(run)
         while not _renamed(prepared, run.runtime_dir):
             _check_free(run)

@@ -35,13 +35,16 @@ class KnownJob:
         Its id; with a number if a later run has taken the name of its run.
     name
         Name that it was given; several jobs may have it, one after the other.
+    ended_at
+        Wall time of its end, in seconds since 1970; None: not known.
     """
 
     run: RunFolder
     job: JobId
     title: str
-    name: str
     steering: Steering
+    name: str = ""
+    ended_at: float | None = None
 
 
 def known_runs() -> list[RunFolder]:
@@ -69,14 +72,15 @@ def jobs_of(run: RunFolder) -> list[KnownJob]:
         only = JobId(
             run.name
         )  # nothing is known of its jobs: what is left of them is told, and removed, under this name
-        return [KnownJob(run, only, only, only, "ended")]
+        return [KnownJob(run, only, only, "ended")]
     return [
         KnownJob(
             run,
             row.id,
             f"{row.id}{suffix}" if row.id != run.name else row.id,
-            row.name,
             _steering(run, row.id, row.state, is_live=is_live),
+            row.name,
+            row.ended_at,
         )
         for row in rows
     ]
@@ -142,7 +146,7 @@ def has_finished(name: JobId) -> bool:
 def _newest(numbered: tuple[int, KnownJob]) -> tuple[bool, float, int]:
     """Return the key by which the largest of jobs, numbered in order of submission, is open, or else the newest."""
     number, job = numbered
-    return job.steering != "ended", _written_at(job), number
+    return job.steering != "ended", job.ended_at or _written_at(job), number
 
 
 def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> Steering:
@@ -194,12 +198,14 @@ def now_of(run: RunFolder) -> Now:
     return Now(now.at - shift_s, now.wall)
 
 
-def messages_of(run: RunFolder, jobs: Sequence[JobId], *, with_others: bool = False) -> list[Message]:
-    """Return the messages that may concern one of `jobs`, of one time of its daemon; oldest first.
+def messages_of(run: RunFolder, jobs: Sequence[JobId] = (), *, with_others: bool = False) -> list[Message]:
+    """Return the messages that may concern one of `jobs`, of the state that had the first; oldest first.
 
-    `with_others`: all messages of that time, also those about other jobs.
+    Without jobs, all messages of the present state. `with_others`: all of that state, also those about other jobs.
     """
     with run.read_journal() as journal:
+        if not jobs:
+            return [message for _, message in journal.read_from(journal.begun_after + 1)]
         first, last = journal.period_of(jobs[0])
         read = journal.read_from(first, About(until=last)) if with_others else journal.read_of(jobs, first)
         return [message for number, message in read if number <= last]

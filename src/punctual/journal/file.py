@@ -21,7 +21,9 @@ _CREATE = (
     "CREATE INDEX message_subject ON message (subject) WHERE subject IS NOT NULL",
     "CREATE TABLE snapshot (sequence INTEGER PRIMARY KEY, checksum BLOB NOT NULL, state BLOB NOT NULL)",
     "CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    "CREATE TABLE job (id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, start TEXT, pause TEXT, facts TEXT)",
+    """CREATE TABLE job (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, ended_at REAL, start TEXT, pause TEXT, facts TEXT
+    )""",
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )

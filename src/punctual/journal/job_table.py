@@ -3,6 +3,7 @@
 import errno
 import json
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ _SET_STATE = (
 #: Number of the last message that may be missing: it lies before the last beginning, or the journal was thinned out there.
 _UNUSED = "(SELECT max(CAST(value AS INTEGER)) FROM fact WHERE name IN ('begun_after', 'compacted_until'))"
 _END = """
-    INSERT INTO job (id, name, state, facts) VALUES (:job, :job, :state, :facts) ON CONFLICT (id)
-        DO UPDATE SET state = :state, facts = coalesce(:facts, facts), start = NULL, pause = NULL
+    INSERT INTO job (id, name, state, facts, ended_at) VALUES (:job, :job, :state, :facts, :at) ON CONFLICT (id)
+        DO UPDATE SET state = :state, facts = coalesce(:facts, facts), ended_at = :at, start = NULL, pause = NULL
 """
 
 
@@ -50,11 +51,15 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job, the name that it was given, and its last recorded state."""
+    """A job, the name that it was given, and its last recorded state.
+
+    `ended_at`: wall time of its end, in seconds since 1970; None: it has not ended.
+    """
 
     id: JobId
     name: str
     state: JobState
+    ended_at: float | None = None
 
 
 class JobTable:
@@ -87,7 +92,7 @@ class JobTable:
 
     def rows(self) -> list[JobRow]:
         """Return the jobs with their last recorded states, in order of submission."""
-        return [JobRow(*row) for row in self._rows("SELECT id, name, state FROM job ORDER BY rowid")]
+        return [JobRow(*row) for row in self._rows("SELECT id, name, state, ended_at FROM job ORDER BY rowid")]
 
     def add(self, jobs: Iterable[NewJob]) -> None:
         """Add submitted jobs, all or, if it raises, none; returns once the disk has them."""
@@ -117,7 +122,7 @@ class JobTable:
         """Record that the job has ended, with `facts` about it, and forget what only an open job needs."""
         told = json.dumps(facts) if facts else None
         with self._writing() as connection:
-            connection.execute(_END, {"job": job, "state": state, "facts": told})
+            connection.execute(_END, {"job": job, "state": state, "facts": told, "at": time.time()})
 
     def facts_of(self, job: JobId) -> dict[str, Any]:
         """Return the facts about an ended job; empty: there are none."""
