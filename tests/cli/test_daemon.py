@@ -67,7 +67,7 @@ def test_a_journal_that_cannot_be_read_keeps_no_new_job_from_running(terminal: T
     run.kill()
     run.wait()
     terminal.kill_daemon()
-    journal = terminal.home / "state" / "runs" / "job" / "journal.db"
+    journal = terminal.home / "state" / "runs" / "daemon" / "journal.db"
     kept = journal.read_bytes()
     journal.write_bytes(b"something else")
     journal.with_name("journal.db-wal").unlink(missing_ok=True)

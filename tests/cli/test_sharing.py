@@ -1,6 +1,5 @@
 """Commands that share the machine: one daemon for all, which outlives each of them, and is replaced where it is killed."""
 
-import json
 import os
 import pty
 import signal
@@ -167,20 +166,18 @@ def test_a_run_that_wants_to_be_alone_shares_nothing(machine: SharedMachine) -> 
     machine.let("a", "b")
     finished(a)
     finished(b)
-    assert machine.runs() == ["a", "b"]
+    assert machine.runs() == ["b", "daemon"]
 
 
 def test_what_is_started_on_other_processors_is_not_moved_to_those_of_the_daemon(machine: SharedMachine) -> None:
     a = machine.begin_job("a")
-    facts = machine.home / "state" / "runs" / "a" / "run.json"
-    record = json.loads(facts.read_text())
-    record["hardware"]["cpus"] = [4096]
-    facts.write_text(json.dumps(record))
+    run = machine.run_folder("daemon")
+    run.record_facts(hardware={**run.facts()["hardware"], "cpus": [4096]})
     b = machine.begin_job("b")
     machine.let("a", "b")
     finished(a)
     finished(b)
-    assert machine.runs() == ["a", "b"]
+    assert machine.runs() == ["daemon", "daemon-2"]
 
 
 def test_a_job_that_the_daemon_refuses_is_told_as_everywhere(machine: SharedMachine) -> None:

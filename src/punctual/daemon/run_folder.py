@@ -213,6 +213,12 @@ class RunFolder:
         """Return the recorded facts of an ended job; empty: there are none."""
         return self.table.facts_of(job)
 
+    def all_end_facts(self) -> dict[JobId, dict[str, Any]]:
+        """Return the recorded facts of each ended job; empty if they cannot be read."""
+        with suppress(InvalidSpec):
+            return self.table.facts()
+        return {}
+
     def forget(self, jobs: Sequence[JobId]) -> None:
         """Remove all that there is of ended jobs, their output first."""
         for job in jobs:

@@ -1,7 +1,7 @@
 """Runs of the user on this machine, their jobs, and whether any process steers them."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -165,7 +165,7 @@ def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> 
 def _ambiguous(text: str | None, matching: list[KnownJob], jobs: list[KnownJob]) -> InvalidSpec:
     must, where = "the name must be that of exactly one job, or its beginning", "the jobs of this user"
     said = "no name" if text is None else f"'{text}'"
-    if (error := _unreadable()) is not None:
+    if (error := next(unreadable(), None)) is not None:
         return error
     if not jobs:
         return InvalidSpec(must, f"{said}, and there are none", where, "Start one with `punctual run`.")
@@ -175,14 +175,13 @@ def _ambiguous(text: str | None, matching: list[KnownJob], jobs: list[KnownJob])
     return InvalidSpec(must, got, where, f"Name one of: {', '.join(known[:_N_NAMED])}{more}.")
 
 
-def _unreadable() -> InvalidSpec | None:
-    """Return why the jobs of some run cannot be told; None: those of all can."""
+def unreadable() -> Iterator[InvalidSpec]:
+    """Yield for each run the jobs of which cannot be told why that is so."""
     for run in known_runs():
         try:
             run.table.rows()
         except InvalidSpec as error:
-            return error
-    return None
+            yield error
 
 
 def _runs_in(root: Path) -> list[RunFolder]:

@@ -128,6 +128,12 @@ class JobTable:
         """Return the facts about an ended job; empty: there are none."""
         return self._json("SELECT facts FROM job WHERE id = ?", job) or {}
 
+    def facts(self) -> dict[JobId, dict[str, Any]]:
+        """Return the facts about each ended job that there are facts about."""
+        rows = self._rows("SELECT id, facts FROM job WHERE facts IS NOT NULL")
+        with readable(self.path):
+            return {job: json.loads(facts) for job, facts in rows}
+
     def forget(self, jobs: Sequence[JobId]) -> None:
         """Remove ended jobs, with their messages as far as no state is made of these any more."""
         wanted = json.dumps(list(jobs))
