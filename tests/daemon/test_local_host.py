@@ -35,7 +35,7 @@ from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.local_host import LocalHost, local_host, suspended_s
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
-from punctual.journal.job_table import JobTable
+from punctual.journal.job_records import JobRecords
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
@@ -233,7 +233,7 @@ def test_of_jobs_that_are_refused_together_none_is_run_later(host: LocalHost, mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(JobTable, "add", refuse)
+        full.setattr(JobRecords, "add", refuse)
         with pytest.raises(InvalidSpec, match="No space left"):
             host.submit_all([submission("a"), submission("b")])
     assert host.run_folder.open_jobs() == []

@@ -14,6 +14,7 @@ from punctual.core.job import ENDED
 from punctual.daemon.paths import remove_tree, state_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, Steering, jobs_of, known_runs
+from punctual.journal.errors import StoreUnreachable
 
 _LOG = logging.getLogger(__name__)
 
@@ -51,7 +52,10 @@ class PastJob:
 
 def past_jobs() -> list[PastJob]:
     """Return all jobs, also those that have not ended, the newest first."""
-    past = [past for run in known_runs() for past in _jobs_of(run)]
+    past: list[PastJob] = []
+    for run in known_runs():
+        with suppress(StoreUnreachable):  # it is looked at again with the next daemon
+            past += _jobs_of(run)
     return sorted(past, key=lambda each: (-each.written_at, each.job.title))
 
 

@@ -20,7 +20,7 @@ from punctual.distribution import __version__
 from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
 from punctual.executors.local.output import Streams, earlier_log, logs_of
 from punctual.journal.errors import JournalUnusable
-from punctual.journal.job_table import JobRow, JobTable, NewJob
+from punctual.journal.job_records import JobRow, JobRecords, NewJob
 from punctual.journal.sqlite import SqliteJournal
 
 #: Record of the process that steers a run, and suffix of the records of its jobs' supervisors.
@@ -56,9 +56,9 @@ class RunFolder:
         return SqliteJournal(self.journal, read_only=True)
 
     @property
-    def table(self) -> JobTable:
-        """Table of the jobs, in the journal's file."""
-        return JobTable(self.journal)
+    def records(self) -> JobRecords:
+        """Records of the jobs, in the journal's file."""
+        return JobRecords(self.journal)
 
     def record(self) -> dict[str, Any]:
         """Return the facts about the run and the record of its process; empty if there are none."""
@@ -87,7 +87,7 @@ class RunFolder:
             The journal cannot be read now.
         """
         try:
-            return self.table.rows()
+            return self.records.rows()
         except JournalUnusable:
             return [JobRow(job, job, "running") for job in self.kept_jobs()]
 
@@ -105,7 +105,7 @@ class RunFolder:
 
     def record_job(self, job: JobId, state: JobState) -> None:
         """Record a job's state; the cost does not depend on the number of jobs."""
-        self.table.set_state(job, state)
+        self.records.set_state(job, state)
 
     def record_submitted(self, jobs: Sequence[NewJob]) -> None:
         """Record that jobs are queued, with what they need to start, all or none; returns once the disk has it.
@@ -116,15 +116,15 @@ class RunFolder:
             There is no room for it.
         """
         with refused_if_unwritable(self.state_dir):
-            self.table.add(jobs)
+            self.records.add(jobs)
 
     def record_pause(self, job: JobId, told: str | None) -> None:
         """Record that a user has paused a job, by whom and why; None: it was resumed."""
-        self.table.set_pause(job, told)
+        self.records.set_pause(job, told)
 
     def pause(self, job: JobId) -> str | None:
         """Return in words by whom a job was paused and why; None: by no user."""
-        return self.table.pause_of(job)
+        return self.records.pause_of(job)
 
     def keeper_pid(self, job: JobId) -> int | None:
         """Process id of the job's keeper, if it runs; it outlives the process that steers the job."""
@@ -187,36 +187,36 @@ class RunFolder:
 
     def start_variables(self, job: JobId) -> dict[str, str] | None:
         """Return the environment variables to start a job with; None: it has ended."""
-        start = self.table.start_of(job)
+        start = self.records.start_of(job)
         return None if start is None else start.get("environment", {})
 
     def argv(self, job: JobId) -> list[str] | None:
         """Return the job's stored command line; None: there is none, or the job has ended."""
-        return (self.table.start_of(job) or {}).get("argv")
+        return (self.records.start_of(job) or {}).get("argv")
 
     def streams(self, job: JobId) -> Streams | None:
         """Return the job's stored output streams; None: the host chooses."""
-        fields = (self.table.start_of(job) or {}).get("streams")
+        fields = (self.records.start_of(job) or {}).get("streams")
         return Streams.from_fields(fields) if fields else None
 
     def submission(self, job: JobId) -> str | None:
         """Return the text of the job's submission, which may not be among the messages; None: the job has ended."""
-        return (self.table.start_of(job) or {}).get("message")
+        return (self.records.start_of(job) or {}).get("message")
 
     def record_end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None = None) -> None:
         """Record that a job has ended, with `facts` about it; forget what only an open job needs."""
-        self.table.end(job, state, facts)
+        self.records.end(job, state, facts)
         for file in (self._keeper_record(job), self.end_file(job), being_written(self.end_file(job))):
             file.unlink(missing_ok=True)
 
     def end_facts(self, job: JobId) -> dict[str, Any]:
         """Return the recorded facts of an ended job; empty: there are none."""
-        return self.table.facts_of(job)
+        return self.records.facts_of(job)
 
     def all_end_facts(self) -> dict[JobId, dict[str, Any]]:
         """Return the recorded facts of each ended job; empty if they cannot be read."""
         with suppress(InvalidSpec):
-            return self.table.facts()
+            return self.records.facts()
         return {}
 
     def forget(self, jobs: Sequence[JobId]) -> None:
@@ -224,7 +224,7 @@ class RunFolder:
         for job in jobs:
             for file in self.outputs(job):
                 file.unlink(missing_ok=True)
-        self.table.forget(jobs)
+        self.records.forget(jobs)
 
     # Its process.
 
@@ -250,7 +250,7 @@ class RunFolder:
 
     def record_facts(self, **facts: Any) -> None:
         """Record facts about the host for other processes (JSON values)."""
-        self.table.record_run_facts(facts)
+        self.records.record_run_facts(facts)
 
     def facts(self) -> dict[str, Any]:
         """Return the recorded facts of the host: its options, and those that `record_facts` was given.
@@ -258,7 +258,7 @@ class RunFolder:
         Empty if they cannot be read.
         """
         with suppress(InvalidSpec):
-            return self.table.run_facts()
+            return self.records.run_facts()
         return {}
 
     def is_steered_here(self) -> bool:
@@ -367,7 +367,7 @@ def agent_run(name: str) -> RunFolder:
         for folder in (run.runtime_dir, run.state_dir):
             folder.mkdir(mode=0o700, exist_ok=True)
         if not run.journal.exists():
-            run.table.create({})
+            run.records.create({})
     return run
 
 
@@ -398,7 +398,7 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None, *, continues: 
         if not continues:
             _keep_earlier(run.state_dir)
         run.state_dir.mkdir(mode=0o700, exist_ok=continues)
-        run.table.create(record)
+        run.records.create(record)
         failing.pop_all()
     return run
 

@@ -179,7 +179,7 @@ def unreadable() -> Iterator[InvalidSpec]:
     """Yield for each run the jobs of which cannot be told why that is so."""
     for run in known_runs():
         try:
-            run.table.rows()
+            run.records.rows()
         except InvalidSpec as error:
             yield error
 

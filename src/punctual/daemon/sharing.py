@@ -89,7 +89,7 @@ def check_no_service(run: RunFolder) -> None:
 
 def _is_shared(run: RunFolder) -> bool:
     try:
-        facts = run.table.run_facts()
+        facts = run.records.run_facts()
     except InvalidSpec:  # its daemon, or the next one, says what is wrong with the journal
         return bool(run.kept_jobs()) and run.machine() is None
     # What was started on certain processors or GPUs is to stay there: its host has the same.

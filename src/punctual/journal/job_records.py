@@ -62,8 +62,8 @@ class JobRow:
     ended_at: float | None = None
 
 
-class JobTable:
-    """Table of a run's jobs; for any thread, and any process of this user. Each call opens and closes the file.
+class JobRecords:
+    """Records of a run's jobs; for any thread, and any process of this user. Each call opens and closes the file.
 
     What is read of a missing file is empty.
 
