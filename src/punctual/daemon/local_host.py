@@ -36,7 +36,7 @@ from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
-from punctual.daemon.run_folder import RunFolder, create_run, new_job
+from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
 from punctual.executors.local.output import LogTail, OutputOf, Streams
 from punctual.journal.boot import boot_id, clock_shift
@@ -565,6 +565,8 @@ def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseExcep
 def _check_names_are_free(jobs: Collection[str], run: RunFolder) -> None:
     for other in open_jobs(but=run):
         if other.title in jobs:
+            if other.steering == "interrupted":
+                raise interrupted(other.title)
             raise InvalidSpec(
                 "`name` must not be that of an open job",
                 f"'{other.title}', which a job of '{other.run.name}' has",

@@ -20,7 +20,7 @@ from punctual.distribution import __version__
 from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
 from punctual.executors.local.output import Streams, earlier_log, logs_of
 from punctual.journal.errors import JournalUnusable
-from punctual.journal.job_records import JobRow, JobRecords, NewJob
+from punctual.journal.job_records import JobRecords, JobRow, NewJob
 from punctual.journal.sqlite import SqliteJournal
 
 #: Record of the process that steers a run, and suffix of the records of its jobs' supervisors.
@@ -79,7 +79,7 @@ class RunFolder:
     def rows(self) -> list[JobRow]:
         """Return the run's jobs in order of submission, as last recorded; a killed host's may have ended since.
 
-        Where the journal is damaged, those that run: their supervisors are there.
+        Where the journal is missing or damaged, those that run: their supervisors are there.
 
         Raises
         ------
@@ -87,9 +87,11 @@ class RunFolder:
             The journal cannot be read now.
         """
         try:
-            return self.records.rows()
+            if self.journal.is_file():
+                return self.records.rows()
         except JournalUnusable:
-            return [JobRow(job, job, "running") for job in self.kept_jobs()]
+            pass
+        return [JobRow(job, job, "running") for job in self.kept_jobs()]
 
     def jobs(self) -> dict[JobId, JobState]:
         """Return the states of the jobs in `rows`."""
@@ -123,8 +125,10 @@ class RunFolder:
         self.records.set_pause(job, told)
 
     def pause(self, job: JobId) -> str | None:
-        """Return in words by whom a job was paused and why; None: by no user."""
-        return self.records.pause_of(job)
+        """Return in words by whom a job was paused and why; None: by no user, or it cannot be read."""
+        with suppress(InvalidSpec):
+            return self.records.pause_of(job)
+        return None
 
     def keeper_pid(self, job: JobId) -> int | None:
         """Process id of the job's keeper, if it runs; it outlives the process that steers the job."""
@@ -419,21 +423,27 @@ def _claim(run: RunFolder, process: Mapping[str, Any]) -> None:
 def _check_free(run: RunFolder) -> None:
     """Raise if the name belongs to a run that is live, has open jobs, or is another machine's."""
     if (taken := _taken(run)) is not None:
-        got, remedy = taken
-        raise InvalidSpec("`name` must not be that of a live run", got, f"job '{run.name}'", remedy)
+        raise taken
 
 
-def _taken(run: RunFolder) -> tuple[str, str] | None:
-    """Describe the run that has the name, and the user's remedy; None: the name is free."""
+def _taken(run: RunFolder) -> InvalidSpec | None:
+    """Return the error to raise because of the run that has the name; None: the name is free."""
     if run.is_live() or run.kept_jobs():
-        return f"'{run.name}'", f"Choose another name, or end that one first (`punctual stop {run.name}`)."
+        return _not_free(run.name, "", f"Choose another name, or end that one first (`punctual stop {run.name}`).")
     if run.machine() is not None and run.runtime_dir.exists():
-        got = f"'{run.name}', a run of machine '{run.machine()}'"
-        return got, f"Choose another name, or remove '{run.runtime_dir}' if it has ended."
-    if run.open_jobs():
-        remedy = f"Resume it (`punctual attach {run.name}`), give it up (`punctual stop {run.name}`), or choose another name."
-        return f"'{run.name}', which was interrupted", remedy
-    return None
+        remedy = f"Choose another name, or remove '{run.runtime_dir}' if it has ended."
+        return _not_free(run.name, f", a run of machine '{run.machine()}'", remedy)
+    return interrupted(run.name) if run.open_jobs() else None
+
+
+def interrupted(name: str) -> InvalidSpec:
+    """Return the error to raise because a job that was interrupted has the name."""
+    remedy = f"Resume it (`punctual attach {name}`), give it up (`punctual stop {name}`), or choose another name."
+    return _not_free(name, ", which was interrupted", remedy)
+
+
+def _not_free(name: str, whose: str, remedy: str) -> InvalidSpec:
+    return InvalidSpec("`name` must not be that of a live run", f"'{name}'{whose}", f"job '{name}'", remedy)
 
 
 def _renamed(source: Path, target: Path) -> bool:

@@ -60,9 +60,9 @@ def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Conn
     Raises
     ------
     InvalidSpec
-        The file is missing, is no journal, or cannot be opened.
+        The file is missing, or cannot be opened.
     JournalUnusable
-        It is one of another version.
+        It is no journal, or one of another version.
     """
     if read_only and not path.is_file():
         raise _invalid(path, "the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
@@ -78,7 +78,7 @@ def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Conn
         except sqlite3.OperationalError as error:
             raise unwritable(path, error) from error
         except sqlite3.DatabaseError as error:
-            raise _invalid(path, "the file must be a journal of Punctual", str(error), "Name another file.") from error
+            raise _no_journal(path, str(error)) from error
         failing.pop_all()
     return connection
 
@@ -108,7 +108,7 @@ def readable(path: Path) -> Iterator[None]:
     """Raise `JournalUnusable` if what is read inside is found to be damaged, and `StoreUnreachable` if it cannot be read now."""
     try:
         yield
-    except sqlite3.ProgrammingError:  # it is closed
+    except (InvalidSpec, sqlite3.ProgrammingError):  # it is said already, or it is closed
         raise
     except sqlite3.DatabaseError as error:
         # Errors that Python itself raises, for invalid text say, have no code.
@@ -166,7 +166,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     if pragma(connection, "application_id") != _APPLICATION_ID:
-        raise _invalid(path, "the file must be a journal of Punctual", "another SQLite database", "Name another file.")
+        raise _no_journal(path, "another SQLite database")
     version = pragma(connection, "user_version")
     if version != SCHEMA_VERSION:
         raise JournalUnusable(
@@ -176,6 +176,10 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             "Use the version that wrote it, also to end its jobs (`punctual stop JOB`): some may still run. Once they have "
             "ended, `punctual clean --all` removes it.",
         )
+
+
+def _no_journal(path: Path, got: str) -> JournalUnusable:
+    return JournalUnusable("the file must be a journal of Punctual", got, place_of(path), "Name another file.")
 
 
 def _invalid(path: Path, must: str, got: str, remedy: str) -> InvalidSpec:
