@@ -26,7 +26,7 @@ from punctual.daemon.detached import LOG_BYTES_MAX
 from punctual.daemon.host_options import HostOptions
 from punctual.executors.local.supervisor_client import LEASE_S
 
-RUN = "service"
+RUN = "daemon"
 
 
 class Service(SharedMachine):

@@ -388,6 +388,7 @@ class LocalHost(Host):
         """Renew the lease with the keepers; first check, for instance after a stop, that this process still steers."""
         self._journal.check_claim()
         self._record_written()
+        self._upkeep.go_on()
         self.executor.renew(self._is_paused_by_user)
         if self._scale is not None:
             self._scale(self._scheduler.snapshot(self.now()))

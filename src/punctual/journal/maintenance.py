@@ -109,7 +109,11 @@ class JournalMaintenance:
     def scrub(self) -> None:
         """Empty the write-ahead file soon, in the background: it may hold secrets of a job that has ended."""
         self._is_scrubbing = True
-        self._fold_beside_if_idle()
+
+    def go_on(self) -> None:
+        """Begin what is due and does not wait for a message; to be called now and then."""
+        if self._is_scrubbing:
+            self._fold_beside_if_idle()
 
     def close(self) -> None:
         """Wait for work in the background."""
