@@ -332,7 +332,7 @@ def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_polic
     assert told("policy", "fifo", "--parameter", "size=smallest")["before"] == "promises-first"
     assert told("policy")["parameters"] == {"size": "smallest"}
     assert machine.tell("policy", "unheard-of").returncode == 2
-    assert "host a: fifo" in machine.tell("policy").stdout
+    assert "host daemon: fifo" in machine.tell("policy").stdout
     assert told("resume", "a") == {"job": "a"}
     why = machine.tell("why", "a", "--last", "50").stdout
     for words in (
