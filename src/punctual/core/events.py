@@ -217,11 +217,14 @@ class NodeWarned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNoticed:
-    """A node is taken away at `ends_at`: its jobs leave it before, and nothing new is placed there."""
+    """A node is taken away at `ends_at`: its jobs leave it at once, and nothing new is placed there.
+
+    `ends_at` None: the notice is withdrawn, and the node stays.
+    """
 
     at: float
     node: NodeId
-    ends_at: float
+    ends_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

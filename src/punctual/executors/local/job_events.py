@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from punctual.core.commands import StopJob
 from punctual.core.control import PhaseProgress
 from punctual.core.events import (
     GrantApplied,
@@ -58,7 +59,13 @@ class JobEvents:
         return JobFinished(at=self.clock.now(), job=self.job, landed_at=landed_at)
 
     def failed(
-        self, cause: str, exit_code: int | None = None, *, retryable: bool = False, out_of_memory: bool = False
+        self,
+        cause: str,
+        exit_code: int | None = None,
+        *,
+        retryable: bool = False,
+        out_of_memory: bool = False,
+        is_lost: bool = False,
     ) -> JobFailed:
         return JobFailed(
             at=self.clock.now(),
@@ -67,9 +74,16 @@ class JobEvents:
             exit_code=exit_code,
             retryable=retryable,
             out_of_memory=out_of_memory,
+            is_lost=is_lost,
         )
 
-    def stopped(self, cause: str, exit_code: int | None = None) -> JobFailed:
+    def stopped(self, stop: StopJob, exit_code: int | None = None) -> JobFailed:
+        """Return the end of a job that was asked to end by `stop`."""
+        cause = stop.cause
+        if stop.moves:  # it has not failed, whatever its program returns
+            return self.failed(cause, retryable=True, is_lost=True)
+        if stop.restarts:
+            return self.failed(cause, exit_code, retryable=True)
         return JobFailed(at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, is_stopped=True)
 
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
