@@ -142,7 +142,7 @@ class JobFailed:
         The process is gone through no fault of its program, which may be retried: the job is launched again however often it
         has failed.
     is_stopped
-        It ended because it was asked to; `cause` says why it was asked.
+        It ended because it was asked to; `cause` says why it was asked. Retryable: to be launched elsewhere, which is no failure.
     out_of_memory
         It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """

@@ -308,7 +308,7 @@ class Scheduler:
             return
         if not event.retryable:
             self._end(job, event)
-        elif event.is_lost:
+        elif event.is_lost or event.is_stopped:
             self._lose_process(job, event.at, event.at)
         elif (fault := fault_of_retry(job, event)) is not None:
             self._give_up(job, event.at, fault)
@@ -618,7 +618,8 @@ class Scheduler:
             self._reconciler.mark_dirty(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
             declined = self._active.get(name)
-            if declined is not None and declined.status == "queued" and not declined.is_withheld:
+            is_new = declined is not None and declined.status == "queued" and declined.started_at is None
+            if declined is not None and is_new and not declined.is_withheld:
                 self._give_up(declined, at, reason)
         for name, reason in plan.warnings.items():
             if name in self._active:

@@ -281,7 +281,7 @@ class World:
         state.save()
         state.die(at)
         state.told_dead = True
-        return [*reports, JobFailed(at=at, job=state.id, cause=stop.cause, retryable=True, is_lost=stop.moves)]
+        return [*reports, JobFailed(at=at, job=state.id, cause=stop.cause, retryable=True, is_stopped=stop.moves)]
 
     def _crash(self, state: TrueState, at: float, cause: str) -> list[Event]:
         reports = self._report(state.id, at)

@@ -65,7 +65,6 @@ class JobEvents:
         *,
         retryable: bool = False,
         out_of_memory: bool = False,
-        is_lost: bool = False,
     ) -> JobFailed:
         return JobFailed(
             at=self.clock.now(),
@@ -74,17 +73,16 @@ class JobEvents:
             exit_code=exit_code,
             retryable=retryable,
             out_of_memory=out_of_memory,
-            is_lost=is_lost,
         )
 
     def stopped(self, stop: StopJob, exit_code: int | None = None) -> JobFailed:
         """Return the end of a job that was asked to end by `stop`."""
         cause = stop.cause
-        if stop.moves:  # it has not failed, whatever its program returns
-            return self.failed(cause, retryable=True, is_lost=True)
-        if stop.restarts:
+        if stop.restarts and not stop.moves:
             return self.failed(cause, exit_code, retryable=True)
-        return JobFailed(at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, is_stopped=True)
+        return JobFailed(
+            at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, retryable=stop.moves, is_stopped=True
+        )
 
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
         return PhaseReported(at=at, job=self.job, phases=phases)
