@@ -1,6 +1,5 @@
 """Routes of the cluster, the policies, the metrics, and the service's health."""
 
-from collections.abc import Callable
 from functools import cache
 
 from fastapi import APIRouter
@@ -14,6 +13,7 @@ from punctual.api.problems import answers
 from punctual.api.standing import cluster_standing
 from punctual.client.schema import ClusterStanding, DrainRequest, Health, PolicyEntry, PolicyList
 from punctual.core.errors import OptionChecks
+from punctual.core.ids import NodeId
 from punctual.request.quantities import parse_duration_s
 
 router = APIRouter(tags=["cluster"])
@@ -25,27 +25,27 @@ async def cluster(context: Context) -> Response:
     return told(cluster_standing(context.host))
 
 
-@router.post("/nodes/{node}/drain", status_code=202, response_model=ClusterStanding, responses=answers(415))
+@router.post("/nodes/{node}/drain", response_model=ClusterStanding, responses=answers(415))
 def drain(node: str, context: Context, caller: Operator, asked: DrainRequest | None = None) -> Response:
     """Have all jobs leave a node that is taken away soon; nothing is placed there any more."""
+    context.check_takes_changes()
     asked = asked or DrainRequest.model_validate({})
     checks = OptionChecks()
     in_s = checks.read("in", parse_duration_s, asked.in_, 0.0)
     checks.done()
-    return _changed(context, caller, lambda: context.host.drain(node, in_s), f"node '{node}' is drained in {asked.in_}")
+    return _noted(context, caller, context.host.drain(node, in_s, by=str(caller)), f"is drained in {asked.in_}")
 
 
-@router.post("/nodes/{node}/undrain", status_code=202, response_model=ClusterStanding, responses=answers())
+@router.post("/nodes/{node}/undrain", response_model=ClusterStanding, responses=answers())
 def undrain(node: str, context: Context, caller: Operator) -> Response:
     """Use a node again that was to be taken away."""
-    return _changed(context, caller, lambda: context.host.undrain(node), f"node '{node}' stays")
-
-
-def _changed(context: ServiceContext, caller: Caller, change: Callable[[], object], note: str) -> Response:
     context.check_takes_changes()
-    change()
+    return _noted(context, caller, context.host.undrain(node, by=str(caller)), "stays")
+
+
+def _noted(context: ServiceContext, caller: Caller, node: NodeId, what: str) -> Response:
     context.host.settle()
-    note_change(caller, note)
+    note_change(caller, f"node '{node}' {what}")
     return told(cluster_standing(context.host))
 
 

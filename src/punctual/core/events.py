@@ -219,12 +219,14 @@ class NodeWarned:
 class NodeNoticed:
     """A node is taken away at `ends_at`: its jobs leave it at once, and nothing new is placed there.
 
-    `ends_at` None: the notice is withdrawn, and the node stays.
+    `ends_at` None: the notice is withdrawn, and the node stays. `by`: the user who drains the node; empty: the owner, at the
+    terminal, or the cluster.
     """
 
     at: float
     node: NodeId
     ends_at: float | None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -219,8 +219,13 @@ class Host(StatusReader):
             self.post(SpecChanged(at=self.now(), spec=spec, by=by))
         return spec
 
-    def drain(self, node: str, in_s: float) -> NodeId:
+    def drain(self, node: str, in_s: float, *, by: str = "") -> NodeId:
         """Have all jobs leave a node, which is taken away in `in_s` seconds, and place nothing there any more.
+
+        Parameters
+        ----------
+        by
+            User who requests it; empty: the owner, at the terminal.
 
         Returns
         -------
@@ -233,13 +238,13 @@ class Host(StatusReader):
             There is no such node, or `in_s` is negative or infinite.
         """
         check_not_negative("`drain`", in_s=in_s)
-        return self._notice(node, self.now() + in_s)
+        return self._notice(node, self.now() + in_s, by)
 
-    def undrain(self, node: str) -> NodeId:
+    def undrain(self, node: str, *, by: str = "") -> NodeId:
         """Use a node again that was to be taken away; as `drain`."""
-        return self._notice(node, None)
+        return self._notice(node, None, by)
 
-    def _notice(self, node: str, ends_at: float | None) -> NodeId:
+    def _notice(self, node: str, ends_at: float | None, by: str) -> NodeId:
         names = [each.id for each in self._board.nodes()]
         node = node or (names[0] if len(names) == 1 else "")
         if node not in names:
@@ -247,7 +252,7 @@ class Host(StatusReader):
                 "there must be a node of that name", f"'{node}'", "this host",
                 f"Name one of its nodes: {', '.join(names) or 'none has answered yet'}.",
             )  # fmt: skip
-        self.post(NodeNoticed(at=self.now(), node=NodeId(node), ends_at=ends_at))
+        self.post(NodeNoticed(at=self.now(), node=NodeId(node), ends_at=ends_at, by=by))
         return NodeId(node)
 
     def ask(self, question: Callable[[Scheduler], T], limit_s: float = ASK_S_MAX) -> T:
