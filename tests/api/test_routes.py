@@ -377,7 +377,7 @@ def test_jobs_save_and_wait_while_their_only_node_is_drained(service: LiveServic
     waits = wait_until(
         lambda: service.caller.get("/jobs/a").json()["reason"], lambda told: told and told["code"] == "waits"
     )
-    assert "each one there is is leaving" in waits["text"]
+    assert "all are leaving" in waits["text"]
     assert service.caller.post("/nodes/local/undrain", {}).status == 200
     job = until_is("running")
     assert job["attempts"] == 2

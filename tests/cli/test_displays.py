@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from rich.console import Console
@@ -293,7 +294,12 @@ def test_jobs_that_hold_nothing_are_not_told_to_hold_something() -> None:
 
 def test_the_list_of_jobs_tells_where_they_lie_and_what_is_wrong_with_the_nodes_of_a_cluster() -> None:
     host = {"host": "service", "policy": "fifo", "host_cores": 8.0, "host_free_cores": 3.0, "grant_cores": 2.5}
-    news = {"silent_nodes": {"tock": 12.0}, "taken_cores": {"tick": 6.0}}
+    news = {
+        "silent_nodes": {"tock": 12.0},
+        "lost_nodes_wall": {"tock": datetime.now().astimezone().replace(hour=18, minute=2, second=11).isoformat()},
+        "leaving_nodes_wall": {"tick": datetime.now().astimezone().replace(hour=18, minute=2, second=30).isoformat()},
+        "taken_cores": {"tick": 6.0},
+    }
     jobs = [
         {**host, **news, "job": "one", "nodes": ["tick", "tock"]},
         {**host, **news, "job": "two", "nodes": ["tock"]},
@@ -301,7 +307,8 @@ def test_the_list_of_jobs_tells_where_they_lie_and_what_is_wrong_with_the_nodes_
     assert list(budgets(jobs))[1:] == [
         "node tick: one",
         "node tock: one, two",
-        "node tock has not answered for 12.0s: what is told of its jobs is as old, see `punctual why`",
+        "node tock has not answered for 12.0s: what is told of its jobs is as old, and at 18:02:11 it counts as lost",
+        "node tick is leaving at 18:02:30: its jobs move, see `punctual why`",
         "node tick: other applications of the cluster hold 6 cores",
     ]
     assert len(list(budgets([{**host, "job": "one", "nodes": ["local"]}]))) == 1, "one machine needs no name"

@@ -27,7 +27,7 @@ def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox:
 def reason_to_wait(view: JobView, snapshot: Snapshot) -> Reason | None:
     """Return why a job cannot start, if there is no node for it or, without workers, beside the running jobs; else None."""
     if not snapshot.nodes:
-        return Reason(_CODE, "it waits for a node: each one there is is leaving (`punctual ps`)")
+        return Reason(_CODE, "it waits for a node: all are leaving (`punctual ps`)")
     nodes = [node for node in snapshot.nodes if node.jobs_at_once is not None]
     if not nodes or view.spec.worker is not None:
         return None

@@ -90,9 +90,11 @@ def drain_here(in_s: float | None) -> dict[str, Any]:
     ]
     if not answers:
         raise InvalidSpec(
-            "this machine must be a node of a cluster on which you have a service", "no agent of yours", "this machine",
+            "this machine must be a node of a cluster on which you have a service",
+            "no agent of yours",
+            "this machine",
             "Give the command as the user of the service, on the node; or name the node where the service is.",
-        )  # fmt: skip
+        )
     return answers[0]
 
 

@@ -249,9 +249,11 @@ class Host(StatusReader):
         node = node or (names[0] if len(names) == 1 else "")
         if node not in names:
             raise InvalidSpec(
-                "there must be a node of that name", f"'{node}'", "this host",
+                "there must be a node of that name",
+                f"'{node}'",
+                "this host",
                 f"Name one of its nodes: {', '.join(names) or 'none has answered yet'}.",
-            )  # fmt: skip
+            )
         self.post(NodeNoticed(at=self.now(), node=NodeId(node), ends_at=ends_at, by=by))
         return NodeId(node)
 

@@ -104,8 +104,8 @@ def _step(traced: TracedMessage, history: JobHistory) -> DecisionStep | None:
             return step("resumed", text, {"unsteered_s": at - lost_at})
         case WarnUser(reason=reason):
             return step("warning", reason.text, {"code": reason.code, "facts": dict(reason.facts)})
-        case StopJob(cause=cause, moves=moves):
-            return step("stop", f"asked to {'leave its node' if moves else 'stop'}: {cause}", {})
+        case StopJob(cause=cause, moves=False):
+            return step("stop", f"asked to stop: {cause}", {})
         case JobFinished(landed_at=landed_at):
             return step("finished", f"the job finished; it had landed at {short(landed_at - since_at)}", {})
         case JobFailed() | RejectJob():
