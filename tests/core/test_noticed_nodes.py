@@ -90,7 +90,7 @@ def test_its_user_is_told_once_and_another_end_is_no_news() -> None:
     desk.run(A, 1.0)
     (told,) = of(desk.notice(), WarnUser)
     assert (told.job, told.node, told.reason.code, told.reason.facts["left_s"]) == (A, HERE, "node-noticed", 60.0)
-    assert not of(desk.notice(at=2.0, ends_at=12.0), WarnUser | StopJob | RequestPlan)  # type: ignore[type-var, arg-type]
+    assert not of(desk.notice(at=2.0, ends_at=12.0), WarnUser | StopJob | RequestPlan)  # type: ignore[arg-type]
     assert {node.id: node.ends_at for node in desk.board.nodes()} == {HERE: 12.0, THERE: None}
 
 

@@ -258,9 +258,8 @@ def test_a_notice_on_a_node_is_told_with_its_end_on_this_clock_and_so_that_it_is
     assert agent.answer({"verb": "drain", "in_s": 300.0}) == {"node": A}
     (noticed,) = wait_until(lambda: of_kind(events, NodeNoticed))
     assert noticed.node == A
-    assert (
-        before + 300.0 - 1.0 <= noticed.ends_at <= time.monotonic() + 300.0 + 1.0
-    )  # the clocks of two kinds differ a bit
+    assert noticed.ends_at is not None
+    assert before + 299.0 <= noticed.ends_at <= time.monotonic() + 301.0, "the two kinds of clocks may differ a bit"
     agent.answer({"verb": "drain", "in_s": None})
     wait_until(lambda: len(of_kind(events, NodeNoticed)) == 2)
     assert of_kind(events, NodeNoticed)[-1].ends_at is None

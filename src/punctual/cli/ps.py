@@ -180,9 +180,15 @@ def _nodes(jobs: Sequence[dict[str, Any]], budget: Mapping[str, Any]) -> Iterato
         )
         yield f"node {node} has not answered for {short(silent_s)}: what is told of its jobs is as old, {then}"
     for node, wall in budget.get("leaving_nodes_wall", {}).items():
-        yield f"node {node} is leaving at {clock(datetime.fromisoformat(wall))}: its jobs move, see `punctual why`"
+        yield f"node {node} {_leaving(node, datetime.fromisoformat(wall))}"
     for node, cores in budget.get("taken_cores", {}).items():
         yield f"node {node}: other applications of the cluster hold {cores:g} cores"
+
+
+def _leaving(node: str, ends: datetime) -> str:
+    if ends > datetime.now().astimezone():
+        return f"is leaving at {clock(ends)}: its jobs move, see `punctual why`"
+    return f"was to leave by {clock(ends)}: no job runs there until `punctual node undrain {node}`"
 
 
 def _of_memory(budget: dict[str, Any]) -> str:
