@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tests.daemon.live_jobs import pid_of_waiting, submission
 from tests.daemon.test_cluster import until_all
 from tests.daemon.test_spread import COUNTING
 from tests.executors.conftest import is_alive
+from tests.plants.ray_machines import RAY
 from tests.waiting import wait_until
 
 from punctual.core.events import JobStarted, NodeNoticed
@@ -133,16 +135,12 @@ def test_a_job_of_a_node_that_leaves_is_started_again_on_another(
         assert host.status(JobId("a")).state == "finished"
 
 
-def drain(ray_cluster: Any, node: Any, within_s: float) -> None:
-    """What a provider's notice does, as `ray drain-node`."""
-    import ray
-    from ray.core.generated import autoscaler_pb2
-
-    ends_ms = int(1000 * (time.time() + within_s))
-    reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
-    gcs: Any = vars(ray._raylet)["GcsClient"](address=ray_cluster.address)
-    accepted, why = gcs.drain_node(node.node_id, reason, "a test", ends_ms)
-    assert accepted, why
+def drain(ray_cluster: Any, node: Any, within_s: int) -> None:
+    """Give notice of a node's end, as a provider does."""
+    reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a test"]
+    where = ["--address", ray_cluster.address, "--node-id", node.node_id]
+    limit = ["--deadline-remaining-seconds", str(within_s)]
+    subprocess.run([RAY, "drain-node", *where, *reason, *limit], check=True, capture_output=True)
 
 
 def test_jobs_leave_a_node_that_ray_drains(options: HostOptions, ray_cluster: Any, tmp_path: Path) -> None:
@@ -155,7 +153,7 @@ def test_jobs_leave_a_node_that_ray_drains(options: HostOptions, ray_cluster: An
         until_all(host, lambda: pid_of_waiting(go) > 0)
         pid = pid_of_waiting(go)
         assert list(host.status(JobId("a")).granted) == [largest]
-        drain(ray_cluster, third, within_s=60.0)
+        drain(ray_cluster, third, within_s=60)
         until_all(host, lambda: pid_of_waiting(go) not in (0, pid))
         assert not is_alive(pid)
         assert largest not in host.status(JobId("a")).granted
