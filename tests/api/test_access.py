@@ -41,6 +41,8 @@ CHANGES = [
     ("PATCH", "/jobs/a", {"deadline": "1h"}),
     ("POST", "/jobs/a/stop", {}),
     ("PUT", "/policy", {"name": "fifo"}),
+    ("POST", "/nodes/local/drain", {"in": "5m"}),
+    ("POST", "/nodes/local/undrain", {}),
 ]
 
 

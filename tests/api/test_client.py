@@ -40,6 +40,13 @@ def test_a_job_and_the_policy_are_changed_from_python(service: LiveService, tmp_
     assert (changed.name, changed.before) == ("fifo", "proportional")
     told = wait_until(Client().policy, lambda policy: policy.name == "fifo")
     assert told.parameters == {"backfill": True}
+    client = Client(service.served.url)
+    with pytest.raises(InvalidSpec, match="local"):
+        client.drain("nowhere")
+    client.drain("local", "5m")
+    wait_until(lambda: client.cluster().nodes[0].leaves)
+    client.undrain("local")
+    wait_until(lambda: client.cluster().nodes[0].leaves is None)
 
 
 def test_over_tcp_a_job_has_what_it_is_given(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ OPERATIONS = {
     "GET /v1/jobs/{job}/logs", "GET /v1/jobs/{job}/program", "GET /v1/jobs/{job}/why", "GET /v1/metrics", "GET /v1/policies", "GET /v1/policy",
     "PATCH /v1/jobs/{job}",
     "POST /v1/jobs", "POST /v1/jobs/{job}/pause", "POST /v1/jobs/{job}/quote", "POST /v1/jobs/{job}/resume",
-    "POST /v1/jobs/{job}/stop", "POST /v1/quote", "POST /v1/what-if", "PUT /v1/policy",
+    "POST /v1/jobs/{job}/stop", "POST /v1/nodes/{node}/drain", "POST /v1/nodes/{node}/undrain", "POST /v1/quote", "POST /v1/what-if", "PUT /v1/policy",
 }  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from punctual.api.submission_keys import SubmissionKeys
 from punctual.client.schema import SubmitRequest
 from punctual.core.events import (
     JobSubmitted,
+    NodeNoticed,
     PauseRequested,
     PolicyChanged,
     ResumeRequested,
@@ -353,6 +354,40 @@ def test_the_cluster_says_what_is_held(service: LiveService, tmp_path: Path) -> 
     assert held["capacity"]["cores"] == pytest.approx(held["held"]["cores"] + held["free"]["cores"])
     assert [node["name"] for node in held["nodes"]] == ["local"]
     assert held["policy"] == "proportional"
+
+
+def test_jobs_save_and_wait_while_their_only_node_is_drained(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
+
+    def until_is(state: str) -> Any:
+        return wait_until(lambda: service.caller.get("/jobs/a").json(), lambda job: job["state"] == state)
+
+    until_is("running")
+    unknown = service.caller.post("/nodes/nowhere/drain", {})
+    assert (unknown.status, unknown.json()["got"]) == (422, "'nowhere'")
+    assert "local" in unknown.json()["remedy"]
+    assert service.caller.post("/nodes/local/drain", {"in": "soon"}).json()["field"] == "/in"
+    drained = service.caller.post("/nodes/local/drain", {"in": "5m"})
+    assert drained.status == 200, drained.body
+    (node,) = wait_until(lambda: service.caller.get("/cluster").json()["nodes"], lambda nodes: nodes[0]["leaves"])
+    left_s = (datetime.fromisoformat(node["leaves"]) - datetime.now().astimezone()).total_seconds()
+    assert 0 < left_s <= 300
+    until_is("queued")
+    waits = wait_until(
+        lambda: service.caller.get("/jobs/a").json()["reason"], lambda told: told and told["code"] == "waits"
+    )
+    assert "all are leaving" in waits["text"]
+    assert service.caller.post("/nodes/local/undrain", {}).status == 200
+    job = until_is("running")
+    assert job["attempts"] == 2
+    noticed = [message for message in messages_of(service.host.run_folder) if isinstance(message, NodeNoticed)]
+    assert [(message.ends_at is None, message.by) for message in noticed] == [
+        (False, "token 'owner'"),
+        (True, "token 'owner'"),
+    ]
+    kinds = [entry["kind"] for entry in service.caller.get("/jobs/a/why?last=100").json()["entries"]]
+    assert "moved" in kinds
+    assert "failed" not in kinds
 
 
 def test_policies_are_those_of_the_registry(service: LiveService) -> None:

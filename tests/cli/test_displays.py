@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 import pytest
 from rich.console import Console
@@ -11,6 +12,7 @@ from tests.cli.pieces import HERE, JOB, JobOfBoard, board_of, folded, granted, p
 from punctual.cli._json_lines import JsonLines
 from punctual.cli._lines import Lines
 from punctual.cli._view import View, panel
+from punctual.cli._words import clock
 from punctual.cli.ps import budgets
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
 from punctual.core.control import Forecast, PacingLine
@@ -293,7 +295,13 @@ def test_jobs_that_hold_nothing_are_not_told_to_hold_something() -> None:
 
 def test_the_list_of_jobs_tells_where_they_lie_and_what_is_wrong_with_the_nodes_of_a_cluster() -> None:
     host = {"host": "service", "policy": "fifo", "host_cores": 8.0, "host_free_cores": 3.0, "grant_cores": 2.5}
-    news = {"silent_nodes": {"tock": 12.0}, "taken_cores": {"tick": 6.0}}
+    past, soon = datetime.now().astimezone() - timedelta(hours=1), datetime.now().astimezone() + timedelta(seconds=60)
+    news = {
+        "silent_nodes": {"tock": 12.0},
+        "lost_nodes_wall": {"tock": soon.isoformat()},
+        "leaving_nodes_wall": {"tick": soon.isoformat(), "tack": past.isoformat()},
+        "taken_cores": {"tick": 6.0},
+    }
     jobs = [
         {**host, **news, "job": "one", "nodes": ["tick", "tock"]},
         {**host, **news, "job": "two", "nodes": ["tock"]},
@@ -301,7 +309,9 @@ def test_the_list_of_jobs_tells_where_they_lie_and_what_is_wrong_with_the_nodes_
     assert list(budgets(jobs))[1:] == [
         "node tick: one",
         "node tock: one, two",
-        "node tock has not answered for 12.0s: what is told of its jobs is as old, see `punctual why`",
+        f"node tock has not answered for 12.0s: what is told of its jobs is as old, and at {clock(soon)} it counts as lost",
+        f"node tick is leaving at {clock(soon)}: its jobs move, see `punctual why`",
+        f"node tack was to leave by {clock(past)}: no job runs there until `punctual node undrain tack`",
         "node tick: other applications of the cluster hold 6 cores",
     ]
     assert len(list(budgets([{**host, "job": "one", "nodes": ["local"]}]))) == 1, "one machine needs no name"

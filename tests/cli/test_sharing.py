@@ -98,7 +98,7 @@ def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: Shared
     held_cores = sum(job["grant_cores"] for job in listed)
     assert listed[-1]["host_free_cores"] == pytest.approx(listed[-1]["host_cores"] - held_cores, abs=0.5)
     table = machine.tell("ps").stdout
-    assert "host a (promises-first): " in table
+    assert "host daemon (promises-first): " in table
     assert "held by 2 jobs" in table
     machine.let("b")
     output, errors = finished(b)
@@ -142,7 +142,7 @@ def test_the_name_of_a_job_that_has_ended_can_be_used_again_in_the_same_run(mach
     output, errors = finished(again)
     assert output == "trained a\n"
     assert "punctual: the name 'a' was taken: this job is a-2" in errors
-    assert machine.runs() == ["b"]
+    assert machine.runs() == ["daemon"]
     submitted = [message.spec for message in machine.messages("daemon") if isinstance(message, JobSubmitted)]
     assert [(spec.id, spec.weight) for spec in submitted] == [("b", 1.0), ("a", 1.0), ("a-2", 2.0)]
     assert machine.run_folder("daemon").log(JobId("a-2")).read_text() == "trained a\n"

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from punctual.core.codec import decode, encode, kind_of
-from punctual.core.commands import AskMachines, Command, ReleaseMachines, RequestPlan, ResizeJob
+from punctual.core.commands import AskMachines, Command, ReleaseMachines, RequestPlan, ResizeJob, StopJob
 from punctual.core.events import (
     Event,
     GrantApplied,
+    JobFailed,
     JobFinished,
     JobStarted,
     JobSubmitted,
@@ -115,13 +116,23 @@ def test_a_job_leaves_a_node_that_has_had_notice() -> None:
     assert desk.scheduler.job(JOB).status == "running"
 
 
-def test_a_job_that_cannot_be_elsewhere_is_paused_before_its_node_ends() -> None:
+def test_a_job_that_cannot_be_elsewhere_saves_and_waits_before_its_node_ends() -> None:
     desk = Desk()
     desk.running_on_two()
     desk.tell(NodeNoticed(at=70.0, node=FIRST, ends_at=190.0))
     desk.tell(GrantApplied(at=71.0, job=JOB, request=2, granted={SECOND: GPU}))
-    (resize,) = of(desk.tell(NodeNoticed(at=72.0, node=SECOND, ends_at=192.0)), ResizeJob)
-    assert resize.grant == {}
+    (stop,) = of(desk.tell(NodeNoticed(at=72.0, node=SECOND, ends_at=192.0)), StopJob)
+    assert stop.moves
+    desk.tell(JobFailed(at=73.0, job=JOB, cause=stop.cause, retryable=True, is_stopped=True))
+    assert desk.scheduler.job(JOB).status == "queued"
+
+
+def test_a_machine_that_stays_after_all_is_there_again() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    desk.tell(NodeNoticed(at=70.0, node=SECOND, ends_at=190.0))
+    desk.tell(NodeNoticed(at=71.0, node=SECOND, ends_at=None))
+    assert desk.scheduler.snapshot(71.0).pools[0].there == (FIRST, SECOND)
 
 
 def test_a_plan_for_a_node_that_is_taken_away_is_not_used() -> None:

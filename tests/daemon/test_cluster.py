@@ -28,6 +28,7 @@ from punctual.core.events import (
     JobWarned,
     NodeJoined,
     NodeLost,
+    NodeNoticed,
     NodeWarned,
     ProgressReported,
     SteeringResumed,
@@ -38,7 +39,7 @@ from punctual.core.program import Program
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
-from punctual.daemon.agent_process import AgentProcess
+from punctual.daemon.agent_process import AgentProcess, drain_here
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
@@ -50,6 +51,8 @@ from punctual.executors.cluster.channel import AgentChannel, told
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.node_link import ClockOffset
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
+from punctual.history.decision_trace import decision_steps
+from punctual.history.run import history_of
 
 A, B = NodeId("node-a"), NodeId("node-b")
 JOB, OTHER = JobId("job"), JobId("other")
@@ -161,7 +164,7 @@ def test_a_job_that_is_given_another_node_goes_on_there_from_its_checkpoint(clos
     grant = {B: Resources(0.5)}
     executor.perform(ResizeJob(at=time.monotonic(), job=JOB, request=2, grant=grant, reason=WHY), events.append)
     (failed,) = wait_until(lambda: of_kind(events, JobFailed))
-    assert (failed.retryable, failed.is_lost) == (True, True)
+    assert (failed.retryable, failed.is_stopped) == (True, True)
     assert "moved to node 'node-b'" in failed.cause
     executor.perform(launch(B, folder, request=3), events.append)
     wait_until(lambda: steps_of(executor) > 3)
@@ -230,13 +233,14 @@ def test_a_node_that_is_silent_is_told_at_once_and_so_that_it_answers_again(
 ) -> None:
     wire = Wire(direct(agent_of(closing, A)))
     executor, events = cluster(closing, {A: wire, B: direct(agent_of(closing, B))})
-    assert executor.news() == {A: (0.0, 0.0), B: (0.0, 0.0)}
+    assert [(news.silent_s, news.taken_cores) for news in executor.news().values()] == [(0.0, 0.0)] * 2
     wire.cut()
     (silent,) = wait_until(lambda: of_kind(events, NodeWarned))
     assert (silent.node, silent.reason.code) == (A, "silent-node")
     assert 0.0 < silent.reason.facts["silent_s"] < silent.reason.facts["lost_in_s"] < LOST_AFTER_S
     news = executor.news()
     assert news[A].silent_s >= silent.reason.facts["silent_s"]
+    assert 0.0 < news[A].lost_in_s <= silent.reason.facts["lost_in_s"]
     assert news[B].silent_s == 0.0
     wire.mend()
     wait_until(lambda: len(of_kind(events, NodeWarned)) == 2)
@@ -245,6 +249,29 @@ def test_a_node_that_is_silent_is_told_at_once_and_so_that_it_answers_again(
     assert "node 'node-a' has not answered for" in caplog.text
     assert "node 'node-a' answers again" in caplog.text
     assert "node-b" not in caplog.text
+
+
+def test_a_notice_on_a_node_is_told_with_its_end_on_this_clock_and_so_that_it_is_withdrawn(closing: ExitStack) -> None:
+    agent = agent_of(closing, A)
+    _, events = cluster(closing, {A: direct(agent), B: direct(agent_of(closing, B))})
+    before = time.monotonic()
+    assert agent.answer({"verb": "drain", "in_s": 300.0}) == {"node": A}
+    (noticed,) = wait_until(lambda: of_kind(events, NodeNoticed))
+    assert noticed.node == A
+    assert noticed.ends_at is not None
+    assert before + 299.0 <= noticed.ends_at <= time.monotonic() + 301.0, "the two kinds of clocks may differ a bit"
+    agent.answer({"verb": "drain", "in_s": None})
+    wait_until(lambda: len(of_kind(events, NodeNoticed)) == 2)
+    assert of_kind(events, NodeNoticed)[-1].ends_at is None
+
+
+def test_a_cloud_s_hook_on_a_node_tells_the_agent_there(closing: ExitStack) -> None:
+    process = AgentProcess(AgentOptions(name="hooked", node=A, actuator="pacing"))
+    closing.callback(end, process)
+    _, events = cluster(closing, {A: process})
+    assert drain_here(30.0) == {"node": A}
+    (noticed,) = wait_until(lambda: of_kind(events, NodeNoticed))
+    assert noticed.node == A
 
 
 @pytest.mark.parametrize("direction", ["both", "tells"])
@@ -545,3 +572,39 @@ def test_the_jobs_of_a_lost_node_are_started_again_on_another(nodes: dict[NodeId
         until_all(host, host.all_ended)
         assert host.status(JobId("a")).state == "finished"
         nodes[node].mend()
+
+
+def test_jobs_leave_a_node_that_is_drained_and_come_back_to_one_that_is_not(
+    nodes: dict[NodeId, Wire], tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    with local_host("host", CLUSTER) as host:
+        until_all(host, lambda: len(host.nodes()) == 2)
+        host.submit(submission("a", awaited=go, n_retries=0))
+        until_all(host, lambda: pid_of_waiting(go) > 0)
+        pid = pid_of_waiting(go)
+        (node,) = host.status(JobId("a")).granted
+        other = ({A, B} - {node}).pop()
+        with pytest.raises(InvalidSpec, match="node-a, node-b"):
+            host.drain("node-c", 60.0)
+        host.drain(node, 60.0)
+        until_all(host, lambda: pid_of_waiting(go) not in (0, pid))
+        assert not is_alive(pid), "it has left before it was started elsewhere"
+        until_all(host, lambda: list(host.status(JobId("a")).granted) == [other])
+        assert list(host.budget()["leaving_nodes_wall"]) == [node]
+        pid = pid_of_waiting(go)
+        host.drain(other, 60.0)
+        until_all(host, lambda: host.status(JobId("a")).state == "queued")
+        assert not is_alive(pid)
+        until_all(host, lambda: host.status(JobId("a")).reason is not None)
+        host.undrain(node)
+        until_all(host, lambda: list(host.status(JobId("a")).granted) == [node])
+        assert list(host.budget()["leaving_nodes_wall"]) == [other]
+        go.touch()
+        until_all(host, host.all_ended)
+        assert host.status(JobId("a")).state == "finished"
+    history = history_of(messages_of(run_named("host")), JobId("a"))
+    assert history.n_failures == 0
+    steps = [step for step in decision_steps(history) if step.kind == "moved"]
+    assert len(steps) == 2
+    assert f"'{node}' is taken away in 60 s" in steps[0].text

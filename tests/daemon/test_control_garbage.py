@@ -38,6 +38,7 @@ VERBS = (
     "pause",
     "resume",
     "policy",
+    "drain",
     "submit",
     "quote",
     "stop",
@@ -47,7 +48,21 @@ VERBS = (
     3,
     ["status"],
 )
-FIELDS = ("job", "jobs", "change", "when", "cause", "policy", "parameters", "streams", "submission", "cores", "more")
+FIELDS = (
+    "job",
+    "jobs",
+    "change",
+    "when",
+    "cause",
+    "policy",
+    "parameters",
+    "streams",
+    "submission",
+    "cores",
+    "more",
+    "node",
+    "in_s",
+)
 CHANGES = ("deadline_s", "weight", "floor_cores", "ceiling_cores", "n_least", "n_most", "other")
 #: What may grow with any number of requests: caches and the like.
 _GROWTH_BYTES = 1 << 20

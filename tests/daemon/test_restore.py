@@ -26,6 +26,7 @@ from punctual.core.events import (
     JobStarted,
     JobSubmitted,
     NodeJoined,
+    NodeNoticed,
     PauseRequested,
     PlanProposed,
     SpecChanged,
@@ -390,6 +391,28 @@ def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal
     assert instants[2] >= 1060.0 - 30.0
     (end,) = [message for message in messages_of(run) if isinstance(message, JobFinished)]
     assert 1000.0 < end.landed_at <= end.at < 1000.0 + PATIENCE_S
+
+
+def test_a_machine_that_was_drained_is_used_again_once_it_has_been_started_again() -> None:
+    booted_wall = time.time() - time.monotonic()
+    before = ClockRecord(
+        boot_id="before", wall_offset_s=booted_wall - 4600.0
+    )  # it was drained an hour before its start
+    run = create_run("host", {"options": {"actuator": PACED.actuator, "policy": PACED.policy}})
+    given = submission("a")
+    with SqliteJournal(run.journal, now=before) as journal:
+        journal.append([
+            NodeJoined(at=1000.0, node=HERE, capacity=capacity_here()),
+            NodeNoticed(at=1000.0, node=HERE, ends_at=1e9),
+            JobSubmitted(at=1000.0, spec=given.spec, program=given.program),
+        ])  # fmt: skip
+    run.keep_submission(A, encode(submitted(given)), given.inherited)
+    run.record_job(A, "queued")
+    run.remove_live_places()
+    with resumed_host(run, output_of=lambda _: lambda _: None) as host:
+        host.run_for(PATIENCE_S, host.all_ended)
+        assert host.status(A).state == "finished"
+        assert [node.ends_at for node in host.nodes()] == [None]
 
 
 def test_a_job_that_had_made_room_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

@@ -388,3 +388,42 @@ def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
         (tmp_path / "end").touch()
         host.run_for(PATIENCE_S, host.all_ended)
         assert host.status(JOB).state == "finished"
+
+
+def test_workers_leave_a_node_that_is_drained_and_come_back_while_the_others_train_on(
+    closing: ExitStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    wires = {node: direct(agent_of(closing, node)) for node in (A, B)}
+    monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers(wires))
+    with local_host("host", replace(PACED, engine="ray", policy="fifo")) as host:
+        host.run_for(PATIENCE_S, lambda: len(host.nodes()) == 2)
+        cores = host.capacity.cores
+        options = JobOptions(
+            program=[sys.executable, str(COUNTING), str(tmp_path)],
+            name="job",
+            workers="1..2",
+            cores_per_worker=f"{cores}",
+        )
+        host.submit(submission_of(options, time.monotonic(), host.capacity, host.capacity_together))
+
+        def until(n_workers: int, on: set[NodeId]) -> None:
+            def holds() -> bool:
+                status = host.executor.worker_status(JOB)
+                return status is not None and status.n_workers == n_workers and host.status(JOB).granted.keys() == on
+
+            host.run_for(PATIENCE_S, holds)
+            assert holds()
+
+        until(2, {A, B})
+        first, other = A, B  # of equal grants the first one is taken
+        host.drain(other, 60.0)
+        until(1, {first})
+        host.undrain(other)
+        until(2, {A, B})
+        assert host.status(JOB).n_attempts == 1, "its process went on all the time"
+        host.drain(first, 60.0)
+        until(1, {other})
+        assert host.status(JOB).n_attempts == 2, "without its first node it starts again from its checkpoint"
+        (tmp_path / "end").touch()
+        host.run_for(PATIENCE_S, host.all_ended)
+        assert host.status(JOB).state == "finished"

@@ -30,6 +30,7 @@ from punctual.core.events import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    NodeNoticed,
     PauseRequested,
     PlanProposed,
     ProgressReported,
@@ -176,6 +177,7 @@ class Hostile(RuleBasedStateMachine):
         self.real: dict[JobId, Allocation] = {}
         self.newest: dict[JobId, int] = {}
         self.capacity: dict[NodeId, Resources] = {}
+        self.noticed: set[NodeId] = set()
         self.timers: dict[Timer, float] = {}
         self.shares = [0.5]
         self.n_jobs = 0
@@ -193,6 +195,7 @@ class Hostile(RuleBasedStateMachine):
             if ended is not None:
                 self.live.discard(ended)
         for command in commands:
+            assert self.noticed.isdisjoint(getattr(command, "grant", ())), "nothing is placed on a node that is leaving"
             if isinstance(command, SetTimer):
                 self.timers[command.timer] = command.fire_at
             elif isinstance(command, RequestPlan):
@@ -310,8 +313,13 @@ class Hostile(RuleBasedStateMachine):
         if job not in self.live:
             return
         if isinstance(command, StopJob):
-            if not failed:
+            if failed:
+                return
+            if not command.moves:
                 self.leave(job, JobFailed(at=self.now, job=job, cause="stopped"))
+            elif job in self.real:
+                self.process_ends(job)
+                self.tell(JobFailed(at=self.now, job=job, cause="it moves", retryable=True, is_stopped=True))
             return
         if command.request < self.newest.get(job, 0):  # the fence that executors promise
             return
@@ -441,11 +449,26 @@ class Hostile(RuleBasedStateMachine):
     def node_dies(self, node: str) -> None:
         if self.capacity.pop(NodeId(node), None) is None:
             return
+        self.noticed.discard(NodeId(node))
         for job, held in list(self.real.items()):
             self.real[job] = {other: amount for other, amount in held.items() if other != node}
             if held and not self.real[job]:
                 self.process_ends(job)
         self.tell(NodeLost(at=self.now, node=NodeId(node)))
+
+    @precondition(lambda self: self.capacity)
+    @rule(data=st.data(), left_s=st.sampled_from([0.0, 30.0, 1e9]))
+    def node_is_noticed(self, data: st.DataObject, left_s: float) -> None:
+        node = data.draw(st.sampled_from(sorted(self.capacity)))
+        self.noticed.add(node)
+        self.tell(NodeNoticed(at=self.now, node=node, ends_at=self.now + left_s))
+
+    @precondition(lambda self: self.noticed)
+    @rule(data=st.data())
+    def notice_is_withdrawn(self, data: st.DataObject) -> None:
+        node = data.draw(st.sampled_from(sorted(self.noticed)))
+        self.noticed.discard(node)
+        self.tell(NodeNoticed(at=self.now, node=node, ends_at=None))
 
     @invariant()
     def state_is_consistent(self) -> None:
@@ -497,6 +520,14 @@ class Hostile(RuleBasedStateMachine):
         """From here on the world is kind: what was planned is reached, and every job comes to its end."""
         if not hasattr(self, "scheduler"):
             return
+        for _ in range(20):
+            self.settle()
+            self.time_passes(1.0)
+        self.settle()
+        for node in self.noticed:
+            assert not any(node in held for held in self.real.values()), f"jobs have not left {node}"
+            self.tell(NodeNoticed(at=self.now, node=node, ends_at=None))
+        self.noticed.clear()
         for _ in range(20):
             self.settle()
             self.time_passes(1.0)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -14,9 +15,10 @@ from tests.daemon.live_jobs import pid_of_waiting, submission
 from tests.daemon.test_cluster import until_all
 from tests.daemon.test_spread import COUNTING
 from tests.executors.conftest import is_alive
+from tests.plants.ray_machines import RAY
 from tests.waiting import wait_until
 
-from punctual.core.events import JobStarted
+from punctual.core.events import JobStarted, NodeNoticed
 from punctual.core.ids import JobId
 from punctual.daemon import host_executor
 from punctual.daemon.capacity import device_kind
@@ -131,6 +133,38 @@ def test_a_job_of_a_node_that_leaves_is_started_again_on_another(
         go.touch()
         until_all(host, host.all_ended)
         assert host.status(JobId("a")).state == "finished"
+
+
+def drain(ray_cluster: Any, node: Any, within_s: int) -> None:
+    """Give notice of a node's end, as a provider does."""
+    reason = ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "a test"]
+    where = ["--address", ray_cluster.address, "--node-id", node.node_id]
+    limit = ["--deadline-remaining-seconds", str(within_s)]
+    subprocess.run([RAY, "drain-node", *where, *reason, *limit], check=True, capture_output=True)
+
+
+def test_jobs_leave_a_node_that_ray_drains(options: HostOptions, ray_cluster: Any, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    third = ray_cluster.add_node(num_cpus=2)
+    with local_host("host", options) as host:
+        until_there_are(host, 3)
+        largest = next(node.id for node in host.nodes() if node.capacity.cores > 1.0)
+        host.submit(submission("a", awaited=go, n_retries=0))
+        until_all(host, lambda: pid_of_waiting(go) > 0)
+        pid = pid_of_waiting(go)
+        assert list(host.status(JobId("a")).granted) == [largest]
+        drain(ray_cluster, third, within_s=60)
+        until_all(host, lambda: pid_of_waiting(go) not in (0, pid))
+        assert not is_alive(pid)
+        assert largest not in host.status(JobId("a")).granted
+        go.touch()
+        until_all(host, host.all_ended)
+        assert host.status(JobId("a")).state == "finished"
+    (noticed,) = [event for event in messages_of(run_named("host")) if isinstance(event, NodeNoticed)]
+    assert noticed.node == largest
+    assert noticed.ends_at is not None
+    assert 0.0 < noticed.ends_at - noticed.at <= 60.0
+    ray_cluster.remove_node(third)
 
 
 def requested_of_ray() -> list[dict[str, int]]:

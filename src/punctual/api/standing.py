@@ -10,6 +10,7 @@ from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.status import JobStatus
 from punctual.core.verdict import remaining_time, slack_s, verdict
 from punctual.daemon.local_host import LocalHost
+from punctual.executors.cluster.node_link import NO_NEWS
 from punctual.request.deadlines import Now
 
 
@@ -83,9 +84,10 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
     """Return the standing of the cluster: capacity, held and free resources, promises."""
     now, jobs, promises, news = host.clocks(), host.jobs(), host.promises(), host.node_news()
     grants = [status.granted for status in jobs if status.granted]
-    nodes = []
+    nodes = list[NodeStanding]()
     capacity, held = NOTHING, NOTHING
     for node in host.nodes():
+        of_node = news.get(node.id, NO_NEWS)
         on_node = total(granted[node.id] for granted in grants if node.id in granted)
         capacity, held = capacity + node.capacity, held + on_node
         nodes.append(
@@ -93,8 +95,10 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
                 name=node.id,
                 device=node.device,
                 slowness=node.slowness,
-                silent_seconds=news[node.id].silent_s if node.id in news else 0.0,
-                taken_cores=news[node.id].taken_cores if node.id in news else 0.0,
+                silent_seconds=of_node.silent_s,
+                leaves=_wall(now, node.ends_at),
+                lost=_wall(now, now.at + of_node.lost_in_s) if of_node.silent_s else None,
+                taken_cores=of_node.taken_cores,
                 capacity=_amounts(node.capacity),
                 held=_amounts(on_node),
                 free=_free(node.capacity, on_node),

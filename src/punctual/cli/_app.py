@@ -42,6 +42,7 @@ _SECTIONS = {
         "resume": "steer",
         "stop": "steer",
         "policy": "policy",
+        "node": "node",
     },
     "Service": {"up": "up", "down": "down", "daemon": "daemon", "page": "page", "token": "token"},
     "Simulate": {

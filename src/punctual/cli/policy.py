@@ -14,6 +14,10 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs
 from punctual.history.user_requests import policy_text
 
+Host = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Name of the host, as `punctual ps` has it; if there are several.")
+]
+
 
 def policy(
     name: Annotated[
@@ -25,10 +29,7 @@ def policy(
     parameter: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter of it; once for each.")
     ] = None,
-    host: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name of the host, as `punctual ps` has it; if there are several."),
-    ] = None,
+    host: Host = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the policy by which jobs share the machine, or change it."""
@@ -39,14 +40,15 @@ def policy(
             "`punctual policy`",
             f"Name the policy, the present one too: `punctual policy NAME --parameter {parameter[0]}`.",
         )
-    run = _host(host)
+    run = host_to_ask(host)
     answer = ask_policy(run, name, dict(_parameter(text) for text in parameter or ()))
     line = f"host {run.name}: {policy_text(answer['policy'], answer.get('parameters', {}))}"
     line += f", before {answer['before']}" if "before" in answer else ""
     show_answer({"host": run.name, **answer}, line, as_json=as_json)
 
 
-def _host(name: str | None) -> RunFolder:
+def host_to_ask(name: str | None) -> RunFolder:
+    """Return the run of the host of that name; None: that of the only one."""
     hosts = [run for run in known_runs() if run.is_live() and name in (None, run.name)]
     if len(hosts) == 1:
         return hosts[0]

@@ -84,6 +84,8 @@ KEYS = (
     "host_used_memory_bytes",
     "nodes",
     "silent_nodes",
+    "lost_nodes_wall",
+    "leaving_nodes_wall",
     "taken_cores",
 )
 
@@ -173,9 +175,21 @@ def _nodes(jobs: Sequence[dict[str, Any]], budget: Mapping[str, Any]) -> Iterato
     for node, slowness in budget.get("slow_nodes", {}).items():
         yield f"node {node} is slow: steps cost {slowness:.2g} times the CPU time there, see `punctual why`"
     for node, silent_s in budget.get("silent_nodes", {}).items():
-        yield f"node {node} has not answered for {short(silent_s)}: what is told of its jobs is as old, see `punctual why`"
+        lost = budget.get("lost_nodes_wall", {}).get(node)
+        then = (
+            "see `punctual why`" if lost is None else f"and at {clock(datetime.fromisoformat(lost))} it counts as lost"
+        )
+        yield f"node {node} has not answered for {short(silent_s)}: what is told of its jobs is as old, {then}"
+    for node, wall in budget.get("leaving_nodes_wall", {}).items():
+        yield f"node {node} {_leaving(node, datetime.fromisoformat(wall))}"
     for node, cores in budget.get("taken_cores", {}).items():
         yield f"node {node}: other applications of the cluster hold {cores:g} cores"
+
+
+def _leaving(node: str, ends: datetime) -> str:
+    if ends > datetime.now().astimezone():
+        return f"is leaving at {clock(ends)}: its jobs move, see `punctual why`"
+    return f"was to leave by {clock(ends)}: no job runs there until `punctual node undrain {node}`"
 
 
 def _of_memory(budget: dict[str, Any]) -> str:

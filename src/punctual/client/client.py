@@ -245,6 +245,22 @@ class Client:
         """Return the cluster's capacity, and the resources that are held and free."""
         return self._answer(ClusterStanding, "GET", "/cluster")
 
+    def drain(self, node: str, in_: str = "60s") -> ClusterStanding:
+        """Have all jobs leave a node that is taken away after the time `in_`; nothing is placed there any more.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such node.
+        ServiceFailed
+            The token has not the role of an operator (403), or no answer came.
+        """
+        return self._answer(ClusterStanding, "POST", f"/nodes/{quote(node, safe='')}/drain", body={"in": in_})
+
+    def undrain(self, node: str) -> ClusterStanding:
+        """Use a node again that was to be taken away; raises as `drain` does."""
+        return self._answer(ClusterStanding, "POST", f"/nodes/{quote(node, safe='')}/undrain")
+
     def policies(self) -> list[PolicyEntry]:
         """Return the available policies."""
         return self._answer(PolicyList, "GET", "/policies").policies

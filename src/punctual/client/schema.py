@@ -245,6 +245,10 @@ class NodeStanding(AnswerBody):
     device: str
     slowness: float
     silent_seconds: float = Field(description="Seconds since its last answer, once it counts as silent; else 0.")
+    leaves: datetime | None = Field(
+        None, description="Time at which it is taken away; its jobs leave it. null: it stays."
+    )
+    lost: datetime | None = Field(None, description="Time at which a silent node counts as lost. null: it answers.")
     taken_cores: float = Field(description="Cores that other applications of the cluster hold; no part of `capacity`.")
     capacity: Amounts
     held: Amounts
@@ -375,6 +379,12 @@ class PolicyStanding(AnswerBody):
     name: str
     parameters: dict[str, Any] = Field(description="Parameters that differ from its defaults.")
     before: str | None = Field(None, description="Name of the policy that it replaces, if it was changed just now.")
+
+
+class DrainRequest(RequestBody):
+    """Time until a node is taken away."""
+
+    in_: Annotated[ShortText, Field(alias="in", description="Time from now.", examples=["30s"])] = "60s"
 
 
 class WhatIfRequest(RequestBody):

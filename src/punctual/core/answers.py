@@ -17,9 +17,9 @@ def not_started(command: LaunchJob, cause: str, short_of: str = "") -> GrantFail
 def unknown_job(command: ResizeJob | StopJob) -> JobFailed:
     """Return the answer to `command` about a job of which the executor has no process.
 
-    To a resize it is that the process is gone, through no fault of its program: the scheduler launches the job again,
-    unless it was told of that end otherwise meanwhile.
+    To a resize, or a stop to start the job again, it is that the process is gone, through no fault of its program: the scheduler
+    launches the job again, unless it was told of that end otherwise meanwhile.
     """
     if isinstance(command, ResizeJob):
         return JobFailed(at=command.at, job=command.job, cause=_UNKNOWN, retryable=True, request=command.request)
-    return JobFailed(at=command.at, job=command.job, cause=command.cause, is_stopped=True)
+    return JobFailed(at=command.at, job=command.job, cause=command.cause, retryable=command.restarts, is_stopped=True)

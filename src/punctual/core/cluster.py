@@ -26,6 +26,8 @@ class Node:
         CPU time of a step on this node over that on other nodes of its kind; 1 unless the node was found to be slow.
     jobs_at_once
         Limit of jobs without workers that run on the node at once; None: as many as fit.
+    ends_at
+        Instant at which the node is taken away; None: it stays. Policies see no other nodes.
     """
 
     id: NodeId
@@ -33,6 +35,7 @@ class Node:
     device: str = ""
     slowness: float = 1.0
     jobs_at_once: int | None = None
+    ends_at: float | None = None
 
     @property
     def usual_memory_bytes(self) -> int:

@@ -55,8 +55,8 @@ class ResizeJob:
 class StopJob:
     """End the job, after a checkpoint if it can make one. Answered by `JobFinished` or `JobFailed`.
 
-    `restarts`: it is to be launched again, so its end is a failure that may be retried. `interrupts`: as Ctrl-C does it in a
-    terminal: a program that catches that ends when it likes.
+    `restarts`: it is to be launched again, so its end is a failure that may be retried. `moves`: as `restarts`, but on another
+    node, and its end is no failure. `interrupts`: as Ctrl-C does it in a terminal: a program that catches that ends when it likes.
     """
 
     at: float
@@ -64,6 +64,7 @@ class StopJob:
     cause: str
     restarts: bool = False
     interrupts: bool = False
+    moves: bool = False
 
 
 @fast_init

@@ -142,7 +142,7 @@ class JobFailed:
         The process is gone through no fault of its program, which may be retried: the job is launched again however often it
         has failed.
     is_stopped
-        It ended because it was asked to; `cause` says why it was asked.
+        It ended because it was asked to; `cause` says why it was asked. Retryable: to be launched elsewhere, which is no failure.
     out_of_memory
         It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """
@@ -217,11 +217,16 @@ class NodeWarned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNoticed:
-    """A node is taken away at `ends_at`: its jobs leave it before, and nothing new is placed there."""
+    """A node is taken away at `ends_at`: its jobs leave it at once, and nothing new is placed there.
+
+    `ends_at` None: the notice is withdrawn, and the node stays. `by`: the user who drains the node; empty: the owner, at the
+    terminal, or the cluster.
+    """
 
     at: float
     node: NodeId
-    ends_at: float
+    ends_at: float | None
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

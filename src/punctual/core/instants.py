@@ -6,10 +6,11 @@ from typing import Any, TypeVar, cast
 M = TypeVar("M")
 
 #: The fields of messages that are instants.
-_INSTANTS = {"at", "unit_at", "landed_at", "submitted_at"}
+_INSTANTS = {"at", "unit_at", "landed_at", "submitted_at", "ends_at"}
 
 
 def moved(message: M, by_s: float) -> M:
     """Return `message` with all its instants `by_s` later."""
-    instants = [field.name for field in fields(cast(Any, message)) if field.name in _INSTANTS]
-    return cast(M, replace(cast(Any, message), **{name: getattr(message, name) + by_s for name in instants}))
+    names = [field.name for field in fields(cast(Any, message)) if field.name in _INSTANTS]
+    instants = {name: at for name in names if (at := getattr(message, name)) is not None}
+    return cast(M, replace(cast(Any, message), **{name: at + by_s for name, at in instants.items()}))

@@ -1,7 +1,7 @@
 """The nodes of the cluster: their kinds, their number by size, and those that are slow for their kind."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import exp, log
 from statistics import median
@@ -56,7 +56,7 @@ class NodeTable:
     slowness
         Cost of jobs relative to other nodes of the kind, by slow node.
     sizes
-        Number of nodes of each capacity.
+        Number of nodes of each capacity, without those that are leaving.
     capacity
         Total capacity of all nodes.
     """
@@ -89,16 +89,17 @@ class NodeTable:
         if event.jobs_at_once is not None:
             self.jobs_at_once[event.node] = event.jobs_at_once
 
-    def changed(self, capacities: Mapping[NodeId, Resources]) -> Iterator[Node]:
-        """Update the sizes to `capacities`, forget all other nodes, and return the nodes."""
+    def changed(self, capacities: Mapping[NodeId, Resources], leaving: Container[NodeId] = ()) -> Iterator[Node]:
+        """Update the sizes to `capacities`, forget all other nodes, and return the nodes that are not `leaving`."""
         for known in (self._costs, self.slowness, self.jobs_at_once):
             for node in known.keys() - capacities.keys():
                 del known[node]
-        self.sizes = Counter(capacities.values())
+        staying = {node: capacity for node, capacity in capacities.items() if node not in leaving}
+        self.sizes = Counter(staying.values())
         self.capacity = total(capacities.values())
         return (
             Node(node, capacity, self.devices[node], self.slowness.get(node, 1.0), self.jobs_at_once.get(node))
-            for node, capacity in capacities.items()
+            for node, capacity in staying.items()
         )
 
     def learn(self, job: ScheduledJob, event: ProgressReported, granted: Allocation) -> NodeId | None:

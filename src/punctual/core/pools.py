@@ -155,6 +155,12 @@ class PoolTable:
         self.ends_at[node] = ends_at
         self._drop(node)
 
+    def withdraw_notice(self, node: NodeId) -> None:
+        """Note that a node stays after all."""
+        self.ends_at.pop(node, None)
+        if (record := self._pools.get(self._pool_of.get(node, ""))) is not None:
+            record.there.append(node)
+
     def lose(self, node: NodeId) -> None:
         """Forget a node that is gone."""
         self.ends_at.pop(node, None)

@@ -92,7 +92,8 @@ class Reconciler:
             return
         job.status, job.asked_at = "stopping", at
         self._cache.touch(job.spec.id)
-        stop = StopJob(at=at, job=job.spec.id, cause=job.stop_cause, restarts=job.restarts, interrupts=job.interrupts)
+        how = {"restarts": job.restarts, "moves": job.moves, "interrupts": job.interrupts}
+        stop = StopJob(at=at, job=job.spec.id, cause=job.stop_cause, **how)
         self._outbox.put(stop, job)
         self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
 

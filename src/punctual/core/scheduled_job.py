@@ -133,8 +133,9 @@ class ScheduledJob:
         Its launch is said again; it may be running with what an earlier launch gave it.
     retry_at
         Nothing is asked before this instant.
-    stop_cause, restarts, interrupts
-        Why it is to stop; None: it is not. Whether it is launched again after that, and whether it is asked as by Ctrl-C.
+    stop_cause, restarts, moves, interrupts
+        Why it is to stop; None: it is not. Whether it is launched again after that, whether because it must leave its node, and
+        whether it is asked as by Ctrl-C.
     pause
         Its user's request to pause, in force until a resume; None: not paused.
     waits_for
@@ -204,6 +205,7 @@ class ScheduledJob:
     retry_at: float = 0.0
     stop_cause: str | None = None
     restarts: bool = False
+    moves: bool = False
     interrupts: bool = False
     pause: PauseRequested | None = None
     waits_for: tuple[JobId, ...] = ()
@@ -310,7 +312,16 @@ class ScheduledJob:
         """Note that its user wants it to end; a second request may use another way."""
         if self.interrupts and not event.interrupts:
             self.asked_at = -inf
-        self.stop_cause, self.restarts, self.interrupts = event.cause, False, event.interrupts
+        self.stop_cause, self.interrupts = event.cause, event.interrupts
+        self.restarts = self.moves = False
+
+    def ask_to_move(self, cause: str) -> None:
+        """Note that its process must end, after a checkpoint if it can make one, and another be started elsewhere."""
+        self.stop_cause, self.restarts, self.moves = cause, True, True
+
+    def is_on(self, node: NodeId) -> bool:
+        """Whether it has a process on the node, or one may just be started there."""
+        return self.status != "queued" and (node in self.places or (self.asked is not None and node in self.asked[0]))
 
     def report_phases(self, phases: tuple[PhaseProgress, ...]) -> None:
         """Note how far its phases are."""
@@ -405,7 +416,7 @@ class ScheduledJob:
         self.phases, self.phases_at_steps = (), None
         self.longest_unit_s, self.told = 0.0, self.told - {"stalled", "waits"}
         if self.restarts:
-            self.stop_cause, self.restarts = None, False
+            self.stop_cause, self.restarts, self.moves = None, False, False
         self.expected_memory_bytes = max(self.expected_memory_bytes, self.peak_memory_bytes)
         self.places, self.memory_bytes, self.peak_memory_bytes, self.is_memory_known = (), 0, 0, False
 

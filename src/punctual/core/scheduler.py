@@ -308,7 +308,7 @@ class Scheduler:
             return
         if not event.retryable:
             self._end(job, event)
-        elif event.is_lost:
+        elif event.is_lost or event.is_stopped:
             self._lose_process(job, event.at, event.at)
         elif (fault := fault_of_retry(job, event)) is not None:
             self._give_up(job, event.at, fault)
@@ -326,7 +326,7 @@ class Scheduler:
 
     def _lose_process(self, job: ScheduledJob, lost_at: float, at: float) -> None:
         """Handle a process that is gone through no fault of its program: the job waits for another one, or stops."""
-        cause = job.stop_cause
+        cause = None if job.restarts else job.stop_cause
         self._queue_again(job, lost_at)
         if cause is not None:
             self._give_up(job, at, Reason("stopped", cause))
@@ -435,13 +435,26 @@ class Scheduler:
             self._reconciler.mark_dirty(job)
 
     def _node_noticed(self, event: NodeNoticed) -> None:
-        if event.node not in self._ledger.nodes or event.node in self._pools.ends_at:
+        node, is_leaving = event.node, event.node in self._pools.ends_at
+        if node not in self._ledger.nodes:
             return
-        self._pools.notice(event.node, event.ends_at)
-        text = f"its node '{event.node}' is taken away in {event.ends_at - event.at:.0f} s: it leaves the node before"
-        reason = Reason("node-noticed", text, {"left_s": event.ends_at - event.at})
-        self._warn_on(event.node, event.at, lambda _: reason)
-        self._unplan(event.node)
+        if event.ends_at is None:
+            if is_leaving:
+                self._pools.withdraw_notice(node)
+                self._capacity_changed()
+            return
+        self._pools.notice(node, event.ends_at)
+        if is_leaving:  # only its end is another one
+            return
+        self._unplan(node)
+        left_s = max(0.0, event.ends_at - event.at)
+        text = f"its node '{node}' is taken away in {left_s:.0f} s"
+        for job in [job for job in self._active.values() if job.is_on(node)]:
+            reason = Reason("node-noticed", f"{text}: the job leaves it now", {"left_s": left_s})
+            self._outbox.warn(event.at, job, reason, node)
+            if not job.target and job.stop_cause is None:  # else its workers elsewhere go on
+                job.ask_to_move(text)
+                self._reconciler.mark_dirty(job)
         self._capacity_changed()
 
     def _pool_offered(self, event: PoolOffered) -> None:
@@ -485,7 +498,7 @@ class Scheduler:
         self._planning.stale_revision = self._planning.revision
 
     def _show_nodes(self) -> None:
-        self._cache.set_nodes(self._nodes.changed(self._staying()))
+        self._cache.set_nodes(self._nodes.changed(self._ledger.nodes, self._pools.ends_at))
         self._planning.is_due = True
 
     def _staying(self) -> Mapping[NodeId, Resources]:
@@ -605,7 +618,8 @@ class Scheduler:
             self._reconciler.mark_dirty(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
             declined = self._active.get(name)
-            if declined is not None and declined.status == "queued" and not declined.is_withheld:
+            is_new = declined is not None and declined.status == "queued" and declined.started_at is None
+            if declined is not None and is_new and not declined.is_withheld:
                 self._give_up(declined, at, reason)
         for name, reason in plan.warnings.items():
             if name in self._active:

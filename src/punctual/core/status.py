@@ -17,6 +17,7 @@ from punctual.core.events import (
     LossReported,
     NodeJoined,
     NodeLost,
+    NodeNoticed,
     PauseRequested,
     PhaseReported,
     PlanProposed,
@@ -41,7 +42,7 @@ from punctual.core.resources import Resources, total
 WINDOW_S = 1.0
 
 #: Codes of warnings that are given once and have no end.
-_ONCE = {"duplicate-id", *NOTICES}
+_ONCE = {"duplicate-id", "node-noticed", *NOTICES}
 #: Codes that say that what another code told is over.
 OVER = {
     "feasible": "infeasible",
@@ -233,6 +234,7 @@ class StatusBoard:
             JobSubmitted: self._submitted,
             NodeJoined: self._node_joined,
             NodeLost: self._node_lost,
+            NodeNoticed: self._node_noticed,
             SteeringResumed: self._resumed,
             PlanProposed: self._plan_proposed,
             PolicyChanged: self._policy_changed,
@@ -431,8 +433,13 @@ class StatusBoard:
     # Messages about several jobs, or none.
 
     def _node_joined(self, event: NodeJoined) -> None:
-        slowness = self._nodes[event.node].slowness if event.node in self._nodes else 1.0
-        self._nodes[event.node] = Node(event.node, event.capacity, event.device, slowness, event.jobs_at_once)
+        node, known = Node(event.node, event.capacity, event.device), self._nodes.get(event.node)
+        slowness, ends_at = (1.0, None) if known is None else (known.slowness, known.ends_at)
+        self._nodes[node.id] = replace(node, slowness=slowness, jobs_at_once=event.jobs_at_once, ends_at=ends_at)
+
+    def _node_noticed(self, event: NodeNoticed) -> None:
+        if (node := self._nodes.get(event.node)) is not None:
+            self._nodes[node.id] = replace(node, ends_at=event.ends_at)
 
     def _node_lost(self, event: NodeLost) -> None:
         self._nodes.pop(event.node, None)

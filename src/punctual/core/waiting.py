@@ -1,4 +1,4 @@
-"""Reasons why jobs wait for room: as many jobs as allowed run, or other jobs hold the memory."""
+"""Reasons why jobs wait for room: every node is leaving, as many jobs as allowed run, or other jobs hold the memory."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,7 +25,9 @@ def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox:
 
 
 def reason_to_wait(view: JobView, snapshot: Snapshot) -> Reason | None:
-    """Return why a job without workers cannot start beside the running jobs; None: nothing here delays it."""
+    """Return why a job cannot start, if there is no node for it or, without workers, beside the running jobs; else None."""
+    if not snapshot.nodes:
+        return Reason(_CODE, "it waits for a node: all are leaving (`punctual ps`)")
     nodes = [node for node in snapshot.nodes if node.jobs_at_once is not None]
     if not nodes or view.spec.worker is not None:
         return None

@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_socket import ControlFailed, ControlSocket, ask, listener_pid
 from punctual.daemon.detached import log_bounded, start_detached
 from punctual.daemon.logs import log_to_stderr
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
-from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.paths import HOME_VARIABLE, agent_roots
 from punctual.daemon.run_folder import RunFolder, agent_run
 from punctual.executors.cluster.channel import Answer, ChannelLost, Request
 from punctual.request.words import visible
@@ -72,6 +73,29 @@ class AgentProcess:
                 threading.Thread(
                     target=starter.wait, name="punctual-agent-start", daemon=True
                 ).start()  # leaves no zombie
+
+
+def drain_here(in_s: float | None) -> dict[str, Any]:
+    """Tell the agents of this machine that it is taken away in `in_s` seconds; None: it stays.
+
+    Raises
+    ------
+    InvalidSpec
+        There is none.
+    """
+    answers = [
+        ask(agent_run(folder.name).socket, {"verb": "drain", "in_s": in_s})
+        for folder in sorted(agent_roots()[0].iterdir())
+        if listener_pid(folder / "control.sock") is not None
+    ]
+    if not answers:
+        raise InvalidSpec(
+            "this machine must be a node of a cluster on which you have a service",
+            "no agent of yours",
+            "this machine",
+            "Give the command as the user of the service, on the node; or name the node where the service is.",
+        )
+    return answers[0]
 
 
 def _log_of(run: RunFolder) -> Path:

@@ -34,6 +34,10 @@ class ControlHandler:
     `resume`     `job`               `job`
     `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
                  `parameters`
+    `drain`      `node`, or empty    `node`
+                 for the only one;
+                 `in_s`, null: it
+                 stays
     `submit`     `jobs`, `streams`   nothing, once the journal has them
     `capacity`                       `node`: the most that one job can have; `together`: what workers can have on all
                                      nodes, null where there is one
@@ -88,13 +92,12 @@ class ControlHandler:
                 told = [status for status in self._host.jobs() if wanted is None or status.id in wanted]
                 now, budget = self._host.clocks(), self._budget()
                 return {"jobs": [{**self._standing(status, now), **budget} for status in told]}
-            case {"verb": "policy", "policy": str(name), "parameters": dict(parameters)}:
-                before = self._host.policy
-                self._host.change_policy(name, parameters)
-                self._settle()
-                return {"policy": name, "parameters": parameters, "before": before}
             case {"verb": "policy"}:
-                return {"policy": self._host.policy, "parameters": dict(self._host.policy_parameters)}
+                return self._policy(request)
+            case {"verb": "drain", "node": str(name), "in_s": None | int() | float() as in_s}:
+                drained = self._host.undrain(name) if in_s is None else self._host.drain(name, float(in_s))
+                self._settle()
+                return {"node": drained}
             case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
                 submissions = [decode_submission(job) for job in jobs]
                 self._submit(submissions, Streams.from_fields(streams), next(iter(request.get(FDS, ())), None))
@@ -112,6 +115,16 @@ class ControlHandler:
             case {"job": str(job)}:
                 return self._answer_about(JobId(job), request)
         raise ValueError(f"no such request: {request}")
+
+    def _policy(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Change the policy, if the request names one, and return it."""
+        before = self._host.policy
+        match request:
+            case {"policy": str(name), "parameters": dict(parameters)}:
+                self._host.change_policy(name, parameters)
+                self._settle()
+                return {"policy": name, "parameters": parameters, "before": before}
+        return {"policy": before, "parameters": dict(self._host.policy_parameters)}
 
     def _answer_about(self, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
         """Perform a request that acts on a job and return the answer."""

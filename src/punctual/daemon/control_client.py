@@ -106,7 +106,17 @@ def resume(job: KnownJob) -> dict[str, Any]:
 
 def policy(run: RunFolder, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the host's policy, after setting it if `name` is given; raises `InvalidSpec` on refusal or silence."""
-    request = {"verb": "policy", **({} if name is None else {"policy": name, "parameters": dict(parameters or {})})}
+    return _asked_of_host(
+        run, {"verb": "policy", **({} if name is None else {"policy": name, "parameters": dict(parameters or {})})}
+    )
+
+
+def drain(run: RunFolder, node: str, in_s: float | None) -> dict[str, Any]:
+    """Ask the host to have jobs leave a node within `in_s` seconds; None: to use it again. Raises as `policy` does."""
+    return _asked_of_host(run, {"verb": "drain", "node": node, "in_s": in_s})
+
+
+def _asked_of_host(run: RunFolder, request: dict[str, Any]) -> dict[str, Any]:
     try:
         return ask(run.socket, request)
     except ControlFailed as error:

@@ -6,17 +6,18 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from punctual.core.cluster import Snapshot
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_not_negative
 from punctual.core.events import (
     Event,
     JobSubmitted,
+    NodeNoticed,
     PauseRequested,
     PolicyChanged,
     ResumeRequested,
     SpecChanged,
     StopRequested,
 )
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.quoting import Quote, QuoteRequest
@@ -217,6 +218,44 @@ class Host(StatusReader):
             self._changed[job] = spec
             self.post(SpecChanged(at=self.now(), spec=spec, by=by))
         return spec
+
+    def drain(self, node: str, in_s: float, *, by: str = "") -> NodeId:
+        """Have all jobs leave a node, which is taken away in `in_s` seconds, and place nothing there any more.
+
+        Parameters
+        ----------
+        by
+            User who requests it; empty: the owner, at the terminal.
+
+        Returns
+        -------
+        NodeId
+            The node; of an empty name the only one.
+
+        Raises
+        ------
+        InvalidSpec
+            There is no such node, or `in_s` is negative or infinite.
+        """
+        check_not_negative("`drain`", in_s=in_s)
+        return self._notice(node, self.now() + in_s, by)
+
+    def undrain(self, node: str, *, by: str = "") -> NodeId:
+        """Use a node again that was to be taken away; as `drain`."""
+        return self._notice(node, None, by)
+
+    def _notice(self, node: str, ends_at: float | None, by: str) -> NodeId:
+        names = [each.id for each in self._board.nodes()]
+        node = node or (names[0] if len(names) == 1 else "")
+        if node not in names:
+            raise InvalidSpec(
+                "there must be a node of that name",
+                f"'{node}'",
+                "this host",
+                f"Name one of its nodes: {', '.join(names) or 'none has answered yet'}.",
+            )
+        self.post(NodeNoticed(at=self.now(), node=NodeId(node), ends_at=ends_at, by=by))
+        return NodeId(node)
 
     def ask(self, question: Callable[[Scheduler], T], limit_s: float = ASK_S_MAX) -> T:
         """Return `question(scheduler)`, called between two events in the thread of `run`.

@@ -292,7 +292,7 @@ class LocalHost(Host):
         cores = sum(node.capacity.cores for node in nodes)
         jobs = self.jobs()
         free_cores = cores - sum(status.held.cores for status in jobs)
-        news = self.node_news()
+        news, now = self.node_news(), self.clocks()
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
@@ -302,6 +302,12 @@ class LocalHost(Host):
             "policy": self.policy,
             "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
             "silent_nodes": {node: each.silent_s for node, each in news.items() if each.silent_s},
+            "lost_nodes_wall": {
+                node: now.wall_of(now.at + each.lost_in_s).isoformat() for node, each in news.items() if each.silent_s
+            },
+            "leaving_nodes_wall": {
+                node.id: now.wall_of(node.ends_at).isoformat() for node in nodes if node.ends_at is not None
+            },
             "taken_cores": {node: each.taken_cores for node, each in news.items() if each.taken_cores},
         }
 

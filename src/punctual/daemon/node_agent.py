@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 import threading
+import time
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -106,6 +107,8 @@ class NodeAgent:
         #: The jobs that this agent ends by itself: they may be started again.
         self._fenced: set[JobId] = set()
         self._is_over = self._is_leaving = False
+        #: Unix time at which the node is taken away, as a process on it says; None: it stays.
+        self._ends_wall: float | None = None
         self._clearing: threading.Thread | None = None
         self._ends = threading.Event()
         self._executor = self._adopting()
@@ -125,7 +128,11 @@ class NodeAgent:
         return is_alone and not self._executor.held()
 
     def answer(self, request: Request) -> Answer:
-        """Return the answer to a host's request; see `punctual.executors.cluster.channel`."""
+        """Return the answer to a request; see `punctual.executors.cluster.channel`."""
+        if request["verb"] == "drain":
+            in_s = request["in_s"]
+            self._ends_wall = None if in_s is None else time.time() + in_s
+            return {"node": self._options.node}
         received = self._clock.now()
         answers: dict[str, Callable[[Request], Answer]] = {
             "greet": self._greet,
@@ -305,6 +312,7 @@ class NodeAgent:
             "capacity": _plain(capacity_here()),
             "device": self._device,
             "holds": _plain(total(self._executor.held().values())),
+            "ends_wall": self._ends_wall,
         }
 
     def _output(self) -> tuple[list[tuple[JobId, LogPlace, str]], set[JobId]]:

@@ -8,7 +8,7 @@ from functools import partial
 
 from punctual.core.commands import LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, NodeJoined, ProgressReported, SteeringResumed
+from punctual.core.events import Event, NodeJoined, NodeNoticed, ProgressReported, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.core.instants import moved
 from punctual.core.job import Allocation
@@ -172,7 +172,10 @@ def _missed_here(
 ) -> Iterator[Event]:
     for of_job in missed_events(state, last_at, granted):
         yield from of_job
-    known = {node.id: (node.capacity, node.jobs_at_once) for node in state.board.nodes()}
+    nodes = state.board.nodes()
+    if last_at < -state.time.shift_s and any(node.ends_at is not None for node in nodes):  # the machine is back
+        yield NodeNoticed(at=state.time.now(), node=HERE, ends_at=None)
+    known = {node.id: (node.capacity, node.jobs_at_once) for node in nodes}
     if site.capacity is not None and known.get(HERE) != (site.capacity, site.jobs_at_once):
         yield NodeJoined(at=state.time.now(), node=HERE, capacity=site.capacity, jobs_at_once=site.jobs_at_once)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray._private.state import available_resources_per_node  # there is no public way to ask about one node
+from ray._private.state import available_resources_per_node, state  # there is no public way to ask about one node
 from ray.autoscaler.sdk import request_resources
 from ray.exceptions import RayError
 from ray.util import placement_group, remove_placement_group
@@ -69,6 +69,8 @@ class NodeLeases:
         self._holds: Mapping[str, float] = {}
         self._has = self._total()
         self._left = dict(self._has)
+        #: Unix time at which Ray takes the node away, at once if it names none; None: it stays.
+        self.ends_wall: float | None = None
         threading.Thread(target=self._watch, name="punctual-leases", daemon=True).start()
 
     def offered(self, capacity: Mapping[str, float], holds: Mapping[str, float]) -> dict[str, Any]:
@@ -87,6 +89,8 @@ class NodeLeases:
         total, ends = self._has, threading.Event()
         while not ends.wait(_POLL_INTERVAL_S):
             try:
+                drained_ms = state.get_draining_nodes().get(self._ray_node)
+                self.ends_wall = None if drained_ms is None else drained_ms / 1000
                 free = available_resources_per_node().get(self._ray_node, {})
                 for kind, groups in self._groups.items():
                     others = max(0.0, total[kind] - free.get(kind, 0.0) - len(groups))
@@ -121,6 +125,8 @@ class AgentRelay:
             return {"lost": str(error)}
         if "holds" in answer:
             answer |= self._leases.offered(answer["capacity"], answer["holds"])
+            ends_wall = self._leases.ends_wall
+            answer["ends_wall"] = answer["ends_wall"] if ends_wall is None else ends_wall
         return answer
 
 

@@ -104,7 +104,7 @@ def _step(traced: TracedMessage, history: JobHistory) -> DecisionStep | None:
             return step("resumed", text, {"unsteered_s": at - lost_at})
         case WarnUser(reason=reason):
             return step("warning", reason.text, {"code": reason.code, "facts": dict(reason.facts)})
-        case StopJob(cause=cause):
+        case StopJob(cause=cause, moves=False):
             return step("stop", f"asked to stop: {cause}", {})
         case JobFinished(landed_at=landed_at):
             return step("finished", f"the job finished; it had landed at {short(landed_at - since_at)}", {})
@@ -118,6 +118,8 @@ def _failed(message: JobFailed | RejectJob) -> tuple[str, str, dict[str, Any]]:
     """Return kind, text and facts of an end without success, or of a failure before another launch."""
     if isinstance(message, JobFailed) and message.is_lost:
         return "failed", f"its process is gone: {message.cause}", {"exit_code": message.exit_code}
+    if isinstance(message, JobFailed) and message.is_stopped and message.retryable:
+        return "moved", f"it has left its node: {message.cause}", {"exit_code": message.exit_code}
     state = end_state(message) or "failed"
     verb = "the job" if state == "failed" else "the job was"
     if isinstance(message, JobFailed):

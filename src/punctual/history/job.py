@@ -395,7 +395,7 @@ class JobHistory:
         self._trace(event)
         if not self.is_open:
             return
-        self.n_failures += not self.lost
+        self.n_failures += not (self.lost or (event.is_stopped and event.retryable))
         self.exit_code = event.exit_code
         if event.retryable:
             self._lose_process(event.at, now)

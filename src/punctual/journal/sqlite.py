@@ -29,7 +29,15 @@ from punctual.journal.owner import Owner, this_process
 
 #: Messages that are acknowledged to a user or a program: written through to the disk before `append` returns.
 _ACKNOWLEDGED = frozenset(
-    {"JobSubmitted", "SpecChanged", "PauseRequested", "ResumeRequested", "StopRequested", "PolicyChanged"}
+    {
+        "JobSubmitted",
+        "SpecChanged",
+        "PauseRequested",
+        "ResumeRequested",
+        "StopRequested",
+        "PolicyChanged",
+        "NodeNoticed",
+    }
 )
 _R = TypeVar("_R", ClockRecord, Owner)
 #: The one before stays, in case the newest is damaged.

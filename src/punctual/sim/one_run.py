@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from punctual.core.commands import RejectJob
-from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost
+from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost, NodeNoticed
 from punctual.core.protocols import Message
 from punctual.history.bill import Bill
 from punctual.history.cluster import ClusterHistory
@@ -75,7 +75,7 @@ def _simulated(
         if scenario.cluster == groups_of(load.nodes):
             nodes = []  # they join by events, as they did
         else:
-            events = [event for event in events if not isinstance(event, NodeJoined | NodeLost)]
+            events = [event for event in events if not isinstance(event, NodeJoined | NodeLost | NodeNoticed)]
         if isinstance(policy, Replayed):
             events += load.policy_changes
             policy = parts.policy(policy.policy)()

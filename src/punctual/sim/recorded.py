@@ -23,6 +23,7 @@ from punctual.core.events import (
     JobStarted,
     NodeJoined,
     NodeLost,
+    NodeNoticed,
     PauseRequested,
     PlanProposed,
     PolicyChanged,
@@ -46,7 +47,7 @@ from punctual.sim.job import SimJob
 #: Kinds of messages that say nothing of this.
 UNUSED_KINDS = ("TimerFired", "SetTimer", "WarnUser", "PhaseReported", "LossReported")
 #: Events that are played again as they happened.
-_PLAYED = (NodeJoined, NodeLost, SpecChanged, PauseRequested, ResumeRequested, StopRequested)
+_PLAYED = (NodeJoined, NodeLost, NodeNoticed, SpecChanged, PauseRequested, ResumeRequested, StopRequested)
 #: A job whose usage reaches this share of its grant is held back by the grant, and may be able to use more.
 HELD_BACK_FRAC = 0.85
 #: A job is described by at most so many stretches, each with one speed.

@@ -3,6 +3,7 @@
 from math import floor, inf
 from typing import Literal
 
+from punctual.core.commands import StopJob
 from punctual.core.job import Allocation
 from punctual.core.resources import Resources
 from punctual.sim.job import SimJob
@@ -23,7 +24,7 @@ class TrueState:
     __slots__ = (
         "asked_launch", "change", "change_at", "checkpoint_s", "checkpoint_steps", "cores", "draws", "fail_at", "finish_at",
         "grant", "hazard_left", "hazard_per_s", "id", "job", "phase", "rate_sps", "report_at", "request",
-        "resume_at", "since_at", "steps", "stop_at", "stop_cause", "told_dead", "trained_s", "until_steps", "used_core_s", "version",
+        "resume_at", "since_at", "steps", "stop", "stop_at", "told_dead", "trained_s", "until_steps", "used_core_s", "version",
     )  # fmt: skip
 
     def __init__(self, job: SimJob, checkpoint_s: float) -> None:
@@ -37,7 +38,7 @@ class TrueState:
         self.draws: dict[str, Draw] | None = None
         self.checkpoint_steps = 0.0
         self.used_core_s = 0.0
-        self.stop_cause = ""
+        self.stop: StopJob | None = None
         self.stop_at = inf
         #: Whether the scheduler was told that there is no process any more.
         self.told_dead = True

@@ -126,7 +126,7 @@ class World:
             case ResizeJob():
                 self._resize(state, command)
             case StopJob():
-                state.stop_at, state.stop_cause = command.at, command.cause
+                state.stop_at, state.stop = command.at, command
         self._enter(state)
 
     def _answer_unknown(self, command: JobCommand, sink: Sink) -> None:
@@ -272,9 +272,16 @@ class World:
         self._train(state, at)
 
     def _stopped(self, state: TrueState, at: float) -> list[Event]:
-        reports = self._report(state.id, at)
-        self._forget(state)
-        return [*reports, JobFailed(at=at, job=state.id, cause=str(state.stop_cause), is_stopped=True)]
+        reports, stop, state.stop_at = self._report(state.id, at), state.stop, inf
+        assert stop is not None
+        if not stop.restarts:
+            self._forget(state)
+            return [*reports, JobFailed(at=at, job=state.id, cause=stop.cause, is_stopped=True)]
+        state.rest(at)
+        state.save()
+        state.die(at)
+        state.told_dead = True
+        return [*reports, JobFailed(at=at, job=state.id, cause=stop.cause, retryable=True, is_stopped=stop.moves)]
 
     def _crash(self, state: TrueState, at: float, cause: str) -> list[Event]:
         reports = self._report(state.id, at)

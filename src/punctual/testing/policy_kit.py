@@ -195,3 +195,5 @@ class PolicyConformance:
     def test_zero_capacity(self) -> None:
         assert not self.allocation(_one_job(NOTHING))[JobId("only")]
         assert not self.allocation(_workers(0))[JobId("only")]
+        every_node_is_leaving = Snapshot.of(0.0, [], _one_job(NOTHING).waiting)
+        assert not self.allocation(every_node_is_leaving)[JobId("only")]

@@ -266,13 +266,20 @@ function notify(jobs) {
   }
 }
 
+/** What its users should know of a node: that it is leaving, or silent. @param {any} node */
+function news(node) {
+  if (node.leaves && Date.parse(node.leaves) < Date.now()) return ` · node ${node.name} was to leave by ${clock(node.leaves)}, and no job runs there`;
+  if (node.leaves) return ` · node ${node.name} is leaving at ${clock(node.leaves)}: its jobs move`;
+  return node.lost ? ` · node ${node.name} does not answer, and counts as lost at ${clock(node.lost)}` : "";
+}
+
 async function look() {
   // The list is long: where it is not seen it is seldom asked for, but to find out whether the service lets the reader in.
   const isNeeded = !rows.size || !at("overview").hidden || Date.now() - listedAt > UNSEEN_MS;
   const [listed, held] = await Promise.all([isNeeded ? allJobs() : null, frozen ? null : cluster()]);
   if (held) {
     latest.cluster = held;
-    const told = `${held.policy} · ${amount(held.capacity.cores)} cores, ${amount(Math.max(0, held.free.cores))} free · ${memory(held.capacity.memoryBytes)} of memory`;
+    const told = `${held.policy} · ${amount(held.capacity.cores)} cores, ${amount(Math.max(0, held.free.cores))} free · ${memory(held.capacity.memoryBytes)} of memory${held.nodes.map(news).join("")}`;
     if (at("cluster").textContent !== told) at("cluster").textContent = told;
   }
   if (listed) {

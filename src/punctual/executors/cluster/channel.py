@@ -20,10 +20,13 @@ do
     obeys only after another poll.
 poll
     `after`: number of the last event received; `stamp`: `sent` of the last answer received; `wait_s`; `paused`: jobs that are
-    to stay paused; `logged`: how far the logs of jobs are here. Answer: `capacity`, `device` and `holds` (and `taken_cores` that
-    others have of the node, which what lies between here and the agent may know); `events` with higher
-    numbers, that of the end of a job and later ones only with the last of its log; `reports`, the latest progress; `facts` by
-    job; `output`: job, how far its log is here with that and, in base64, more of it.
+    to stay paused; `logged`: how far the logs of jobs are here. Answer: `capacity`, `device` and `holds`; `ends_wall`, the Unix
+    time at which the node is taken away, null if it stays (and `taken_cores` that others have of the node: that, and another
+    `ends_wall`, may come from what lies between here and the agent); `events` with higher numbers, that of the end of a job and
+    later ones only with the last of its log; `reports`, the latest progress; `facts` by job; `output`: job, how far its log is
+    here with that and, in base64, more of it.
+drain
+    Of a process on the node, not of a host, without a generation. `in_s`: seconds until the node is taken away; null: it stays.
 end
     Ends all jobs. Answer: `is_empty`; `last`, the number of the last event that is not known to be received.
 """

@@ -21,6 +21,7 @@ from punctual.core.events import (
     JobWarned,
     NodeJoined,
     NodeLost,
+    NodeNoticed,
     NodeWarned,
     ProgressReported,
 )
@@ -52,7 +53,7 @@ _N_ENDED_MAX = 1000
 
 
 class ClusterExecutor:
-    """Performs commands on the nodes of a cluster; reports its nodes by `NodeJoined` and `NodeLost`.
+    """Performs commands on the nodes of a cluster; reports its nodes by `NodeJoined`, `NodeNoticed` and `NodeLost`.
 
     A job lies on its first node, which is where it is granted most when it is launched. An elastic one without parameter servers
     has parts on the others (`spread_job`); any other gets what it is granted on the first one, and says so. One that is to hold
@@ -133,8 +134,6 @@ class ClusterExecutor:
         self._facts: dict[JobId, Mapping[str, Any]] = {}
         #: Instant at which a job's end was reported; an earlier command was made without knowing it.
         self._told_end_at: dict[JobId, float] = {}
-        #: Jobs that leave their nodes for others: the request that asked for it.
-        self._moving: dict[JobId, ResizeJob] = {}
         #: Jobs that may have parts on other nodes than their first.
         self._spread: dict[JobId, SpreadJob] = {}
         #: Parts of running jobs found on nodes beside their first.
@@ -229,9 +228,9 @@ class ClusterExecutor:
             return
         self._sinks[command.job] = sink
         if command.grant and node not in command.grant:
-            to = next(iter(command.grant))
-            if self._send_to(node, StopJob(at=command.at, job=command.job, cause=f"it is moved to node '{to}'"), {}):
-                self._moving[command.job] = command
+            cause = f"it was moved to node '{next(iter(command.grant))}'"
+            stop = StopJob(at=command.at, job=command.job, cause=cause, restarts=True, moves=True)
+            self._send_to(node, stop, {})
             return
         spread = self._spread.get(command.job)
         if spread is not None and spread.concerns(command):
@@ -258,7 +257,6 @@ class ClusterExecutor:
         if node is None:
             self._answer_unknown(command, sink)
             return
-        self._moving.pop(command.job, None)
         self._send_to(node, command, {})  # a node that is not there is lost, and with it the job: that is the answer
 
     def _answer_unknown(self, command: ResizeJob | StopJob, sink: Sink) -> None:
@@ -432,6 +430,10 @@ class ClusterExecutor:
     def answers_again(self, link: NodeLink) -> None:
         self._warn_of(link, Reason("node-answers", f"node '{link.node}', where the job runs, answers again"))
 
+    def noticed(self, link: NodeLink, ends_at: float | None) -> None:
+        with self._lock:
+            self._tell(NodeNoticed(at=self._clock.now(), node=link.node, ends_at=ends_at))
+
     def _warn_of(self, link: NodeLink, reason: Reason) -> None:
         with self._lock:
             self._tell(NodeWarned(at=self._clock.now(), node=link.node, reason=reason))
@@ -479,7 +481,7 @@ class ClusterExecutor:
         """Send an event that holds for a job, or for none, on all nodes."""
         job: JobId | None = getattr(event, "job", None)
         if isinstance(event, JobFinished | JobFailed):
-            event = self._ended(event)
+            self._note_end(event)
         self._tell(event)
         if job is not None and job not in self._node_of:
             self._told_end_at[job] = self._clock.now()
@@ -538,28 +540,18 @@ class ClusterExecutor:
         with self._lock:
             return self._looks.wait_s(node)
 
-    def _ended(self, event: JobFinished | JobFailed) -> Event:
-        job, move = event.job, self._moving.get(event.job)
-        self._forget(job)
+    def _note_end(self, event: JobFinished | JobFailed) -> None:
+        """Forget a job that has ended; where it was is remembered if it is to be started again."""
+        self._forget(event.job)
         for ended in (self._told_end_at, self._facts):
             while len(ended) > _N_ENDED_MAX:
                 del ended[next(iter(ended))]
-        if isinstance(event, JobFinished) or not (event.retryable or move):
-            self._was_at.pop(job, None)
-        if move is None or isinstance(event, JobFinished):
-            return event
-        return replace(
-            event,
-            cause=f"it was moved to node '{next(iter(move.grant))}'",
-            exit_code=None,
-            retryable=True,
-            is_lost=True,
-        )
+        if isinstance(event, JobFinished) or not event.retryable:
+            self._was_at.pop(event.job, None)
 
     def _forget(self, job: JobId) -> None:
         """Forget a job that is on no node any more."""
         node, latest = self._node_of.pop(job), self._latest.pop(job, None)
-        self._moving.pop(job, None)
         self._spread.pop(job, None)
         self._starting.discard(job)
         self._looks.forget(node, job)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -81,12 +82,18 @@ class NodeNews(NamedTuple):
     ----------
     silent_s
         Seconds since the node's last answer, if it counts as silent; else 0.
+    lost_in_s
+        Seconds until it counts as lost, if it stays silent.
     taken_cores
         Cores of the node that other applications of the cluster hold.
     """
 
     silent_s: float
+    lost_in_s: float
     taken_cores: float
+
+
+NO_NEWS = NodeNews(0.0, 0.0, 0.0)
 
 
 class LinkListener(Protocol):
@@ -99,6 +106,8 @@ class LinkListener(Protocol):
     def fell_silent(self, link: "NodeLink") -> None: ...
 
     def answers_again(self, link: "NodeLink") -> None: ...
+
+    def noticed(self, link: "NodeLink", ends_at: float | None) -> None: ...
 
     def received(self, link: "NodeLink", event: Event) -> None: ...
 
@@ -153,6 +162,8 @@ class NodeLink:
         self._resets = resets
         self.is_joined = self.has_answered = self.is_silent = self._is_told = self._is_warned = False
         self._taken_cores = 0.0
+        #: Unix time at which the node is taken away, as last told; None: it stays.
+        self._ends_wall: float | None = None
         self._offset = ClockOffset()
         self._capacity: Resources | None = None
         #: The host's generation, and how often it has lost the node since: the agent must not obey earlier requests.
@@ -184,7 +195,7 @@ class NodeLink:
     @property
     def news(self) -> NodeNews:
         """News of the node for the user."""
-        return NodeNews(self.silent_s if self.is_silent else 0.0, self._taken_cores)
+        return NodeNews(self.silent_s if self.is_silent else 0.0, self.lost_in_s, self._taken_cores)
 
     def start(self) -> None:
         for talk in (self._listen(), self._send()):
@@ -337,10 +348,14 @@ class NodeLink:
         if capacity != self._capacity or not self.is_joined:
             self._capacity, self.is_joined = capacity, True
             self._listener.joined(self, capacity, answer["device"], jobs)
+        ends_wall = answer.get("ends_wall")
+        if ends_wall != self._ends_wall:
+            self._ends_wall = ends_wall
+            self._listener.noticed(self, None if ends_wall is None else self._now() + ends_wall - time.time())
 
     def _lose(self) -> None:
         _LOG.warning("node '%s' is lost: it has not answered for %.0f s", self.node, self.silent_s)
-        self.is_joined = False
+        self.is_joined, self._ends_wall = False, None
         self._generation, self._resets = [self._generation[0], self._generation[1] + 1], True
         self._listener.lost(self)
 

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from punctual.channel import Fault
+from punctual.core.commands import StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.ids import JobId
@@ -69,11 +70,9 @@ def end_event(
     sample: ProgressSample,
     landed_at: float | None,
     last: Mapping[str, Any] | None,
-    stop_cause: str | None,
+    stop: StopJob | None,
     seen_bytes: int = 0,
     last_output: Callable[[], str] = str,
-    *,
-    restarts: bool = False,
 ) -> JobFinished | JobFailed:
     """Return the last event about a job.
 
@@ -83,22 +82,18 @@ def end_event(
         Its last progress, and the instant of its results; None: the end of its process.
     last
         The keeper's last line; None: it was killed.
-    stop_cause
-        Reason for which the job was asked to end; None: it was not.
+    stop
+        The command to end; None: there was none.
     seen_bytes
         The most memory that its processes were seen to hold.
     last_output
         The end of what the process has written.
-    restarts
-        Whether the job was asked to end in order to be started again.
     """
     code = None if last is None else last["code"] if "failed" in last else int(last["ended"])
-    if last is not None and code == 0 and (stop_cause is None or sample.all_steps_done):
+    if last is not None and code == 0 and (stop is None or sample.all_steps_done):
         return events.finished(landed_at or last["at_ns"] / 1e9)
-    if stop_cause is not None and restarts:
-        return events.failed(stop_cause, code, retryable=True)
-    if stop_cause is not None:
-        return events.stopped(stop_cause, code)
+    if stop is not None:
+        return events.stopped(stop, code)
     if last is None:
         return events.failed("its keeper was killed, and the job with it", retryable=True)
     if "failed" in last:

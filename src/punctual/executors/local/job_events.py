@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from punctual.core.commands import StopJob
 from punctual.core.control import PhaseProgress
 from punctual.core.events import (
     GrantApplied,
@@ -58,7 +59,12 @@ class JobEvents:
         return JobFinished(at=self.clock.now(), job=self.job, landed_at=landed_at)
 
     def failed(
-        self, cause: str, exit_code: int | None = None, *, retryable: bool = False, out_of_memory: bool = False
+        self,
+        cause: str,
+        exit_code: int | None = None,
+        *,
+        retryable: bool = False,
+        out_of_memory: bool = False,
     ) -> JobFailed:
         return JobFailed(
             at=self.clock.now(),
@@ -69,8 +75,14 @@ class JobEvents:
             out_of_memory=out_of_memory,
         )
 
-    def stopped(self, cause: str, exit_code: int | None = None) -> JobFailed:
-        return JobFailed(at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, is_stopped=True)
+    def stopped(self, stop: StopJob, exit_code: int | None = None) -> JobFailed:
+        """Return the end of a job that was asked to end by `stop`."""
+        cause = stop.cause
+        if stop.restarts and not stop.moves:
+            return self.failed(cause, exit_code, retryable=True)
+        return JobFailed(
+            at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, retryable=stop.moves, is_stopped=True
+        )
 
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
         return PhaseReported(at=at, job=self.job, phases=phases)

@@ -101,10 +101,8 @@ class JobRun:
         self._leave_by = inf
         self._was_asked_to_leave = False
         self._told_unheld = False
-        self._stop_cause: str | None = None
-        #: Whether it was stopped as Ctrl-C does it, which it may catch; whether it is to be started again; and after how many
-        #: seconds it was ended by force. None: it was not.
-        self._is_interrupted = self._restarts = False
+        #: The command to end; None: there was none. Seconds after which it was ended by force; None: it was not.
+        self._stop: StopJob | None = None
         self._forced_after_s: float | None = None
         self._faults: list[InvalidSpec] = []
         #: Failures that are in the log already.
@@ -206,11 +204,14 @@ class JobRun:
     def stop(self, command: StopJob) -> None:
         """Ask the job to end, after a checkpoint if it can make one; returns at once."""
         with self._lock:
-            self._restarts = command.restarts and (self._stop_cause is None or self._restarts)
-            if self.ended or (self._stop_cause is not None and (command.interrupts or not self._is_interrupted)):
+            before, is_asked = self._stop, False
+            if before is not None and not before.restarts:
+                command = replace(command, restarts=False, moves=False)
+            elif before is not None and not command.restarts:  # from now on it ends for good
+                self._stop = replace(before, cause=command.cause, restarts=False, moves=False)
+            if self.ended or (before is not None and (command.interrupts or not before.interrupts)):
                 return
-            self._stop_cause, self._is_interrupted = command.cause, command.interrupts
-            is_asked = False
+            self._stop = command
             with self.excused("asked to stop"):
                 is_asked = self._ask_to_stop(interrupts=command.interrupts)
             if not is_asked:
@@ -240,9 +241,10 @@ class JobRun:
     def terminate(self, grace_s: float = 0.0) -> None:
         """End the job: SIGTERM to its own process, after `grace_s` to all, then SIGKILL; also for a hanging keeper."""
         with self._lock:
-            self._stop_cause = self._stop_cause or "Punctual is ending"
+            now, job = self._context.clock.now(), self._launch.job
+            self._stop = self._stop or StopJob(at=now, job=job, cause="Punctual is ending")
             if self._has_left and not self.ended:
-                self._tell_end(self._events.stopped(self._stop_cause))
+                self._tell_end(self._events.stopped(self._stop))
             if not self.ended:
                 with self.excused("looked at"):
                     self._context.poller.watch(self._insist, grace_s + END_S_MAX)
@@ -351,7 +353,7 @@ class JobRun:
         with self._lock:
             if not self.ended:
                 cause = f"it could not be followed any more: {cause_of(error)}"
-                stopped = None if self._stop_cause is None else self._events.stopped(self._stop_cause)
+                stopped = None if self._stop is None else self._events.stopped(self._stop)
                 self._tell_end(stopped or self._events.failed(cause, retryable=True))
 
     def _lose(self) -> None:
@@ -383,7 +385,7 @@ class JobRun:
 
     def _restore_grant(self) -> None:
         with self._lock, self.excused("held to its grant again"):
-            if self._grant is not None and self._stop_cause is None and self._context.may_steer():
+            if self._grant is not None and self._stop is None and self._context.may_steer():
                 self._grant.restore()
 
     def _give_up(self, error: Exception) -> None:
@@ -397,8 +399,8 @@ class JobRun:
             if self.ended:
                 return
             self._context.devices.free(self._launch.job)
-            if self._stop_cause is not None:
-                self._tell_end(self._events.stopped(self._stop_cause))
+            if self._stop is not None:
+                self._tell_end(self._events.stopped(self._stop))
             elif self._was_asked_to_leave:  # an earlier process has made room; the next command may start another
                 self._has_left = True
                 if self._answer_to is None:
@@ -414,7 +416,7 @@ class JobRun:
         with self.excused("cleared away"):
             self._process.finish(last)
         with self._lock:
-            if self._was_asked_to_leave and self._stop_cause is None and has_left(last):
+            if self._was_asked_to_leave and self._stop is None and has_left(last):
                 self._leave()
                 return
             landed_at = None
@@ -425,8 +427,8 @@ class JobRun:
             memory = self._process.memory
             seen_bytes = 0 if memory is None else memory.peak_bytes
             event = end_event(
-                self._events, self._program, self._seen, landed_at, last, self._stop_cause, seen_bytes,
-                self._process.last_output, restarts=self._restarts,
+                self._events, self._program, self._seen, landed_at, last, self._stop, seen_bytes,
+                self._process.last_output,
             )  # fmt: skip
             self._tell_cut_off(last)
             if isinstance(event, JobFinished):
@@ -438,7 +440,7 @@ class JobRun:
     def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:
         """Warn that a stopped job was killed: a checkpoint that it was writing is incomplete."""
         forced_after_s = self._forced_after_s if last is None else last.get("forced_after_s", self._forced_after_s)
-        if self._stop_cause is not None and forced_after_s is not None:
+        if self._stop is not None and forced_after_s is not None:
             text = (
                 f"it had not ended {forced_after_s:.0f} s after it was asked to, and was killed: a checkpoint that it was making "
                 "is not whole (`--stop-grace` gives it more time)"
@@ -455,7 +457,7 @@ class JobRun:
 
     def _put(self, grant: JobGrant) -> None:
         """Enforce the amount on the running process, and answer once it is in force."""
-        if self._stop_cause is not None:  # the quota was lifted so that the end comes soon
+        if self._stop is not None:  # the quota was lifted so that the end comes soon
             self._answer()
             return
         if not self._amount and self._can_leave and should_exit_instead_of_freeze(grant.held):
@@ -479,7 +481,7 @@ class JobRun:
                 if self._grant.is_paused and is_killed(self._process.pid):
                     self._grant.lift()
                     return None
-                cause = self._grant.settle(is_ending=self._stop_cause is not None)
+                cause = self._grant.settle(is_ending=self._stop is not None)
                 if cause is None:
                     return _POLL_INTERVAL_S
                 self._answer(cause)
