@@ -209,7 +209,7 @@ class LiveService:
         self.pids: list[int] = []
         self._outputs = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
-        self.run: RunFolder = run_named("service")
+        self.run: RunFolder = run_named("daemon")
 
     # Its process.
 

@@ -87,7 +87,7 @@ class LiveService:
         told = json.loads(self.process.stdout.readline())
         token = Path(told["token_file"]).read_text().strip()
         self.server = Server(int(told["addresses"][-1].rpartition(":")[2]), token)
-        self.caller, self.run = Caller(self.server), run_named("service")
+        self.caller, self.run = Caller(self.server), run_named("daemon")
 
     def give(self, program: Sequence[str], **options: object) -> str:
         """Submit a job; return its name."""

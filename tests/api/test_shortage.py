@@ -20,7 +20,7 @@ from punctual.daemon.run_folder import RunFolder
         (MemoryError, "memory"),
     ],
 )
-@pytest.mark.parametrize(("place", "name"), [(runs, "_runs_in"), (RunFolder, "keep_submission")])
+@pytest.mark.parametrize(("place", "name"), [(runs, "_runs_in"), (RunFolder, "record_submitted")])
 def test_a_request_is_to_be_made_again_later(
     service: LiveService,
     monkeypatch: pytest.MonkeyPatch,

@@ -74,7 +74,7 @@ def attached(terminal: Terminal, *options: str) -> "subprocess.Popen[str]":
 def state(terminal: Terminal) -> str:
     """What the command that steers the job says of it; empty: there is none, or not yet."""
     try:
-        (job,) = ask(terminal.home / "runtime" / "live" / "job" / "control.sock", {"verb": "status"})["jobs"]
+        (job,) = ask(terminal.home / "runtime" / "live" / "daemon" / "control.sock", {"verb": "status"})["jobs"]
         return str(job["state"])
     except ControlFailed:
         return ""
@@ -169,8 +169,8 @@ def test_a_job_that_is_steered_is_followed_again(terminal: Terminal) -> None:
 
 def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
     kill(terminal, terminal.begin(PAUSING, "--name", "job"))
-    journal = terminal.home / "state" / "runs" / "job" / "journal.db"
-    record = terminal.home / "runtime" / "live" / "job" / "run.json"
+    journal = terminal.home / "state" / "runs" / "daemon" / "journal.db"
+    record = terminal.home / "runtime" / "live" / "daemon" / "run.json"
     kept = journal.rename(journal.with_suffix(".kept"))
     assert refused(terminal.tell("attach", "job")) == "no such file"
     kept.rename(journal)
@@ -205,7 +205,7 @@ def refused(done: "subprocess.CompletedProcess[str]") -> str:
 
 def test_a_job_that_is_gone_with_its_command_is_started_again(terminal: Terminal) -> None:
     kill(terminal, terminal.begin(PAUSING, "--name", "job"))
-    keeper = json.loads((terminal.home / "runtime" / "live" / "job" / "job.keeper.json").read_text())
+    keeper = json.loads((terminal.home / "runtime" / "live" / "daemon" / "job.keeper.json").read_text())
     os.kill(keeper["pid"], signal.SIGKILL)
     listed = wait_until(lambda: terminal.tell("ps"), lambda listed: "interrupted" in listed.stdout)
     assert "punctual attach job" in listed.stderr

@@ -27,12 +27,16 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
         ("very-old", "finished", 40 * DAY_S),
         ("cut-off", "running", 40 * DAY_S),
     ):
-        run = create_run(name)
-        run.record_job(JobId(name), cast(JobState, state))
+        run, ended_at = create_run(name), time.time() - age_s
+        if state == "running":
+            run.record_job(JobId(name), state)
+        else:
+            with monkeypatch.context() as patched:
+                patched.setattr(time, "time", lambda: ended_at)  # noqa: B023 -- it is called at once
+                run.record_end(JobId(name), cast(JobState, state))
         run.remove_live_places()
-        run.journal.touch()
         for file in run.state_dir.iterdir():
-            os.utime(file, (time.time() - age_s, time.time() - age_s))
+            os.utime(file, (ended_at, ended_at))
     return terminal
 
 
@@ -55,7 +59,7 @@ def test_what_is_removed(terminal: Terminal, options: list[str], kept: list[str]
     done = terminal.tell("clean", *options)
     assert done.returncode == 0, done.stderr
     assert runs_of(terminal) == kept
-    assert f"{4 - len(kept)} run" in done.stdout
+    assert f"{4 - len(kept)} job" in done.stdout
     assert " freed" in done.stdout
     assert ("--interrupted" in done.stdout) == ("cut-off" in kept)
 
@@ -64,7 +68,7 @@ def test_a_dry_run_removes_nothing(terminal: Terminal) -> None:
     done = terminal.tell("clean", "--all", "--dry-run")
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines[:3]] == ["new", "old", "very-old"]
-    assert "3 runs would be removed" in lines[3]
+    assert "3 jobs would be removed" in lines[3]
     assert len(runs_of(terminal)) == 4
 
 
@@ -80,4 +84,4 @@ def test_what_cannot_be_meant_is_a_four_part_error(terminal: Terminal, options: 
 def test_a_new_run_removes_what_is_beyond_the_limits(terminal: Terminal) -> None:
     done = terminal.punctual("run", "--name", "next", "--", *terminal.script(SILENT))
     assert "Landed" in done.stderr
-    assert runs_of(terminal) == ["cut-off", "new", "next", "old"]
+    assert runs_of(terminal) == ["cut-off", "daemon", "new", "old"]

@@ -199,9 +199,9 @@ def test_a_job_of_another_machine_is_told_and_left_to_it(tmp_path: Path, monkeyp
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     run = create_run(JOB)
     run.record_job(JOB, "queued")
-    for folder in (run.runtime_dir, run.state_dir):
-        record = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**record, "machine": "there", "boot": "another"}))
+    process = {"machine": "there", "boot": "another"}
+    run.record_facts(**process)
+    (run.runtime_dir / "run.json").write_text(json.dumps(run.record() | process))
     assert standings(run) == [{"job": JOB, "state": "elsewhere"}]
     with pytest.raises(InvalidSpec, match="on machine 'there'"):
         stop(open_jobs()[0])

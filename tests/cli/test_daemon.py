@@ -67,14 +67,15 @@ def test_a_journal_that_cannot_be_read_keeps_no_new_job_from_running(terminal: T
     run.kill()
     run.wait()
     terminal.kill_daemon()
-    journal = terminal.home / "state" / "runs" / "job" / "journal.db"
-    kept = journal.read_bytes()
-    journal.write_bytes(b"something else")
-    journal.with_name("journal.db-wal").unlink(missing_ok=True)
+    journal = terminal.home / "state" / "runs" / "daemon" / "journal.db"
+    kept = {file: file.read_bytes() for file in (journal, journal.with_name("journal.db-wal"))}
+    for file in kept:
+        file.write_bytes(b"something else")
     new = terminal.punctual("run", "--quiet", "--name", "new", "--", "true")
     assert new.returncode == 0, new.stderr
     assert "jobs that nobody steers are left as they are" in new.stderr
     assert [job["state"] for job in terminal.jobs()] == ["unsteered"]
-    journal.write_bytes(kept)
+    for file, content in kept.items():
+        file.write_bytes(content)
     assert terminal.tell("stop", "job").returncode == 0
     wait_until(lambda: terminal.jobs() == [])

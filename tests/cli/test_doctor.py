@@ -1,6 +1,5 @@
 """`punctual doctor`: what it finds wrong, and that it says what to do."""
 
-import json
 import signal
 import socket
 import subprocess
@@ -101,7 +100,6 @@ def test_a_journal_that_cannot_be_read_is_a_fault(machine: Service) -> None:
     machine.tell("ps")
     run = machine.home / "state" / "runs" / "a"
     run.mkdir()
-    (run / "run.json").write_text(json.dumps({"jobs": {"a": "running"}}))
     (run / "journal.db").write_text("this is no journal")
     found = machine.tell("doctor", "--json")
     assert found.returncode == 1

@@ -229,7 +229,7 @@ def test_jobs_of_a_file_have_one_report(terminal: Terminal, tmp_path: Path) -> N
     assert report["exit_code"] == 7
     assert [(job["job"], job["status"]) for job in report["jobs"]] == [("lands", "finished"), ("fails", "failed")]
     assert report["text"].startswith("2 jobs: 1 on time, 1 failed.\nlands: Landed ")
-    assert (tmp_path / "home" / "state" / "runs" / "lands" / "lands.log").read_text() == "trained 40\n"
+    assert (tmp_path / "home" / "state" / "runs" / "daemon" / "lands.log").read_text() == "trained 40\n"
 
 
 def lines_of(jobs: list[JobStatus], width: int) -> list[str]:

@@ -51,7 +51,7 @@ def test_a_job_whose_output_nobody_reads_goes_on(terminal: Terminal) -> None:
     close(run)
     code, errors = end(run)
     assert (code, "Traceback" in errors) == (0, False), errors
-    assert "step 150/150" in (terminal.home / "state" / "runs" / "unread" / "unread.log").read_text()
+    assert "step 150/150" in (terminal.home / "state" / "runs" / "daemon" / "unread.log").read_text()
 
 
 @pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "policies"]], ids=" ".join)

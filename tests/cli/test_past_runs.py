@@ -13,7 +13,7 @@ from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.daemon import paths
 from punctual.daemon.earlier_runs import run_like
-from punctual.daemon.run_folder import SERVICE, create_run
+from punctual.daemon.run_folder import create_run
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
@@ -53,15 +53,11 @@ def test_past_runs_are_listed_the_oldest_first_with_how_each_landed(terminal: Te
     assert rows[4].endswith(f" {'x' * 99}"), "nothing is cut where nobody looks at a terminal"
 
 
-def test_a_job_of_a_service_is_not_told_by_the_command_of_the_service(terminal: Terminal) -> None:
-    """Where another process wrote down that it has ended, nothing else is known of it."""
-    facts = {"argv": ["punctual", "up"], "wall": "2026-11-20T10:00:00+00:00"}
-    for name, more in (("alone", {}), ("served", {SERVICE: True})):
-        run = create_run(name, {**facts, **more})
-        run.record_end(JobId(name), "failed", None)
-        run.remove_live_places()
-    told = {row.split()[0]: row.split()[-1] for row in terminal.tell("ps", "--all").stdout.splitlines()[1:]}
-    assert told == {"alone": "up", "served": "-"}
+def test_a_job_is_not_told_by_the_command_that_began_its_run(terminal: Terminal) -> None:
+    run = create_run("job", {"argv": ["punctual", "up"], "wall": "2026-11-20T10:00:00+00:00"})
+    run.record_end(JobId("job"), "failed", None)
+    run.remove_live_places()
+    assert terminal.tell("ps", "--all").stdout.splitlines()[1].split()[2:] == ["-", "-", "-", "-"]
 
 
 def test_the_record_of_a_run_is_read_as_often_for_many_jobs_as_for_few(

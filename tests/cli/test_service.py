@@ -26,7 +26,7 @@ from punctual.daemon.detached import LOG_BYTES_MAX
 from punctual.daemon.host_options import HostOptions
 from punctual.executors.local.supervisor_client import LEASE_S
 
-RUN = "service"
+RUN = "daemon"
 
 
 class Service(SharedMachine):
@@ -125,7 +125,7 @@ def test_a_service_takes_the_place_of_a_command_which_then_follows(machine: Serv
     service.terminate()
     left(service)
     assert [machine.n_starts(name) for name in "ab"] == [1, 1]
-    assert machine.runs() == ["a"]
+    assert machine.runs() == ["daemon"]
 
 
 def test_no_job_is_lost_or_run_twice_when_the_service_is_killed(machine: Service) -> None:

@@ -1,6 +1,5 @@
 """Commands that share the machine: one daemon for all, which outlives each of them, and is replaced where it is killed."""
 
-import json
 import os
 import pty
 import signal
@@ -95,11 +94,11 @@ def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: Shared
     a = machine.begin_job("a")
     b = machine.begin_job("b", "--weight", "2")
     listed = machine.jobs()
-    assert {job["job"]: (job["state"], job["host"]) for job in listed} == {"a": ("running", "a"), "b": ("running", "a")}
+    assert {job["job"]: (job["state"], job["host"]) for job in listed} == {"a": ("running", "daemon"), "b": ("running", "daemon")}
     held_cores = sum(job["grant_cores"] for job in listed)
     assert listed[-1]["host_free_cores"] == pytest.approx(listed[-1]["host_cores"] - held_cores, abs=0.5)
     table = machine.tell("ps").stdout
-    assert "host a (promises-first): " in table
+    assert "host daemon (promises-first): " in table
     assert "held by 2 jobs" in table
     machine.let("b")
     output, errors = finished(b)
@@ -110,7 +109,7 @@ def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: Shared
     machine.let("a")
     assert finished(a)[0] == "trained a\n"
     assert machine.runs() == ["a"]
-    submitted = [message for message in machine.messages("a") if isinstance(message, JobSubmitted)]
+    submitted = [message for message in machine.messages("daemon") if isinstance(message, JobSubmitted)]
     assert [(message.spec.id, message.spec.weight) for message in submitted] == [("a", 1.0), ("b", 2.0)]
 
 
@@ -143,11 +142,11 @@ def test_the_name_of_a_job_that_has_ended_can_be_used_again_in_the_same_run(mach
     output, errors = finished(again)
     assert output == "trained a\n"
     assert "punctual: the name 'a' was taken: this job is a-2" in errors
-    assert machine.runs() == ["b"]
-    submitted = [message.spec for message in machine.messages("b") if isinstance(message, JobSubmitted)]
+    assert machine.runs() == ["daemon"]
+    submitted = [message.spec for message in machine.messages("daemon") if isinstance(message, JobSubmitted)]
     assert [(spec.id, spec.weight) for spec in submitted] == [("b", 1.0), ("a", 1.0), ("a-2", 2.0)]
-    assert machine.run_folder("b").log(JobId("a-2")).read_text() == "trained a\n"
-    assert str(machine.run_folder("b").log(JobId("a-2"))) in machine.punctual("why", "a-2").stderr
+    assert machine.run_folder("daemon").log(JobId("a-2")).read_text() == "trained a\n"
+    assert str(machine.run_folder("daemon").log(JobId("a-2"))) in machine.punctual("why", "a-2").stderr
     machine.let("b")
     finished(b)
 
@@ -167,20 +166,18 @@ def test_a_run_that_wants_to_be_alone_shares_nothing(machine: SharedMachine) -> 
     machine.let("a", "b")
     finished(a)
     finished(b)
-    assert machine.runs() == ["a", "b"]
+    assert machine.runs() == ["b", "daemon"]
 
 
 def test_what_is_started_on_other_processors_is_not_moved_to_those_of_the_daemon(machine: SharedMachine) -> None:
     a = machine.begin_job("a")
-    facts = machine.home / "state" / "runs" / "a" / "run.json"
-    record = json.loads(facts.read_text())
-    record["hardware"]["cpus"] = [4096]
-    facts.write_text(json.dumps(record))
+    run = machine.run_folder("daemon")
+    run.record_facts(hardware={**run.facts()["hardware"], "cpus": [4096]})
     b = machine.begin_job("b")
     machine.let("a", "b")
     finished(a)
     finished(b)
-    assert machine.runs() == ["a", "b"]
+    assert machine.runs() == ["daemon", "daemon-2"]
 
 
 def test_a_job_that_the_daemon_refuses_is_told_as_everywhere(machine: SharedMachine) -> None:
@@ -224,7 +221,7 @@ def test_a_daemon_that_is_killed_is_started_again(machine: SharedMachine) -> Non
     assert [line["type"] for line in objects(output)].count("resumed") == 1
     assert finished(b)[0] == "trained b\n"
     wait_until(lambda: machine.daemons() == [])
-    messages = machine.messages("a")
+    messages = machine.messages("daemon")
     assert {message.job for message in messages if isinstance(message, JobStarted)} == {"a", "b", "c"}
     assert sum(isinstance(message, SteeringResumed) for message in messages) == 1
     assert [machine.n_starts(name) for name in "abc"] == [1, 1, 1]
@@ -247,8 +244,8 @@ def test_the_next_job_takes_up_those_that_nobody_follows(machine: SharedMachine)
     assert machine.jobs() == [{"job": "a", "state": "unsteered"}]
     b = machine.begin_job("b")
     assert [(job["job"], job["state"], job["host"]) for job in machine.jobs()] == [
-        ("a", "running", "a"),
-        ("b", "running", "a"),
+        ("a", "running", "daemon"),
+        ("b", "running", "daemon"),
     ]
     machine.let("a", "b")
     finished(b)
@@ -335,7 +332,7 @@ def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_polic
     assert told("policy", "fifo", "--parameter", "size=smallest")["before"] == "promises-first"
     assert told("policy")["parameters"] == {"size": "smallest"}
     assert machine.tell("policy", "unheard-of").returncode == 2
-    assert "host a: fifo" in machine.tell("policy").stdout
+    assert "host daemon: fifo" in machine.tell("policy").stdout
     assert told("resume", "a") == {"job": "a"}
     why = machine.tell("why", "a", "--last", "50").stdout
     for words in (

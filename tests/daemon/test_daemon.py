@@ -31,7 +31,7 @@ from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.follower import JobFollower
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
-from punctual.daemon.run_folder import SERVICE, RunFolder, create_run
+from punctual.daemon.run_folder import SERVICE, RunFolder, create_run, new_job
 from punctual.daemon.runs import find_job, known_jobs, live_folders, messages_of, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock
 from punctual.executors.local.output import Streams, receiver_of_none
@@ -397,8 +397,7 @@ def accepted(job: Submission, options: HostOptions = SHARED) -> RunFolder:
     run.record_facts(hardware=usable_hardware(), actuator=PACED.actuator)
     with SqliteJournal(run.journal):
         pass
-    run.keep_submission(job.spec.id, encode(submitted(job)), job.inherited)
-    run.record_job(job.spec.id, "queued")
+    run.record_submitted([new_job(job.spec.id, encode(submitted(job)), job.inherited)])
     (run.runtime_dir / "run.json").write_text("{}")
     return run
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
@@ -36,6 +35,7 @@ from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.local_host import LocalHost, local_host, suspended_s
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
+from punctual.journal.job_records import JobRecords
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
@@ -221,44 +221,22 @@ def test_what_a_job_inherits_reaches_it_and_nobody_else(host: LocalHost, output:
     host.submit(submission("a", secret="s3cret"))
     host.run(host.all_ended)
     assert output.of(JobId("a")) == "s3cret\n"
-    left = [path.name for path in host.run_folder.state_dir.iterdir() if b"s3cret" in path.read_bytes()]
-    assert left == ["a.log"]  # it has printed it
-
-
-def test_what_a_job_needs_is_on_the_disk_once_it_is_submitted(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[tuple[str, int]] = []
-    sync = os.fsync
-
-    def noted(file: int) -> None:
-        sync(file)
-        synced.append((str(Path(f"/proc/self/fd/{file}").readlink()), os.fstat(file).st_size))
-
-    with monkeypatch.context() as spied:
-        spied.setattr(os, "fsync", noted)
-        host.submit(submission("a"))
     folder = host.run_folder.state_dir
-    start, jobs = folder / "a.start.json", folder / "jobs.jsonl"
-    assert [name for name, _ in synced] == [str(start), str(folder), str(jobs)]
-    assert {name: n_bytes for name, n_bytes in synced if name != str(folder)} == {
-        str(path): path.stat().st_size for path in (start, jobs)
-    }
-    host.run(host.all_ended)
+    wait_until(
+        lambda: [path.name for path in folder.iterdir() if b"s3cret" in path.read_bytes()],
+        lambda left: left == ["a.log"],  # it has printed it
+    )
 
 
 def test_of_jobs_that_are_refused_together_none_is_run_later(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep = RunFolder.keep_submission
-
-    def keeps_the_first(run: RunFolder, job: JobId, *kept: Any) -> None:
-        if job == "b":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        keep(run, job, *kept)
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(RunFolder, "keep_submission", keeps_the_first)
+        full.setattr(JobRecords, "add", refuse)
         with pytest.raises(InvalidSpec, match="No space left"):
             host.submit_all([submission("a"), submission("b")])
     assert host.run_folder.open_jobs() == []
-    assert host.run_folder.kept_submission(JobId("a")) is None
     host.submit_all([submission("a"), submission("b")])
     host.run(host.all_ended)
     assert host.run_folder.jobs() == {"a": "finished", "b": "finished"}

@@ -1,6 +1,5 @@
 """A host that was killed, or is stopped, or that the machine's restart has ended: another process goes on with its jobs."""
 
-import json
 import os
 import signal
 import sqlite3
@@ -45,10 +44,10 @@ from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.local_host import suspended_s
 from punctual.daemon.restore import resumed_host
-from punctual.daemon.run_folder import RunFolder, create_run, run_named
+from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.daemon.sweeping import sweep
-from punctual.journal import sqlite as sqlite_store
+from punctual.journal import file as journal_file
 from punctual.journal.boot import ClockRecord
 from punctual.journal.errors import JournalBusy, JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
@@ -336,7 +335,7 @@ def test_a_host_that_was_stopped_while_it_wrote_the_journal_is_replaced_too(
     (tmp_path / "write").touch()
     wait_until((tmp_path / "writing").exists)
     os.kill(process.pid, signal.SIGSTOP)
-    monkeypatch.setattr(sqlite_store, "_BUSY_S", 0.1)
+    monkeypatch.setattr(journal_file, "_BUSY_S", 0.1)
     with pytest.raises(JournalBusy), resumed_host(run):
         pass
     with resumed_host(run, output_of=lambda _: lambda output: None, take=True) as host:
@@ -359,12 +358,11 @@ def test_a_job_that_ended_is_not_run_again_where_its_end_was_not_written_down_an
             *(JobSubmitted(at=0.0, spec=each, program=other.program) for each in others),
             *(JobFailed(at=0.0, job=each.id, cause="stopped", exit_code=1) for each in others),
         ])  # fmt: skip
-    run.keep_submission(A, encode(submitted(job)), job.inherited)
-    run.record_job(A, "queued")
+    run.record_submitted([new_job(A, encode(submitted(job)), job.inherited)])
     with pytest.raises(InvalidSpec, match="has ended"), resumed_host(run):
         pass
     assert run.jobs() == {"a": "finished"}
-    assert run.kept_submission(A) is None
+    assert run.submission(A) is None
 
 
 def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal() -> None:
@@ -378,8 +376,7 @@ def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal
             NodeJoined(at=1000.0, node=HERE, capacity=capacity_here()),
             JobSubmitted(at=1000.0, spec=given.spec, program=given.program),
         ])  # fmt: skip
-    run.keep_submission(A, encode(submitted(given)), given.inherited)
-    run.record_job(A, "queued")
+    run.record_submitted([new_job(A, encode(submitted(given)), given.inherited)])
     run.remove_live_places()
     assert steering(run) == {"a": "interrupted"}
     output: list[bytes] = []
@@ -439,15 +436,14 @@ def test_a_job_that_was_accepted_is_run_although_the_journal_does_not_know_it() 
     with SqliteJournal(run.journal):
         pass
     given = submission("a", secret="kept")
-    run.keep_submission(A, encode(submitted(given)), given.inherited)
-    run.record_job(A, "queued")
+    run.record_submitted([new_job(A, encode(submitted(given)), given.inherited)])
     (run.runtime_dir / "run.json").write_text("{}")
     output: list[bytes] = []
     with resumed_host(run, output_of=lambda _: output.append) as host:
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished"}
     assert b"".join(output) == b"kept\n"
-    assert run.kept_submission(A) is None
+    assert run.submission(A) is None
 
 
 def test_a_keeper_that_waits_for_the_word_of_a_stopped_host_no_longer_finds_its_socket() -> None:
@@ -459,7 +455,7 @@ def test_a_keeper_that_waits_for_the_word_of_a_stopped_host_no_longer_finds_its_
 
 def test_a_run_without_a_journal_cannot_be_resumed() -> None:
     run = create_run("host")
-    run.record_job(A, "queued")
+    run.journal.unlink()
     (run.runtime_dir / "run.json").write_text("{}")
     with pytest.raises(InvalidSpec, match="no such file"), resumed_host(run):
         pass
@@ -473,8 +469,7 @@ def test_a_name_that_was_recorded_and_never_submitted_has_failed() -> None:
             NodeJoined(at=1.0, node=HERE, capacity=capacity_here()),
             JobSubmitted(at=1.0, spec=replace(given.spec, id=A), program=given.program),
         ])  # fmt: skip
-    run.keep_submission(A, encode(submitted(given)), given.inherited)
-    run.record_job(A, "queued")
+    run.record_submitted([new_job(A, encode(submitted(given)), given.inherited)])
     run.record_job(B, "queued")
     (run.runtime_dir / "run.json").write_text("{}")
     with resumed_host(run, output_of=lambda _: lambda output: None) as host:
@@ -482,8 +477,7 @@ def test_a_name_that_was_recorded_and_never_submitted_has_failed() -> None:
     assert run.jobs() == {"a": "finished", "b": "failed"}
 
 
-@pytest.mark.parametrize("left", [None, ""], ids=["gone", "empty"])
-def test_a_job_of_which_what_it_needs_is_gone_is_not_started_without_it_and_says_why(left: str | None) -> None:
+def test_a_job_of_which_what_it_needs_is_gone_is_not_started_without_it_and_says_why() -> None:
     run = create_run("host", {"options": {"actuator": PACED.actuator, "policy": PACED.policy}})
     given = submission("a", secret="kept")
     with SqliteJournal(run.journal) as journal:
@@ -492,8 +486,6 @@ def test_a_job_of_which_what_it_needs_is_gone_is_not_started_without_it_and_says
             JobSubmitted(at=1.0, spec=given.spec, program=given.program),
         ])  # fmt: skip
     run.record_job(A, "queued")
-    if left is not None:
-        (run.state_dir / f"{A}.start.json").write_text(left)
     (run.runtime_dir / "run.json").write_text("{}")
     output: list[bytes] = []
     with resumed_host(run, output_of=lambda _: output.append) as host:
@@ -581,10 +573,7 @@ def test_a_takeover_that_fails_leaves_the_jobs_to_the_next(
 
 def test_jobs_of_a_policy_that_is_not_there_are_not_touched(start: Callable[[], ForkedPython[bytes]]) -> None:
     run = killed(start())
-    for folder in (run.runtime_dir, run.state_dir):
-        record = json.loads((folder / "run.json").read_text())
-        options = {**record["options"], "policy": "unheard-of"}
-        (folder / "run.json").write_text(json.dumps({**record, "options": options}))
+    run.record_facts(options={**run.facts()["options"], "policy": "unheard-of"})
     record = run.record()
     with pytest.raises(InvalidSpec, match="unheard-of"), resumed_host(run):
         pass

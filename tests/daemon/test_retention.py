@@ -1,6 +1,5 @@
-"""Which runs of the past are kept."""
+"""Which jobs of the past are kept."""
 
-import os
 import time
 from math import inf
 from pathlib import Path
@@ -9,13 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from punctual.core.events import JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
 from punctual.daemon import paths
 from punctual.daemon.paths import state_root
-from punctual.daemon.retention import PastRun, RetentionLimits, expired, past_runs, prune, remove, use_of
+from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, prune, remove
 from punctual.daemon.run_folder import RunFolder, create_run
+from punctual.daemon.runs import KnownJob
+from punctual.journal.sqlite import SqliteJournal
 
-A, B = JobId("a"), JobId("b")
 DAY_S = 86_400.0
 EVERYTHING = RetentionLimits(age_s=-inf)
 
@@ -26,34 +29,49 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def leave(name: str, *, still_open: bool = False, age_s: float = 0.0, n_bytes: int = 0) -> None:
-    """A run whose process is gone, with one job that has ended, and perhaps another that has not."""
+def end(run: RunFolder, job: str, *, age_s: float = 0.0, n_bytes: int = 0) -> None:
+    """Record a job that ended so long ago, with so much output."""
+    now = time.time()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, "time", lambda: now - age_s)
+        run.record_end(JobId(job), "finished")
+    run.log(JobId(job)).write_bytes(b"x" * n_bytes)
+
+
+def leave(name: str, *, still_open: bool = False, age_s: float = 0.0, n_bytes: int = 0) -> RunFolder:
+    """A run whose process is gone, with one job of its name that has ended, and perhaps another that has not."""
     run = create_run(name)
-    run.record_job(A, "finished")
+    end(run, name, age_s=age_s, n_bytes=n_bytes)
     if still_open:
-        run.record_job(B, "running")
+        run.record_job(JobId(f"{name}-open"), "running")
     run.remove_live_places()
-    run.journal.write_bytes(b"journal")
-    (run.state_dir / "output.log").write_bytes(b"x" * n_bytes)
-    written_at = time.time() - age_s
-    for file in run.state_dir.iterdir():
-        os.utime(file, (written_at, written_at))
+    return run
 
 
-def names(runs: list[PastRun]) -> list[str]:
-    return [past.name for past in runs]
+def names(jobs: list[PastJob]) -> list[str]:
+    return [past.job.title for past in jobs]
 
 
-def test_runs_are_listed_with_what_they_take_the_newest_first() -> None:
+def test_jobs_are_listed_with_what_they_take_the_newest_first() -> None:
     leave("old", age_s=100.0, n_bytes=50_000)
     leave("new", age_s=10.0)
-    new, old = past_runs()
-    assert (new.name, old.name) == ("new", "old")
+    new, old = past_jobs()
+    assert names([new, old]) == ["new", "old"]
     assert old.n_bytes - new.n_bytes == 50_000
     assert new.written_at - old.written_at == pytest.approx(90.0, abs=30.0)
 
 
+def test_jobs_of_one_run_share_the_size_of_its_journal() -> None:
+    run = leave("one")
+    (alone,) = past_jobs()
+    end(run, "two", n_bytes=1000)
+    both = {past.job.title: past.n_bytes for past in past_jobs()}
+    assert both["two"] - both["one"] == 1000
+    assert both["one"] < alone.n_bytes
+
+
 RUN = RunFolder("a", Path("/nonexistent/live/a"), Path("/nonexistent/runs/a"))
+JOB = KnownJob(RUN, JobId("a"), "a", "ended")
 
 
 @given(
@@ -62,55 +80,77 @@ RUN = RunFolder("a", Path("/nonexistent/live/a"), Path("/nonexistent/runs/a"))
     st.integers(0, 9),
     st.integers(0, 500),
 )
-def test_limits(runs: list[tuple[float, int]], age_s: float, n_runs: int, n_bytes: int) -> None:
-    past = [PastRun(run=RUN, written_at=1000.0 - age, n_bytes=size) for age, size in sorted(runs)]
-    limits = RetentionLimits(age_s=age_s, n_runs=n_runs, n_bytes=n_bytes)
+def test_limits(jobs: list[tuple[float, int]], age_s: float, n_jobs: int, n_bytes: int) -> None:
+    past = [PastJob(job=JOB, written_at=1000.0 - age, n_bytes=size) for age, size in sorted(jobs)]
+    limits = RetentionLimits(age_s=age_s, n_jobs=n_jobs, n_bytes=n_bytes)
     beyond = expired(past, limits, now=1000.0)
     kept = past[: len(past) - len(beyond)]
     assert kept + beyond == past, "the oldest go"
-    assert len(kept) <= n_runs
-    assert sum(past_run.n_bytes for past_run in kept) <= n_bytes
-    assert all(1000.0 - past_run.written_at <= age_s for past_run in kept)
+    assert len(kept) <= n_jobs
+    assert sum(each.n_bytes for each in kept) <= n_bytes
+    assert all(1000.0 - each.written_at <= age_s for each in kept)
     if beyond:
         first = beyond[0]
-        n_bytes_with_it = sum(past_run.n_bytes for past_run in [*kept, first])
-        assert 1000.0 - first.written_at > age_s or len(kept) == n_runs or n_bytes_with_it > n_bytes
+        n_bytes_with_it = sum(each.n_bytes for each in [*kept, first])
+        assert 1000.0 - first.written_at > age_s or len(kept) == n_jobs or n_bytes_with_it > n_bytes
 
 
 def test_without_limits_nothing_goes() -> None:
-    past = [PastRun(run=RUN, written_at=0.0, n_bytes=1 << 40)] * 5
-    assert expired(past, RetentionLimits(age_s=inf, n_runs=inf, n_bytes=inf), now=1e12) == []
+    past = [PastJob(job=JOB, written_at=0.0, n_bytes=1 << 40)] * 5
+    assert expired(past, RetentionLimits(age_s=inf, n_jobs=inf, n_bytes=inf), now=1e12) == []
 
 
-def test_a_run_that_a_process_steers_is_in_use() -> None:
+def test_ended_jobs_of_a_run_go_while_a_process_steers_others_of_it() -> None:
     run = create_run("run")
-    assert use_of(run) == "in use"
-    assert prune(EVERYTHING, interrupted=True) == []
-    assert run.state_dir.exists()
+    with SqliteJournal(run.journal) as journal:
+        for job in ("old", "new"):
+            journal.append(
+                [
+                    JobSubmitted(at=1.0, spec=JobSpec(id=JobId(job), ceiling=Resources(1))),
+                    ProgressReported(
+                        at=2.0, job=JobId(job), steps_done=1.0, steps_total=2.0, unit_at=2.0, used_core_s=1.0
+                    ),
+                ]
+            )
+            end(run, job, age_s=40 * DAY_S if job == "old" else 0.0, n_bytes=10)
+            journal.begin_anew()
+        run.record_job(JobId("runs"), "running")
+        assert names(prune()) == ["old"]
+        assert list(run.jobs()) == ["new", "runs"]
+        assert not run.log(JobId("old")).exists()
+        assert run.log(JobId("new")).exists()
+        assert [number for number, _ in journal.read_from(1)] == [3, 4]
+        assert names(prune(EVERYTHING, interrupted=True)) == ["new"], "what is steered stays"
+        assert run.state_dir.exists()
 
 
-def test_a_run_without_a_process_is_interrupted_as_long_as_a_job_is_open() -> None:
-    leave("open", still_open=True, age_s=50.0)
-    leave("ended", age_s=60.0)
-    assert {past.name: use_of(past.run) for past in past_runs()} == {"open": "interrupted", "ended": "ended"}
+def test_messages_that_a_state_is_made_of_stay() -> None:
+    run = create_run("run")
+    with SqliteJournal(run.journal) as journal:
+        journal.append([JobSubmitted(at=1.0, spec=JobSpec(id=JobId("a"), ceiling=Resources(1)))])
+        end(run, "a", age_s=40 * DAY_S)
+        run.record_job(JobId("b"), "running")
+        assert names(prune()) == ["a"]
+        assert journal.last_sequence == 1, "the daemon would read it if it were started again"
 
 
 def test_pruning_leaves_what_could_be_resumed() -> None:
     leave("ended", age_s=40 * DAY_S)
-    leave("stopped-halfway", still_open=True, age_s=50 * DAY_S)
+    leave("halfway", still_open=True, age_s=50 * DAY_S)
     leave("new")
-    assert names(prune()) == ["ended"]
-    assert names(past_runs()) == ["new", "stopped-halfway"]
-    assert names(prune(interrupted=True)) == ["stopped-halfway"]
-    assert names(past_runs()) == ["new"]
+    assert names(prune()) == ["ended", "halfway"]
+    assert sorted(names(past_jobs())) == ["halfway-open", "new"]
+    assert sorted(names(prune(EVERYTHING, interrupted=True))) == ["halfway-open", "new"]
+    assert list(state_root().iterdir()) == []
 
 
 def test_too_many_and_too_large_go_the_oldest_first() -> None:
     for i in range(5):
-        leave(f"run-{i}", age_s=1000.0 * i, n_bytes=100_000)
-    assert names(prune(RetentionLimits(n_runs=4))) == ["run-4"]
-    assert names(prune(RetentionLimits(n_bytes=300_000))) == ["run-2", "run-3"]
-    assert names(past_runs()) == ["run-0", "run-1"]
+        leave(f"job-{i}", age_s=1000.0 * i, n_bytes=100_000)
+    n_journal_bytes = past_jobs()[0].n_bytes - 100_000
+    assert names(prune(RetentionLimits(n_jobs=4))) == ["job-4"]
+    assert sorted(names(prune(RetentionLimits(n_bytes=250_000 + 2 * n_journal_bytes)))) == ["job-2", "job-3"]
+    assert names(past_jobs()) == ["job-0", "job-1"]
 
 
 @pytest.mark.parametrize("content", [None, b"no journal at all", b""])
@@ -127,15 +167,15 @@ def test_what_an_interrupted_removal_left_goes_with_the_next() -> None:
     left = state_root() / ".removed-0123"
     left.mkdir()
     (left / "journal.db").write_bytes(b"x")
-    assert past_runs() == []
+    assert past_jobs() == []
     prune()
     assert not left.exists()
 
 
-def test_two_that_remove_past_run_do_not_get_in_each_other_s_way(caplog: pytest.LogCaptureFixture) -> None:
+def test_two_that_remove_a_job_do_not_get_in_each_other_s_way(caplog: pytest.LogCaptureFixture) -> None:
     leave("ended")
-    (past,) = past_runs()
-    assert remove(past)
-    assert not remove(past)
+    (past,) = past_jobs()
+    assert remove([past]) == [past]
+    assert remove([past]) == []
     assert "could not be removed" in caplog.text
     assert list(state_root().iterdir()) == []

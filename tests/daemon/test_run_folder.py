@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.small_disk import mounted
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon import paths, run_folder
 from punctual.daemon.process_record import process_record
-from punctual.daemon.run_folder import RunFolder, create_run
+from punctual.daemon.run_folder import RunFolder, create_run, free_name, new_job, run_named
 from punctual.journal.owner import start_ticks
 
 A = JobId("train-3f2a")
@@ -40,10 +41,10 @@ def known() -> list[str]:
 
 def test_a_run_has_its_places_and_they_are_private(home: Path) -> None:
     run = create_run(A, {"argv": ["python", "train.py"]})
-    for folder in (run.runtime_dir, run.state_dir):
+    for folder, file in ((run.runtime_dir, "run.json"), (run.state_dir, "journal.db")):
         assert folder.is_relative_to(home)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        assert stat.S_IMODE((folder / "run.json").stat().st_mode) == 0o600
+        assert stat.S_IMODE((folder / file).stat().st_mode) == 0o600
     assert run.record()["argv"] == ["python", "train.py"]
     assert run.record()["pid"] == os.getpid()
     assert run.is_live()
@@ -64,41 +65,37 @@ def test_it_says_which_jobs_there_are_and_which_have_ended() -> None:
 
 def test_what_a_job_inherits_is_readable_by_its_user_only_and_goes_with_its_end() -> None:
     run = create_run(A)
-    run.keep_submission(A, "{}", {"TOKEN": "s3cret"})
-    (file,) = [path for path in run.state_dir.iterdir() if "s3cret" in path.read_text()]
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    run.record_submitted([new_job(A, "{}", {"TOKEN": "s3cret"}, ["train", "--key=s3cret"])])
+    holding = [path for path in run.state_dir.iterdir() if b"s3cret" in path.read_bytes()]
+    assert holding
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in holding)
     assert run.inherited(A) == {"TOKEN": "s3cret"}
-    run.record_job(A, "queued")
+    assert run.argv(A) == ["train", "--key=s3cret"]
     run.record_end(A, "finished")
-    assert not file.exists()
+    assert (run.inherited(A), run.argv(A), run.submission(A)) == ({}, None, None)
+    assert not [path for path in run.state_dir.iterdir() if b"s3cret" in path.read_bytes()]
 
 
-def test_what_an_earlier_version_kept_of_a_job_is_found_and_goes_with_its_end() -> None:
-    run = create_run("host")
-    parts = {"environment": {"TOKEN": "s3cret"}, "argv": {"argv": ["a"]}, "submitted": {"message": "{}"}}
-    for part, value in parts.items():
-        (run.state_dir / f"{A}.{part}.json").write_text(json.dumps(value))
-    assert (run.inherited(A), run.argv(A), run.kept_submission(A)) == ({"TOKEN": "s3cret"}, ["a"], "{}")
-    run.record_end(A, "finished")
-    assert list(run.state_dir.glob(f"{A}.*")) == []
+def test_a_run_that_goes_on_has_the_jobs_that_have_ended() -> None:
+    for name in ("first", "second"):
+        run = create_run("daemon", {"begun": name}, continues=True)
+        run.record_end(JobId(name), "finished")
+        run.remove_live_places()
+    assert run.jobs() == {"first": "finished", "second": "finished"}
+    assert run.facts()["begun"] == "second"
+    assert known() == ["daemon"]
 
 
-def test_the_record_of_jobs_has_one_line_a_job_once_a_host_has_begun() -> None:
-    run = create_run("host")
-    for name in ("b", "a", "c"):
-        run.record_job(JobId(name), "queued")
-    run.record_end(JobId("b"), "failed")
-    run.record_steering()
-    assert (run.state_dir / "jobs.jsonl").read_text() == '["b", "failed"]\n["a", "queued"]\n["c", "queued"]\n'
-    run.record_job(JobId("d"), "queued")
-    assert list(run.jobs().items()) == [("b", "failed"), ("a", "queued"), ("c", "queued"), ("d", "queued")]
-
-
-def test_what_a_killed_process_left_half_written_goes_with_the_run() -> None:
-    run = create_run("host")
-    (run.state_dir / ".a.argv.json.4711").write_text("s3cret")
+def test_a_journal_that_cannot_be_gone_on_with_stays_and_its_name_is_free() -> None:
+    run = create_run("daemon")
     run.remove_live_places()
-    assert [file.name for file in run.state_dir.iterdir()] == ["run.json"]
+    run.journal.write_bytes(b"x" * 5000)
+    with pytest.raises(InvalidSpec, match="must be a journal"):
+        create_run("daemon", continues=True)
+    assert not run.runtime_dir.exists()
+    assert run.journal.read_bytes() == b"x" * 5000
+    assert free_name("daemon") == "daemon"
+    assert free_name("daemon", is_new=True) == "daemon-2"
 
 
 def test_a_live_name_is_taken() -> None:
@@ -111,9 +108,8 @@ def test_a_live_name_is_taken() -> None:
 
 def test_the_name_of_a_dead_run_is_free_and_its_journal_is_kept() -> None:
     for text in ("first", "second", "third"):
-        run = leave_behind(A, **GONE)
-        run.journal.write_text(text)
-    kept = {name: (paths.state_root() / name / "journal.db").read_text() for name in known()}
+        leave_behind(A, **GONE).record_facts(text=text)
+    kept = {name: run_named(name).facts()["text"] for name in known()}
     assert kept == {A: "third", f"{A}.1": "first", f"{A}.2": "second"}
 
 
@@ -137,7 +133,8 @@ def test_the_name_of_an_interrupted_job_is_taken_until_it_is_resumed_or_given_up
 
 
 def test_another_process_may_steer_what_a_dead_one_left() -> None:
-    run = leave_behind(A, **GONE, argv=["python"])
+    run = leave_behind(A, **GONE)
+    run.record_facts(argv=["python"])
     assert not run.is_live()
     run.record_steering()
     assert run.is_live()
@@ -204,70 +201,31 @@ def test_a_process_is_told_from_a_later_one_with_its_number() -> None:
     assert start_ticks(2**22 + 1) is None
 
 
-def test_a_job_is_written_down_without_writing_the_others_again() -> None:
+def test_facts_about_an_ended_job_are_its_own() -> None:
     run = create_run("host")
-    for name in ("a", "b", "c"):
+    for name in ("a", "b"):
         run.record_job(JobId(name), "queued")
-    files = {file: (file.stat().st_ino, file.read_bytes()) for file in run.state_dir.iterdir()}
-    run.record_job(JobId("d"), "queued")
     run.record_end(JobId("a"), "finished", {"cause": "done"})
-    for file, (inode, text) in files.items():
-        assert file.stat().st_ino == inode
-        assert file.read_bytes().startswith(text)
-    assert run.jobs() == {"a": "finished", "b": "queued", "c": "queued", "d": "queued"}
     assert (run.end_facts(JobId("a")), run.end_facts(JobId("b"))) == ({"cause": "done"}, {})
 
 
-def test_half_a_line_about_a_job_spoils_no_other() -> None:
+def test_of_a_damaged_journal_those_jobs_are_known_that_run() -> None:
     run = create_run("host")
     run.record_job(A, "queued")
-    (record,) = [file for file in run.state_dir.iterdir() if file.name != "run.json"]
-    with record.open("a") as file:
-        file.write('["b", "que')
-    assert run.jobs() == {A: "queued"}
-    run.record_job(JobId("c"), "running")
-    assert run.jobs() == {A: "queued", "c": "running"}
+    run.record_keeper(A, os.getpid(), os.getpid())
+    run.journal.write_bytes(b"x" * 5000)
+    assert run.jobs() == {A: "running"}
+    assert run.facts() == {}
 
 
-def test_of_jobs_that_do_not_fit_on_the_disk_together_none_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = create_run("host")
-    run.record_job(A, "queued")
-    for job in ("c", "d"):
-        run.keep_submission(JobId(job), "{}", {})
-    write = os.write
-    with monkeypatch.context() as full:
-        full.setattr(os, "write", lambda file, text: write(file, text[: len(text) // 2 + 1]))
-        with pytest.raises(OSError, match="No space"):
-            run.record_submitted([JobId("c"), JobId("d")])
-    assert run.jobs() == {A: "queued"}
-    run.record_submitted([JobId("c"), JobId("d")])
-    assert run.jobs() == {A: "queued", "c": "queued", "d": "queued"}
-
-
-def test_jobs_that_an_earlier_version_wrote_down_are_found() -> None:
-    run = create_run("host")
-    record = json.loads(run.record_file.read_text())
-    earlier = {"jobs": {A: "failed", "b": "queued"}, "ends": {A: {"cause": "out of memory"}}}
-    run.record_file.write_text(json.dumps({**record, **earlier}))
-    run.record_end(JobId("b"), "finished")
-    assert run.jobs() == {A: "failed", "b": "finished"}
-    assert run.end_facts(A) == {"cause": "out of memory"}
-
-
-def test_jobs_are_read_on_and_anew_once_another_process_has_written_them_anew() -> None:
-    run = create_run("a")
-    for job in ("x", "y"):
-        run.record_job(JobId(job), "queued")
-    assert run.jobs() == {"x": "queued", "y": "queued"}
-    run.record_job(JobId("x"), "finished")
-    assert run.jobs() == {"x": "finished", "y": "queued"}
-    record = run.state_dir / "jobs.jsonl"
-    with record.open("a") as file:
-        file.write('["z", "que')  # the disk is full
-    assert run.jobs() == {"x": "finished", "y": "queued"}
-    run.record_job(JobId("z"), "failed")
-    assert run.jobs() == {"x": "finished", "y": "queued", "z": "failed"}
-    record.write_text('["x", "failed"]\n')
-    assert run.jobs() == {"x": "failed"}
-    record.unlink()
-    assert run.jobs() == {}
+def test_of_jobs_that_do_not_fit_on_the_disk_together_none_is_written_down(tmp_path: Path, home: Path) -> None:
+    home.mkdir(mode=0o700)
+    with mounted(home / "state", size_bytes=1 << 20):
+        run = create_run("host")
+        run.record_submitted([new_job(A, "{}", {})])
+        too_large = [new_job(JobId(f"job-{i}"), "x" * 10_000, {}) for i in range(200)]
+        with pytest.raises(InvalidSpec, match="full"):
+            run.record_submitted(too_large)
+        assert run.jobs() == {A: "queued"}
+        run.record_submitted(too_large[:2])
+        assert list(run.jobs()) == [A, "job-0", "job-1"]

@@ -18,8 +18,8 @@ from punctual.core.resources import Resources
 from punctual.daemon import paths
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
 from punctual.daemon.restore import resumed_host
-from punctual.daemon.run_folder import RunFolder, create_run, run_named
-from punctual.daemon.runs import KnownJob, find_job, known_jobs, messages_of, open_job, open_jobs
+from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
+from punctual.daemon.runs import KnownJob, find_job, has_finished, known_jobs, messages_of, open_job, open_jobs
 from punctual.daemon.sweeping import give_up, sweep
 from punctual.history.run import summarize
 from punctual.journal.boot import boot_id
@@ -52,6 +52,13 @@ def submitted(run: RunFolder, *jobs: str, n_retries: int | None = None, follower
 def killed(run: RunFolder) -> None:
     """The process of the run is gone."""
     (run.runtime_dir / "run.json").write_text(json.dumps({"name": run.name, "pid": 2**22 + 1, "start_ticks": 1}))
+
+
+def elsewhere(run: RunFolder) -> None:
+    """The run is that of another machine, in a shared folder."""
+    process = {"machine": "there", "boot": "another"}
+    run.record_facts(**process)
+    (run.runtime_dir / "run.json").write_text(json.dumps(run.record() | process))
 
 
 def ended_unsteered(run: RunFolder, job: str, code: int, page: bytes = b"") -> None:
@@ -99,9 +106,7 @@ def test_after_a_restart_of_the_machine_all_jobs_are_interrupted() -> None:
 def test_jobs_of_another_machine_are_told_as_such() -> None:
     run = create_run("host")
     submitted(run, "a")
-    for folder in (run.runtime_dir, run.state_dir):
-        record = json.loads((folder / "run.json").read_text())
-        (folder / "run.json").write_text(json.dumps({**record, "machine": "there", "boot": "another"}))
+    elsewhere(run)
     assert steering() == {"a": "elsewhere"}
     sweep()
     assert run.runtime_dir.exists()
@@ -189,7 +194,7 @@ def test_what_a_process_left_whose_end_is_in_the_journal_is_no_end_of_the_next()
 def test_a_job_that_is_given_up_is_not_resumed() -> None:
     run = create_run(A)
     submitted(run, A)
-    run.keep_submission(A, "{}", {"TOKEN": "s3cret"})
+    run.record_submitted([new_job(A, "{}", {"TOKEN": "s3cret"})])
     killed(run)
     give_up(run, [A], "given up")
     assert steering() == {A: "ended"}
@@ -287,16 +292,29 @@ def test_a_job_is_found_by_its_name_or_beginning() -> None:
 
 
 def test_of_jobs_of_one_name_the_open_one_is_found_or_else_the_last() -> None:
-    for number, name in enumerate(("first", "last", "open")):
-        run = create_run(name)
-        submitted(run, "a")
-        os.utime(run.journal, (number, number))
-    for name in ("first", "last"):
+    for name in ("first", "last", "open"):
+        submitted(create_run(name), "a")
+    for name in ("last", "first"):
         run_named(name).record_end(JobId("a"), "finished")
     assert find_job("a", known_jobs()).run.name == "open"
     run_named("open").record_end(JobId("a"), "failed")
-    os.utime(run_named("last").journal, (9, 9))
+    assert find_job("a", known_jobs()).run.name == "open"
+    run_named("last").record_end(JobId("a"), "finished")
     assert find_job("a", known_jobs()).run.name == "last"
+
+
+def test_a_name_that_several_jobs_of_a_run_were_given_is_that_of_the_open_one_or_else_of_the_last() -> None:
+    run = create_run("daemon")
+    run.record_submitted([new_job(JobId("a"), "{}", {})])
+    run.record_end(JobId("a"), "finished")
+    run.record_submitted([new_job(JobId("a-2"), "{}", {}, name="a"), new_job(JobId("a-3"), "{}", {})])
+    assert open_job("a").job == "a-2"
+    run.record_end(JobId("a-2"), "finished")
+    assert find_job("a", known_jobs()).job == "a-2"
+    assert has_finished(JobId("a"))
+    with pytest.raises(InvalidSpec, match="which has ended"):
+        open_job("a")
+    assert find_job("a-3", known_jobs()).job == "a-3"
 
 
 @pytest.mark.parametrize(("text", "named"), [("zzz", "a-1, a-2"), ("a", "a-1, a-2"), (None, "a-1, a-2")])

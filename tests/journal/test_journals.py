@@ -28,9 +28,10 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.history.decision_trace import chain, decision_steps
 from punctual.history.job import JobHistory
-from punctual.journal import sqlite
+from punctual.journal import file, sqlite
 from punctual.journal.errors import JournalTaken, JournalUnusable
-from punctual.journal.sqlite import SCHEMA_VERSION, About, SqliteJournal
+from punctual.journal.file import SCHEMA_VERSION
+from punctual.journal.sqlite import About, SqliteJournal
 
 
 class TestMemoryJournal(JournalConformance):
@@ -240,7 +241,7 @@ def test_a_journal_whose_writer_was_stopped_in_a_write_is_refused_with_what_to_d
     """The lock of a file is its process's until that goes on or ends: nobody can take it away."""
     path = tmp_path / "journal.db"
     SqliteJournal(path).close()
-    monkeypatch.setattr(sqlite, "_BUSY_S", 0.01)
+    monkeypatch.setattr(file, "_BUSY_S", 0.01)
     with closing(sqlite3.connect(path, isolation_level=None)) as stopped:
         stopped.execute("BEGIN IMMEDIATE")
         with pytest.raises(InvalidSpec, match="Let the process go on"):

@@ -14,7 +14,7 @@ import pytest
 from tests.forked_python import ForkedPython
 from tests.journal.journal_kit import ticks
 
-from punctual.journal import sqlite
+from punctual.journal import file
 from punctual.journal.errors import JournalTaken
 from punctual.journal.owner import start_ticks, this_process
 from punctual.journal.sqlite import SqliteJournal
@@ -132,7 +132,7 @@ def test_a_writer_that_was_stopped_cannot_write_after_a_take_over(path: Path) ->
 def test_a_writer_that_was_stopped_within_a_write_holds_up_nobody_who_takes_over(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_BUSY_S", 0.1)
+    monkeypatch.setattr(file, "_BUSY_S", 0.1)
     with writer(path) as other:
         assert tell_to_write(other) == "2"
         assert tell_to_write(other, "stay") == "writes"

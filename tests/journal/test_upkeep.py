@@ -235,7 +235,7 @@ def test_room_that_is_not_needed_any_more_is_given_back(path: Path) -> None:
 def test_a_full_disk_loses_nothing_that_was_written(path: Path) -> None:
     with SqliteJournal(path) as journal:
         journal.append(ticks(100))
-        journal._connection.execute("PRAGMA max_page_count = 12")
+        journal._connection.execute("PRAGMA max_page_count = 16")
         journal.append(ticks(200))
         with pytest.raises(sqlite3.OperationalError, match="full"):
             journal.append(ticks(10_000))

@@ -70,6 +70,7 @@ class BudgetCache:
     def _read(self) -> None:
         with self._run.read_journal() as journal:
             n_written = journal.last_sequence
+            self._sequence = max(self._sequence, journal.begun_after + 1)
             for number, message in journal.read_from(self._sequence, _ABOUT):
                 self._history.add(message)
                 self._sequence = number + 1

@@ -7,7 +7,6 @@ from threading import Lock
 from punctual.api.history_response import N_POINTS_MAX
 from punctual.core.ids import JobId
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import read_about
 from punctual.history.job import JobHistory
 
 #: Steps of the decision trace that can be asked for.
@@ -32,10 +31,11 @@ class HistoryCache:
         Raises `InvalidSpec` where the journal cannot be read.
         """
         with self._lock:
-            history, sequence = self._kept.pop(job) if job in self._kept else (JobHistory(job), 1)
             with self._run.read_journal() as journal:
+                begun = self._kept.pop(job, None)
+                history, sequence = begun or (JobHistory(job), journal.period_of(job)[0])
                 n_written = journal.last_sequence
-                for number, message in read_about(journal, [job], sequence):
+                for number, message in journal.read_of([job], sequence):
                     history.take(message)
                     sequence = number + 1
             if history.curves is not None:

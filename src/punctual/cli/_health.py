@@ -156,6 +156,7 @@ def _store() -> Iterator[Finding]:
         journal.append([NodeJoined(at=0.0, node=NodeId("local"), capacity=Resources(1))])
     yield Finding("ok", "a journal can be made, written to and removed")
     for run in known_runs():
+        run.records.rows()  # raises if what is recorded of its jobs cannot be read
         if run.open_jobs() or run.is_live():
             with run.read_journal() as journal:
                 yield Finding("ok", f"{run.journal} has {journal.last_sequence} messages")

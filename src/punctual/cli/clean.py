@@ -1,4 +1,4 @@
-"""`punctual clean`: remove the journals and outputs of runs that have ended."""
+"""`punctual clean`: remove what ended jobs have left."""
 
 import time
 from collections import Counter
@@ -11,12 +11,15 @@ import typer
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import format_duration
-from punctual.daemon.retention import PastRun, RetentionLimits, RunUse, expired, past_runs, remove, use_of
+from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, remove
+from punctual.daemon.runs import Steering
 from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_duration_s
 
-_KEPT: dict[RunUse, str] = {
-    "in use": "in use",
+_KEPT: dict[Steering, str] = {
+    "steered": "in use",
+    "unsteered": "in use",
+    "elsewhere": "in use",
     "interrupted": "interrupted, and could be resumed (`--interrupted` removes them)",
     "ended": "ended, and within the limits",
 }
@@ -24,34 +27,33 @@ _KEPT: dict[RunUse, str] = {
 
 def clean(
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Remove what was last written longer ago: 12h, 7d. [default: 30d]")
+        str | None, typer.Option(metavar="AGE", help="Remove jobs that ended longer ago: 12h, 7d. [default: 30d]")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Remove all runs that have ended, however new.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Remove all jobs that have ended, however new.")] = False,
     interrupted: Annotated[
-        bool, typer.Option("--interrupted", help="Also runs whose jobs were interrupted and could be resumed.")
+        bool, typer.Option("--interrupted", help="Also jobs that were interrupted and could be resumed.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs that would be removed.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per run that is removed, and line.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the jobs that would be removed.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job that is removed, and line.")] = False,
 ) -> None:
-    """Remove what ended runs have left: journals and outputs. Runs in use are never touched."""
-    runs = past_runs()
-    uses = {past.name: use_of(past.run) for past in runs}
-    allowed: set[RunUse] = {"ended", "interrupted"} if interrupted else {"ended"}
-    beyond = expired(runs, _limits(older_than, every=every), time.time())
-    chosen = [past for past in beyond if uses[past.name] in allowed]
-    removed = chosen if dry_run else [past for past in chosen if remove(past)]
+    """Remove what ended jobs have left: their records and outputs. Jobs in use are never touched."""
+    jobs = past_jobs()
+    allowed: set[Steering] = {"ended", "interrupted"} if interrupted else {"ended"}
+    beyond = expired(jobs, _limits(older_than, every=every), time.time())
+    chosen = [past for past in beyond if past.job.steering in allowed]
+    removed = chosen if dry_run else remove(chosen)
     if as_json:
         for past in removed:
-            told = {"run": past.name, "bytes": past.n_bytes, "written_wall": _written_wall(past)}
+            told = {"job": past.job.title, "bytes": round(past.n_bytes), "written_wall": _written_wall(past)}
             write_line(json_text(told | {"removed": not dry_run}))
         return
     for past in removed:
-        write_line(f"{past.name:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
+        write_line(f"{past.job.title:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
     verb = "would be removed" if dry_run else "removed"
-    write_line(f"{_runs(len(removed))} {verb}, {_size(sum(past.n_bytes for past in removed))} freed")
-    names = {past.name for past in removed}
-    for use, n_runs in Counter(use for name, use in uses.items() if name not in names).items():
-        write_line(f"{_runs(n_runs)} kept: {_KEPT[use]}")
+    write_line(f"{_jobs(len(removed))} {verb}, {_size(sum(past.n_bytes for past in removed))} freed")
+    gone = {past.job for past in removed}
+    for why, n_jobs in Counter(_KEPT[past.job.steering] for past in jobs if past.job not in gone).items():
+        write_line(f"{_jobs(n_jobs)} kept: {why}")
 
 
 def _limits(older_than: str | None, *, every: bool) -> RetentionLimits:
@@ -64,20 +66,20 @@ def _limits(older_than: str | None, *, every: bool) -> RetentionLimits:
         return RetentionLimits(age_s=-inf)
     if older_than is None:
         return RetentionLimits()
-    return RetentionLimits(age_s=parse_duration_s(older_than), n_runs=inf, n_bytes=inf)
+    return RetentionLimits(age_s=parse_duration_s(older_than), n_jobs=inf, n_bytes=inf)
 
 
-def _runs(count: int) -> str:
-    return f"{count} run{'s' * (count != 1)}"
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' * (count != 1)}"
 
 
-def _age(past: PastRun) -> str:
+def _age(past: PastJob) -> str:
     return format_duration(max(0.0, time.time() - past.written_at)) if past.written_at > 0 else "of unknown age,"
 
 
-def _written_wall(past: PastRun) -> str | None:
+def _written_wall(past: PastJob) -> str | None:
     return datetime.fromtimestamp(past.written_at).astimezone().isoformat() if past.written_at > 0 else None
 
 
-def _size(n_bytes: int) -> str:
+def _size(n_bytes: float) -> str:
     return f"{n_bytes / 1e6:.1f} MB" if n_bytes >= 1e5 else f"{n_bytes / 1e3:.1f} kB"

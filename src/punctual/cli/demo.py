@@ -92,7 +92,7 @@ def calibrate() -> TrainingSpeed:
             "the demo's training must run", f"its failure ({outcome.summary.cause})", "the calibration",
             "Run `python -m punctual.cli._demo_training 1 50` to see what is wrong.",
         )  # fmt: skip
-    return speed_in(messages_of(outcome.run), outcome.summary)
+    return speed_in(messages_of(outcome.run, [outcome.job]), outcome.summary)
 
 
 def speed_in(messages: Sequence[Message], summary: RunSummary) -> TrainingSpeed:
@@ -179,7 +179,7 @@ def _conclude(outcome: Outcome) -> int:
     for fault in outcome.faults:
         tell_user(fault)
     write_line(paragraph(outcome.summary))
-    messages = messages_of(outcome.run)
+    messages = messages_of(outcome.run, [outcome.job], with_others=True)
     for suffix in (".html", ".png"):
         path = FOLDER / f"report{suffix}"
         draw(path, outcome.run, messages, outcome.job)

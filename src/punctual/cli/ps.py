@@ -17,7 +17,7 @@ from punctual.core.units import format_bytes
 from punctual.daemon.control_client import SILENT, STARTING, standings
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import KnownJob, jobs_of, known_runs
+from punctual.daemon.runs import KnownJob, jobs_of, known_runs, unreadable
 from punctual.daemon.sweeping import sweep
 from punctual.request.json_text import json_text
 
@@ -116,6 +116,7 @@ def ps(
     if not rows and not ended:
         write_line("there is no job" if everything else _NONE, err=True)
     write_lines(_remedies(rows), err=True)
+    write_lines([f"not listed: {error}" for error in unreadable()], err=True)
 
 
 def _watch(*, everything: bool) -> NoReturn:
@@ -211,16 +212,12 @@ def _waiting(jobs: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
     known, states = jobs_of(run), run.jobs()  # once for all; in this order what has ended is written down
-    return [_ended(job, states) for job in known if job.steering == "ended"]
+    facts = run.all_end_facts()
+    return [_ended(job, states, facts.get(job.job, {})) for job in known if job.steering == "ended"]
 
 
-def _ended(job: KnownJob, states: Mapping[JobId, JobState]) -> dict[str, Any]:
+def _ended(job: KnownJob, states: Mapping[JobId, JobState], known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a job's end; null: nothing was recorded. `states`: those of its run's jobs."""
-    known = job.run.end_facts(job.job)
-    # A record of a host is one of its only job, unless it is a service, whose command is its own.
-    if "submitted_wall" not in known and len(states) == 1 and not job.run.is_of_service():
-        facts = job.run.facts()
-        known = {"submitted_wall": facts.get("wall"), "argv": facts.get("argv")}
     told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
     return {"job": job.title, "state": states.get(job.job, "ended"), **told, "output": str(job.run.log(job.job))}
 

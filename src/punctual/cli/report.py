@@ -23,7 +23,7 @@ def report(
     if out is not None:
         check_can_plot(out, "--out")
     target = job_to_tell_of(job)
-    messages, name = messages_of(target.run), target.job
+    messages, name = messages_of(target.run, [target.job], with_others=True), target.job
     if job is None:
         write_line(f"job {name}:", err=True)
     summary = summarize(messages, name)

@@ -16,7 +16,7 @@ from punctual.core.units import format_bytes
 from punctual.daemon.control_client import standings
 from punctual.daemon.followed_host import ToldForecasts
 from punctual.daemon.host_executor import HERE
-from punctual.daemon.runs import KnownJob, job_to_tell_of, read_about
+from punctual.daemon.runs import KnownJob, job_to_tell_of
 from punctual.daemon.status_reader import standing
 from punctual.journal.boot import clock_shift
 from punctual.request.deadlines import Now
@@ -44,7 +44,7 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
     forecasts.take([{**told, "job": target.job}])
     board = StatusBoard(forecasts)
     with target.run.read_journal() as journal:
-        for _, message in read_about(journal, [target.job]):
+        for _, message in journal.read_of([target.job], journal.period_of(target.job)[0]):
             board.fold(message)
         shift_s, present = clock_shift(journal), Now.read()
     if not board.knows(target.job):

@@ -4,11 +4,14 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from math import inf
+from threading import Thread
 from types import TracebackType
 from typing import Self
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.lifecycle import ended_by
+from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.daemon.control_client import is_silent
 from punctual.daemon.control_socket import ControlFailed, ask
@@ -16,12 +19,12 @@ from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.joining import check_options
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.restore import AllEndedError, resumed_host
+from punctual.daemon.retention import prune
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
-from punctual.daemon.sharing import check_no_service, host_lock, is_outdated, shared_run
+from punctual.daemon.sharing import SHARED_NAME, check_no_service, host_lock, is_outdated, run_to_continue, shared_run
 from punctual.executors.local.output import receiver_of_none
 from punctual.journal.errors import JournalTaken, JournalUnusable
 
-_NAME = "service"
 #: Seconds between two looks at another process's progress.
 _POLL_INTERVAL_S = 0.1
 #: Seconds that another daemon may take to leave, and to be found not to.
@@ -31,6 +34,8 @@ _LOCK_S_MAX, _START_S_MAX = 20.0, 60.0
 _ALIKE_S = 10.0
 #: Seconds for which a daemon waits for its first job: the command that has started it may have to wait for a core.
 _FIRST_JOB_S_MAX = 60.0
+#: Seconds from one removal of old jobs to the next.
+_PRUNE_S = 600.0
 
 
 class Daemon:
@@ -68,6 +73,7 @@ class Daemon:
         self._refused: InvalidSpec | None = None
         self._refused_at = 0.0
         self._begun_at = self._busy_at = time.monotonic()
+        self._prune_at = self._begun_at + _PRUNE_S
 
     @property
     def host(self) -> LocalHost:
@@ -162,10 +168,24 @@ class Daemon:
 
     def _open_new(self) -> None:
         request = self._request
-        job = request.name if not request.stays else _NAME
-        # A run may have kept the name of its first job, which has ended, because another of its jobs has not.
-        name = job if job in run_named(job).open_jobs() else free_name(job)
         facts = {**request.facts, **({SERVICE: True} if request.stays else {})}
+        run = run_to_continue() if request.options.shared else None
+        if run is not None:
+            try:
+                self._open(
+                    local_host(run.name, request.options, output_of=receiver_of_none, facts=facts, continues=True)
+                )
+            except (
+                JournalUnusable
+            ) as error:  # its jobs have ended: what it tells of them must not keep a new one from running
+                self.left_alone = str(error)
+            else:
+                return
+        if request.options.shared:
+            name = free_name(SHARED_NAME, is_new=True)
+        else:  # one may have kept the name of its first job, which has ended, because another of its jobs has not
+            job = request.name
+            name = job if job in run_named(job).open_jobs() else free_name(job)
         self._open(local_host(name, request.options, output_of=receiver_of_none, facts=facts))
 
     def _take_up(self, run: RunFolder) -> bool:
@@ -205,7 +225,16 @@ class Daemon:
         with ExitStack() as hosting:
             self._local = hosting.enter_context(opening)
             self.taken_over = self._local.open_jobs()
+            self._local.subscribe(self._remove_old_jobs)
             self._hosting = hosting.pop_all()
+
+    def _remove_old_jobs(self, message: Message) -> None:
+        """Remove jobs of the past now and then, where jobs end: all that they have left grows with their number."""
+        if ended_by(message) is None or time.monotonic() < self._prune_at:
+            return
+        self._prune_at = time.monotonic() + _PRUNE_S
+        with suppress(RuntimeError):  # no thread can be had just now
+            Thread(target=prune, name="punctual-retention", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self

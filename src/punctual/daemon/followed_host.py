@@ -14,7 +14,6 @@ from punctual.core.resources import NOTHING
 from punctual.core.status import StatusBoard
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import read_about
 from punctual.daemon.status_reader import StatusReader
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
@@ -124,9 +123,9 @@ class FollowedHost(StatusReader):
         return self.run_folder.is_live() and self.ask()
 
     def _begin(self) -> int:
-        """Read the whole journal; return the number that follows its last message."""
+        """Read the journal from the beginning of its state; return the number that follows its last message."""
         snapshot = self._journal.latest_snapshot()
-        self._next = 1
+        self._next = self._journal.begun_after + 1
         if snapshot is not None:
             with suppress(InvalidSpec):  # of another version: what there is of the messages says as much
                 self._board.load(loads(snapshot[1])[1])
@@ -136,7 +135,8 @@ class FollowedHost(StatusReader):
 
     def _read(self) -> None:
         last = self._journal.last_sequence
-        for number, message in read_about(self._journal, self._jobs, self._next):
+        journal, first = self._journal, self._next
+        for number, message in journal.read_from(first) if self._jobs is None else journal.read_of(self._jobs, first):
             last, self._next = max(last, number), number + 1
             self._board.fold(message)
             self._tell(message)

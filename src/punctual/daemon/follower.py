@@ -164,7 +164,7 @@ class JobFollower:
                 os.kill(supervisor_pid, number)
 
     def run(self) -> None:
-        """Return when all jobs have ended."""
+        """Return when all jobs have ended; raises `InvalidSpec` if the folder of their run was removed meanwhile."""
         while not self._have_ended():
             self._wait()
         for tail in self._tails:
@@ -190,6 +190,8 @@ class JobFollower:
             start_daemon(DaemonRequest(run=run.name))
         except InvalidSpec as error:
             self._daemon.look()  # they may just have ended
+            if not run.state_dir.exists():
+                raise
             if not self._have_ended():
                 self._say_once(f"the jobs of '{run.name}' cannot be taken over: {error}")
                 self._pause_s = min(2.0 * self._pause_s, _PAUSE_S_MAX)

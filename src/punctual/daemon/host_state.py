@@ -6,12 +6,13 @@ from typing import Any
 
 from punctual import registry
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.core.status import StatusBoard
+from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.host_options import SHARING_POLICY
 from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.run_folder import RunFolder
 from punctual.journal.sqlite import SqliteJournal
 from punctual.journal.state import dumps, loads
+from punctual.request.deadlines import Now
 
 #: Seconds that a plan may take: several times as long as the planner waits for its worker process.
 _PLAN_S_MAX = 10.0
@@ -37,6 +38,11 @@ class HostState:
         self.scheduler.load(scheduler_state)
         self.board.load(board_state)
 
+    def clocks(self) -> Now:
+        """Return the present instant in the journal's time, and on the wall clock."""
+        now = Now.read()
+        return Now(now.at - self.time.shift_s, now.wall)
+
     def policy(self, begun_with: str) -> tuple[str, Mapping[str, Any]]:
         """Return the policy to use and its parameters; raises `InvalidSpec` if it is not installed.
 
@@ -46,6 +52,17 @@ class HostState:
         if policy != SHARING_POLICY:  # an unknown name is the user's mistake; ours is not loaded where it is not run
             registry.load("policies", policy)
         return policy, parameters
+
+
+def facts_of_end(status: JobStatus, clocks: Now) -> dict[str, Any]:
+    """Return facts of an ended job for the list of past jobs."""
+    return {
+        "submitted_wall": clocks.wall_of(status.submitted_at).isoformat(timespec="seconds"),
+        "argv": list(status.program.argv) if status.program is not None else [],
+        "deadline_s": status.spec.deadline_s,
+        "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
+        "cause": status.cause,
+    }
 
 
 def new_scheduler() -> Scheduler:

@@ -25,10 +25,10 @@ def names_in(run: RunFolder | None, submissions: Sequence[Submission]) -> list[S
     for submission in submissions:
         used = {other.spec.id for other in named}
         taken = ended_names if submission.has_chosen_name else ended_names | open_names | used
-        name = submission.spec.id
-        if name in taken:
-            name = _numbered(name, ended_names | open_names | used)
-        named.append(replace(submission, spec=replace(submission.spec, id=name)))
+        if (name := submission.spec.id) in taken:
+            numbered = _numbered(name, ended_names | open_names | used)
+            submission = replace(submission, name=name, spec=replace(submission.spec, id=numbered))  # noqa: PLW2901
+        named.append(submission)
     renamed = {old.spec.id: new.spec.id for old, new in zip(submissions, named, strict=True)}
     return [_after_renamed(submission, renamed) for submission in named]
 

@@ -206,7 +206,7 @@ class Joining:
 
     def _start(self, run: RunFolder | None, submissions: Sequence[Submission]) -> None:
         request = DaemonRequest(
-            options=self._options if run is None else HostOptions.of(run.facts()),
+            options=self._options,
             name=submissions[0].spec.id,
             run=run.name if run is not None and run.is_live() else "",
             facts=self._facts,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 from punctual.core.codec import encode
@@ -34,14 +33,13 @@ from punctual.daemon.engine import Question
 from punctual.daemon.host import Host
 from punctual.daemon.host_executor import ExecutorSetup, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
-from punctual.daemon.host_state import HostState, new_state
+from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.journal_clock import JournalClock
-from punctual.daemon.paths import refused_if_unwritable
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
-from punctual.daemon.run_folder import RunFolder, create_run
+from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
 from punctual.executors.local.output import LogTail, OutputOf, Streams
-from punctual.journal.boot import boot_id
+from punctual.journal.boot import boot_id, clock_shift
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
 from punctual.journal.sqlite import SqliteJournal
@@ -118,8 +116,6 @@ class LocalHost(Host):
         self.node_news = site.news
         self._timers = state.time
         state.time.pulse(self._beat)
-        #: Lock for writing the run's record.
-        self._record_lock = Lock()
         self._suspended_s = accounted_s(state.run.facts())
         #: Messages that the run's folder lacks: not in the journal yet, or the folder could not be written.
         self._unrecorded: deque[Message] = deque()
@@ -198,7 +194,7 @@ class LocalHost(Host):
                 _check_hardware(submission.spec)
                 undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
             in_journal_time = [self._in_journal_time(submission) for submission in ordered]
-            self._keep(in_journal_time, streams)
+            self._store(in_journal_time, streams)
             undoing.pop_all()
         for submission in in_journal_time:
             self._announce(submission)
@@ -398,6 +394,7 @@ class LocalHost(Host):
         """Renew the lease with the keepers; first check, for instance after a stop, that this process still steers."""
         self._journal.check_claim()
         self._record_written()
+        self._upkeep.go_on()
         self.executor.renew(self._is_paused_by_user)
         if self._scale is not None:
             self._scale(self._scheduler.snapshot(self.now()))
@@ -416,8 +413,7 @@ class LocalHost(Host):
                 with suppress(InvalidSpec):  # it has ended or landed
                     self.change(status.id, change, by=by)
         try:
-            with self._record_lock:
-                self.run_folder.record_facts(**told_suspended(self._suspended_s))
+            self.run_folder.record_facts(**told_suspended(self._suspended_s))
         except OSError as error:  # the next host would bring deadlines forward once more
             _LOG.warning("for how long the machine slept could not be written down: %s", error)
 
@@ -435,22 +431,17 @@ class LocalHost(Host):
         """Whether the job is to stay paused even if no process steers it."""
         return self.knows(job) and self.status(job).pause is not None
 
-    def _keep(self, submissions: Sequence[Submission], streams: Streams | None) -> None:
-        """Store what jobs need to start, beside the journal and as safely; for all jobs or, if it raises, for none.
+    def _store(self, submissions: Sequence[Submission], streams: Streams | None) -> None:
+        """Store what jobs need to start as safely as messages, for all or, if it raises, for none of them.
 
         Raises `InvalidSpec` if there is no room for it.
         """
-        run = self.run_folder
-        jobs = [submission.spec.id for submission in submissions]
-        with refused_if_unwritable(run.state_dir), ExitStack() as undoing:
-            for submission in submissions:
-                job = submission.spec.id
-                undoing.callback(run.forget, job)
-                run.keep_submission(job, encode(submitted(submission)), submission.inherited, submission.argv, streams)
-            run.sync_submissions(jobs)
-            with self._record_lock:  # for no longer: the engine's thread waits for it where a job ends
-                run.record_submitted(jobs)
-            undoing.pop_all()
+        self.run_folder.record_submitted(
+            [
+                new_job(each.spec.id, encode(submitted(each)), each.inherited, each.argv, streams, name=each.name)
+                for each in submissions
+            ]
+        )
 
     def _has_same(self, submission: Submission) -> bool:
         """Whether this very submission was made before."""
@@ -485,8 +476,8 @@ class LocalHost(Host):
         job = ended_by(message)
         if job is not None and self.has_ended(job):
             self._inputs.forget(job)  # it may have ended before it began
-            with self._record_lock:
-                self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
+            self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
+            self._upkeep.scrub()
         elif isinstance(message, JobFailed):
             self.run_folder.forget_end(message.job)
         elif isinstance(message, PauseRequested | ResumeRequested):  # for those who ask when nobody steers it
@@ -494,19 +485,17 @@ class LocalHost(Host):
             self.run_folder.record_pause(message.job, told)
         elif isinstance(message, PolicyChanged):  # for those who ask whether they may join
             options = {**self.run_folder.facts().get("options", {}), "policy": message.policy}
-            with self._record_lock:
-                self.run_folder.record_facts(options=options)
+            self.run_folder.record_facts(options=options)
 
     def _end_facts(self, job: JobId) -> dict[str, Any]:
         """Return the facts of an ended job for the list of past jobs, with those that only the executor has."""
-        workers, faults = self.executor.worker_status(job), self.executor.faults(job)
-        device, status = self.executor.device_use(job), self.status(job)
+        workers, faults, device = (
+            self.executor.worker_status(job),
+            self.executor.faults(job),
+            self.executor.device_use(job),
+        )
         return {
-            "submitted_wall": self.clocks().wall_of(status.submitted_at).isoformat(timespec="seconds"),
-            "argv": list(status.program.argv) if status.program is not None else [],
-            "deadline_s": status.spec.deadline_s,
-            "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
-            "cause": status.cause,
+            **facts_of_end(self.status(job), self.clocks()),
             "faults": [
                 {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
             ],
@@ -527,6 +516,7 @@ def local_host(
     *,
     output_of: OutputOf = lambda _: None,
     facts: Mapping[str, Any] | None = None,
+    continues: bool = False,
 ) -> Iterator[LocalHost]:
     """Yield a new host without jobs. Leaving it ends those that still run; a journal that was written stays.
 
@@ -538,17 +528,22 @@ def local_host(
         Returns the receiver of a job's output.
     facts
         Kept in the run's record (JSON values): command line, wall time.
+    continues
+        Write on in the journal of the run of this name, all of whose jobs have ended.
 
     Raises
     ------
     InvalidSpec
         Another run has the name, or the options cannot be used here.
+    JournalUnusable
+        The journal to write on is damaged, or of another version of Punctual.
     """
-    run = create_run(name, {**(facts or {}), "options": asdict(options)})
+    run = create_run(name, {**(facts or {}), "options": asdict(options)}, continues=continues)
     with ExitStack() as ending:
-        ending.push(tidying(run))
+        ending.push(tidying(run, is_new=not continues))
         journal = ending.enter_context(SqliteJournal(run.journal))
-        state = new_state(run, journal, JournalClock())
+        journal.begin_anew()
+        state = new_state(run, journal, JournalClock(clock_shift(journal)))
         policy = state.policy(options.policy)
         site = new_setup(run, journal, options, output_of)
         host = ending.enter_context(opened(state, site, policy))
@@ -556,17 +551,20 @@ def local_host(
         yield host
 
 
-def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, object], None]:
-    """Return an exit callback that removes the places of `run`, unless another process has taken them over."""
+def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseException] | None, object, object], None]:
+    """Return an exit callback that removes the places of `run`, unless another process has taken them over.
+
+    `is_new`: its journal goes too if it has no job.
+    """
 
     def tidy(kind: type[BaseException] | None, *_: object) -> None:
         is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.kept_jobs()))
         if is_others or not run.is_steered_here():
             return
-        if run.jobs():
-            run.remove_live_places()
-        else:  # what could not even be put together leaves no journal behind
+        if is_new and not run.jobs():  # what could not even be put together leaves no journal behind
             run.remove()
+        else:
+            run.remove_live_places()
 
     return tidy
 
@@ -574,6 +572,8 @@ def tidying(run: RunFolder) -> Callable[[type[BaseException] | None, object, obj
 def _check_names_are_free(jobs: Collection[str], run: RunFolder) -> None:
     for other in open_jobs(but=run):
         if other.title in jobs:
+            if other.steering == "interrupted":
+                raise interrupted(other.title)
             raise InvalidSpec(
                 "`name` must not be that of an open job",
                 f"'{other.title}', which a job of '{other.run.name}' has",

@@ -30,7 +30,7 @@ from punctual.daemon.capacity import capacity_here, device_kind
 from punctual.daemon.contained import Contained
 from punctual.daemon.log_snapshot import LogPlace, read_on
 from punctual.daemon.mailbox import MonotonicClock
-from punctual.daemon.run_folder import RunFolder, agent_run
+from punctual.daemon.run_folder import RunFolder, agent_run, new_job
 from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
@@ -198,7 +198,7 @@ class NodeAgent:
         return executor
 
     def _launch_of(self, job: JobId) -> LaunchJob:
-        launch = decode(LaunchJob.__name__, self._run.kept_submission(job) or "")
+        launch = decode(LaunchJob.__name__, self._run.submission(job) or "")
         assert isinstance(launch, LaunchJob)
         return replace(launch, request=0)
 
@@ -225,7 +225,7 @@ class NodeAgent:
             is_empty = not self._open
         held = self._executor.held()
         # An agent that was killed when it had heard that an end is known has left no more of that job than its name.
-        jobs = [job for job in list(self._open) if self._run.kept_submission(job) is not None]
+        jobs = [job for job in list(self._open) if self._run.submission(job) is not None]
         return {
             **self._offer(),
             "is_empty": is_empty,
@@ -262,8 +262,7 @@ class NodeAgent:
             return True
         try:
             environment, argv = request["environment"], request["argv"]
-            self._run.keep_submission(launch.job, encode(launch), environment, argv, _PIPED)
-            self._run.record_job(launch.job, "queued")
+            self._run.record_submitted([new_job(launch.job, encode(launch), environment, argv, _PIPED)])
             self._open.setdefault(launch.job, LogPlace())
         except (InvalidSpec, OSError) as error:
             self._receive(not_started(launch, str(error), short_of(error)))

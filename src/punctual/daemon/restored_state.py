@@ -10,11 +10,10 @@ from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
 from punctual.core.lifecycle import about, end_state
 from punctual.daemon.adoption import recorded_end
-from punctual.daemon.host_state import HostState, new_state
+from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.local_host import STOPPED_UNSTEERED
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import read_about
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
@@ -36,7 +35,7 @@ def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, f
         try:
             state.load(snapshot[1])
         except Exception as error:
-            if journal.compacted_until:
+            if journal.compacted_until > journal.begun_after:
                 raise _of_other_version(run, error) from error
         else:
             return state, _fold(state, journal, snapshot[0])
@@ -44,12 +43,12 @@ def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, f
 
 
 def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
-    """Fold all readable messages into a state; return it and the instant of the last message.
+    """Fold all readable messages of the present state; return it and the instant of the last message.
 
     Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
     """
     state = new_state(run, journal, JournalClock(clock_shift(journal)))
-    return state, _fold(state, journal, 0)
+    return state, _fold(state, journal, journal.begun_after)
 
 
 def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
@@ -82,11 +81,12 @@ def record_ended(state: HostState) -> None:
     standing = {status.id: status.state for status in state.board.jobs()}
     standing.update(_ends_of_forgotten(state.journal, [job for job in open_jobs if job not in standing]))
     for job in open_jobs:
-        if job not in standing and state.run.kept_submission(job) is not None:
+        if job not in standing and state.run.submission(job) is not None:
             continue  # it is still to be submitted
         job_state = standing.get(job, "failed")
         if job_state in ENDED:
-            state.run.record_end(job, job_state)
+            facts = facts_of_end(state.board.job(job), state.clocks()) if state.board.knows(job) else None
+            state.run.record_end(job, job_state, facts)
 
 
 def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
@@ -94,7 +94,7 @@ def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[Jo
     if not jobs:
         return {}
     ends: dict[JobId, JobState] = {}
-    for _, message in read_about(journal, jobs):
+    for _, message in journal.read_of(jobs):
         job, state = about(message), end_state(message)
         if job is not None and job in jobs and state is not None:
             ends[job] = state
@@ -104,7 +104,7 @@ def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[Jo
 def missed_submissions(state: HostState) -> list[JobSubmitted]:
     """Return the jobs that the host had accepted and that are not in its journal."""
     known = {status.id for status in state.board.jobs()}
-    kept = [state.run.kept_submission(job) for job in state.run.open_jobs() if job not in known]
+    kept = [state.run.submission(job) for job in state.run.open_jobs() if job not in known]
     events = [decode(JobSubmitted.__name__, text) for text in kept if text is not None]
     return [event for event in events if isinstance(event, JobSubmitted)]
 

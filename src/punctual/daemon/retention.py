@@ -1,95 +1,90 @@
-"""Retention of past runs."""
+"""Retention of past jobs: their messages, their output, and the folders of runs that have no other job."""
 
 import logging
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from math import inf
-from typing import Literal
+from itertools import groupby
+from pathlib import Path
 
+from punctual.core.errors import InvalidSpec
+from punctual.core.job import ENDED
 from punctual.daemon.paths import remove_tree, state_root
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import jobs_of, known_runs
+from punctual.daemon.runs import KnownJob, Steering, jobs_of, known_runs
+from punctual.journal.errors import StoreUnreachable
 
 _LOG = logging.getLogger(__name__)
 
 _REMOVED = ".removed-"
 
-#: *in use*: a process steers its jobs, a job runs on unsteered, or another machine has it. *interrupted*: a job had not
-#: ended when the last process that steered it did. *ended*: it is there to be told about, and nothing else.
-RunUse = Literal["in use", "interrupted", "ended"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionLimits:
-    """Limits of stored runs: a run is kept while it is within all of them, the newest runs first.
+    """Limits of stored jobs: one that has ended is kept while it is within all of them, the newest first.
 
     Attributes
     ----------
     age_s
-        Since it was last written to, in seconds.
-    n_runs, n_bytes
-        Number and size of all runs together.
+        Since it last wrote anything, in seconds.
+    n_jobs, n_bytes
+        Number and size of all jobs together, also those that have not ended.
     """
 
     age_s: float = 30 * 86_400.0
-    n_runs: float = 200
+    n_jobs: float = 1000
     n_bytes: float = 2 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastRun:
-    """A run and its files; `written_at` is wall time, in seconds since 1970."""
+class PastJob:
+    """A job with the size of its output and of its part of the journal.
 
-    run: RunFolder
+    `written_at`: wall time of its end, or else of its last output, in seconds since 1970.
+    """
+
+    job: KnownJob
     written_at: float
-    n_bytes: int
-
-    @property
-    def name(self) -> str:
-        return self.run.state_dir.name
+    n_bytes: float
 
 
-def past_runs() -> list[PastRun]:
-    """Return all runs that have a folder, also those in use, the newest first."""
-    return sorted(map(_past_run, known_runs()), key=lambda past: (-past.written_at, past.name))
+def past_jobs() -> list[PastJob]:
+    """Return all jobs, also those that have not ended, the newest first."""
+    past: list[PastJob] = []
+    for run in known_runs():
+        with suppress(StoreUnreachable):  # it is looked at again with the next daemon
+            past += _jobs_of(run)
+    return sorted(past, key=lambda each: (-each.written_at, each.job.title))
 
 
-def expired(runs: Iterable[PastRun], limits: RetentionLimits, now: float) -> list[PastRun]:
-    """Return the runs of `runs`, the newest first, that exceed one of the limits at wall time `now`."""
-    beyond, n_bytes = [], 0
-    for i_run, past in enumerate(runs):
+def expired(jobs: Iterable[PastJob], limits: RetentionLimits, now: float) -> list[PastJob]:
+    """Return the jobs of `jobs`, the newest first, that exceed one of the limits at wall time `now`."""
+    beyond, n_bytes = [], 0.0
+    for i_job, past in enumerate(jobs):
         n_bytes += past.n_bytes
-        if now - past.written_at > limits.age_s or i_run >= limits.n_runs or n_bytes > limits.n_bytes:
+        if now - past.written_at > limits.age_s or i_job >= limits.n_jobs or n_bytes > limits.n_bytes:
             beyond.append(past)
     return beyond
 
 
-def use_of(run: RunFolder) -> RunUse:
-    """Classify whether `run` can be removed: in use, interrupted, or ended."""
-    steerings = {job.steering for job in jobs_of(run)}
-    if run.is_live() or steerings & {"steered", "unsteered", "elsewhere"}:
-        return "in use"
-    return "interrupted" if "interrupted" in steerings else "ended"
+def remove(jobs: Iterable[PastJob]) -> list[PastJob]:
+    """Remove jobs that nobody steers; return those of which nothing is left."""
+    removed = []
+    for run, of_run in groupby(sorted(jobs, key=lambda past: past.job.run.name), key=lambda past: past.job.run):
+        chosen = list(of_run)
+        try:
+            _remove_from(run, chosen)
+        except (OSError, InvalidSpec) as error:
+            _LOG.warning("jobs of '%s' could not be removed: %s", run.name, error)
+        else:
+            removed += chosen
+    return removed
 
 
-def remove(past: PastRun) -> bool:
-    """Remove the files of a run; return whether it existed and could be removed."""
-    # Under another name first, so that a removal that is interrupted leaves no half of a run.
-    removed = past.run.state_dir.with_name(f"{_REMOVED}{secrets.token_hex(8)}")
-    try:
-        past.run.state_dir.rename(removed)
-    except OSError as error:
-        _LOG.warning("the run '%s' could not be removed: %s", past.name, error)
-        return False
-    remove_tree(removed)
-    return True
-
-
-def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -> list[PastRun]:
-    """Remove the ended runs that exceed the limits; return them.
+def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -> list[PastJob]:
+    """Remove the ended jobs that exceed the limits; return them.
 
     Parameters
     ----------
@@ -98,18 +93,41 @@ def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -
     """
     for left in state_root().glob(f"{_REMOVED}*"):
         remove_tree(left)
-    allowed = {"ended", "interrupted"} if interrupted else {"ended"}
-    beyond = expired(past_runs(), limits or RetentionLimits(), time.time())
-    return [past for past in beyond if use_of(past.run) in allowed and remove(past)]
+    allowed: set[Steering] = {"ended", "interrupted"} if interrupted else {"ended"}
+    beyond = expired(past_jobs(), limits or RetentionLimits(), time.time())
+    return remove(past for past in beyond if past.job.steering in allowed)
 
 
-def _past_run(run: RunFolder) -> PastRun:
-    n_bytes, written_at = 0, -inf
-    for file in run.state_dir.iterdir() if run.state_dir.is_dir() else ():
-        with suppress(OSError):  # it has gone meanwhile
-            status = file.stat()
-            n_bytes += status.st_size
-            # Whoever only reads a journal leaves an empty write-ahead file and its index beside it.
-            if status.st_size and not file.name.endswith("-shm"):
-                written_at = max(written_at, status.st_mtime)
-    return PastRun(run=run, written_at=written_at, n_bytes=n_bytes)
+def _remove_from(run: RunFolder, jobs: Iterable[PastJob]) -> None:
+    """Remove jobs of a run, and all of the run if it has no other job and no process."""
+    chosen = {past.job.job for past in jobs}
+    if run.is_live() or run.kept_jobs() or not chosen.issuperset(run.jobs()):
+        states = run.jobs()
+        for job in chosen:
+            if states[job] not in ENDED:  # it was interrupted, and is given up
+                run.record_end(job, "failed")
+        run.forget(sorted(chosen))
+        return
+    # Under another name first, so that a removal that is interrupted leaves no half of a run.
+    removed = run.state_dir.with_name(f"{_REMOVED}{secrets.token_hex(8)}")
+    run.state_dir.rename(removed)
+    remove_tree(removed)
+
+
+def _jobs_of(run: RunFolder) -> Iterator[PastJob]:
+    """Yield the jobs of a run; each has an equal part of the journal's size."""
+    jobs, ended_at = jobs_of(run), {row.id: row.ended_at for row in run.rows()}
+    of_journal = [_size_and_time(file) for file in run.state_dir.glob(f"{run.journal.name}*")]
+    for job in jobs:
+        of_output = [_size_and_time(file) for file in run.outputs(job.job)]
+        n_bytes = sum(n_bytes for n_bytes, _ in of_output) + sum(n_bytes for n_bytes, _ in of_journal) / len(jobs)
+        written_at = ended_at.get(job.job) or max((at for _, at in of_output or of_journal), default=0.0)
+        yield PastJob(job=job, written_at=written_at, n_bytes=n_bytes)
+
+
+def _size_and_time(file: Path) -> tuple[int, float]:
+    """Size of a file and wall time of its last change; 0, 0: it is not there."""
+    with suppress(OSError):
+        status = file.stat()
+        return status.st_size, status.st_mtime
+    return 0, 0.0

@@ -1,13 +1,11 @@
 """Folder of a run: one host, its jobs, and the records that this user's other processes read."""
 
-import ctypes
-import errno
 import fcntl
 import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -20,20 +18,15 @@ from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tre
 from punctual.daemon.process_record import is_alive, is_of_this_boot, process_record
 from punctual.distribution import __version__
 from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
-from punctual.executors.local.output import Streams, logs_of
+from punctual.executors.local.output import Streams, earlier_log, logs_of
+from punctual.journal.errors import JournalUnusable
+from punctual.journal.job_records import JobRecords, JobRow, NewJob
 from punctual.journal.sqlite import SqliteJournal
 
-_RECORD = "run.json"
-#: A line for each time that a job came to stand otherwise: nothing is written again, however many jobs there are.
-_JOBS = "jobs.jsonl"
-#: More files than these are had on the disk by having all of it there.
-_N_SYNCS_MAX = 32
-#: Suffix of the file with all that is needed to start a job.
-_START = ".start.json"
+#: Record of the process that steers a run, and suffix of the records of its jobs' supervisors.
+_PROCESS, _KEEPER = "run.json", ".keeper.json"
 #: Field: in a process's record, whether it is a service; in a run's, whether a service ever had it.
 SERVICE = "is_service"
-#: Parts that are stored of a job until it ends.
-_KEPT = ("environment", "argv", "streams", "submitted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +56,17 @@ class RunFolder:
         return SqliteJournal(self.journal, read_only=True)
 
     @property
-    def record_file(self) -> Path:
-        return self.state_dir / _RECORD
+    def records(self) -> JobRecords:
+        """Records of the jobs, in the journal's file."""
+        return JobRecords(self.journal)
 
     def record(self) -> dict[str, Any]:
-        """Return the record of the run's process; empty if there is none or it cannot be read."""
-        return _read_json(self.runtime_dir / _RECORD) or _read_json(self.state_dir / _RECORD)
+        """Return the facts about the run and the record of its process; empty if there are none."""
+        return {**self.facts(), **_read_json(self.runtime_dir / _PROCESS)}
 
     def is_live(self) -> bool:
         """Whether the process that steers this run's jobs still runs."""
-        return is_alive(_read_json(self.runtime_dir / _RECORD))
+        return is_alive(_read_json(self.runtime_dir / _PROCESS))
 
     def machine(self) -> str | None:
         """Name of the other machine that has, or had, this run in a shared folder; None: it is this machine's."""
@@ -82,14 +76,26 @@ class RunFolder:
 
     # Its jobs.
 
+    def rows(self) -> list[JobRow]:
+        """Return the run's jobs in order of submission, as last recorded; a killed host's may have ended since.
+
+        Where the journal is missing or damaged, those that run: their supervisors are there.
+
+        Raises
+        ------
+        InvalidSpec
+            The journal cannot be read now.
+        """
+        try:
+            if self.journal.is_file():
+                return self.records.rows()
+        except JournalUnusable:
+            pass
+        return [JobRow(job, job, "running") for job in self.kept_jobs()]
+
     def jobs(self) -> dict[JobId, JobState]:
-        """Return the run's jobs in order of submission, as last recorded; a killed host's may have ended since."""
-        earlier = _read_json(self.state_dir / _RECORD).get("jobs", {})  # where earlier versions kept them
-        jobs: dict[JobId, JobState] = dict(earlier) if isinstance(earlier, dict) else {}
-        jobs.update(_read_pairs(self.state_dir / _JOBS))
-        if not jobs:  # it was damaged: those that have not ended have left what they are started with
-            jobs = {JobId(file.name.removesuffix(_START)): "queued" for file in self.state_dir.glob(f"*{_START}")}
-        return jobs
+        """Return the states of the jobs in `rows`."""
+        return {row.id: row.state for row in self.rows()}
 
     def open_jobs(self) -> list[JobId]:
         """Return the jobs that are not known to have ended."""
@@ -101,41 +107,28 @@ class RunFolder:
 
     def record_job(self, job: JobId, state: JobState) -> None:
         """Record a job's state; the cost does not depend on the number of jobs."""
-        _append_line(self.state_dir / _JOBS, json.dumps([job, state]))
+        self.records.set_state(job, state)
 
-    def sync_submissions(self, jobs: Sequence[JobId]) -> None:
-        """Flush the stored submissions to the disk."""
-        (self.state_dir / _JOBS).touch(mode=0o600)
-        if len(jobs) > _N_SYNCS_MAX:  # each file waits for the disk by itself
-            _sync(self.state_dir, with_all_of_its_disk=True)
-            return
-        for kept in (*map(self._start_file, jobs), self.state_dir):
-            _sync(kept)
+    def record_submitted(self, jobs: Sequence[NewJob]) -> None:
+        """Record that jobs are queued, with what they need to start, all or none; returns once the disk has it.
 
-    def record_submitted(self, jobs: Sequence[JobId]) -> None:
-        """Record that jobs are queued, all or, if it raises, none; returns once the disk has it."""
-        _append_line(self.state_dir / _JOBS, "\n".join(json.dumps([job, "queued"]) for job in jobs), is_durable=True)
-
-    def _compact_jobs(self) -> None:
-        """Rewrite the record with one line a job; only while no other process records states."""
-        file = self.state_dir / _JOBS
-        if file.exists():
-            lines = [json.dumps(pair) + "\n" for pair in _read_pairs(file).items()]
-            _replace_file(file, "".join(lines), is_durable=True)
+        Raises
+        ------
+        InvalidSpec
+            There is no room for it.
+        """
+        with refused_if_unwritable(self.state_dir):
+            self.records.add(jobs)
 
     def record_pause(self, job: JobId, told: str | None) -> None:
         """Record that a user has paused a job, by whom and why; None: it was resumed."""
-        if told is None:
-            self._pause_file(job).unlink(missing_ok=True)
-        else:
-            _write_json(self._pause_file(job), {"told": told})
+        self.records.set_pause(job, told)
 
     def pause(self, job: JobId) -> str | None:
-        """Return in words by whom a job was paused and why; None: by no user."""
-        return _read_json(self._pause_file(job)).get("told")
-
-    def _pause_file(self, job: JobId) -> Path:
-        return self.state_dir / f"{job}.paused.json"
+        """Return in words by whom a job was paused and why; None: by no user, or it cannot be read."""
+        with suppress(InvalidSpec):
+            return self.records.pause_of(job)
+        return None
 
     def keeper_pid(self, job: JobId) -> int | None:
         """Process id of the job's keeper, if it runs; it outlives the process that steers the job."""
@@ -153,7 +146,9 @@ class RunFolder:
 
     def kept_jobs(self) -> list[JobId]:
         """Return the jobs that still run, steered or not."""
-        return [job for job in self.jobs() if self.keeper_pid(job) is not None]
+        ending = len(_KEEPER)
+        jobs = (JobId(file.name[:-ending]) for file in sorted(self.runtime_dir.glob(f"*{_KEEPER}")))
+        return [job for job in jobs if self.keeper_pid(job) is not None]
 
     def takeover_socket(self, job: JobId) -> Path:
         """Path of the socket of the job's keeper."""
@@ -173,7 +168,7 @@ class RunFolder:
         self.end_file(job).unlink(missing_ok=True)
 
     def _keeper_record(self, job: JobId) -> Path:
-        return self.runtime_dir / f"{job}.keeper.json"
+        return self.runtime_dir / f"{job}{_KEEPER}"
 
     def log(self, job: JobId) -> Path:
         """Path of the job's output; earlier output is beside it, with ``.1``. Both stay after the job's end."""
@@ -183,99 +178,57 @@ class RunFolder:
         """Path of the job's output, or of its standard error alone, which only some jobs have."""
         return logs_of(self.log(job), Streams(is_split=True))[of_errors]
 
-    # What a job needs to be started, and must not be in the journal.
+    def outputs(self, job: JobId) -> list[Path]:
+        """Return the paths of all output of the job that there may be."""
+        logs = logs_of(self.log(job), Streams(is_split=True))
+        return [file for log in logs for file in (log, earlier_log(log))]
 
-    def keep_submission(
-        self,
-        job: JobId,
-        message: str,
-        variables: Mapping[str, str],
-        argv: Sequence[str] | None = None,
-        streams: Streams | None = None,
-    ) -> None:
-        """Store all that is needed to start a job in one file: each costs the submission as much as the journal does.
-
-        Parameters
-        ----------
-        message
-            The text of its submission, in case this process is killed before that is in the journal.
-        variables
-            Variables from its user's shell; only this user can read them.
-        argv
-            Its whole command line, if it has secrets in it.
-        streams
-            Output streams of the job; None: the host chooses.
-        """
-        kept: dict[str, Any] = {"environment": dict(variables), "submitted": {"message": message}}
-        if argv is not None:
-            kept["argv"] = {"argv": list(argv)}
-        if streams is not None:
-            kept["streams"] = asdict(streams)
-        with refused_if_unwritable(self.state_dir):
-            _write_json(self._start_file(job), kept)
+    # What a job needs to be started.
 
     def inherited(self, job: JobId) -> dict[str, str]:
         """Return the job's stored environment variables; empty if it has ended."""
-        return self._kept(job, "environment")
+        return self.start_variables(job) or {}
 
     def start_variables(self, job: JobId) -> dict[str, str] | None:
-        """Return the environment variables to start a job with; None: they are lost."""
-        is_kept = _read_json(self._start_file(job)) or self._earlier_file(job, "environment").exists()
-        return self.inherited(job) if is_kept else None
+        """Return the environment variables to start a job with; None: it has ended."""
+        start = self.records.start_of(job)
+        return None if start is None else start.get("environment", {})
 
     def argv(self, job: JobId) -> list[str] | None:
         """Return the job's stored command line; None: there is none, or the job has ended."""
-        return self._kept(job, "argv").get("argv")
+        return (self.records.start_of(job) or {}).get("argv")
 
     def streams(self, job: JobId) -> Streams | None:
         """Return the job's stored output streams; None: the host chooses."""
-        kept = self._kept(job, "streams")
-        return Streams.from_fields(kept) if kept else None
+        fields = (self.records.start_of(job) or {}).get("streams")
+        return Streams.from_fields(fields) if fields else None
 
-    def kept_submission(self, job: JobId) -> str | None:
-        """Return the text of the job's submission, which may not be in the journal; None: the job has ended."""
-        return self._kept(job, "submitted").get("message")
-
-    def _kept(self, job: JobId, part: str) -> dict[str, Any]:
-        kept: dict[str, Any] = _read_json(self._start_file(job)).get(part, {})
-        return kept or _read_json(self._earlier_file(job, part))
-
-    def _start_file(self, job: JobId) -> Path:
-        return self.state_dir / f"{job}{_START}"
-
-    def _earlier_file(self, job: JobId, part: str) -> Path:
-        """Path of a part's own file, as earlier versions stored it."""
-        return self.state_dir / f"{job}.{part}.json"
+    def submission(self, job: JobId) -> str | None:
+        """Return the text of the job's submission, which may not be among the messages; None: the job has ended."""
+        return (self.records.start_of(job) or {}).get("message")
 
     def record_end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None = None) -> None:
-        """Remove the files of an open job, and record that the job has ended, with `facts` about it.
-
-        That it has ended is written last, in case of a kill.
-        """
-        if facts:
-            _write_json(self._end_facts_file(job), facts)
-        self.forget(job)
-        self.record_job(job, state)
-
-    def forget(self, job: JobId) -> None:
-        """Remove the files that only an open job needs."""
-        for file in (
-            self._start_file(job),
-            *(self._earlier_file(job, part) for part in _KEPT),
-            self._pause_file(job),
-            self._keeper_record(job),
-            self.end_file(job),
-            being_written(self.end_file(job)),
-        ):
+        """Record that a job has ended, with `facts` about it; forget what only an open job needs."""
+        self.records.end(job, state, facts)
+        for file in (self._keeper_record(job), self.end_file(job), being_written(self.end_file(job))):
             file.unlink(missing_ok=True)
 
     def end_facts(self, job: JobId) -> dict[str, Any]:
         """Return the recorded facts of an ended job; empty: there are none."""
-        facts = _read_json(self._end_facts_file(job))
-        return facts or dict(_read_json(self.state_dir / _RECORD).get("ends", {}).get(job, {}))
+        return self.records.facts_of(job)
 
-    def _end_facts_file(self, job: JobId) -> Path:
-        return self.state_dir / f"{job}.facts.json"
+    def all_end_facts(self) -> dict[JobId, dict[str, Any]]:
+        """Return the recorded facts of each ended job; empty if they cannot be read."""
+        with suppress(InvalidSpec):
+            return self.records.facts()
+        return {}
+
+    def forget(self, jobs: Sequence[JobId]) -> None:
+        """Remove all that there is of ended jobs, their output first."""
+        for job in jobs:
+            for file in self.outputs(job):
+                file.unlink(missing_ok=True)
+        self.records.forget(jobs)
 
     # Its process.
 
@@ -286,14 +239,13 @@ class RunFolder:
         """
         with refused_if_unwritable(self.runtime_dir.parent):
             self.runtime_dir.mkdir(mode=0o700, exist_ok=True)  # the machine may have been started again
-            process = {**process_record(os.getpid()), SERVICE: is_service}
-            _write_json(self.runtime_dir / _RECORD, {**self.record(), **process})
+            _write_json(self.runtime_dir / _PROCESS, {**process_record(os.getpid()), SERVICE: is_service})
+        with refused_if_unwritable(self.state_dir):
             self.record_facts(version=__version__, **({SERVICE: True} if is_service else {}))
-            self._compact_jobs()
 
     def has_service(self) -> bool:
         """Whether a service steers this run."""
-        record = _read_json(self.runtime_dir / _RECORD)
+        record = _read_json(self.runtime_dir / _PROCESS)
         return is_alive(record) and bool(record.get(SERVICE))
 
     def is_of_service(self) -> bool:
@@ -302,21 +254,25 @@ class RunFolder:
 
     def record_facts(self, **facts: Any) -> None:
         """Record facts about the host for other processes (JSON values)."""
-        record = _read_json(self.state_dir / _RECORD)
-        _write_json(self.state_dir / _RECORD, {**record, **facts}, is_durable=True)
+        self.records.record_run_facts(facts)
 
     def facts(self) -> dict[str, Any]:
-        """Return the recorded facts of the host: its options, and those that `record_facts` was given."""
-        return _read_json(self.state_dir / _RECORD)
+        """Return the recorded facts of the host: its options, and those that `record_facts` was given.
+
+        Empty if they cannot be read.
+        """
+        with suppress(InvalidSpec):
+            return self.records.run_facts()
+        return {}
 
     def is_steered_here(self) -> bool:
         """Whether this process is recorded as the one that steers the run."""
-        return self.is_live() and bool(_read_json(self.runtime_dir / _RECORD)["pid"] == os.getpid())
+        return self.is_live() and bool(_read_json(self.runtime_dir / _PROCESS)["pid"] == os.getpid())
 
     def record_left(self) -> None:
         """Record that this process steers the run no more, and that another one may."""
-        record = _read_json(self.runtime_dir / _RECORD)
-        _write_json(self.runtime_dir / _RECORD, {**record, "pid": None})
+        record = _read_json(self.runtime_dir / _PROCESS)
+        _write_json(self.runtime_dir / _PROCESS, {**record, "pid": None})
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -350,9 +306,7 @@ class RunFolder:
         return self.runtime_dir / "followers"
 
     def remove_live_places(self) -> None:
-        """Remove files that only a live run needs, and half-written files of killed processes; the journal stays."""
-        for unfinished in self.state_dir.glob(".*.json.*"):
-            unfinished.unlink(missing_ok=True)
+        """Remove files that only a live run needs; the journal stays."""
         remove_tree(self.runtime_dir)
 
     def remove(self) -> None:
@@ -361,38 +315,78 @@ class RunFolder:
         remove_tree(self.state_dir)
 
 
+def new_job(
+    job: JobId,
+    message: str,
+    environment: Mapping[str, str],
+    argv: Sequence[str] | None = None,
+    streams: Streams | None = None,
+    *,
+    name: str = "",
+) -> NewJob:
+    """Return the row of a job that is submitted.
+
+    Parameters
+    ----------
+    message
+        The text of its submission, in case this process is killed before that is among the messages.
+    environment
+        Variables from its user's shell.
+    argv
+        Its whole command line, if it has secrets in it.
+    streams
+        Output streams of the job; None: the host chooses.
+    name
+        Name that it was given; empty: its id.
+    """
+    start = {
+        "message": message,
+        "environment": dict(environment),
+        "argv": None if argv is None else list(argv),
+        "streams": None if streams is None else asdict(streams),
+    }
+    return NewJob(id=job, name=name or job, start=start)
+
+
 def run_named(name: str) -> RunFolder:
     """Return the places of a run of this name, which may not exist."""
     return RunFolder(name, runtime_root() / name, state_root() / name)
 
 
-def free_name(name: str) -> str:
-    """Return `name` if a new run can have it, otherwise `name` with the least free number."""
+def free_name(name: str, *, is_new: bool = False) -> str:
+    """Return `name` if a new run can have it, otherwise `name` with the least free number.
+
+    `is_new`: no run that has ended has it either.
+    """
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
-    return next(name for name in names if _taken(run_named(name)) is None)
+    free = (run for run in map(run_named, names) if _taken(run) is None)
+    return next(run.name for run in free if not (is_new and run.state_dir.exists()))
 
 
 def agent_run(name: str) -> RunFolder:
-    """Return the places of a node's agent and its jobs, made if they are missing; it has no journal."""
+    """Return the places of a node's agent and its jobs, made if they are missing; no messages are in its journal."""
     live, state = agent_roots()
     run = RunFolder(name, live / name, state / name)
     with refused_if_unwritable(live):
         for folder in (run.runtime_dir, run.state_dir):
             folder.mkdir(mode=0o700, exist_ok=True)
+        if not run.journal.exists():
+            run.records.create({})
     return run
 
 
-def create_run(name: str, facts: Mapping[str, Any] | None = None) -> RunFolder:
+def create_run(name: str, facts: Mapping[str, Any] | None = None, *, continues: bool = False) -> RunFolder:
     """Make the places of a new run of this process.
-
-    The journal of an earlier run of the same name is kept under the name with a number added.
 
     Parameters
     ----------
     name
         Name of the run; valid as a file's name.
     facts
-        Kept in the run's record beside process id and its start (JSON values): command line, wall time.
+        Facts about the run, beside its process (JSON values): command line, wall time.
+    continues
+        Use the journal of an earlier run of this name, with the jobs that have ended; else that is kept under the name
+        with a number added.
 
     Raises
     ------
@@ -402,20 +396,22 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None) -> RunFolder:
     run = run_named(name)
     record = {**(facts or {}), "name": name, "version": __version__, **process_record(os.getpid())}
     with refused_if_unwritable(run.runtime_dir.parent):
-        _claim(run, record)
-    with refused_if_unwritable(run.state_dir.parent):
-        _keep_earlier(run.state_dir)
-        run.state_dir.mkdir(mode=0o700)
-        _write_json(run.state_dir / _RECORD, record, is_durable=True)
-        _sync(run.state_dir.parent)
+        _claim(run, {**process_record(os.getpid()), SERVICE: bool(record.get(SERVICE))})
+    with ExitStack() as failing, refused_if_unwritable(run.state_dir.parent):
+        failing.callback(run.remove_live_places)
+        if not continues:
+            _keep_earlier(run.state_dir)
+        run.state_dir.mkdir(mode=0o700, exist_ok=continues)
+        run.records.create(record)
+        failing.pop_all()
     return run
 
 
-def _claim(run: RunFolder, record: Mapping[str, Any]) -> None:
-    """Move the runtime folder, record included, into place in one step: of two processes one gets the name."""
+def _claim(run: RunFolder, process: Mapping[str, Any]) -> None:
+    """Move the runtime folder with this process's record into place in one step: of two processes one gets the name."""
     prepared = Path(tempfile.mkdtemp(prefix=".new-", dir=run.runtime_dir.parent))
     try:
-        _write_json(prepared / _RECORD, record)
+        _write_json(prepared / _PROCESS, process)
         _check_free(run)
         while not _renamed(prepared, run.runtime_dir):
             _check_free(run)
@@ -427,21 +423,27 @@ def _claim(run: RunFolder, record: Mapping[str, Any]) -> None:
 def _check_free(run: RunFolder) -> None:
     """Raise if the name belongs to a run that is live, has open jobs, or is another machine's."""
     if (taken := _taken(run)) is not None:
-        got, remedy = taken
-        raise InvalidSpec("`name` must not be that of a live run", got, f"job '{run.name}'", remedy)
+        raise taken
 
 
-def _taken(run: RunFolder) -> tuple[str, str] | None:
-    """Describe the run that has the name, and the user's remedy; None: the name is free."""
+def _taken(run: RunFolder) -> InvalidSpec | None:
+    """Return the error to raise because of the run that has the name; None: the name is free."""
     if run.is_live() or run.kept_jobs():
-        return f"'{run.name}'", f"Choose another name, or end that one first (`punctual stop {run.name}`)."
+        return _not_free(run.name, "", f"Choose another name, or end that one first (`punctual stop {run.name}`).")
     if run.machine() is not None and run.runtime_dir.exists():
-        got = f"'{run.name}', a run of machine '{run.machine()}'"
-        return got, f"Choose another name, or remove '{run.runtime_dir}' if it has ended."
-    if run.open_jobs():
-        remedy = f"Resume it (`punctual attach {run.name}`), give it up (`punctual stop {run.name}`), or choose another name."
-        return f"'{run.name}', which was interrupted", remedy
-    return None
+        remedy = f"Choose another name, or remove '{run.runtime_dir}' if it has ended."
+        return _not_free(run.name, f", a run of machine '{run.machine()}'", remedy)
+    return interrupted(run.name) if run.open_jobs() else None
+
+
+def interrupted(name: str) -> InvalidSpec:
+    """Return the error to raise because a job that was interrupted has the name."""
+    remedy = f"Resume it (`punctual attach {name}`), give it up (`punctual stop {name}`), or choose another name."
+    return _not_free(name, ", which was interrupted", remedy)
+
+
+def _not_free(name: str, whose: str, remedy: str) -> InvalidSpec:
+    return InvalidSpec("`name` must not be that of a live run", f"'{name}'{whose}", f"job '{name}'", remedy)
 
 
 def _renamed(source: Path, target: Path) -> bool:
@@ -464,24 +466,12 @@ def _keep_earlier(folder: Path) -> None:
         number += 1
 
 
-def _write_json(path: Path, value: Mapping[str, Any], *, is_durable: bool = False) -> None:
-    _replace_file(path, json.dumps(value), is_durable=is_durable)
-
-
-def _replace_file(path: Path, text: str, *, is_durable: bool = False) -> None:
-    """Replace the file in one step, readable by this user only. Its folder is this user's alone.
-
-    `is_durable`: if the machine loses power there is either what was there before or all of this.
-    """
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace the file in one step, readable by this user only. Its folder is this user's alone."""
     prepared = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        file = os.open(prepared, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            _write_whole(file, text.encode(), prepared)
-            if is_durable:
-                os.fsync(file)
-        finally:
-            os.close(file)
+        prepared.touch(mode=0o600)
+        prepared.write_text(json.dumps(value), encoding="utf-8")
         prepared.replace(path)
     except OSError:  # the disk is full, say
         prepared.unlink(missing_ok=True)
@@ -493,78 +483,3 @@ def _read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
         return value if isinstance(value, dict) else {}
     return {}
-
-
-def _sync(path: Path, *, with_all_of_its_disk: bool = False) -> None:
-    """Flush a file's content, or a folder's names, to the disk."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if not with_all_of_its_disk or ctypes.CDLL(None).syncfs(file):
-            os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _append_line(path: Path, text: str, *, is_durable: bool = False) -> None:
-    """Append a line to a file of this user or, if it raises, nothing; with `is_durable`, returns once the disk has it.
-
-    What a kill left half written before it is a line of its own.
-    """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        end = os.fstat(file).st_size
-        line = f"{text}\n" if not end or os.pread(file, 1, end - 1) == b"\n" else f"\n{text}\n"
-        try:
-            _write_whole(file, line.encode(), path)
-            if is_durable:
-                os.fsync(file)
-        except OSError:
-            os.ftruncate(file, end)
-            raise
-    finally:
-        os.close(file)
-
-
-def _write_whole(file: int, text: bytes, path: Path) -> None:
-    if os.write(file, text) < len(text):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-
-
-#: Cache by path: the whole lines of a file of pairs, and the pairs. A run has a line for each job that it ever had.
-_PAIRS: dict[Path, tuple[bytes, dict[Any, Any]]] = {}
-_N_PAIRS_MAX = 64
-
-
-def _read_pairs(path: Path) -> Mapping[Any, Any]:
-    """Read a file of JSON pairs, a line each; the last value of a key holds, and an incomplete last line is left out.
-
-    If the file has only grown since it was last read, only the new lines are parsed.
-    """
-    try:
-        text = path.read_bytes()
-    except OSError:
-        return {}
-    known, pairs = _PAIRS.get(path, (b"", {}))
-    if not text.startswith(known):
-        known, pairs = b"", {}
-    lines = text[: text.rfind(b"\n") + 1]
-    if new := lines[len(known) :].splitlines():
-        pairs = {**pairs, **_pairs(new)}
-        if len(_PAIRS) >= _N_PAIRS_MAX:
-            _PAIRS.clear()
-        _PAIRS[path] = lines, pairs
-    return pairs
-
-
-def _pairs(lines: Sequence[bytes]) -> dict[Any, Any]:
-    try:
-        return dict(json.loads(b"[%b]" % b",".join(lines)))
-    except ValueError:
-        return dict(pair for line in lines if (pair := _pair(line)) is not None)
-
-
-def _pair(line: bytes) -> tuple[Any, Any] | None:
-    with suppress(ValueError):
-        key, value = json.loads(line)
-        return key, value
-    return None

@@ -13,7 +13,7 @@ from punctual.core.protocols import Message
 from punctual.daemon.paths import runtime_root, state_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.journal.boot import clock_shift
-from punctual.journal.sqlite import SqliteJournal
+from punctual.journal.sqlite import About
 from punctual.request.deadlines import Now
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -32,13 +32,19 @@ class KnownJob:
     Attributes
     ----------
     title
-        Its name; with a number if a later run has taken the name.
+        Its id; with a number if a later run has taken the name of its run.
+    name
+        Name that it was given; several jobs may have it, one after the other.
+    ended_at
+        Wall time of its end, in seconds since 1970; None: not known.
     """
 
     run: RunFolder
     job: JobId
     title: str
     steering: Steering
+    name: str = ""
+    ended_at: float | None = None
 
 
 def known_runs() -> list[RunFolder]:
@@ -61,13 +67,22 @@ def jobs_of(run: RunFolder) -> list[KnownJob]:
     """Return the jobs of a run in order of submission."""
     numbered = re.fullmatch(rf"{re.escape(str(run.record().get('name', run.name)))}(\.\d+)", run.name)
     suffix = numbered[1] if numbered else ""
-    states, is_live = run.jobs(), run.is_live()  # once for all: a service has hundreds of jobs
-    if not states and not run.is_of_service():
-        only = JobId(run.name)  # a run without a record of its jobs had one, of its name
+    rows, is_live = run.rows(), run.is_live()  # once for all: there may be hundreds of jobs
+    if not rows and not is_live:
+        only = JobId(
+            run.name
+        )  # nothing is known of its jobs: what is left of them is told, and removed, under this name
         return [KnownJob(run, only, only, "ended")]
     return [
-        KnownJob(run, job, f"{job}{suffix}" if job != run.name else job, _steering(run, job, state, is_live=is_live))
-        for job, state in states.items()
+        KnownJob(
+            run,
+            row.id,
+            f"{row.id}{suffix}" if row.id != run.name else row.id,
+            _steering(run, row.id, row.state, is_live=is_live),
+            row.name,
+            row.ended_at,
+        )
+        for row in rows
     ]
 
 
@@ -79,7 +94,7 @@ def live_folders() -> list[RunFolder]:
 def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
     """Find the job named `text`, or the only one whose name begins so; None: the only one there is.
 
-    Of several of one name, which were jobs of different hosts, the one that has not ended, or else the last.
+    Of several jobs that were given this name, the one that has not ended, or else the last.
 
     Raises
     ------
@@ -87,9 +102,11 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
         There is no such job, or more than one.
     """
     jobs = list(among)
-    exact = [job for job in jobs if job.title == text]
-    if len(exact) > 1:
-        exact = [max(exact, key=lambda job: (job.steering != "ended", _written_at(job)))]
+    exact = (
+        [max(enumerate(same), key=_newest)[1]]
+        if (same := [job for job in jobs if text in (job.title, job.name)])
+        else []
+    )
     matching = exact or [job for job in jobs if job.title.startswith(text or "")]
     if len(matching) == 1:
         return matching[0]
@@ -105,9 +122,9 @@ def open_job(text: str | None) -> KnownJob:
         There is no such job, there is more than one, or it has ended.
     """
     jobs = open_jobs()
-    if text is not None and not any(job.title == text for job in jobs):
+    if text is not None and not any(text in (job.title, job.name) for job in jobs):
         for job in known_jobs():
-            if job.title == text:
+            if text in (job.title, job.name):
                 raise InvalidSpec(
                     "the job must be one that has not ended",
                     f"'{text}', which has ended",
@@ -119,9 +136,17 @@ def open_job(text: str | None) -> KnownJob:
 
 def has_finished(name: JobId) -> bool:
     """Whether the last job of that name has ended with success."""
-    same = [job for job in known_jobs() if job.title == name]
-    last = max(same, key=_written_at, default=None)
-    return last is not None and last.steering == "ended" and last.run.jobs().get(last.job) == "finished"
+    same = [job for job in known_jobs() if name in (job.title, job.name)]
+    if not same:
+        return False
+    last = max(enumerate(same), key=_newest)[1]
+    return last.steering == "ended" and last.run.jobs().get(last.job) == "finished"
+
+
+def _newest(numbered: tuple[int, KnownJob]) -> tuple[bool, float, int]:
+    """Return the key by which the largest of jobs, numbered in order of submission, is open, or else the newest."""
+    number, job = numbered
+    return job.steering != "ended", job.ended_at or _written_at(job), number
 
 
 def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> Steering:
@@ -140,12 +165,23 @@ def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> 
 def _ambiguous(text: str | None, matching: list[KnownJob], jobs: list[KnownJob]) -> InvalidSpec:
     must, where = "the name must be that of exactly one job, or its beginning", "the jobs of this user"
     said = "no name" if text is None else f"'{text}'"
+    if (error := next(unreadable(), None)) is not None:
+        return error
     if not jobs:
         return InvalidSpec(must, f"{said}, and there are none", where, "Start one with `punctual run`.")
     known = [job.title for job in (matching or jobs)]
     more = f" and {len(known) - _N_NAMED} more" if len(known) > _N_NAMED else ""
     got = f"{said}, which fits {len(matching)} of {len(jobs)}"
     return InvalidSpec(must, got, where, f"Name one of: {', '.join(known[:_N_NAMED])}{more}.")
+
+
+def unreadable() -> Iterator[InvalidSpec]:
+    """Yield for each run the jobs of which cannot be told why that is so."""
+    for run in known_runs():
+        try:
+            run.records.rows()
+        except InvalidSpec as error:
+            yield error
 
 
 def _runs_in(root: Path) -> list[RunFolder]:
@@ -161,17 +197,17 @@ def now_of(run: RunFolder) -> Now:
     return Now(now.at - shift_s, now.wall)
 
 
-def messages_of(run: RunFolder, jobs: Sequence[JobId] | None = None) -> list[Message]:
-    """Return the messages of the run's journal, oldest first; with `jobs`, those that may concern one of them."""
+def messages_of(run: RunFolder, jobs: Sequence[JobId] = (), *, with_others: bool = False) -> list[Message]:
+    """Return the messages that may concern one of `jobs`, of the state that had the first; oldest first.
+
+    Without jobs, all messages of the present state. `with_others`: all of that state, also those about other jobs.
+    """
     with run.read_journal() as journal:
-        return [message for _, message in read_about(journal, jobs)]
-
-
-def read_about(
-    journal: SqliteJournal, jobs: Sequence[JobId] | None, sequence: int = 1
-) -> Iterator[tuple[int, Message]]:
-    """Yield the messages numbered `sequence` and above that may concern one of `jobs`; None: all."""
-    return journal.read_from(sequence) if jobs is None else journal.read_of(jobs, sequence)
+        if not jobs:
+            return [message for _, message in journal.read_from(journal.begun_after + 1)]
+        first, last = journal.period_of(jobs[0])
+        read = journal.read_from(first, About(until=last)) if with_others else journal.read_of(jobs, first)
+        return [message for number, message in read if number <= last]
 
 
 def job_to_tell_of(text: str | None) -> KnownJob:

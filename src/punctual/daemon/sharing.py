@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.distribution import __version__
 
+#: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
+SHARED_NAME = "daemon"
+_SHARED_RUN = re.compile(rf"{SHARED_NAME}(-\d+)?")
 #: Seconds between two attempts to get the lock: jobs may be unsteered until then.
 _POLL_INTERVAL_S = 0.01
 
@@ -56,6 +60,12 @@ def shared_run() -> RunFolder | None:
     return daemon_run() or next(chain(unsteered, left), None)
 
 
+def run_to_continue() -> RunFolder | None:
+    """Return the run whose journal a new daemon continues: one without open jobs; None: it begins another one."""
+    ended = (run for run in known_runs() if _SHARED_RUN.fullmatch(run.name) and _is_shared(run) and not run.is_live())
+    return next((run for run in ended if not run.open_jobs() and not run.kept_jobs()), None)
+
+
 def daemon_run() -> RunFolder | None:
     """Return the run of the daemon that a new job joins; None: there is no daemon."""
     return next((run for run in live_folders() if _is_shared(run) and run.is_live()), None)
@@ -78,7 +88,10 @@ def check_no_service(run: RunFolder) -> None:
 
 
 def _is_shared(run: RunFolder) -> bool:
-    facts = run.facts()
+    try:
+        facts = run.records.run_facts()
+    except InvalidSpec:  # its daemon, or the next one, says what is wrong with the journal
+        return bool(run.kept_jobs()) and run.machine() is None
     # What was started on certain processors or GPUs is to stay there: its host has the same.
     is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("hardware") == usable_hardware()
     return is_shared and run.machine() is None

@@ -10,7 +10,7 @@ from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about, end_state
 from punctual.core.protocols import Message
-from punctual.daemon.host_state import HostState
+from punctual.daemon.host_state import HostState, facts_of_end
 from punctual.daemon.restored_state import missed_events, record_ended, restored_state, state_by_messages
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import live_folders
@@ -55,16 +55,16 @@ def note_ends(run: RunFolder) -> None:
         state, last_at, handle = _restored(run, journal)
         record_ended(state)
         for events in missed_events(state, last_at):
-            _note(run, journal, events, handle)
+            _note(state, events, handle)
 
 
 def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
     """End jobs that have no process any more and that are not to be resumed."""
     with SqliteJournal(run.journal) as journal:
-        _, last_at, handle = _restored(run, journal)
+        state, last_at, handle = _restored(run, journal)
         end_processes_of(*map(run.takeover_socket, jobs))
         for job in jobs:
-            _note(run, journal, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
+            _note(state, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
 
 
 def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
@@ -76,13 +76,13 @@ def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float,
     return state, last_at, state.scheduler.handle
 
 
-def _note(
-    run: RunFolder, journal: SqliteJournal, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]
-) -> None:
+def _note(state: HostState, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]) -> None:
     """Journal a job's end and its consequences: jobs that were to run after it may end with it."""
     messages = [message for event in events for message in (event, *handle(event))]
-    ends = [(job, state) for message in messages if (job := about(message)) and (state := end_state(message))]
+    ends = [(job, ended) for message in messages if (job := about(message)) and (ended := end_state(message))]
     if ends:
-        journal.append(messages)
-    for job, state in ends:
-        run.record_end(job, state)
+        state.journal.append(messages)
+        for message in messages:
+            state.board.fold(message)
+    for job, ended in ends:
+        state.run.record_end(job, ended, facts_of_end(state.board.job(job), state.clocks()))

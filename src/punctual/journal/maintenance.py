@@ -13,9 +13,13 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.protocols import Message
 from punctual.journal.compaction import CompactionRules
 from punctual.journal.errors import JournalTaken
-from punctual.journal.sqlite import WAL_BYTES_MAX, SqliteJournal, connect
+from punctual.journal.file import WAL_BYTES_MAX, connect
+from punctual.journal.sqlite import SqliteJournal
 
 _LOG = logging.getLogger(__name__)
+
+#: Milliseconds for which emptying the write-ahead file may wait for its readers: nothing can be appended meanwhile.
+_HELD_UP_MS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +89,7 @@ class JournalMaintenance:
         self._saved_at = -inf
         #: Seconds for which the last snapshot held up all other work.
         self._took_s = 0.0
-        self._is_vacuuming = False
+        self._is_vacuuming = self._is_scrubbing = False
         self._folding: threading.Thread | None = None
         self._fold_at = -inf
 
@@ -101,6 +105,15 @@ class JournalMaintenance:
 
         self._journal.save_snapshot(sequence, state)
         self._snapshots = self._journal.snapshot_sequences()
+
+    def scrub(self) -> None:
+        """Empty the write-ahead file soon, in the background: it may hold secrets of a job that has ended."""
+        self._is_scrubbing = True
+
+    def go_on(self) -> None:
+        """Begin what is due and does not wait for a message; to be called now and then."""
+        if self._is_scrubbing:
+            self._fold_beside_if_idle()
 
     def close(self) -> None:
         """Wait for work in the background."""
@@ -145,7 +158,10 @@ class JournalMaintenance:
             n_bytes = file.with_name(f"{file.name}-wal").stat().st_size
         except FileNotFoundError:
             return False
-        if n_bytes < self._limits.wal_bytes or (self._folding is not None and self._folding.is_alive()):
+        return (n_bytes >= self._limits.wal_bytes or self._is_scrubbing) and self._fold_beside_if_idle()
+
+    def _fold_beside_if_idle(self) -> bool:
+        if self._folding is not None and self._folding.is_alive():
             return False
         folding = threading.Thread(target=self._fold_beside, name="punctual-journal", daemon=True)
         try:
@@ -156,10 +172,12 @@ class JournalMaintenance:
         return True
 
     def _fold_beside(self) -> None:
-        file = self._journal.path
+        file, mode = self._journal.path, "TRUNCATE" if self._is_scrubbing else "PASSIVE"
         try:
             with closing(connect(file, "rw")) as connection:
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                connection.execute(f"PRAGMA busy_timeout = {_HELD_UP_MS}")
+                ((is_held_up, *_),) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+                self._is_scrubbing = self._is_scrubbing and bool(is_held_up)
         except sqlite3.Error as error:
             _LOG.warning("the journal '%s' could not be tidied: %s", file, error)
 

@@ -5,15 +5,12 @@ its clock, the extent of its thinning).
 """
 
 import json
-import os
-import shutil
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -27,6 +24,7 @@ from punctual.core.protocols import Message
 from punctual.journal.boot import ClockRecord, clock_now, shift_between
 from punctual.journal.compaction import Row
 from punctual.journal.errors import JournalBusy, JournalTaken, JournalUnusable, StoreUnreachable
+from punctual.journal.file import FACT, SET_FACT, damaged, open_file, place_of, pragma, readable, unwritable
 from punctual.journal.owner import Owner, this_process
 
 #: Messages that are acknowledged to a user or a program: written through to the disk before `append` returns.
@@ -48,19 +46,6 @@ _N_SNAPSHOTS = 2
 _ABOUT_ALL = ("NodeJoined", "NodeLost", "PolicyChanged", "SteeringResumed", "WarnUser")
 #: Rows fetched at once, so that a slow reader holds no transaction open and the store can be tidied behind it.
 _N_ROWS = 500
-#: Changes with every change of a table or of the messages; kept in the file's `user_version`.
-SCHEMA_VERSION = 4
-#: Marks a file as ours in its `application_id`: "Pnct".
-_APPLICATION_ID = 0x506E6374
-
-_CREATE = (
-    "CREATE TABLE message (sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, subject TEXT)",
-    "CREATE INDEX message_subject ON message (subject) WHERE subject IS NOT NULL",
-    "CREATE TABLE snapshot (sequence INTEGER PRIMARY KEY, checksum BLOB NOT NULL, state BLOB NOT NULL)",
-    "CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
-    f"PRAGMA application_id = {_APPLICATION_ID}",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
-)
 _APPEND = "INSERT INTO message (sequence, kind, body, subject) VALUES (?, ?, ?, ?)"
 _READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ? ORDER BY sequence LIMIT ?"
 #: Kinds and subjects come as lists, because a query may have only so many conditions, and a run any number of jobs.
@@ -89,26 +74,6 @@ _SAVE = "INSERT OR REPLACE INTO snapshot (sequence, checksum, state) VALUES (?, 
 _KEEP_NEWEST = (
     "DELETE FROM snapshot WHERE sequence NOT IN (SELECT sequence FROM snapshot ORDER BY sequence DESC LIMIT ?)"
 )
-_SET_FACT = "INSERT OR REPLACE INTO fact (name, value) VALUES (?, ?)"
-_FACT = "SELECT value FROM fact WHERE name = ?"
-
-#: Pages of 4 KiB in the write-ahead file before the writer itself folds it into the database, for which it waits for the
-#: disk. `punctual.journal.maintenance` does it earlier, and from another thread.
-_N_PAGES_AHEAD = 4000
-#: Size to which the write-ahead file is cut when it restarts.
-WAL_BYTES_MAX = 1 << 20
-#: Errors that say nothing about the file; the lowest byte of a code says what kind it is.
-_FOR_NOW = {
-    sqlite3.SQLITE_BUSY,
-    sqlite3.SQLITE_CANTOPEN,
-    sqlite3.SQLITE_INTERRUPT,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_LOCKED,
-    sqlite3.SQLITE_NOMEM,
-    sqlite3.SQLITE_PERM,
-}
-#: Longest wait of a statement for another process's write, in seconds.
-_BUSY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +151,14 @@ class SqliteJournal:
         self.last_written = self.last_sequence
 
     def _begin(self, read_only: bool, take: bool) -> None:
-        self._connection = self._open(read_only)
+        self._connection = open_file(self.path, read_only=read_only, copies=self._copies)
         if read_only:
             return
         try:
             self._claim(take=take)
         except sqlite3.OperationalError as error:
             self._connection.close()
-            raise self._unwritable(error) from error
+            raise unwritable(self.path, error) from error
         except BaseException:
             self._connection.close()
             raise
@@ -207,7 +172,7 @@ class SqliteJournal:
     @property
     def place(self) -> str:
         """Place of the journal, for people."""
-        return f"file '{self.path}'"
+        return place_of(self.path)
 
     # Messages.
 
@@ -306,8 +271,8 @@ class SqliteJournal:
             checksum, state = self._snapshot(sequence) or (b"", b"")
             if isinstance(state, bytes) and _checksum(sequence, state) == checksum:
                 return sequence, state
-        if self.compacted_until:
-            raise self._damaged("none of the last two snapshots that is")
+        if self.compacted_until > self.begun_after:
+            raise damaged(self.path, "none of the last two snapshots that is")
         return None
 
     def snapshot_sequences(self) -> list[int]:
@@ -327,6 +292,40 @@ class SqliteJournal:
             return None
         return row
 
+    # Beginnings.
+
+    def begin_anew(self) -> None:
+        """Begin another state than that to which the messages lead: one without jobs, when all have ended.
+
+        Raises
+        ------
+        JournalTaken
+            Another process writes the journal.
+        """
+        with readable(self.path), self.writing():
+            if not (begun_after := self.last_sequence):
+                return
+            self._connection.execute("DELETE FROM snapshot")
+            self._set_fact("begun_after", begun_after)
+            self._set_fact("beginnings", json.dumps([*self._beginnings(), begun_after]))
+
+    @property
+    def begun_after(self) -> int:
+        """Number of the last message before the present state began; 0: it began with the journal."""
+        return self._number("begun_after")
+
+    def period_of(self, job: JobId) -> tuple[int, int]:
+        """Return the numbers of the first and last message of the state that had the job."""
+        with self._reading() as connection:
+            (at,) = connection.execute("SELECT min(sequence) FROM message WHERE subject = ?", (job,)).fetchone()
+        bounds = [0, *self._beginnings(), 2**63 - 1]
+        first = max(begun_after for begun_after in bounds[:-1] if begun_after < (at or 1))
+        return first + 1, bounds[bounds.index(first) + 1]
+
+    def _beginnings(self) -> list[int]:
+        with readable(self.path):
+            return [int(number) for number in json.loads(self._fact("beginnings") or "[]")]
+
     # Upkeep.
 
     def thin(self, sequences: Sequence[int], until: int) -> None:
@@ -343,7 +342,7 @@ class SqliteJournal:
     def give_back(self, free_pages: int, n_pages: int) -> bool:
         """Give `n_pages` back to the file system if more than `free_pages`, and a quarter of all, hold nothing."""
         with self._lock:
-            n_free, n_all = _pragma(self._connection, "freelist_count"), _pragma(self._connection, "page_count")
+            n_free, n_all = pragma(self._connection, "freelist_count"), pragma(self._connection, "page_count")
         if n_free <= max(free_pages, n_all // 4):
             return False
         with self.writing():
@@ -366,9 +365,12 @@ class SqliteJournal:
     @property
     def compacted_until(self) -> int:
         """Number up to which messages may be missing; 0: none is."""
-        told = self._fact("compacted_until") or 0
+        return self._number("compacted_until")
+
+    def _number(self, name: str) -> int:
+        told = self._fact(name) or 0
         if not isinstance(told, int | str) or not str(told).isdecimal():
-            raise self._damaged(f"`compacted_until` that is {told!r}")
+            raise damaged(self.path, f"`{name}` that is {told!r}")
         return int(told)
 
     def _record(self, name: str, kind: type[_R]) -> _R | None:
@@ -377,38 +379,21 @@ class SqliteJournal:
         try:
             return None if text is None else kind(**json.loads(text))
         except (ValueError, TypeError, RecursionError) as error:
-            raise self._damaged(f"`{name}` that is {text!r}"[:200]) from error
-
-    def _damaged(self, got: str) -> JournalUnusable:
-        return JournalUnusable(
-            "a journal must be whole",
-            got,
-            self.place,
-            "Restore it from a backup; or give up the jobs that are open (`punctual stop JOB`), and remove it (`punctual clean`).",
-        )
+            raise damaged(self.path, f"`{name}` that is {text!r}"[:200]) from error
 
     def _fact(self, name: str) -> Any:
-        with self._reading() as connection, closing(connection.execute(_FACT, (name,))) as cursor:
+        with self._reading() as connection, closing(connection.execute(FACT, (name,))) as cursor:
             row = cursor.fetchone()
         return None if row is None else row[0]
 
     def _set_fact(self, name: str, value: str | int) -> None:
-        self._connection.execute(_SET_FACT, (name, value))
+        self._connection.execute(SET_FACT, (name, value))
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """The connection; raises `JournalUnusable` if the file is damaged, and `StoreUnreachable` if it cannot be read now."""
-        with self._lock:
-            try:
-                yield self._connection
-            except sqlite3.ProgrammingError:  # it is closed
-                raise
-            except sqlite3.DatabaseError as error:
-                # Errors that Python itself raises, for invalid text say, have no code.
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FOR_NOW:
-                    remedy = "Try again; if it goes on, look at the disk."
-                    raise StoreUnreachable("a journal must be readable", str(error), self.place, remedy) from error
-                raise self._damaged(str(error)) from error
+        with self._lock, readable(self.path):
+            yield self._connection
 
     def _record_clock(self) -> None:
         now = self._now or clock_now()
@@ -452,9 +437,6 @@ class SqliteJournal:
             "Let that process steer the jobs, or end it first.",
         )  # fmt: skip
 
-    def _invalid(self, must: str, got: str, remedy: str) -> InvalidSpec:
-        return InvalidSpec(must, got, self.place, remedy)
-
     @contextmanager
     def _transaction(self, *, is_durable: bool = False) -> Iterator[None]:
         with self._lock, self._through_to_disk() if is_durable else nullcontext():
@@ -493,91 +475,6 @@ class SqliteJournal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # The file.
-
-    def _open(self, read_only: bool) -> sqlite3.Connection:
-        if read_only and not self.path.is_file():
-            raise self._invalid("the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
-        if not read_only:
-            self.path.touch(mode=0o600)
-        # A reader needs to make a file beside it, and cannot on a file system that is read only.
-        path = self._copied() if read_only and not os.access(self.path.parent, os.W_OK) else self.path
-        with ExitStack() as failing:
-            failing.callback(self._copies.close)
-            connection = failing.enter_context(closing(connect(path, "ro" if read_only else "rw")))
-            try:
-                self._prepare(connection, read_only)
-            except sqlite3.OperationalError as error:
-                raise self._unwritable(error) from error
-            except sqlite3.DatabaseError as error:
-                must = "the file must be a journal of Punctual"
-                raise self._invalid(must, str(error), "Name another file.") from error
-            failing.pop_all()
-        return connection
-
-    def _copied(self) -> Path:
-        """A copy of the journal with what its write-ahead file adds; removed when this is closed."""
-        folder = Path(self._copies.enter_context(TemporaryDirectory(prefix="punctual-")))
-        for file in (self.path, self.path.with_name(f"{self.path.name}-wal")):
-            if file.exists():
-                shutil.copyfile(file, folder / file.name)
-        return folder / self.path.name
-
-    def _prepare(self, connection: sqlite3.Connection, read_only: bool) -> None:
-        if read_only:
-            self._check(connection)
-            return
-        if _is_empty(connection):
-            # Before anything is in the file: what is deleted can be given back to the file system bit by bit.
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        # The tables and the file's marks appear together, also if two processes open a new file at once.
-        connection.execute("BEGIN IMMEDIATE")
-        if _is_empty(connection):
-            for statement in _CREATE:
-                connection.execute(statement)
-        self._check(connection)
-        connection.execute("COMMIT")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_N_PAGES_AHEAD}")
-        connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}")
-
-    def _check(self, connection: sqlite3.Connection) -> None:
-        if _pragma(connection, "application_id") != _APPLICATION_ID:
-            raise self._invalid(
-                "the file must be a journal of Punctual", "another SQLite database", "Name another file."
-            )
-        version = _pragma(connection, "user_version")
-        if version != SCHEMA_VERSION:
-            raise JournalUnusable(
-                f"the journal must be of version {SCHEMA_VERSION}",
-                f"version {version}, of {'an earlier' if version < SCHEMA_VERSION else 'a later'} Punctual",
-                self.place,
-                "Use the version that wrote it, also to end its jobs (`punctual stop JOB`): some may still run. Once they have "
-                "ended, `punctual clean --all` removes it.",
-            )
-
-    def _unwritable(self, error: sqlite3.OperationalError) -> InvalidSpec:
-        must = "the journal must be one that can be opened"
-        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # the lowest byte says what kind it is
-            remedy = "Let the process go on that is just writing it, or end it: it may have been stopped then."
-            return JournalBusy(must, str(error), self.place, remedy)
-        return self._invalid(must, str(error), "Make room, or give the right to.")
-
-
-def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """A connection to an existing file, in mode `ro` or `rw`, without transactions of its own accord."""
-    uri = f"{path.absolute().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-
-
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
 
 
 def subject_of(message: Message) -> str | None:

@@ -80,6 +80,8 @@ class Submission:
         The command line, where secrets were left out of that of `program`; else None.
     has_chosen_name
         Whether its name is the user's; False: it was made up.
+    name
+        Name that it was given, where an earlier job has that as its id; empty: it has it itself.
     by
         User who submits it; empty: the owner, at the terminal.
     """
@@ -90,6 +92,7 @@ class Submission:
     inherited: Mapping[str, str] = field(repr=False)
     argv: tuple[str, ...] | None = field(default=None, repr=False)
     has_chosen_name: bool = True
+    name: str = ""
     by: str = ""
 
 

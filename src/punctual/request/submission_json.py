@@ -18,7 +18,12 @@ def submitted(submission: Submission) -> JobSubmitted:
 def encode_submission(submission: Submission) -> dict[str, Any]:
     """Encode a submission for a request."""
     event = submitted(submission)
-    return {"submitted": encode(event), "inherited": dict(submission.inherited), "argv": submission.argv}
+    return {
+        "submitted": encode(event),
+        "inherited": dict(submission.inherited),
+        "argv": submission.argv,
+        "name": submission.name,
+    }
 
 
 def decode_submission(told: Mapping[str, Any]) -> Submission:
@@ -41,5 +46,6 @@ def decode_submission(told: Mapping[str, Any]) -> Submission:
         program=event.program,
         inherited=told["inherited"],
         argv=None if argv is None else tuple(argv),
+        name=told.get("name", ""),
         by=event.by,
     )

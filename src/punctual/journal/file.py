@@ -1,0 +1,190 @@
+"""The SQLite file of a journal: its tables, how it is opened, and what is said where it cannot be."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from punctual.core.errors import InvalidSpec
+from punctual.journal.errors import JournalBusy, JournalUnusable, StoreUnreachable
+
+#: Changes with every change of a table or of the messages; kept in the file's `user_version`.
+SCHEMA_VERSION = 5
+#: Marks a file as ours in its `application_id`: "Pnct".
+_APPLICATION_ID = 0x506E6374
+
+_CREATE = (
+    "CREATE TABLE message (sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, subject TEXT)",
+    "CREATE INDEX message_subject ON message (subject) WHERE subject IS NOT NULL",
+    "CREATE TABLE snapshot (sequence INTEGER PRIMARY KEY, checksum BLOB NOT NULL, state BLOB NOT NULL)",
+    "CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    """CREATE TABLE job (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, ended_at REAL, start TEXT, pause TEXT, facts TEXT
+    )""",
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+SET_FACT = "INSERT OR REPLACE INTO fact (name, value) VALUES (?, ?)"
+FACT = "SELECT value FROM fact WHERE name = ?"
+
+#: Pages of 4 KiB in the write-ahead file before the writer itself folds it into the database, for which it waits for the
+#: disk. `punctual.journal.maintenance` does it earlier, and from another thread.
+_N_PAGES_AHEAD = 4000
+#: Size to which the write-ahead file is cut when it restarts.
+WAL_BYTES_MAX = 1 << 20
+#: Errors that say nothing about the file; the lowest byte of a code says what kind it is.
+_FOR_NOW = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PERM,
+}
+#: Longest wait of a statement for another process's write, in seconds.
+_BUSY_S = 10.0
+
+
+def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Connection:
+    """Open the file; unless `read_only`, make it, with mode 0600, if it is missing.
+
+    Parameters
+    ----------
+    copies
+        Gets a callback that removes the copy that is read where nothing can be written beside the file.
+
+    Raises
+    ------
+    InvalidSpec
+        The file is missing, or cannot be opened.
+    JournalUnusable
+        It is no journal, or one of another version.
+    """
+    if read_only and not path.is_file():
+        raise _invalid(path, "the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
+    if not read_only:
+        path.touch(mode=0o600)
+    # A reader needs to make a file beside it, and cannot on a file system that is read only.
+    source = _copied(path, copies) if read_only and not os.access(path.parent, os.W_OK) else path
+    with ExitStack() as failing:
+        failing.callback(copies.close)
+        connection = failing.enter_context(closing(connect(source, "ro" if read_only else "rw")))
+        try:
+            _prepare(connection, path, read_only)
+        except sqlite3.OperationalError as error:
+            raise unwritable(path, error) from error
+        except sqlite3.DatabaseError as error:
+            raise _no_journal(path, str(error)) from error
+        failing.pop_all()
+    return connection
+
+
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection to an existing file, in mode `ro` or `rw`, without transactions of its own accord."""
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
+
+
+def pragma(connection: sqlite3.Connection, name: str) -> int:
+    """Return a number that the database has about itself."""
+    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def unwritable(path: Path, error: sqlite3.OperationalError) -> InvalidSpec:
+    """Return the error to raise where SQLite could not open or write the file."""
+    must = "the journal must be one that can be opened"
+    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # the lowest byte says what kind it is
+        remedy = "Let the process go on that is just writing it, or end it: it may have been stopped then."
+        return JournalBusy(must, str(error), place_of(path), remedy)
+    return _invalid(path, must, str(error), "Make room, or give the right to.")
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Raise `JournalUnusable` if what is read inside is found to be damaged, and `StoreUnreachable` if it cannot be read now."""
+    try:
+        yield
+    except (InvalidSpec, sqlite3.ProgrammingError):  # it is said already, or it is closed
+        raise
+    except sqlite3.DatabaseError as error:
+        # Errors that Python itself raises, for invalid text say, have no code.
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FOR_NOW:
+            remedy = "Try again; if it goes on, look at the disk."
+            raise StoreUnreachable("a journal must be readable", str(error), place_of(path), remedy) from error
+        raise damaged(path, str(error)) from error
+    except (ValueError, RecursionError) as error:  # no JSON
+        raise damaged(path, str(error)) from error
+
+
+def damaged(path: Path, got: str) -> JournalUnusable:
+    """Return the error to raise where a part of the file is not what Punctual has written."""
+    return JournalUnusable(
+        "a journal must be whole",
+        got,
+        place_of(path),
+        "Restore it from a backup; or give up the jobs that are open (`punctual stop JOB`), and remove it (`punctual clean`).",
+    )
+
+
+def place_of(path: Path) -> str:
+    """Return the file's place, for people."""
+    return f"file '{path}'"
+
+
+def _copied(path: Path, copies: ExitStack) -> Path:
+    """A copy of the journal with what its write-ahead file adds; removed when `copies` closes."""
+    folder = Path(copies.enter_context(TemporaryDirectory(prefix="punctual-")))
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        if file.exists():
+            shutil.copyfile(file, folder / file.name)
+    return folder / path.name
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
+    if read_only:
+        _check(connection, path)
+        return
+    if _is_empty(connection):
+        # Before anything is in the file: what is deleted can be given back to the file system bit by bit.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    # The tables and the file's marks appear together, also if two processes open a new file at once.
+    connection.execute("BEGIN IMMEDIATE")
+    if _is_empty(connection):
+        for statement in _CREATE:
+            connection.execute(statement)
+    _check(connection, path)
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_N_PAGES_AHEAD}")
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}")
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    if pragma(connection, "application_id") != _APPLICATION_ID:
+        raise _no_journal(path, "another SQLite database")
+    version = pragma(connection, "user_version")
+    if version != SCHEMA_VERSION:
+        raise JournalUnusable(
+            f"the journal must be of version {SCHEMA_VERSION}",
+            f"version {version}, of {'an earlier' if version < SCHEMA_VERSION else 'a later'} Punctual",
+            place_of(path),
+            "Use the version that wrote it, also to end its jobs (`punctual stop JOB`): some may still run. Once they have "
+            "ended, `punctual clean --all` removes it.",
+        )
+
+
+def _no_journal(path: Path, got: str) -> JournalUnusable:
+    return JournalUnusable("the file must be a journal of Punctual", got, place_of(path), "Name another file.")
+
+
+def _invalid(path: Path, must: str, got: str, remedy: str) -> InvalidSpec:
+    return InvalidSpec(must, got, place_of(path), remedy)
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()

@@ -1,0 +1,191 @@
+"""Jobs of a run in the database of its journal: how each stands, and what it needs to start; and facts about the run."""
+
+import errno
+import json
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import ENDED, JobState
+from punctual.journal.file import FACT, SET_FACT, open_file, readable
+
+#: Name of the fact that holds the facts about a run.
+_RUN = "run"
+_ADD = """
+    INSERT INTO job (id, name, state, start) VALUES (?, ?, 'queued', ?) ON CONFLICT (id)
+        DO UPDATE SET state = 'queued', start = excluded.start
+"""
+_SET_STATE = (
+    "INSERT INTO job (id, name, state) VALUES (:job, :job, :state) ON CONFLICT (id) DO UPDATE SET state = :state"
+)
+#: Number of the last message that may be missing: it lies before the last beginning, or the journal was thinned out there.
+_UNUSED = "(SELECT max(CAST(value AS INTEGER)) FROM fact WHERE name IN ('begun_after', 'compacted_until'))"
+_END = """
+    INSERT INTO job (id, name, state, facts, ended_at) VALUES (:job, :job, :state, :facts, :at) ON CONFLICT (id)
+        DO UPDATE SET state = :state, facts = coalesce(:facts, facts), ended_at = :at, start = NULL, pause = NULL
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job that is submitted.
+
+    Attributes
+    ----------
+    name
+        Name that it was given; a later job of the same name has another id.
+    start
+        All that is needed to start it (JSON values), secrets too; it goes with the job's end.
+    """
+
+    id: JobId
+    name: str
+    start: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job, the name that it was given, and its last recorded state.
+
+    `ended_at`: wall time of its end, in seconds since 1970; None: it has not ended.
+    """
+
+    id: JobId
+    name: str
+    state: JobState
+    ended_at: float | None = None
+
+
+class JobRecords:
+    """Records of a run's jobs; for any thread, and any process of this user. Each call opens and closes the file.
+
+    What is read of a missing file is empty.
+
+    Raises
+    ------
+    JournalUnusable, StoreUnreachable
+        In a method that reads: the file is damaged, or cannot be read now.
+    OSError
+        In a method that writes: the file is missing, cannot be written, or is damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self, facts: Mapping[str, Any]) -> None:
+        """Make the file if it is missing, and record the facts about the run in place of all that there were.
+
+        Raises `JournalUnusable` if there is one that is damaged, or of another version.
+        """
+        with ExitStack() as copies, readable(self.path):
+            open_file(self.path, read_only=False, copies=copies).close()
+        with self._writing(is_durable=True) as connection:
+            connection.execute(SET_FACT, (_RUN, json.dumps(facts)))
+
+    # The jobs.
+
+    def rows(self) -> list[JobRow]:
+        """Return the jobs with their last recorded states, in order of submission."""
+        return [JobRow(*row) for row in self._rows("SELECT id, name, state, ended_at FROM job ORDER BY rowid")]
+
+    def add(self, jobs: Iterable[NewJob]) -> None:
+        """Add submitted jobs, all or, if it raises, none; returns once the disk has them."""
+        with self._writing(is_durable=True) as connection:
+            connection.executemany(_ADD, ((job.id, job.name, json.dumps(job.start)) for job in jobs))
+
+    def set_state(self, job: JobId, state: JobState) -> None:
+        """Record a job's state."""
+        with self._writing() as connection:
+            connection.execute(_SET_STATE, {"job": job, "state": state})
+
+    def start_of(self, job: JobId) -> dict[str, Any] | None:
+        """Return what the job needs to start; None: it has ended."""
+        return self._json("SELECT start FROM job WHERE id = ?", job)
+
+    def set_pause(self, job: JobId, told: str | None) -> None:
+        """Record in words by whom the job was paused and why; None: it was resumed."""
+        with self._writing() as connection:
+            connection.execute("UPDATE job SET pause = ? WHERE id = ?", (told, job))
+
+    def pause_of(self, job: JobId) -> str | None:
+        """Return in words by whom the job was paused and why; None: by no user."""
+        rows = self._rows("SELECT pause FROM job WHERE id = ?", job)
+        return rows[0][0] if rows else None
+
+    def end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None) -> None:
+        """Record that the job has ended, with `facts` about it, and forget what only an open job needs."""
+        told = json.dumps(facts) if facts else None
+        with self._writing() as connection:
+            connection.execute(_END, {"job": job, "state": state, "facts": told, "at": time.time()})
+
+    def facts_of(self, job: JobId) -> dict[str, Any]:
+        """Return the facts about an ended job; empty: there are none."""
+        return self._json("SELECT facts FROM job WHERE id = ?", job) or {}
+
+    def facts(self) -> dict[JobId, dict[str, Any]]:
+        """Return the facts about each ended job that there are facts about."""
+        rows = self._rows("SELECT id, facts FROM job WHERE facts IS NOT NULL")
+        with readable(self.path):
+            return {job: json.loads(facts) for job, facts in rows}
+
+    def forget(self, jobs: Sequence[JobId]) -> None:
+        """Remove ended jobs, with their messages as far as no state is made of these any more."""
+        wanted = json.dumps(list(jobs))
+        with self._writing() as connection:
+            ended = f"SELECT id FROM job WHERE state IN {tuple(ENDED)} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608
+            connection.execute(f"DELETE FROM message WHERE subject IN ({ended}) AND sequence <= {_UNUSED}", (wanted,))  # noqa: S608
+            connection.execute(f"DELETE FROM job WHERE id IN ({ended})", (wanted,))  # noqa: S608
+
+    # The run.
+
+    def run_facts(self) -> dict[str, Any]:
+        """Return the facts about the run."""
+        return self._json(FACT, _RUN) or {}
+
+    def record_run_facts(self, facts: Mapping[str, Any]) -> None:
+        """Record facts about the run beside those that there are; returns once the disk has them."""
+        with self._writing(is_durable=True) as connection:
+            row = connection.execute(FACT, (_RUN,)).fetchone()
+            known = json.loads(row[0]) if row else {}
+            connection.execute(SET_FACT, (_RUN, json.dumps({**known, **facts})))
+
+    # The file.
+
+    def _json(self, query: str, *values: str) -> dict[str, Any] | None:
+        rows = self._rows(query, *values)
+        if not rows or rows[0][0] is None:
+            return None
+        with readable(self.path):
+            told: dict[str, Any] = json.loads(rows[0][0])
+        return told
+
+    def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        if not self.path.is_file():
+            return []
+        with (
+            readable(self.path),
+            ExitStack() as copies,
+            closing(open_file(self.path, read_only=True, copies=copies)) as connection,
+        ):
+            return connection.execute(query, values).fetchall()
+
+    @contextmanager
+    def _writing(self, *, is_durable: bool = False) -> Iterator[sqlite3.Connection]:
+        if not self.path.is_file():
+            raise FileNotFoundError(errno.ENOENT, "no such file", str(self.path))
+        try:
+            with ExitStack() as copies, closing(open_file(self.path, read_only=False, copies=copies)) as connection:
+                connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+                connection.execute("PRAGMA secure_delete = ON")  # a job's secrets go with its end
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+                connection.execute("COMMIT")
+        except (sqlite3.Error, InvalidSpec) as error:
+            is_full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+            raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error), str(self.path)) from error
