@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -164,7 +164,7 @@ def test_a_run_and_its_job_know_the_end_that_squeue_names(
     squeue: Callable[[str], dict[str, str]], tmp_path: Path
 ) -> None:
     terminal = Terminal(tmp_path)
-    end = datetime.fromtimestamp(int(time.time()) + 3600)
+    end = datetime.fromtimestamp(int(time.time()) + 3600, UTC).astimezone().replace(tzinfo=None)
     environment = {**squeue(f"echo 7 {end.isoformat()}"), END_VARIABLE: ""}
     terminal.environment |= environment
     program = terminal.script(f"import os; print(os.environ['{END_VARIABLE}'])")
