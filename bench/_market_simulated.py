@@ -10,7 +10,7 @@ from punctual.core.pools import SEEN_S, PoolSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated
-from punctual.history.bill import Bill
+from punctual.core.bill import Bill
 from punctual.history.cluster import ClusterHistory
 from punctual.policies.least_cost import LeastCost
 from punctual.sim.job import SimJob

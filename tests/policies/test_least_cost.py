@@ -17,7 +17,7 @@ from punctual.core.protocols import Message, Policy
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated
-from punctual.history.bill import Bill
+from punctual.core.bill import Bill
 from punctual.history.cluster import ClusterHistory
 from punctual.history.job import JobRecord
 from punctual.policies.least_cost import LeastCost

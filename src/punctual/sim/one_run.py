@@ -8,7 +8,7 @@ from typing import Any
 from punctual.core.commands import RejectJob
 from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost
 from punctual.core.protocols import Message
-from punctual.history.bill import Bill
+from punctual.core.bill import Bill
 from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
