@@ -6,7 +6,7 @@ from math import inf
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import MARGIN_FRAC, Allocation, JobView, awaits_promise
+from punctual.core.job import MARGIN_FRAC, STOP_GRACE_S, Allocation, JobView, awaits_promise
 from punctual.core.plan import Plan
 from punctual.core.pools import Pool
 from punctual.core.recent_messages import Reason
@@ -17,11 +17,13 @@ from punctual.policies._carried import amounts_in
 from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, span_text, waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
-from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd
+from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd, usd_text
 
 #: Name of the nodes that belong to no pool: they are paid for already. No pool has it.
 _OWN = ""
 _HOUR_S = 3600.0
+#: The latest deadline that is sought for a job.
+_LONGEST_S = 90 * 86_400.0
 #: Slots of time in which the machines of later deadlines are set aside.
 _N_SLOTS = 240
 
@@ -53,8 +55,11 @@ class LeastCost(PolicyBase):
 
     *Differs.* See the page of this policy.
 
+    A budget is never exceeded: a job leaves its machines while what it may still spend pays for the time until it has left. If
+    its deadline costs more, the deadline gives way: it counts as the earliest that the rest of the budget buys.
+
     *Properties.* Deterministic. A job that could be done in time on machines that stay is not late, however spot machines
-    come and go, as long as machines that stay come when asked for.
+    come and go, as long as machines that stay come when asked for and its budget pays for them.
 
     *Fails when* on-demand machines cannot be had at the last safe moment, or a job is slower than its curve says.
     """
@@ -79,6 +84,15 @@ class LeastCost(PolicyBase):
         """Return the expected cost of the job's rest for each deadline; None: it cannot be done by then on machines that stay."""
         return _Round(self, snapshot, self._builder(snapshot)).prices_usd(view, deadlines_at)
 
+    def bought_deadline_at(self, snapshot: Snapshot, view: JobView) -> float | None:
+        """Return the earliest deadline that the rest of the job's budget is expected to buy; None: none, or no budget."""
+        return _Round(self, snapshot, self._builder(snapshot)).bought_at(view)
+
+    def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
+        """Return what `allocate` answers, and the earliest deadline that can be promised to `job` beside all promises."""
+        earliest_at = _Round(self, snapshot, self._builder(snapshot)).earliest_at(job) if snapshot.pools else None
+        return self.allocate(snapshot), earliest_at
+
 
 @dataclass(frozen=True, slots=True)
 class _Machines:
@@ -93,6 +107,15 @@ class _Machines:
     obtainable: int
     source: Pool | None = None
 
+    @property
+    def n_most(self) -> int:
+        """Most machines that there may ever be."""
+        return len(self.nodes) if self.source is None else self.source.spec.most
+
+    @property
+    def stays(self) -> bool:
+        return self.source is None or self.source.spec.market != "spot"
+
 
 @dataclass(slots=True)
 class _Want:
@@ -104,11 +127,20 @@ class _Want:
     n_most: int = 0
     speeds: tuple[float, ...] = ()
     work: float = inf
+    #: Its speed with the most machines that stay.
+    sure_sps: float = 0.0
     left_s: float = inf
     start_at_s: float | None = None
     mode: str = "free"
     price: float = 0.0
     bound_usd: float = 0.0
+    #: Dollars that it may still spend, and that the rest of its work costs on its most machines that stay.
+    budget_usd: float = inf
+    certain_usd: float = 0.0
+    #: Where the deadline costs more than the budget: seconds until the earliest one that it buys; infinite: it buys none.
+    bought_s: float | None = None
+    #: Whether it could not pay for one machine more.
+    is_spent: bool = False
 
     @property
     def n_best(self) -> int:
@@ -131,23 +163,28 @@ class _Round:
         self._taken = {node: view.id for view in stopping for node in view.planned}
         #: Machines that jobs decided before want, by pool.
         self._n_taken: dict[str, int] = {}
+        told = carry.get("told")
+        #: Warnings about budgets that were given, by job.
+        self._told = {str(job): str(code) for job, code in told.items()} if isinstance(told, dict) else {}
 
     def plan(self) -> Plan:
-        wants = [self._want(view) for view in self._snapshot.jobs if view.status != "stopping"]
+        wants = self._wants()
         self._set_aside(wants)
         wants.sort(key=lambda want: (self._slack_s(want), *seniority(want.view)))
-        promises, declines = dict[JobId, float](), dict[JobId, Reason]()
+        promises, declines, warnings = dict[JobId, float](), dict[JobId, Reason](), dict[JobId, Reason]()
         kept = {want.view.id: self._choose(want) for want in wants}
         for want in wants:
             view, deadline_at = want.view, want.view.deadline_at
-            is_safe = deadline_at is not None and deadline_at > self._at and self._slack_s(want) >= 0
-            if deadline_at is not None and (is_safe or has_promise(view, self._at)):
+            is_kept = has_promise(view, self._at) and want.bought_s is None
+            if deadline_at is not None and (is_kept or (deadline_at > self._at and self._is_safe(want))):
                 promises[view.id] = deadline_at
             elif awaits_promise(view.spec, view.status, view.started_at):
                 declines[view.id] = Reason(
-                    "no-promise", "its deadline cannot be promised: too few machines stay, or too little time"
+                    "no-promise", "its deadline cannot be promised: too few machines stay, too little time or budget"
                 )
                 kept[view.id] = {}
+            if (warning := self._warning(want)) is not None:
+                warnings[view.id] = warning
         self._place(wants, kept, declines)
         machines = {pool.spec.name: 0 for pool in self._snapshot.pools}
         for numbers in kept.values():
@@ -155,15 +192,17 @@ class _Round:
                 if name != _OWN:
                     machines[name] += n
         asked = {str(job): dict(numbers) for job, numbers in kept.items()}
-        plan = self._builder.build(asked=asked)
+        told = {str(want.view.id): self._told.get(want.view.id, "") for want in wants}
+        plan = self._builder.build(asked=asked, told={job: code for job, code in told.items() if code})
         most = {pool.spec.name: pool.spec.most for pool in self._snapshot.pools}
         return replace(
             plan,
             promises=promises,
             declines=declines,
+            warnings=warnings,
             machines={name: min(n, most[name]) for name, n in machines.items()},
             bound=sum(want.bound_usd for want in wants) if all(want.bound_usd < inf for want in wants) else None,
-            ask_again_at=self._at + self._policy.look_s if wants else None,
+            ask_again_at=self._at + self._policy.look_s if any(map(_changes_with_time, wants)) else None,
         )
 
     def prices_usd(self, view: JobView, deadlines_at: Sequence[float]) -> list[float | None]:
@@ -172,11 +211,57 @@ class _Round:
         if want.work == inf or not any(want.speeds):
             return [None for _ in deadlines_at]
         supplies = [self._supply(want, place) for place in want.places]
-        lost_s = max((supply.startup_s for supply in supplies), default=0.0) + view.spec.startup_s + self._policy.look_s
-        outlook = Outlook(want.speeds, supplies, self._at)
-        return quotes_usd(outlook, want.work, [at - self._at for at in deadlines_at], lost_s)
+        lost_s = self._lost_s(want)
+        prices = quotes_usd(
+            Outlook(want.speeds, supplies, self._at), want.work, [at - self._at for at in deadlines_at], lost_s
+        )
+        surest_s = lost_s + want.work / want.sure_sps if want.sure_sps > 0 else inf
+        return [usd if at - self._at >= surest_s else None for usd, at in zip(prices, deadlines_at, strict=True)]
+
+    def bought_at(self, view: JobView) -> float | None:
+        """Return the earliest deadline that the rest of the job's budget buys, whatever other jobs need."""
+        want = self._want(replace(view, spec=replace(view.spec, deadline_s=None)))
+        if want.budget_usd == inf or want.work == inf or not any(want.speeds):
+            return None
+        outlook = Outlook(want.speeds, [self._supply(want, place) for place in want.places], self._at)
+        bought_s = outlook.affordable_s(want.work, want.budget_usd)
+        return None if bought_s is None else self._at + bought_s + self._lost_s(want)
+
+    def earliest_at(self, job: JobId) -> float | None:
+        """Return the earliest deadline that can be promised to the job beside all promises."""
+        wants = self._wants()
+        want = next(want for want in wants if want.view.id == job)
+        if want.work == inf or not any(want.speeds):
+            return None
+        promised = [other for other in wants if other is not want and has_promise(other.view, self._at)]
+
+        def is_possible(left_s: float) -> bool:
+            want.left_s = left_s
+            for each in wants:
+                each.start_at_s = None
+            self._set_aside(wants)
+            return self._is_safe(want) and all(self._slack_s(other) >= 0 for other in promised)
+
+        low, high = 0.0, 2 * (want.work / max(want.speeds) + self._lost_s(want))
+        while not is_possible(high):
+            low, high = high, 2 * high
+            if high > _LONGEST_S:
+                return None
+        while high - low > max(1.0, 1e-3 * high):
+            middle = (low + high) / 2
+            low, high = (low, middle) if is_possible(middle) else (middle, high)
+        return self._due_at(want.view, high)
+
+    def _due_at(self, view: JobView, left_s: float) -> float:
+        """Return the deadline to which a job has so many seconds, without its margin and its start."""
+        start_s = 0.0 if view.granted else view.spec.startup_s
+        margin_frac = _margin_frac(view)
+        return view.submitted_at + (self._at - view.submitted_at + left_s + start_s) / (1.0 - margin_frac) + 1e-3
 
     # What a job needs.
+
+    def _wants(self) -> list[_Want]:
+        return [self._want(view) for view in self._snapshot.jobs if view.status != "stopping"]
 
     def _want(self, view: JobView) -> _Want:
         """Return the job's machines of the kind on which its work costs least, with its speed by their number."""
@@ -194,12 +279,27 @@ class _Round:
         want = min(options, key=lambda option: option[:3])[3]
         spec, steps = view.spec, view.remaining_steps(self._at)
         want.work = inf if steps is None else steps
-        if spec.worker is None and (core_s := view.core_s_left(self._at)) is not None:
+        if spec.worker is None and (core_s := self._core_s_left(view)) is not None:
             want.work = core_s
         if view.deadline_at is not None:
-            margin_s = (MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac) * (spec.deadline_s or 0.0)
+            margin_s = _margin_frac(view) * (spec.deadline_s or 0.0)
             want.left_s = view.deadline_at - self._at - margin_s - (spec.startup_s if not view.granted else 0.0)
+        n_sure = sum(place.n_most for place in want.places if place.stays)
+        n_sure = max(range(min(n_sure, want.n_most) + 1), key=lambda n: (want.speeds[n], -n))
+        want.sure_sps = want.speeds[n_sure]
+        if spec.budget_usd is not None:
+            want.budget_usd = spec.budget_usd - self._snapshot.spent_usd.get(view.id, 0.0)
+            prices = sorted(place.price_usd_s for place in want.places if place.stays for _ in range(place.n_most))
+            over_s = want.work / want.sure_sps + self._start_s(want) if want.sure_sps > 0 else inf
+            want.certain_usd = sum(prices[:n_sure]) * over_s if n_sure else inf
         return want
+
+    def _core_s_left(self, view: JobView) -> float | None:
+        """Return the core-seconds that a job on a share of cores still needs, declared where no controller says it."""
+        core_s = view.core_s_left(self._at)
+        if core_s is None and view.spec.work_core_s is not None and view.steps_total is None:
+            core_s = max(0.0, view.spec.work_core_s - view.granted_core_s)
+        return core_s
 
     def _kinds(self, view: JobView) -> dict[tuple[str, int], list[_Machines]]:
         """Return the machines on which the job fits, by their device and the workers that one holds."""
@@ -212,7 +312,7 @@ class _Round:
         return kinds
 
     def _most(self, view: JobView, n_per: int, places: Sequence[_Machines]) -> int:
-        n_there = sum(place.source.spec.most if place.source else len(place.nodes) for place in places)
+        n_there = sum(place.n_most for place in places)
         return min(n_there, 1 if view.spec.unit is None else -(-view.spec.worker_counts()[-1] // n_per))
 
     def _count(self, view: JobView, n_machines: int, n_per: int) -> int:
@@ -227,7 +327,7 @@ class _Round:
         if n == 0:
             return 0.0
         if spec.unit is None:
-            return spec.ceiling.cores if view.work is not None else view.rate_sps or 1.0
+            return spec.ceiling.cores if self._core_s_left(view) is not None else view.rate_sps or 1.0
         if view.curve is not None:
             n_servers = n if spec.server is not None else 0
             shape = made_shape(
@@ -247,14 +347,24 @@ class _Round:
         latest_s = want.left_s - want.work / want.speeds[want.n_best] if want.start_at_s is None else want.start_at_s
         return latest_s - self._policy.look_s
 
+    def _is_safe(self, want: _Want) -> bool:
+        """Whether machines that stay do its work in time, and its budget pays for that."""
+        return self._slack_s(want) >= self._start_s(want) and want.certain_usd <= want.budget_usd
+
+    def _start_s(self, want: _Want) -> float:
+        """Seconds until the first machine is there; 0 for a job that has one."""
+        starts_s = [place.source.spec.startup_s for place in want.places if place.source and place.stays]
+        return 0.0 if want.view.planned else max(starts_s, default=0.0)
+
+    def _lost_s(self, want: _Want) -> float:
+        """Seconds of a start, and until the next decision, in which nothing is done."""
+        starts_s = [place.source.spec.startup_s for place in want.places if place.source]
+        return max(starts_s, default=0.0) + want.view.spec.startup_s + self._policy.look_s
+
     def _set_aside(self, wants: Sequence[_Want]) -> None:
         """Find the last instant at which each job can start with its most machines, if all share those that stay."""
         due = [want for want in wants if want.left_s < inf and any(want.speeds)]
-        n_stay = sum(
-            (group.source.spec.most if group.source else len(group.nodes))
-            for group in self._groups
-            if group.source is None or group.source.spec.market != "spot"
-        )
+        n_stay = sum(group.n_most for group in self._groups if group.stays)
         if sum(want.n_best for want in due) <= n_stay:
             return
         horizon_s = max((want.left_s for want in due), default=0.0)
@@ -280,11 +390,16 @@ class _Round:
             want.n_machines = self._undated(want, supplies)
         else:
             outlook = Outlook(want.speeds, supplies, self._at)
-            want.price = outlook.price_of_progress(want.work, want.left_s)
             want.bound_usd = outlook.expected_usd(want.work, want.left_s)
-            need = Need(want.work, want.left_s, want.speeds, _restarts(view), self._policy.look_s, want.start_at_s)
+            work, left_s, start_at_s = want.work, want.left_s, want.start_at_s
+            if want.bound_usd > want.budget_usd:
+                work, left_s, start_at_s = *self._given_way(want, outlook), None
+            want.price = outlook.price_of_progress(work, left_s)
+            need = Need(work, left_s, want.speeds, _restarts(view), self._policy.look_s, start_at_s)
             choice = choose(need, supplies, want.price, self._policy.reserve_factor)
             want.n_machines, want.mode = choice.n_machines, choice.mode
+        if want.budget_usd < inf:
+            want.n_machines = self._paid(want, supplies)
         if not any(want.n_machines) and is_protected(view) and view.planned:  # it may not be paused
             want.n_machines = tuple(sum(node in place.nodes for node in view.planned) for place in want.places)
         chosen: dict[str, int] = {}
@@ -292,6 +407,67 @@ class _Round:
             chosen[place.pool] = chosen.get(place.pool, 0) + n
             self._n_taken[place.key] = self._n_taken.get(place.key, 0) + n
         return chosen
+
+    def _given_way(self, want: _Want, outlook: Outlook) -> tuple[float, float]:
+        """Return the work that the rest of the budget buys, and the seconds until the deadline that it has in place of its own.
+
+        If it buys the whole work later, the deadline gives way. If it never does, it buys as much as it can by the deadline.
+        """
+        bought_s = outlook.affordable_s(want.work, want.budget_usd)
+        want.bought_s = inf if bought_s is None else bought_s
+        if bought_s is not None:
+            return want.work, bought_s
+        is_ahead = want.left_s > self._policy.look_s
+        left_s = want.left_s if is_ahead else _LONGEST_S
+        work = outlook.affordable_work(want.work, left_s, want.budget_usd)
+        has_spot = any(not place.stays for place in want.places)
+        return work, left_s if is_ahead or has_spot else work / want.speeds[want.n_best]  # nothing cheaper will come
+
+    def _paid(self, want: _Want, supplies: Sequence[Supply]) -> tuple[int, ...]:
+        """Return the machines, without the dearest that its budget does not pay for until it has decided again and left them."""
+        grace_s = want.view.spec.ends.grace_s
+        leave_s = STOP_GRACE_S if grace_s is None else grace_s
+
+        def usd(numbers: Sequence[int]) -> float:
+            speed = want.speeds[sum(numbers)] if sum(numbers) < len(want.speeds) else 0.0
+            rest_s = want.work / speed if speed > 0 else inf
+            over_s = leave_s + (min(self._policy.look_s, rest_s) if any(numbers) else 0.0)
+            total_usd = 0.0
+            for place, supply, n in zip(want.places, supplies, numbers, strict=True):
+                new_s = (
+                    over_s + 2 * supply.startup_s
+                )  # a machine that works for a shorter time than it starts is not worth it
+                if place.source is not None:
+                    new_s = max(new_s, place.source.spec.least_billed_s)
+                n_new = max(0, n - supply.n_held)
+                total_usd += supply.price_usd_s * (supply.n_held * over_s + n_new * new_s)
+            return total_usd
+
+        numbers = list(want.n_machines)
+        while any(numbers) and (usd(numbers) > want.budget_usd or not self._runs(want, sum(numbers))):
+            numbers[max((i for i, n in enumerate(numbers) if n), key=lambda i: supplies[i].price_usd_s)] -= 1
+        ones = [[int(i == k) for i in range(len(numbers))] for k in range(len(numbers))]
+        want.is_spent = not any(numbers) and all(usd(one) > want.budget_usd for one in ones)
+        return tuple(numbers)
+
+    def _warning(self, want: _Want) -> Reason | None:
+        """Return what its user is to know of its budget, and was not told."""
+        job, left = want.view.id, usd_text(max(0.0, want.budget_usd))
+        code = "budget-spent" if want.is_spent else "over-budget" if want.bought_s is not None else ""
+        if not code or self._told.get(job, "") in (code, "budget-spent"):
+            return None
+        self._told[job] = code
+        facts = {"budget_usd": want.view.spec.budget_usd or 0.0, "left_usd": want.budget_usd}
+        if want.is_spent:
+            return Reason(code, f"the {left} that are left of its budget pay for no machine: it waits", facts)
+        text = f"its deadline gives way to its budget: the {left} that are left of it do not pay for the work by then"
+        if want.bought_s is None or want.bought_s == inf:
+            text += ", nor by any later time; it does as much as they pay for"
+        else:
+            late_s = want.bought_s - want.left_s
+            facts["late_s"] = late_s
+            text += f", but are expected to by {span_text(late_s)} after it"
+        return Reason("promise-lost" if has_promise(want.view, self._at) else code, text, facts)
 
     def _supply(self, want: _Want, place: _Machines) -> Supply:
         """Return what the job can have of some machines, after the jobs that were decided before."""
@@ -435,6 +611,16 @@ def _due_at(view: JobView) -> float:
     return inf if view.deadline_at is None else view.deadline_at
 
 
+def _margin_frac(view: JobView) -> float:
+    return MARGIN_FRAC if view.spec.margin_frac is None else view.spec.margin_frac
+
+
+def _changes_with_time(want: _Want) -> bool:
+    """Whether it has or wants machines, or may with a deadline coming near; else it waits for what pools offer."""
+    is_due = want.left_s < inf if want.bought_s is None else want.left_s > 0 or want.bought_s < inf
+    return bool(any(want.n_machines) or want.view.planned or (is_due and not want.is_spent))
+
+
 def _restarts(view: JobView) -> bool:
     """Whether a change of its machines costs the job a start: it has one size, or each resize costs that much."""
     spec = view.spec
@@ -461,7 +647,7 @@ def _pooled(pool: Pool) -> _Machines:
 
 def _own(snapshot: Snapshot) -> list[_Machines]:
     """Return the nodes of no pool, grouped by what they have."""
-    pooled = {node for pool in snapshot.pools for node in pool.there}
+    pooled = {node for pool in snapshot.pools for node in (*pool.there, *pool.leaving)}
     alike: dict[tuple[str, float, float, int], list[Node]] = {}
     for node in snapshot.nodes:
         if node.id not in pooled:
