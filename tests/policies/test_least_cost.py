@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.sim.pieces import PERFECT, sim_job
 
+from punctual.core.bill import Bill
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.events import MachinesAsked, MachinesRefused, NodeJoined, NodeLost, NodeNoticed, PlanProposed
 from punctual.core.ids import JobId, NodeId
@@ -17,7 +18,6 @@ from punctual.core.protocols import Message, Policy
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated
-from punctual.core.bill import Bill
 from punctual.history.cluster import ClusterHistory
 from punctual.history.job import JobRecord
 from punctual.policies.least_cost import LeastCost

@@ -80,6 +80,11 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "servers": typer.Option(
             metavar="A..B", help="Parameter servers beside the workers: as many as workers, within A..B."
         ),
+        "budget_usd": typer.Option(
+            "--budget",
+            metavar="USD",
+            help="Dollars that it may cost on machines of pools, which are simulated so far: see `punctual quote --cluster`.",
+        ),
         "weight": typer.Option(metavar="NUMBER", help="Weight against other jobs that share the machine, above 0."),
         "preemptible": typer.Option(
             "--preemptible/--no-preemptible",

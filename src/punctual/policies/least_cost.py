@@ -221,7 +221,7 @@ class _Round:
     def bought_at(self, view: JobView) -> float | None:
         """Return the earliest deadline that the rest of the job's budget buys, whatever other jobs need."""
         want = self._want(replace(view, spec=replace(view.spec, deadline_s=None)))
-        if want.budget_usd == inf or want.work == inf or not any(want.speeds):
+        if inf in (want.budget_usd, want.work) or not any(want.speeds):
             return None
         outlook = Outlook(want.speeds, [self._supply(want, place) for place in want.places], self._at)
         bought_s = outlook.affordable_s(want.work, want.budget_usd)

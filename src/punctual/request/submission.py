@@ -136,6 +136,8 @@ def submission_of(
             _check_words(option, words)
     with checks.of("env"):
         _check_variables(variables)
+    with checks.of("budget_usd"):
+        _check_has_no_budget(options)
     checks.done()
     assert spec is not None
     check_plug_ins(spec)
@@ -246,6 +248,7 @@ def _spec(
             after=tuple(map(JobId, options.after)),
             preemptible=_preemptible(options, workers, held["ceiling"].gpus),
             guarantee=options.guarantee,
+            budget_usd=options.budget_usd,
             memory_most_bytes=most_bytes,
             expected_memory_bytes=0 if earlier is None else earlier.peak_memory_bytes,
             **declared,
@@ -401,6 +404,17 @@ def _check_words(option: str, words: Iterable[object]) -> None:
             "one that does",
             "the job",
             "Leave it out: no process can be given one.",
+        )
+
+
+def _check_has_no_budget(options: "JobOptions") -> None:
+    """Raise `InvalidSpec` for a budget: machines that are here have no price."""
+    if options.budget_usd is not None:
+        raise InvalidSpec(
+            "a job with a budget must run on machines of pools, which have prices",
+            f"${options.budget_usd:g}, and machines without a price",
+            "the job",
+            "Leave it out; `punctual quote --cluster FILE.toml` and `punctual simulate` heed it.",
         )
 
 

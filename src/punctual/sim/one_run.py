@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from punctual.core.bill import Bill
 from punctual.core.commands import RejectJob
 from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost
 from punctual.core.protocols import Message
-from punctual.core.bill import Bill
 from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
