@@ -91,16 +91,16 @@ class Bill:
     def claims_usd(self, at: float) -> dict[JobId, float]:
         """Return what each open job costs if all its machines end at instant `at`, for its budget.
 
-        Least times billed are in it, and an equal part of machines that nobody holds.
+        Least times billed are in it, and an equal part of machines that have ended without a job; a machine that starts is not.
         """
         claims = {job: self.by_job.get(job, 0.0) + idle_usd for job, idle_usd in self._idle_usd.items()}
         for machine in self._machines.values():
             paid_at = max(at, machine.asked_at + self._specs[machine.pool].least_billed_s)
             left_usd = max(0.0, paid_at - machine.paid_until_at) / _HOUR_S * self._prices.get(machine.pool, 0.0)
-            holders, held = machine.holders or dict.fromkeys(claims, 1.0), sum(machine.holders.values())
-            for job, share in holders.items():
-                part = share / held if held > 0 else 1 / len(holders)
-                claims[job] = claims.get(job, 0.0) + (machine.unassigned_usd + left_usd) * part
+            held = sum(machine.holders.values())
+            for job, share in machine.holders.items():
+                part = share / held if held > 0 else 1 / len(machine.holders)
+                claims[job] = claims.get(job, 0.0) + left_usd * part
         return claims
 
     @property
@@ -114,6 +114,11 @@ class Bill:
         fold = self._folds.get(type(message))
         if fold is not None:
             fold(message)
+
+    def settle(self, at: float) -> None:
+        """Pay for all machines up to instant `at`."""
+        for machine in self._machines.values():
+            self._pay(machine, at)
 
     def close(self) -> None:
         """Pay for all machines up to the last message, and end them."""

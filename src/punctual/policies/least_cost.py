@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import inf
 
 from punctual.core.cluster import Node, Snapshot
@@ -141,6 +142,10 @@ class _Want:
     bought_s: float | None = None
     #: Whether it could not pay for one machine more.
     is_spent: bool = False
+
+    @property
+    def has_spot(self) -> bool:
+        return any(not place.stays for place in self.places)
 
     @property
     def n_best(self) -> int:
@@ -393,7 +398,9 @@ class _Round:
             want.bound_usd = outlook.expected_usd(want.work, want.left_s)
             work, left_s, start_at_s = want.work, want.left_s, want.start_at_s
             if want.bound_usd > want.budget_usd:
-                work, left_s, start_at_s = *self._given_way(want, outlook), None
+                work, left_s = self._given_way(want, outlook)
+                # No safety net: the price of progress alone says what is worth its money, where there is something cheaper.
+                start_at_s = inf if want.has_spot and not _restarts(view) else None
             want.price = outlook.price_of_progress(work, left_s)
             need = Need(work, left_s, want.speeds, _restarts(view), self._policy.look_s, start_at_s)
             choice = choose(need, supplies, want.price, self._policy.reserve_factor)
@@ -420,8 +427,9 @@ class _Round:
         is_ahead = want.left_s > self._policy.look_s
         left_s = want.left_s if is_ahead else _LONGEST_S
         work = outlook.affordable_work(want.work, left_s, want.budget_usd)
-        has_spot = any(not place.stays for place in want.places)
-        return work, left_s if is_ahead or has_spot else work / want.speeds[want.n_best]  # nothing cheaper will come
+        return work, left_s if is_ahead or want.has_spot else work / want.speeds[
+            want.n_best
+        ]  # nothing cheaper will come
 
     def _paid(self, want: _Want, supplies: Sequence[Supply]) -> tuple[int, ...]:
         """Return the machines, without the dearest that its budget does not pay for until it has decided again and left them."""
@@ -432,15 +440,20 @@ class _Round:
             speed = want.speeds[sum(numbers)] if sum(numbers) < len(want.speeds) else 0.0
             rest_s = want.work / speed if speed > 0 else inf
             over_s = leave_s + (min(self._policy.look_s, rest_s) if any(numbers) else 0.0)
+            waits = any(n > supply.n_held for supply, n in zip(supplies, numbers, strict=True))
             total_usd = 0.0
             for place, supply, n in zip(want.places, supplies, numbers, strict=True):
-                new_s = (
-                    over_s + 2 * supply.startup_s
-                )  # a machine that works for a shorter time than it starts is not worth it
-                if place.source is not None:
-                    new_s = max(new_s, place.source.spec.least_billed_s)
-                n_new = max(0, n - supply.n_held)
-                total_usd += supply.price_usd_s * (supply.n_held * over_s + n_new * new_s)
+                begun_s = (
+                    supply.startup_s
+                    if place.source is None
+                    else max(supply.startup_s, place.source.spec.least_billed_s)
+                )
+                # A machine that works for a shorter time than it starts is not worth it.
+                new_s = max(begun_s, over_s + 2 * supply.startup_s)
+                n_begun = max(0, supply.n_held - sum(node in place.nodes for node in want.view.planned))
+                n_new, n_kept = max(0, n - supply.n_held), supply.n_held if waits else min(n, supply.n_held)
+                old_s = n_kept * over_s + (supply.n_held - n_kept) * leave_s
+                total_usd += supply.price_usd_s * (old_s + n_begun * begun_s + n_new * new_s)
             return total_usd
 
         numbers = list(want.n_machines)
@@ -598,13 +611,36 @@ class _Round:
             if parts
             else "no machine now is worth its price: it waits for cheaper ones"
         )
+        if want.is_spent:
+            text = f"its budget pays for no machine any more: {usd_text(max(0.0, want.budget_usd))} are left"
         if want.left_s < inf and any(want.speeds) and want.work < inf:
+            left_s = want.left_s if want.bought_s in (None, inf) else want.bought_s
             best_s = want.work / want.speeds[want.n_best]
-            facts |= {"left_s": want.left_s, "best_s": best_s}
-            text += f"; {span_text(best_s)} of work at its fastest in {span_text(max(0.0, want.left_s))}"
-        if want.mode != "free":
-            text += ", so machines that stay take the place of spot machines that are lacking"
+            facts |= {"left_s": left_s, "best_s": best_s}
+            need = f"{span_text(best_s)} of work at its fastest {{}} {span_text(left_s)}"
+            is_bought = any(place.source is not None and place.stays for place, _ in numbers)
+            lacking = _lacking(want, self._at)
+            if left_s <= 0:
+                text += f"; {span_text(best_s)} of work at its fastest are left, and its deadline is over"
+            elif want.mode == "free" or not is_bought or not lacking:
+                text += "; " + need.format("in")
+            else:
+                text += f"; on demand because {lacking} and {need.format('must be done in')}"
+        if want.bought_s is not None and not want.is_spent:
+            text += f"; its deadline gives way to its budget, of which {usd_text(want.budget_usd)} are left"
         return Reason("least-cost" if allocation or parts else "waits", text, facts)
+
+
+def _lacking(want: _Want, at: float) -> str:
+    """Return how spot machines are lacking, of those that the job could use; empty if it could use none."""
+    pools = [place.source for place in want.places if place.source is not None and not place.stays]
+    n_now = sum(pool.obtainable for pool in pools)
+    if not pools:
+        return ""
+    if n_now:
+        return f"{n_now} spot machine{'s' if n_now > 1 else ''} can be had for the {want.n_best} that it needs"
+    gone_at = [after for pool in pools for (_, n), (after, _) in pairwise(pool.counts) if n]
+    return f"spot was last had {span_text(at - max(gone_at))} ago" if gone_at else "spot was never had"
 
 
 def _due_at(view: JobView) -> float:
