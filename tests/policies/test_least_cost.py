@@ -1,5 +1,6 @@
 """The policy `least-cost` in the simulated world: promises kept at least cost, on machines that come and go."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -146,6 +147,13 @@ def test_each_plan_has_its_bound_and_says_the_price() -> None:
     assert plans[0].bound == pytest.approx(20.0, rel=0.05)
     assert plans[0].bound <= run.bill.total_usd * 1.001
     assert "pool 'spot'" in plans[1].reasons[JobId("a")].text
+
+
+def test_a_machine_on_demand_is_bought_for_a_reason_in_words() -> None:
+    run = Run([job("a", work_h=20, deadline_h=8)], pools([(-48, 4), (2.0, 0)]))
+    texts = [reason.text for event in run.of(PlanProposed) for reason in event.plan.reasons.values()]
+    text = next(text for text in texts if "on demand because" in text)
+    assert re.search(r"spot was last had .* ago and .* h of work at its fastest must be done in .* h", text)
 
 
 def test_the_bill_is_that_of_the_machines() -> None:

@@ -55,7 +55,7 @@ def cost_lines(result: Result) -> list[str]:
         total_usd = sum(bill["by_pool"].values())
         lines.append(f"{visible(label)} costs ${total_usd:,.2f}: {jobs}{more} (machines: {pools}{unused})")
         told = bill["told"][:_N_COSTS]
-        lines += [f"  {visible(one['job'])}, after {short(one['at_s'])}: {one['text']}" for one in told]
+        lines += [f"  {visible(each['job'])}, after {short(each['at_s'])}: {each['text']}" for each in told]
     return lines
 
 

@@ -110,7 +110,7 @@ def _row(label: str, cells: Sequence[tuple[str, bool]]) -> str:
 def _money(run: StoredRun) -> str:
     """Show what each pool and each job of a run has cost, over time and in all."""
     bill = run.facts["bill"]
-    told = {one["job"]: one["text"] for one in bill["told"]}
+    told = {each["job"]: each["text"] for each in bill["told"]}
     rows = [("all machines", sum(bill["by_pool"].values()), "")]
     rows += [(f"pool {pool}", usd, "") for pool, usd in sorted(bill["by_pool"].items())]
     dearest = sorted(bill["by_job"].items(), key=lambda each: (-each[1], each[0]))[:N_COSTS_MAX]

@@ -459,8 +459,8 @@ class _Round:
         numbers = list(want.n_machines)
         while any(numbers) and (usd(numbers) > want.budget_usd or not self._runs(want, sum(numbers))):
             numbers[max((i for i, n in enumerate(numbers) if n), key=lambda i: supplies[i].price_usd_s)] -= 1
-        ones = [[int(i == k) for i in range(len(numbers))] for k in range(len(numbers))]
-        want.is_spent = not any(numbers) and all(usd(one) > want.budget_usd for one in ones)
+        singles = [[int(i == k) for i in range(len(numbers))] for k in range(len(numbers))]
+        want.is_spent = not any(numbers) and all(usd(single) > want.budget_usd for single in singles)
         return tuple(numbers)
 
     def _warning(self, want: _Want) -> Reason | None:
