@@ -81,7 +81,7 @@ def test_no_bill_exceeds_its_budget_on_random_markets(seed: int) -> None:
         )
         for i in range(n_jobs)
     ]  # fmt: skip
-    run = Run(jobs, market)
+    run = Run(jobs, market, days=4.0)
     for each in jobs:
         assert each.spec.budget_usd is not None
         assert run.bill.by_job.get(each.spec.id, 0.0) <= each.spec.budget_usd

@@ -58,11 +58,13 @@ def job(name: str, *, work_h: float, deadline_h: float, counts: tuple[int, ...] 
 class Run:
     """A simulation that has ended, with its messages."""
 
-    def __init__(self, jobs: Sequence[SimJob], market: Sequence[PoolCourse], nodes: Sequence[Node] = ()) -> None:
+    def __init__(
+        self, jobs: Sequence[SimJob], market: Sequence[PoolCourse], nodes: Sequence[Node] = (), days: float = 14.0
+    ) -> None:
         self.messages: list[Message] = []
         self.bill, record = Bill(), ClusterHistory()
         Simulation(
-            jobs, nodes, LeastCost(), models={"tabulated": Tabulated()}, pools=market, end_at=14 * DAY_S,
+            jobs, nodes, LeastCost(), models={"tabulated": Tabulated()}, pools=market, end_at=days * DAY_S,
             listeners=(self.messages.append, self.bill.add, record.add),
         ).run()  # fmt: skip
         self.bill.close()

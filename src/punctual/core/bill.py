@@ -68,7 +68,7 @@ class Bill:
             PoolOffered: self._pool_offered,
             MachinesAsked: self._machines_asked,
             NodeLost: lambda event: self._end(event.node, event.at),
-            JobSubmitted: lambda event: self._idle_usd.setdefault(event.spec.id, 0.0),
+            JobSubmitted: self._submitted,
             JobStarted: lambda event: self._hold(event.job, event.granted, event.at),
             GrantApplied: lambda event: self._hold(event.job, event.granted, event.at),
             GrantFailed: lambda event: self._hold(event.job, event.granted, event.at),
@@ -151,6 +151,9 @@ class Bill:
         if granted:
             self._granted[job] = granted
             self._idle_usd.setdefault(job, 0.0)
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        self._idle_usd.setdefault(event.spec.id, 0.0)
 
     def _ended(self, event: JobFinished | JobFailed | RejectJob) -> None:
         self._hold(event.job, {}, event.at)
