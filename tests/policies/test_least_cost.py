@@ -14,8 +14,9 @@ from punctual.core.events import MachinesAsked, MachinesRefused, NodeJoined, Nod
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.core.pools import Pool, PoolSpec
+from punctual.core.pools import Pool, PoolSpec, PoolTable
 from punctual.core.protocols import Message, Policy
+from punctual.core.quoting import quote
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated
@@ -199,6 +200,35 @@ def test_an_earlier_deadline_has_a_higher_price() -> None:
     assert prices_text([("24:00", usd[0]), ("4:00", usd[3])]).endswith("cannot be by 4:00")
     late, sooner, soonest = (each for each in usd if each is not None)
     assert 19.5 <= late < sooner < soonest <= 80.0
+
+
+@pytest.mark.parametrize("budget_usd", [None, 90.0, 40.0])
+@pytest.mark.parametrize("counts", [[(-96, 4)], [(-96, 2), (-24, 0)]])
+def test_a_quoted_deadline_can_be_promised_and_an_earlier_one_cannot(
+    counts: list[tuple[float, int]], budget_usd: float | None
+) -> None:
+    table = PoolTable()
+    for each in pools(counts):
+        for at, price_usd_h, n in each.course:
+            table.offer(at, each.spec, price_usd_h, n)
+    spec = replace(job("a", work_h=20, deadline_h=30).spec, deadline_s=None, budget_usd=budget_usd, preemptible=True)
+    curve = RateCurve(Tabulated(), Tabulated().init(spec))
+    view = JobView(
+        spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={}, curve=curve
+    )
+    snapshot = Snapshot.of(0.0, [], [], pools=table.views())
+    answer = quote(LeastCost(), snapshot, view)
+    if budget_usd == 40.0:
+        assert answer.earliest_at is None, "machines that stay would cost $80"
+        assert "within its budget" in answer.reason.text
+    else:
+        assert answer.earliest_at == pytest.approx(5 * HOUR_S + 600.0, rel=0.02), "20 h on four machines, and a start"
+        for share, can_be in ((1.0, True), (0.97, False)):
+            asked = view.with_deadline(share * answer.earliest_at)
+            assert quote(LeastCost(), snapshot, asked).can_be_promised is can_be
+    usd = [price.usd for price in answer.prices if price.usd is not None]
+    assert usd == sorted(usd)
+    assert (answer.bought_at is None) == (budget_usd is None)
 
 
 @dataclass(frozen=True)

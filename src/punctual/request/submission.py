@@ -127,6 +127,9 @@ def submission_of(
     with checks.of("program"):
         _check_program(options.program, cwd, variables.get("PATH"))
     workers = _workers(options, checks)
+    with checks.of("budget_usd"):
+        _check_has_no_budget(options)
+    options = options.model_copy(update={"budget_usd": None})
     spec = _spec(options, job, workers, checks, read_deadline, capacity, together, earlier_run)
     checks.read("controller", partial(registry.load, "controllers"), options.controller, None)
     checks.read("progress_regex", partial(_check_pattern, options), options.progress_regex, None)
@@ -136,8 +139,6 @@ def submission_of(
             _check_words(option, words)
     with checks.of("env"):
         _check_variables(variables)
-    with checks.of("budget_usd"):
-        _check_has_no_budget(options)
     checks.done()
     assert spec is not None
     check_plug_ins(spec)
