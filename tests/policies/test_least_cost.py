@@ -222,6 +222,7 @@ def test_a_quoted_deadline_can_be_promised_and_an_earlier_one_cannot(
         assert answer.earliest_at is None, "machines that stay would cost $80"
         assert "within its budget" in answer.reason.text
     else:
+        assert answer.earliest_at is not None
         assert answer.earliest_at == pytest.approx(5 * HOUR_S + 600.0, rel=0.02), "20 h on four machines, and a start"
         for share, can_be in ((1.0, True), (0.97, False)):
             asked = view.with_deadline(share * answer.earliest_at)

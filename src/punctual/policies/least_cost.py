@@ -2,20 +2,20 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
 from math import inf
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import MARGIN_FRAC, STOP_GRACE_S, Allocation, JobView, awaits_promise
+from punctual.core.job import MARGIN_FRAC, Allocation, JobView, awaits_promise
 from punctual.core.plan import Plan
 from punctual.core.pools import Pool
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import Resources
 from punctual.core.speed import made_shape
 from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
 from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, span_text, waits
+from punctual.policies._machine_wants import LONGEST_S, SPENT, Machines, Want, budget_warning, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
 from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd, usd_text
@@ -23,8 +23,6 @@ from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose,
 #: Name of the nodes that belong to no pool: they are paid for already. No pool has it.
 _OWN = ""
 _HOUR_S = 3600.0
-#: The latest deadline that is sought for a job.
-_LONGEST_S = 90 * 86_400.0
 #: Slots of time in which the machines of later deadlines are set aside.
 _N_SLOTS = 240
 
@@ -95,63 +93,6 @@ class LeastCost(PolicyBase):
         return self.allocate(snapshot), earliest_at
 
 
-@dataclass(frozen=True, slots=True)
-class _Machines:
-    """Machines of one pool, or the nodes of no pool that are alike."""
-
-    pool: str
-    key: str
-    price_usd_s: float
-    capacity: Resources
-    device: str
-    nodes: tuple[NodeId, ...]
-    obtainable: int
-    source: Pool | None = None
-
-    @property
-    def n_most(self) -> int:
-        """Most machines that there may ever be."""
-        return len(self.nodes) if self.source is None else self.source.spec.most
-
-    @property
-    def stays(self) -> bool:
-        return self.source is None or self.source.spec.market != "spot"
-
-
-@dataclass(slots=True)
-class _Want:
-    """The need of one job, and its machines."""
-
-    view: JobView
-    places: list[_Machines]
-    n_machines: tuple[int, ...] = ()
-    n_most: int = 0
-    speeds: tuple[float, ...] = ()
-    work: float = inf
-    #: Its speed with the most machines that stay.
-    sure_sps: float = 0.0
-    left_s: float = inf
-    start_at_s: float | None = None
-    mode: str = "free"
-    price: float = 0.0
-    bound_usd: float = 0.0
-    #: Dollars that it may still spend, and that the rest of its work costs on its most machines that stay.
-    budget_usd: float = inf
-    certain_usd: float = 0.0
-    #: Where the deadline costs more than the budget: seconds until the earliest one that it buys; infinite: it buys none.
-    bought_s: float | None = None
-    #: Whether it could not pay for one machine more.
-    is_spent: bool = False
-
-    @property
-    def has_spot(self) -> bool:
-        return any(not place.stays for place in self.places)
-
-    @property
-    def n_best(self) -> int:
-        return max(range(len(self.speeds)), key=lambda n: (self.speeds[n], -n))
-
-
 class _Round:
     """One plan."""
 
@@ -188,8 +129,9 @@ class _Round:
                     "no-promise", "its deadline cannot be promised: too few machines stay, too little time or budget"
                 )
                 kept[view.id] = {}
-            if (warning := self._warning(want)) is not None:
-                warnings[view.id] = warning
+            warning, before = budget_warning(want, self._at), self._told.get(view.id)
+            if warning is not None and before not in (warning.code, SPENT):
+                warnings[view.id], self._told[view.id] = warning, warning.code
         self._place(wants, kept, declines)
         machines = {pool.spec.name: 0 for pool in self._snapshot.pools}
         for numbers in kept.values():
@@ -238,26 +180,32 @@ class _Round:
         want = next(want for want in wants if want.view.id == job)
         if want.work == inf or not any(want.speeds):
             return None
-        promised = [other for other in wants if other is not want and has_promise(other.view, self._at)]
 
-        def is_possible(left_s: float) -> bool:
+        def set_aside(left_s: float) -> None:
             want.left_s = left_s
             for each in wants:
                 each.start_at_s = None
             self._set_aside(wants)
+
+        set_aside(inf)
+        others = [other for other in wants if other is not want and has_promise(other.view, self._at)]
+        promised = [other for other in others if self._slack_s(other) >= 0]  # what is lost anyway stands in no way
+
+        def is_possible(left_s: float) -> bool:
+            set_aside(left_s)
             return self._is_safe(want) and all(self._slack_s(other) >= 0 for other in promised)
 
         low, high = 0.0, 2 * (want.work / max(want.speeds) + self._lost_s(want))
         while not is_possible(high):
             low, high = high, 2 * high
-            if high > _LONGEST_S:
+            if high > LONGEST_S:
                 return None
         while high - low > max(1.0, 1e-3 * high):
             middle = (low + high) / 2
             low, high = (low, middle) if is_possible(middle) else (middle, high)
-        return self._due_at(want.view, high)
+        return self._deadline_at(want.view, high)
 
-    def _due_at(self, view: JobView, left_s: float) -> float:
+    def _deadline_at(self, view: JobView, left_s: float) -> float:
         """Return the deadline to which a job has so many seconds, without its margin and its start."""
         start_s = 0.0 if view.granted else view.spec.startup_s
         margin_frac = _margin_frac(view)
@@ -265,14 +213,14 @@ class _Round:
 
     # What a job needs.
 
-    def _wants(self) -> list[_Want]:
+    def _wants(self) -> list[Want]:
         return [self._want(view) for view in self._snapshot.jobs if view.status != "stopping"]
 
-    def _want(self, view: JobView) -> _Want:
+    def _want(self, view: JobView) -> Want:
         """Return the job's machines of the kind on which its work costs least, with its speed by their number."""
         options = []
         for (device, n_per), places in self._kinds(view).items():
-            candidate = _Want(view, places)
+            candidate = Want(view, places)
             candidate.n_most = self._most(view, n_per, places)
             candidate.speeds = tuple(self._speed(view, n, n_per, device) for n in range(candidate.n_most + 1))
             dearest = max((place.price_usd_s for place in places), default=0.0)
@@ -280,7 +228,7 @@ class _Round:
             most_gain = max(candidate.speeds[1:], default=0.0)
             options.append((not is_here, dearest / most_gain if most_gain > 0 else inf, device, candidate))
         if not options:
-            return _Want(view, [])
+            return Want(view, [])
         want = min(options, key=lambda option: option[:3])[3]
         spec, steps = view.spec, view.remaining_steps(self._at)
         want.work = inf if steps is None else steps
@@ -306,9 +254,9 @@ class _Round:
             core_s = max(0.0, view.spec.work_core_s - view.granted_core_s)
         return core_s
 
-    def _kinds(self, view: JobView) -> dict[tuple[str, int], list[_Machines]]:
+    def _kinds(self, view: JobView) -> dict[tuple[str, int], list[Machines]]:
         """Return the machines on which the job fits, by their device and the workers that one holds."""
-        kinds: dict[tuple[str, int], list[_Machines]] = {}
+        kinds: dict[tuple[str, int], list[Machines]] = {}
         unit = view.spec.unit
         for group in self._groups:
             n_per = int(view.spec.floor.fits_in(group.capacity)) if unit is None else group.capacity.n_times(unit)
@@ -316,7 +264,7 @@ class _Round:
                 kinds.setdefault((group.device, n_per), []).append(group)
         return kinds
 
-    def _most(self, view: JobView, n_per: int, places: Sequence[_Machines]) -> int:
+    def _most(self, view: JobView, n_per: int, places: Sequence[Machines]) -> int:
         n_there = sum(place.n_most for place in places)
         return min(n_there, 1 if view.spec.unit is None else -(-view.spec.worker_counts()[-1] // n_per))
 
@@ -346,27 +294,27 @@ class _Round:
 
     # Which machines it is to have.
 
-    def _slack_s(self, want: _Want) -> float:
+    def _slack_s(self, want: Want) -> float:
         if want.left_s == inf or not any(want.speeds):
             return inf
         latest_s = want.left_s - want.work / want.speeds[want.n_best] if want.start_at_s is None else want.start_at_s
         return latest_s - self._policy.look_s
 
-    def _is_safe(self, want: _Want) -> bool:
+    def _is_safe(self, want: Want) -> bool:
         """Whether machines that stay do its work in time, and its budget pays for that."""
         return self._slack_s(want) >= self._start_s(want) and want.certain_usd <= want.budget_usd
 
-    def _start_s(self, want: _Want) -> float:
+    def _start_s(self, want: Want) -> float:
         """Seconds until the first machine is there; 0 for a job that has one."""
         starts_s = [place.source.spec.startup_s for place in want.places if place.source and place.stays]
         return 0.0 if want.view.planned else max(starts_s, default=0.0)
 
-    def _lost_s(self, want: _Want) -> float:
+    def _lost_s(self, want: Want) -> float:
         """Seconds of a start, and until the next decision, in which nothing is done."""
         starts_s = [place.source.spec.startup_s for place in want.places if place.source]
         return max(starts_s, default=0.0) + want.view.spec.startup_s + self._policy.look_s
 
-    def _set_aside(self, wants: Sequence[_Want]) -> None:
+    def _set_aside(self, wants: Sequence[Want]) -> None:
         """Find the last instant at which each job can start with its most machines, if all share those that stay."""
         due = [want for want in wants if want.left_s < inf and any(want.speeds)]
         n_stay = sum(group.n_most for group in self._groups if group.stays)
@@ -387,7 +335,7 @@ class _Round:
                     start_at_s = slot * slot_s
             want.start_at_s = start_at_s if left <= 0 else -want.left_s
 
-    def _choose(self, want: _Want) -> dict[str, int]:
+    def _choose(self, want: Want) -> dict[str, int]:
         """Return the number of machines of each pool that the job is to have, and count them as taken."""
         view = want.view
         supplies = [self._supply(want, place) for place in want.places]
@@ -397,16 +345,18 @@ class _Round:
             outlook = Outlook(want.speeds, supplies, self._at)
             want.bound_usd = outlook.expected_usd(want.work, want.left_s)
             work, left_s, start_at_s = want.work, want.left_s, want.start_at_s
-            if want.bound_usd > want.budget_usd:
-                work, left_s = self._given_way(want, outlook)
-                # No safety net: the price of progress alone says what is worth its money, where there is something cheaper.
-                start_at_s = inf if want.has_spot and not _restarts(view) else None
+            is_late_anyway = want.bound_usd == inf and want.certain_usd <= want.budget_usd
+            if want.bound_usd > want.budget_usd and not is_late_anyway:
+                work, left_s = given_way(want, outlook, self._policy.look_s)
+                # A deadline that recedes needs no safety net: the price of progress alone says what is worth its money.
+                recedes = want.bought_s != inf and want.has_spot and not _restarts(view)
+                start_at_s = inf if recedes else None
             want.price = outlook.price_of_progress(work, left_s)
             need = Need(work, left_s, want.speeds, _restarts(view), self._policy.look_s, start_at_s)
             choice = choose(need, supplies, want.price, self._policy.reserve_factor)
             want.n_machines, want.mode = choice.n_machines, choice.mode
         if want.budget_usd < inf:
-            want.n_machines = self._paid(want, supplies)
+            want.n_machines = paid(want, supplies, self._policy.look_s, partial(self._runs, want))
         if not any(want.n_machines) and is_protected(view) and view.planned:  # it may not be paused
             want.n_machines = tuple(sum(node in place.nodes for node in view.planned) for place in want.places)
         chosen: dict[str, int] = {}
@@ -415,74 +365,7 @@ class _Round:
             self._n_taken[place.key] = self._n_taken.get(place.key, 0) + n
         return chosen
 
-    def _given_way(self, want: _Want, outlook: Outlook) -> tuple[float, float]:
-        """Return the work that the rest of the budget buys, and the seconds until the deadline that it has in place of its own.
-
-        If it buys the whole work later, the deadline gives way. If it never does, it buys as much as it can by the deadline.
-        """
-        bought_s = outlook.affordable_s(want.work, want.budget_usd)
-        want.bought_s = inf if bought_s is None else bought_s
-        if bought_s is not None:
-            return want.work, bought_s
-        is_ahead = want.left_s > self._policy.look_s
-        left_s = want.left_s if is_ahead else _LONGEST_S
-        work = outlook.affordable_work(want.work, left_s, want.budget_usd)
-        return work, left_s if is_ahead or want.has_spot else work / want.speeds[
-            want.n_best
-        ]  # nothing cheaper will come
-
-    def _paid(self, want: _Want, supplies: Sequence[Supply]) -> tuple[int, ...]:
-        """Return the machines, without the dearest that its budget does not pay for until it has decided again and left them."""
-        grace_s = want.view.spec.ends.grace_s
-        leave_s = STOP_GRACE_S if grace_s is None else grace_s
-
-        def usd(numbers: Sequence[int]) -> float:
-            speed = want.speeds[sum(numbers)] if sum(numbers) < len(want.speeds) else 0.0
-            rest_s = want.work / speed if speed > 0 else inf
-            over_s = leave_s + (min(self._policy.look_s, rest_s) if any(numbers) else 0.0)
-            waits = any(n > supply.n_held for supply, n in zip(supplies, numbers, strict=True))
-            total_usd = 0.0
-            for place, supply, n in zip(want.places, supplies, numbers, strict=True):
-                begun_s = (
-                    supply.startup_s
-                    if place.source is None
-                    else max(supply.startup_s, place.source.spec.least_billed_s)
-                )
-                # A machine that works for a shorter time than it starts is not worth it.
-                new_s = max(begun_s, over_s + 2 * supply.startup_s)
-                n_begun = max(0, supply.n_held - sum(node in place.nodes for node in want.view.planned))
-                n_new, n_kept = max(0, n - supply.n_held), supply.n_held if waits else min(n, supply.n_held)
-                old_s = n_kept * over_s + (supply.n_held - n_kept) * leave_s
-                total_usd += supply.price_usd_s * (old_s + n_begun * begun_s + n_new * new_s)
-            return total_usd
-
-        numbers = list(want.n_machines)
-        while any(numbers) and (usd(numbers) > want.budget_usd or not self._runs(want, sum(numbers))):
-            numbers[max((i for i, n in enumerate(numbers) if n), key=lambda i: supplies[i].price_usd_s)] -= 1
-        singles = [[int(i == k) for i in range(len(numbers))] for k in range(len(numbers))]
-        want.is_spent = not any(numbers) and all(usd(single) > want.budget_usd for single in singles)
-        return tuple(numbers)
-
-    def _warning(self, want: _Want) -> Reason | None:
-        """Return what its user is to know of its budget, and was not told."""
-        job, left = want.view.id, usd_text(max(0.0, want.budget_usd))
-        code = "budget-spent" if want.is_spent else "over-budget" if want.bought_s is not None else ""
-        if not code or self._told.get(job, "") in (code, "budget-spent"):
-            return None
-        self._told[job] = code
-        facts = {"budget_usd": want.view.spec.budget_usd or 0.0, "left_usd": want.budget_usd}
-        if want.is_spent:
-            return Reason(code, f"the {left} that are left of its budget pay for no machine: it waits", facts)
-        text = f"its deadline gives way to its budget: the {left} that are left of it do not pay for the work by then"
-        if want.bought_s is None or want.bought_s == inf:
-            text += ", nor by any later time; it does as much as they pay for"
-        else:
-            late_s = want.bought_s - want.left_s
-            facts["late_s"] = late_s
-            text += f", but are expected to by {span_text(late_s)} after it"
-        return Reason("promise-lost" if has_promise(want.view, self._at) else code, text, facts)
-
-    def _supply(self, want: _Want, place: _Machines) -> Supply:
+    def _supply(self, want: Want, place: Machines) -> Supply:
         """Return what the job can have of some machines, after the jobs that were decided before."""
         view, pool = want.view, place.source
         n_taken = self._n_taken.get(place.key, 0) + sum(node in self._taken for node in place.nodes)
@@ -499,7 +382,7 @@ class _Round:
             seen = Seen(counts, max(self._at, counts[0][0] + 1e-3 if counts else 0.0), len(want.speeds) - 1)
         return Supply(place.price_usd_s, n_held, n_most, startup_s, seen)
 
-    def _undated(self, want: _Want, supplies: Sequence[Supply]) -> tuple[int, ...]:
+    def _undated(self, want: Want, supplies: Sequence[Supply]) -> tuple[int, ...]:
         """Choose for a job without a deadline, or of unknown work: machines of one's own, else the fewest that it can run with.
 
         With a deadline these may be dear; without one it waits for cheap ones.
@@ -520,7 +403,7 @@ class _Round:
             numbers[i] = min(n - sum(numbers), supplies[i].n_most)
         return tuple(numbers) if sum(numbers) == n else tuple(0 for _ in supplies)
 
-    def _runs(self, want: _Want, n: int) -> bool:
+    def _runs(self, want: Want, n: int) -> bool:
         place = want.places[0]
         unit = want.view.spec.unit
         return n > 0 and self._count(want.view, n, 1 if unit is None else place.capacity.n_times(unit)) > 0
@@ -528,12 +411,12 @@ class _Round:
     # Where it is to have them.
 
     def _place(
-        self, wants: Sequence[_Want], kept: dict[JobId, dict[str, int]], declines: Mapping[JobId, Reason]
+        self, wants: Sequence[Want], kept: dict[JobId, dict[str, int]], declines: Mapping[JobId, Reason]
     ) -> None:
         """Give each job nodes of its pools: those that it has, then others; and note machines that stay until others are there."""
         wants = [want for want in wants if want.view.id not in declines]
         claims: dict[JobId, list[list[NodeId]]] = {}
-        given: list[tuple[_Want, list[NodeId]]] = []
+        given: list[tuple[Want, list[NodeId]]] = []
         for want in wants:
             claims[want.view.id] = [self._claim(want, place, n, held=True) for place, n in self._each(want)]
         for want in wants:
@@ -546,17 +429,17 @@ class _Round:
         for want, nodes in sorted(given, key=lambda each: not set(each[1]) <= each[0].view.planned.keys()):
             self._give(want, nodes)
 
-    def _each(self, want: _Want) -> Iterable[tuple[_Machines, int]]:
+    def _each(self, want: Want) -> Iterable[tuple[Machines, int]]:
         return zip(want.places, want.n_machines, strict=True)
 
-    def _claim(self, want: _Want, place: _Machines, n: int, *, held: bool) -> list[NodeId]:
+    def _claim(self, want: Want, place: Machines, n: int, *, held: bool) -> list[NodeId]:
         """Return up to `n` nodes that nobody has claimed, of those that the job has or of the others."""
         nodes = [node for node in place.nodes if node not in self._taken and (node in want.view.planned) == held]
         self._taken |= dict.fromkeys(nodes[: max(0, n)], want.view.id)
         return nodes[: max(0, n)]
 
     def _with_former(
-        self, want: _Want, claimed: list[list[NodeId]], n_short: int, kept: dict[JobId, dict[str, int]]
+        self, want: Want, claimed: list[list[NodeId]], n_short: int, kept: dict[JobId, dict[str, int]]
     ) -> list[NodeId]:
         """Return the job's nodes, with those of its present ones that it keeps until machines that start are there."""
         nodes = [node for some in claimed for node in some]
@@ -574,7 +457,7 @@ class _Round:
             kept[want.view.id][place.pool] = kept[want.view.id].get(place.pool, 0) + 1
         return nodes
 
-    def _give(self, want: _Want, nodes: Sequence[NodeId]) -> None:
+    def _give(self, want: Want, nodes: Sequence[NodeId]) -> None:
         view, spec = want.view, want.view.spec
         allocation: Allocation = {}
         room = self._builder.open_to(view, self._builder.without(view))
@@ -599,7 +482,7 @@ class _Round:
         else:
             self._builder.put(view, allocation, reason)
 
-    def _why(self, want: _Want, allocation: Allocation) -> Reason:
+    def _why(self, want: Want, allocation: Allocation) -> Reason:
         if not want.places:
             return waits(want.view.spec.unit or want.view.spec.floor, self._snapshot.free)
         numbers = [(place, n) for place, n in self._each(want) if n]
@@ -619,28 +502,16 @@ class _Round:
             facts |= {"left_s": left_s, "best_s": best_s}
             need = f"{span_text(best_s)} of work at its fastest {{}} {span_text(left_s)}"
             is_bought = any(place.source is not None and place.stays for place, _ in numbers)
-            lacking = _lacking(want, self._at)
+            cause = lacking(want, self._at)
             if left_s <= 0:
                 text += f"; {span_text(best_s)} of work at its fastest are left, and its deadline is over"
-            elif want.mode == "free" or not is_bought or not lacking:
+            elif want.mode == "free" or not is_bought or not cause:
                 text += "; " + need.format("in")
             else:
-                text += f"; on demand because {lacking} and {need.format('must be done in')}"
+                text += f"; on demand because {cause} and {need.format('must be done in')}"
         if want.bought_s is not None and not want.is_spent:
             text += f"; its deadline gives way to its budget, of which {usd_text(want.budget_usd)} are left"
         return Reason("least-cost" if allocation or parts else "waits", text, facts)
-
-
-def _lacking(want: _Want, at: float) -> str:
-    """Return how spot machines are lacking, of those that the job could use; empty if it could use none."""
-    pools = [place.source for place in want.places if place.source is not None and not place.stays]
-    n_now = sum(pool.obtainable for pool in pools)
-    if not pools:
-        return ""
-    if n_now:
-        return f"{n_now} spot machine{'s' if n_now > 1 else ''} can be had for the {want.n_best} that it needs"
-    gone_at = [after for pool in pools for (_, n), (after, _) in pairwise(pool.counts) if n]
-    return f"spot was last had {span_text(at - max(gone_at))} ago" if gone_at else "spot was never had"
 
 
 def _due_at(view: JobView) -> float:
@@ -651,7 +522,7 @@ def _margin_frac(view: JobView) -> float:
     return MARGIN_FRAC if view.spec.margin_frac is None else view.spec.margin_frac
 
 
-def _changes_with_time(want: _Want) -> bool:
+def _changes_with_time(want: Want) -> bool:
     """Whether it has or wants machines, or may with a deadline coming near; else it waits for what pools offer."""
     is_due = want.left_s < inf if want.bought_s is None else want.left_s > 0 or want.bought_s < inf
     return bool(any(want.n_machines) or want.view.planned or (is_due and not want.is_spent))
@@ -663,13 +534,13 @@ def _restarts(view: JobView) -> bool:
     return len(spec.worker_counts()) < 2 or spec.resize_cost_s >= spec.startup_s > 0
 
 
-def _name(place: _Machines) -> str:
+def _name(place: Machines) -> str:
     return f"pool '{place.pool}'" if place.pool else "one's own nodes"
 
 
-def _pooled(pool: Pool) -> _Machines:
+def _pooled(pool: Pool) -> Machines:
     spec = pool.spec
-    return _Machines(
+    return Machines(
         pool=spec.name,
         key=spec.name,
         price_usd_s=pool.price_usd_h / _HOUR_S,
@@ -681,7 +552,7 @@ def _pooled(pool: Pool) -> _Machines:
     )
 
 
-def _own(snapshot: Snapshot) -> list[_Machines]:
+def _own(snapshot: Snapshot) -> list[Machines]:
     """Return the nodes of no pool, grouped by what they have."""
     pooled = {node for pool in snapshot.pools for node in (*pool.there, *pool.leaving)}
     alike: dict[tuple[str, float, float, int], list[Node]] = {}
@@ -690,7 +561,7 @@ def _own(snapshot: Snapshot) -> list[_Machines]:
             amount = node.capacity
             alike.setdefault((node.device, amount.gpus, amount.cores, amount.memory_bytes), []).append(node)
     return [
-        _Machines(
+        Machines(
             pool=_OWN,
             key=f"node {nodes[0].id}",
             price_usd_s=0.0,

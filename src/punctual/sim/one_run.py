@@ -104,12 +104,14 @@ class _MoneyCourse:
 
     def __init__(self) -> None:
         self._bill = Bill()
+        self._at = 0.0
         self._course = list[tuple[float, dict[str, float]]]()
         self._next_at, self._every_s = 0.0, 60.0
         self._told = list[dict[str, Any]]()
 
     def add(self, message: Message) -> None:
         self._bill.add(message)
+        self._at = max(self._at, message.at)
         if isinstance(message, WarnUser) and "budget_usd" in message.reason.facts:
             self._told.append({"job": message.job, "at_s": message.at, "text": message.reason.text})
         if message.at >= self._next_at:
@@ -123,6 +125,7 @@ class _MoneyCourse:
         """Return the dollars by job and by pool, also over time; the run has ended."""
         bill = self._bill
         bill.close()
+        self._course.append((self._at, dict(bill.by_pool)))
         course = {pool: [spent.get(pool, 0.0) for _, spent in self._course] for pool in bill.by_pool}
         return {
             "by_job": bill.by_job,
