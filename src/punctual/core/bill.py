@@ -1,6 +1,7 @@
 """The bill: what machines of pools cost, and which job it was spent on."""
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -86,7 +87,7 @@ class Bill:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state of `dump`."""
-        vars(self).update(state)
+        vars(self).update(deepcopy(dict(state)))
 
     def claims_usd(self, at: float) -> dict[JobId, float]:
         """Return what each open job costs if all its machines end at instant `at`, for its budget.
