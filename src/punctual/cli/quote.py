@@ -61,8 +61,8 @@ def quote(
     cluster: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE.toml|2x8",
-            help="Other machines than these: nodes, and pools with prices. It tells what the program would cost there by when.",
+            metavar="FILE.toml",
+            help="Machines that need not be there: nodes, and pools with prices. It tells what a program would cost on them by when.",
         ),
     ] = None,
     budget_usd: Annotated[
