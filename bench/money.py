@@ -428,7 +428,7 @@ def draw_curve(runs: Sequence[Run], path: Path) -> None:
     axes.set(xlabel="deadline, hours from the start", ylabel="cost, % of 8 machines on demand")
     axes.set_ylim(bottom=0)
     axes.grid(color="#dddddd", lw=0.6)
-    axes.legend(frameon=False, fontsize=8, loc="upper right", bbox_to_anchor=(1.0, 0.93))
+    axes.legend(frameon=False, fontsize=8, loc="upper right", bbox_to_anchor=(1.0, 0.88))
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, dpi=150, metadata={"Software": None})
