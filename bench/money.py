@@ -8,14 +8,14 @@ import csv
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp, inf, log
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import Results, on_record, parser
+from _common import RESULTS, Results, on_record, parser
 from _market_simulated import simulated
 from _market_windows import (
     HOUR_S,
@@ -365,6 +365,76 @@ def many_section(runs: list[Run]) -> Section:
     return Section("Twenty jobs that share a zone's spot machines", heads, rows, targets if runs else ())
 
 
+# What a deadline costs.
+
+#: Deadlines of the picture, in hours: with 16 machines the work takes 54 h.
+_CURVE_H = (64.0, 80.0, 100.0, 120.0, 150.0, 180.0)
+
+
+def curve(quick: bool = False) -> list[Run]:
+    """Play the H100 job with other deadlines; a run is a zone and a deadline."""
+    runs = list[Run]()
+    for deadline_h in _CURVE_H[1::3] if quick else _CURVE_H:
+        workload = replace(_H100, deadline_h=deadline_h, sizes=(4, 6, 8, 10, 12, 14, 16))
+        speeds = power(workload.most, EXPONENTS[1])
+        task, zones = workload.task(speeds), workload.zones()
+        # The fewest machines that stay and are in time; none is taken away.
+        n = next(n for n in range(1, len(speeds)) if task.work / speeds[n] + task.startup_s <= task.deadline_s)
+        stays_usd_h = n * (task.work / speeds[n] + task.startup_s) / HOUR_S
+        for zone_ in zones[:1] if quick else zones:
+            run = _played(workload, zone_, f"n^{EXPONENTS[1]:g}", speeds, 96.0 if quick else 48.0)
+            on_demand = stays_usd_h * zone_.certain_usd_h / workload.asked_usd(zone_)
+            runs.append({**run, "deadline_h": deadline_h, "on_demand": on_demand})
+    return runs
+
+
+def _curves(runs: Sequence[Run]) -> list[dict[str, float]]:
+    """Return the means over zones for each deadline."""
+    return [
+        {"deadline_h": deadline_h, "on_demand": _mean([run["on_demand"] for run in some]), **_figures(some)}
+        for (deadline_h,), some in _grouped(runs, "deadline_h").items()
+    ]
+
+
+def curve_section(runs: list[Run]) -> Section:
+    rows = [
+        [f"{it['deadline_h']:g} h", f"{it['on_demand']:.3f}", f"{it['best']:.3f} ({it['best_size']:.0f})",
+         f"{it['ours']:.3f}", f"{it['bound']:.3f}", f"{it['n_late']:.0f}"]
+        for it in _curves(runs)
+    ]  # fmt: skip
+    targets = [Target("late, at any deadline of the picture", 0, sum(run["n_late"] for run in runs), _COUNT)]
+    heads = ("deadline", "on demand", "UP, best size", "least-cost", "bound", "late")
+    text = f"The H100 job of 100 h on 8 machines, speed n^{EXPONENTS[1]:g}; costs as shares of that on demand."
+    return Section("What a deadline costs", heads, rows, targets if runs else (), text)
+
+
+def draw_curve(runs: Sequence[Run], path: Path) -> None:
+    """Draw cost against deadline."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    points = _curves(runs)
+    figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
+    for key, label, colour, line in (
+        ("on_demand", "on demand, fewest machines that are in time", "#7f7f7f", "-"),
+        ("best", "Uniform Progress, at the size that is best afterwards", "#e69f00", "-"),
+        ("ours", "least-cost", "#0072b2", "-"),
+        ("bound", "bound: no schedule costs less, with the future known", "#222222", ":"),
+    ):
+        at, usd = [it["deadline_h"] for it in points], [100 * it[key] for it in points]
+        axes.plot(at, usd, line, color=colour, marker="o" if line == "-" else "", ms=4, label=label)
+    axes.set(xlabel="deadline, hours from the start", ylabel="cost, % of 8 machines on demand")
+    axes.set_ylim(bottom=0)
+    axes.grid(color="#dddddd", lw=0.6)
+    axes.legend(frameon=False, fontsize=8, loc="upper right", bbox_to_anchor=(1.0, 0.88))
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path, dpi=150, metadata={"Software": None})
+    plt.close(figure)
+
+
 # The simulated world.
 
 
@@ -428,6 +498,7 @@ FAMILIES = (
     Family(elastic, elastic_section),
     Family(measured, measured_section),
     Family(rigid, rigid_section),
+    Family(curve, curve_section),
     Family(many, many_section),
     Family(agreement, agreement_section),
     Family(choosing, choosing_section),
@@ -454,6 +525,8 @@ def main() -> int:
     for family in FAMILIES:
         if not options.part or family.name in options.part:
             runs[family.name] = family.measure(options.quick)
+    if runs["curve"] and not options.quick:
+        draw_curve(runs["curve"], RESULTS / "money.png")
     targets = report("money", {"runs": runs}, _sections, page, quick=options.quick)
     return conclude_targets(targets, targets[1], quick=options.quick)
 

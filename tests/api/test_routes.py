@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from math import inf
 from pathlib import Path
@@ -31,7 +32,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.core.quoting import Finish, HurtJob, Quote
+from punctual.core.quoting import DeadlinePrice, Finish, HurtJob, Quote, encode_quote
 from punctual.core.recent_messages import Reason
 from punctual.daemon import local_host
 from punctual.daemon.control_socket import ask
@@ -285,6 +286,9 @@ def test_what_is_wrong_within_a_job_to_be_quoted_is_named_and_its_secrets_are_no
         "/job/deadline",
         "/job/coresPerWorker",
     }
+    costly = service.caller.post("/quote", {"job": {"program": program(), "budgetUsd": 40}})
+    assert (costly.status, costly.json()["field"]) == (422, "/job/budgetUsd")
+    assert "prices" in costly.json()["must"]
     secret = service.caller.post("/quote", {"job": {"program": program(), "env": {"TOKEN": 4711}}})
     assert secret.status == 422
     assert secret.json()["must"].startswith("`env`: ")
@@ -307,11 +311,19 @@ def test_a_quote_says_the_same_over_http_as_beside_a_terminal() -> None:
     quote = Quote(
         job=JobId("a"), at=now.at, promises=True, deadline_at=now.at + 80, can_be_promised=False, earliest_at=None,
         expected=finish, finishes=(finish,), hurt=(hurt,), reason=Reason("tight", "no room", {"free_cores": inf}),
+        prices=(DeadlinePrice(deadline_at=now.at + 80, usd=41.0), DeadlinePrice(deadline_at=now.at + 9, usd=None)),
+        budget_usd=50.0, bought_at=now.at + 70,
     )  # fmt: skip
     fields, answer = told(quote, now), quote_answer(quote, now)
     assert (answer.job, answer.promises, answer.can_be_promised) == ("a", True, False)
     assert (answer.deadline, answer.earliest) == (datetime.fromisoformat(fields["deadline_wall"]), None)
     assert answer.expected == answer.finishes[0]
+    assert [(price.deadline, price.usd) for price in answer.prices] == [
+        (now.wall_of(now.at + 80), 41.0),
+        (now.wall_of(now.at + 9), None),
+    ]
+    assert (answer.budget_usd, answer.bought) == (50.0, now.wall_of(now.at + 70))
+    assert encode_quote(asdict(quote)) == quote
     entry = answer.finishes[0]
     assert (entry.cores, entry.workers, entry.finish) == (1.5, 3, now.wall_of(now.at + 60))
     assert (entry.low, entry.high) == (now.wall_of(now.at + 50), now.wall_of(now.at + 70))

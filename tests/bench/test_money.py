@@ -1,5 +1,7 @@
 """The fast plays of bench/money.py: no count of spot machines makes a job late, and no play costs less than the bounds."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from _market_windows import (
     power,
     uniform_progress,
 )
+from money import curve, curve_section, draw_curve
 
 _TICK_S = 600.0
 _COUNTS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 40)), min_size=4, max_size=30)
@@ -59,3 +62,13 @@ def test_the_simulated_world_says_the_same() -> None:
     usd, n_late = simulated(zone, [task], 150, 4)
     assert n_late == 0
     assert usd == pytest.approx(play_elastic(zone, task, 150).usd, rel=0.02)
+
+
+def test_a_later_deadline_costs_less_and_the_picture_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    runs = curve(quick=True)
+    assert all(run["bound"] <= run["ours"] <= run["on_demand"] for run in runs)
+    assert [run["ours"] for run in runs] == sorted((run["ours"] for run in runs), reverse=True)
+    assert all(target.reached for target in curve_section(runs).targets)
+    draw_curve(runs, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")

@@ -42,6 +42,8 @@ def errors(told: str) -> list[str]:
         (["--name", "../x", "--weight", "2"], "`name` must be 1 to 64 letters"),
         (["--weight", "0"], "`weight` must be above zero"),
         (["--weight", "0", "--cores", "0.5"], "`weight` must be above zero"),
+        (["--budget", "5"], "a job with a budget must run on machines of pools"),
+        (["--budget", "-5", "--no-preemptible"], "a job with a budget must run on machines of pools"),
         (["--margin", "1%"], "`--margin` needs a deadline"),
         (["--strict"], "`--strict` needs a deadline that can be missed"),
         (["--workers", "0"], "`--workers` must be a range of whole numbers"),

@@ -44,7 +44,7 @@ def test_a_job_for_which_no_daemon_runs_starts_one(machine: Service) -> None:
     assert told.stdout == "a\n"
     assert "punctual: started the daemon, process" in told.stderr
     assert f"punctual: what it says is in {machine.home / 'state' / 'daemon.log'}\n" in told.stderr
-    log = machine.run_folder("a").log(JobId("a"))
+    log = machine.run_folder("daemon").log(JobId("a"))
     wait_until(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
     assert set(log.read_text().splitlines()) == {f"{machine.folder} vanilla first", "to standard error"}
     again = machine.punctual("submit", "--json", "--name", "b", "--", machine.script("")[0], "tell.py", "second")

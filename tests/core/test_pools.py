@@ -1,5 +1,6 @@
 """Pools of machines in the kernel: asked for, refused, noticed, released; and their table after a restart."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -176,3 +177,29 @@ def test_pools_survive_a_restart() -> None:
     again.load(desk.scheduler.dump())
     assert again.snapshot(71.0).pools == desk.scheduler.snapshot(71.0).pools
     assert again.snapshot(71.0).nodes == desk.scheduler.snapshot(71.0).nodes
+
+
+def test_the_snapshot_tells_what_each_job_has_cost_also_after_a_restart() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    began_at = next(event.at for event in desk.commands if isinstance(event, AskMachines))
+    at = began_at + 1800.0
+    spent_usd = desk.scheduler.snapshot(at).spent_usd[JOB]
+    assert spent_usd == pytest.approx(2 * 0.5), "two machines for half an hour, from the order on"
+    again = Scheduler({})
+    again.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
+    assert again.snapshot(at).spent_usd == {JOB: spent_usd}
+    desk.tell(PoolOffered(at=at, pool=SPOT, price_usd_h=3.0, obtainable=3))
+    assert desk.scheduler.snapshot(at + 600.0).spent_usd[JOB] == pytest.approx(1.0 + 2 * 0.5)
+    assert again.snapshot(at + 600.0).spent_usd[JOB] == pytest.approx(1.0 + 2 / 6)
+    desk.tell(JobFinished(at=at + 600.0, job=JOB, landed_at=at + 600.0))
+    assert desk.scheduler.snapshot(at + 900.0).spent_usd == {}
+
+
+def test_a_machine_without_a_job_counts_for_the_budgets_of_all_once_it_has_ended() -> None:
+    desk = Desk()
+    desk.plan(1.0, {}, 1)
+    desk.tell(MachinesAsked(at=1.0, pool="spot", nodes=(FIRST,)))
+    assert desk.scheduler.snapshot(1801.0).spent_usd == {JOB: 0.0}
+    desk.tell(NodeLost(at=1801.0, node=FIRST))
+    assert desk.scheduler.snapshot(1801.0).spent_usd[JOB] == pytest.approx(0.5)

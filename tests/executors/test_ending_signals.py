@@ -290,6 +290,7 @@ def test_the_time_to_end_is_what_was_asked_for_or_what_is_left_of_an_allocation(
     assert 400 < stop_grace_s(None, end, 60.0) <= 500
     assert stop_grace_s(None, {}, 60.0) == 60.0
     assert stop_grace_s(None, {"SLURM_JOB_END_TIME": "17"}, 60.0) == 60.0, "a shell that has outlived it"
+    assert stop_grace_s(None, {"SLURM_JOB_END_TIME": ""}, 60.0) == 60.0, "Slurm 22.05 leaves it empty"
 
 
 def test_what_is_killed_waits_for_nothing() -> None:

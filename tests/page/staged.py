@@ -186,7 +186,8 @@ def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> 
     )
     return QuoteAnswer(
         job=name, promises=True, deadline=deadline or at(40), can_be_promised=is_feasible, earliest=at(12), expected=finishes[2], finishes=finishes,
-        hurt=[HurtEntry(job="transformer", promised_until=None, cores_before=0.4, cores_after=0.25, later_seconds=340.0)], reason=ReasonText(code="can-be-promised", text=text, facts={}),
+        hurt=[HurtEntry(job="transformer", promised_until=None, cores_before=0.4, cores_after=0.25, later_seconds=340.0)],
+        prices=[], budget_usd=None, bought=None, reason=ReasonText(code="can-be-promised", text=text, facts={}),
     )  # fmt: skip
 
 

@@ -17,6 +17,24 @@ def filled(page: Page, **texts: str) -> None:
         page.locator(f"#job-{name}").fill(text)
 
 
+def test_a_quote_with_prices_tells_them(service: LiveService, reader: Reader) -> None:
+    page = reader.open(service, place=FORM)
+
+    def priced(route: Route) -> None:
+        answer = route.fetch()
+        prices = [
+            {"deadline": "2099-01-01T18:00:00+00:00", "usd": 41.5},
+            {"deadline": "2099-01-01T12:00:00+00:00", "usd": None},
+        ]
+        fields = {**answer.json(), "prices": prices, "budgetUsd": 50, "bought": "2099-01-01T15:00:00+00:00"}
+        route.fulfill(response=answer, json=fields)
+
+    page.route("**/v1/quote", priced)
+    filled(page, program="true", deadline="1h")
+    for text in ("What it is expected to cost", "$41.50 by ", "cannot be by ", "$50.00 buy it by "):
+        expect(page.locator("#quote")).to_contain_text(text)
+
+
 def test_the_quote_changes_while_one_types(service: LiveService, reader: Reader) -> None:
     assert service.caller.send("PUT", "/policy", {"name": "promises-first"}).status == 200
     page = reader.open(service, place=FORM)

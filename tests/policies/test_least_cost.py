@@ -1,5 +1,6 @@
 """The policy `least-cost` in the simulated world: promises kept at least cost, on machines that come and go."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,17 +8,18 @@ from typing import Any
 import pytest
 from tests.sim.pieces import PERFECT, sim_job
 
+from punctual.core.bill import Bill
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.events import MachinesAsked, MachinesRefused, NodeJoined, NodeLost, NodeNoticed, PlanProposed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
-from punctual.core.pools import Pool, PoolSpec
+from punctual.core.pools import Pool, PoolSpec, PoolTable
 from punctual.core.protocols import Message, Policy
+from punctual.core.quoting import quote
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.estimators.speed.tabulated import Tabulated
-from punctual.history.bill import Bill
 from punctual.history.cluster import ClusterHistory
 from punctual.history.job import JobRecord
 from punctual.policies.least_cost import LeastCost
@@ -57,11 +59,13 @@ def job(name: str, *, work_h: float, deadline_h: float, counts: tuple[int, ...] 
 class Run:
     """A simulation that has ended, with its messages."""
 
-    def __init__(self, jobs: Sequence[SimJob], market: Sequence[PoolCourse], nodes: Sequence[Node] = ()) -> None:
+    def __init__(
+        self, jobs: Sequence[SimJob], market: Sequence[PoolCourse], nodes: Sequence[Node] = (), days: float = 14.0
+    ) -> None:
         self.messages: list[Message] = []
         self.bill, record = Bill(), ClusterHistory()
         Simulation(
-            jobs, nodes, LeastCost(), models={"tabulated": Tabulated()}, pools=market, end_at=14 * DAY_S,
+            jobs, nodes, LeastCost(), models={"tabulated": Tabulated()}, pools=market, end_at=days * DAY_S,
             listeners=(self.messages.append, self.bill.add, record.add),
         ).run()  # fmt: skip
         self.bill.close()
@@ -148,6 +152,13 @@ def test_each_plan_has_its_bound_and_says_the_price() -> None:
     assert "pool 'spot'" in plans[1].reasons[JobId("a")].text
 
 
+def test_a_machine_on_demand_is_bought_for_a_reason_in_words() -> None:
+    run = Run([job("a", work_h=20, deadline_h=8)], pools([(-48, 4), (2.0, 0)]))
+    texts = [reason.text for event in run.of(PlanProposed) for reason in event.plan.reasons.values()]
+    text = next(text for text in texts if "on demand because" in text)
+    assert re.search(r"spot was last had .* ago and .* h of work at its fastest must be done in .* h", text)
+
+
 def test_the_bill_is_that_of_the_machines() -> None:
     run = Run(
         [job("a", work_h=20, deadline_h=30), job("b", work_h=3, deadline_h=9)], pools([(-48, 4), (4.0, 1), (9.0, 3)])
@@ -189,6 +200,36 @@ def test_an_earlier_deadline_has_a_higher_price() -> None:
     assert prices_text([("24:00", usd[0]), ("4:00", usd[3])]).endswith("cannot be by 4:00")
     late, sooner, soonest = (each for each in usd if each is not None)
     assert 19.5 <= late < sooner < soonest <= 80.0
+
+
+@pytest.mark.parametrize("budget_usd", [None, 90.0, 40.0])
+@pytest.mark.parametrize("counts", [[(-96, 4)], [(-96, 2), (-24, 0)]])
+def test_a_quoted_deadline_can_be_promised_and_an_earlier_one_cannot(
+    counts: list[tuple[float, int]], budget_usd: float | None
+) -> None:
+    table = PoolTable()
+    for each in pools(counts):
+        for at, price_usd_h, n in each.course:
+            table.offer(at, each.spec, price_usd_h, n)
+    spec = replace(job("a", work_h=20, deadline_h=30).spec, deadline_s=None, budget_usd=budget_usd, preemptible=True)
+    curve = RateCurve(Tabulated(), Tabulated().init(spec))
+    view = JobView(
+        spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={}, curve=curve
+    )
+    snapshot = Snapshot.of(0.0, [], [], pools=table.views())
+    answer = quote(LeastCost(), snapshot, view)
+    if budget_usd == 40.0:
+        assert answer.earliest_at is None, "machines that stay would cost $80"
+        assert "within its budget" in answer.reason.text
+    else:
+        assert answer.earliest_at is not None
+        assert answer.earliest_at == pytest.approx(5 * HOUR_S + 600.0, rel=0.02), "20 h on four machines, and a start"
+        for share, can_be in ((1.0, True), (0.97, False)):
+            asked = view.with_deadline(share * answer.earliest_at)
+            assert quote(LeastCost(), snapshot, asked).can_be_promised is can_be
+    usd = [price.usd for price in answer.prices if price.usd is not None]
+    assert usd == sorted(usd)
+    assert (answer.bought_at is None) == (budget_usd is None)
 
 
 @dataclass(frozen=True)

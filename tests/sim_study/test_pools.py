@@ -32,16 +32,17 @@ def written(folder: Path) -> Path:
 
 def test_the_how_to_runs_word_for_word(tmp_path: Path) -> None:
     written(tmp_path)
-    (command,) = re.findall(r"\$ punctual (.*)", HOW_TO)
+    quoted, command = re.findall(r"\$ punctual (.*)", HOW_TO)
+    assert told(tmp_path, *quoted.split())["prices"]
     words = [sys.executable, "-m", "punctual", *command.split(), "--json"]
-    told = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout)
-    (run,) = told["runs"]
+    answer = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout)
+    (run,) = answer["runs"]
     assert run["summary"]["deadlines_met_frac"] == 1.0
     assert run["summary"]["cost_usd"] == pytest.approx(sum(run["bill"]["by_pool"].values()))
     assert set(run["bill"]["by_job"]) == {"train"}
     assert 12 * 0.92 <= run["summary"]["cost_usd"] <= 13 * 3.06, "96 h on 8 cores are 12 h of a machine"
     table = subprocess.run(words[:-1], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert re.search(r"least-cost costs \$[0-9.]+: train \$[0-9.]+ \(machines: .*spot \$[0-9.]+\)", table)
+    assert re.search(r"least-cost costs \$[0-9.]+: train \$[0-9.]+ \(machines: .*spot \$[0-9.]+.*\)", table)
 
 
 def test_a_scenario_with_pools_is_written_and_read_again(tmp_path: Path) -> None:
@@ -106,3 +107,106 @@ def test_a_trace_that_cannot_be_used_is_told(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
         courses_of(pools_of([{**POOL, "trace": str(tmp_path / "spot.json")}], "'x.toml'"))
     assert "spot.json" in str(caught.value)
+
+
+def told(folder: Path, *words: str) -> dict[str, Any]:
+    """Return what a command says as JSON."""
+    command = [sys.executable, "-m", "punctual", *words, "--json"]
+    answer: dict[str, Any] = json.loads(
+        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
+    )
+    return answer
+
+
+def test_a_budget_that_the_deadline_exceeds_is_kept_and_the_report_says_what_gave_way(tmp_path: Path) -> None:
+    scenario = written(tmp_path)
+    scenario.write_text(TRAIN.replace('deadline = "6h"', 'deadline = "4h"\nbudget-usd = 20'))
+    (run,) = told(tmp_path, "simulate", scenario.name)["runs"]
+    assert run["summary"]["deadlines_met_frac"] == 0.0
+    assert 18.0 <= run["summary"]["cost_usd"] <= 20.0
+    assert run["bill"]["told"][0]["at_s"] < 600.0
+    assert "gives way to its budget" in run["bill"]["told"][0]["text"]
+    last = [usd[-1] for usd in run["bill"]["course"]["by_pool"].values()]
+    assert sum(last) == pytest.approx(run["summary"]["cost_usd"], abs=0.1)
+    page = (tmp_path / "simulation/report.html").read_text()
+    money = page.partition("<h2>Money</h2>")[2]
+    assert "dollars by pool" in money
+    assert "<th>job train</th>" in money
+    assert "gives way" in page
+
+
+def test_a_budget_without_prices_is_refused(tmp_path: Path) -> None:
+    keys = {"policies": ["fifo"], "cluster": [{"n_nodes": 2, "cores": 8.0}]}
+    with pytest.raises(InvalidSpec, match="prices"):
+        Scenario.of({**keys, "job": [{"work": "1h", "budget_usd": 5.0}]})
+
+
+QUOTED = ("--cores-per-worker", "8", "--steps", "12000", "--work", "96h", "--workers", "1..4")
+
+
+def test_a_quote_tells_prices_of_deadlines_on_machines_that_are_not_there(tmp_path: Path) -> None:
+    written(tmp_path)
+    quote = told(tmp_path, "quote", "--cluster", "market.toml", *QUOTED, "--deadline", "6h")
+    assert quote["policy"] == "least-cost"
+    assert quote["can_be_promised"] is True
+    prices = [price["usd"] for price in quote["prices"]]
+    assert [price["deadline_s"] for price in quote["prices"]] == sorted(
+        (price["deadline_s"] for price in quote["prices"]), reverse=True
+    )
+    assert prices == sorted(prices), "an earlier deadline costs more"
+    assert 12 * 0.92 <= prices[0] < prices[-1] <= 20 * 3.06
+    assert {finish["n_workers"] for finish in quote["finishes"]} == {1, 2, 3, 4}
+    words = [sys.executable, "-m", "punctual", "quote", "--cluster", "market.toml", *QUOTED, "--deadline", "1h"]
+    text = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert re.search(r"expected cost: \$\d+ by [^,]+, .*cannot be by ", text)
+
+
+def test_what_is_quoted_is_about_what_is_paid(tmp_path: Path) -> None:
+    scenario = written(tmp_path)
+    (run,) = told(tmp_path, "simulate", scenario.name)["runs"]
+    quote = told(tmp_path, "quote", "--cluster", "market.toml", *QUOTED, "--deadline", "6h")
+    usd = next(price["usd"] for price in quote["prices"] if price["deadline_s"] == pytest.approx(6 * 3600, abs=60))
+    assert 0.5 * run["summary"]["cost_usd"] <= usd <= 1.2 * run["summary"]["cost_usd"]
+
+
+def test_a_quote_tells_which_deadline_a_budget_buys(tmp_path: Path) -> None:
+    written(tmp_path)
+    command = ("quote", "--cluster", "market.toml", *QUOTED, "--budget")
+    bought_s = [told(tmp_path, *command, usd)["bought_s"] for usd in ("5", "16", "20", "200")]
+    assert bought_s[0] is None, "twelve hours of the cheapest machine cost $11"
+    assert bought_s[1] > bought_s[2] > bought_s[3] > 3 * 3600
+
+
+def test_a_spot_pool_without_a_trace_is_known_to_be_always_there(tmp_path: Path) -> None:
+    pool = '[[pool]]\nname = "spot"\nmarket = "spot"\ncores = 8.0\nprice_usd_h = 1.0\nmost = 4\n'
+    stays = pool.replace('"spot"', '"on-demand"').replace("1.0", "4.0")
+    (tmp_path / "market.toml").write_text(pool + stays)
+    quote = told(tmp_path, "quote", "--cluster", "market.toml", "--cores", "8", "--work", "80h", "--deadline", "20h")
+    assert quote["prices"][0]["usd"] == pytest.approx(10.0, rel=0.1)
+
+
+def test_nodes_alone_can_be_quoted_without_prices(tmp_path: Path) -> None:
+    (tmp_path / "nodes.toml").write_text("[[cluster]]\nn_nodes = 2\ncores = 4.0\n")
+    quote = told(tmp_path, "quote", "--cluster", "nodes.toml", "--work", "8h", "--deadline", "3h")
+    assert quote["policy"] == "promises-first"
+    assert quote["can_be_promised"] is True
+    assert quote["prices"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--cluster", "market.toml", "--", "python", "x.py"], "what it costs"),
+        (["--cluster", "gone.toml", "--work", "1h"], "gone.toml"),
+        (["--cluster", "market.toml", "--work", "1h", "--budget", "-3"], "budget"),
+        (["--cluster", "market.toml", "--work", "1h", "--deadline", "soon"], "soon"),
+        (["--budget", "3", "--work", "1h", "--", sys.executable], "have prices"),
+    ],
+)
+def test_a_slip_in_such_a_quote_is_told(tmp_path: Path, words: list[str], part: str) -> None:
+    written(tmp_path)
+    command = [sys.executable, "-m", "punctual", "quote", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert part in done.stderr
+    assert "to do:" in done.stderr

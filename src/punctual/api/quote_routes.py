@@ -27,6 +27,7 @@ _NAMES = {
     "finish_wall": "finish",
     "low_wall": "low",
     "high_wall": "high",
+    "bought_wall": "bought",
     "promised_until_wall": "promised_until",
     "later_s": "later_seconds",
     "n_workers": "workers",

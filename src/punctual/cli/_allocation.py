@@ -1,17 +1,23 @@
 """Allocation of a batch system around a command: it ends at a given time, with all that runs in it."""
 
 import os
+import signal
+import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from threading import Timer
 
 from punctual.cli._streams import write_error
 from punctual.core.units import format_duration
 from punctual.daemon.follower import JobFollower
-from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE
+from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, allocation_left_s
 from punctual.request.submission import Submission
+
+#: Seconds that Slurm's controller may take to answer before the command goes on without.
+ANSWER_S_MAX = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +34,46 @@ def allocation(environment: Mapping[str, str] = os.environ, *, grace_s: float | 
     Jobs are asked to stop a fiftieth of the time left before its end, but 1 to 5 minutes before it; with less than ten
     minutes left, a tenth. Where they are to have `grace_s` to end, it is no later than that, but not in the first half.
     """
-    text = environment.get(ALLOCATION_END_VARIABLE, "")
-    left_s = float(text) - time.time() if text.isdigit() else 0.0
-    if left_s <= 0:  # or what is left of an allocation that this shell has outlived
+    left_s = allocation_left_s(environment)
+    if left_s is None:
         return None
     lead_s = min(left_s / 10, 300.0, max(60.0, left_s / 50))
     if grace_s is not None:
         lead_s = max(lead_s, min(grace_s, left_s / 2))
     now = time.monotonic()
     return SlurmAllocation(now + left_s, now + left_s - lead_s)
+
+
+def note_end(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Set the variable with the allocation's end, for this command and its jobs, where Slurm left it empty or moved the end."""
+    job = environment.get("SLURM_JOB_ID", "")
+    if not job.isdecimal() or allocation_left_s(environment) is not None:
+        return
+    for line in _answer_of_squeue(job, environment).splitlines():
+        *other, text = line.split() or [""]
+        if other not in ([], [job]):  # another task of the array, or another part of the heterogeneous job
+            continue
+        with suppress(ValueError, OverflowError):  # "N/A", "Unknown"
+            environment[ALLOCATION_END_VARIABLE] = str(int(datetime.fromisoformat(text).timestamp()))
+
+
+def _answer_of_squeue(job: str, environment: Mapping[str, str]) -> str:
+    """Return lines with a job's number and its end, in local time; nothing if Slurm does not answer."""
+    plain = {name: value for name, value in environment.items() if not name.startswith("SQUEUE_")}
+    command = ["squeue", "--noheader", "--jobs", job, "--format", "%A %e"]
+    quiet = subprocess.DEVNULL
+    try:
+        with subprocess.Popen(
+            command, env={**plain, "SLURM_TIME_FORMAT": "standard"}, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet,
+            text=True, errors="replace", process_group=0,
+        ) as process:  # fmt: skip
+            try:
+                return process.communicate(timeout=ANSWER_S_MAX)[0]
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)  # with all that a wrapper has started
+    except OSError:  # it is not installed
+        pass
+    return ""
 
 
 def longest_grace_s(submissions: Sequence[Submission]) -> float | None:

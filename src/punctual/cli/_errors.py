@@ -6,6 +6,7 @@ import sqlite3
 import traceback
 
 from punctual.cli._streams import write_error
+from punctual.cli._words import option_name
 from punctual.core.errors import InvalidSpec
 from punctual.core.failures import cause_of, short_of
 from punctual.daemon.paths import state_root
@@ -41,7 +42,7 @@ def traceback_lines(error: BaseException) -> list[str]:
 
 def _where(error: InvalidSpec) -> str:
     """Return the object, and its option on the command line, unless the text names that already."""
-    option = f"--{error.option}".replace("_", "-")
+    option = option_name(error.option or "")
     if error.option in {None, "program"} or option in f"{error.must} {error.where}":
         return error.where
     return f"{error.where}, `{option}`"

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from punctual.cli._study_page import cell, in_words
-from punctual.cli._words import visible
+from punctual.cli._words import short, visible
 from punctual.sim.measures import Measure, best_of
 from punctual.sim.result import Result
 
@@ -51,7 +51,11 @@ def cost_lines(result: Result) -> list[str]:
         jobs = ", ".join(f"{visible(job)} ${usd:,.2f}" for job, usd in dearest[:_N_COSTS])
         more = f", {len(dearest) - _N_COSTS} more" if len(dearest) > _N_COSTS else ""
         pools = ", ".join(f"{visible(pool)} ${usd:,.2f}" for pool, usd in sorted(bill["by_pool"].items()))
-        lines.append(f"{visible(label)} costs ${sum(bill['by_pool'].values()):,.2f}: {jobs}{more} (machines: {pools})")
+        unused = f"; for no job ${bill['unused_usd']:,.2f}" if bill["unused_usd"] >= 0.005 else ""
+        total_usd = sum(bill["by_pool"].values())
+        lines.append(f"{visible(label)} costs ${total_usd:,.2f}: {jobs}{more} (machines: {pools}{unused})")
+        told = bill["told"][:_N_COSTS]
+        lines += [f"  {visible(each['job'])}, after {short(each['at_s'])}: {each['text']}" for each in told]
     return lines
 
 

@@ -20,6 +20,7 @@ from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.capacity import capacity_here, usable_cores
 from punctual.request.json_text import json_text
+from punctual.sim import parts
 from punctual.sim.choice import value_of
 from punctual.sim.recording import is_journal
 from punctual.sim.result import Result
@@ -106,6 +107,9 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
         keys = _with(keys, path, value)
     chosen, notices = _completed(keys, is_in_file=file is not None)
     scenario = Scenario.of(chosen, f"'{file}'" if file else "the options")
+    deaf = [choice.name for choice in scenario.policies if not hasattr(parts.policy(choice.name), "bought_deadline_at")]
+    if deaf and any("budget_usd" in job for job in scenario.job):
+        notices.append(f"only `least-cost` heeds budgets: {', '.join(deaf)} may spend more")
     return scenario, notices
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
 from punctual.history.decisions import Gaps, by_code
-from punctual.sim.drawing.figures import gantt, overview
+from punctual.sim.drawing.figures import gantt, money, overview
 from punctual.sim.measures import Estimate, Measure, best_of
 from punctual.sim.result import Result
 from punctual.sim.stored import StoredRun
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _INK = "#123456"
 #: A Gantt chart is an image of some 50 kB: of more policies than this only the first ones get one.
 N_GANTT_MAX = 12
+#: Of more jobs than this only the dearest have their cost in the page.
+N_COSTS_MAX = 50
 
 
 def write_page(result: Result, path: Path) -> None:
@@ -42,6 +44,7 @@ def write_page(result: Result, path: Path) -> None:
 def page(result: Result) -> str:
     """Return the report as HTML."""
     charts = [_svg(gantt(runs[0], _INK)) for runs in list(result.by_policy.values())[:N_GANTT_MAX]]
+    billed = [runs[0] for runs in result.by_policy.values() if runs[0].facts.get("bill")]
     title = "Policies compared" if len(result.by_policy) > 1 else html.escape(next(iter(result.by_policy)))
     return _PAGE.format(
         title=title,
@@ -49,6 +52,7 @@ def page(result: Result) -> str:
         table=_table(result),
         overview=_svg(overview(result.by_policy, _INK)),
         charts="\n".join(charts),
+        money="\n".join(["<h2>Money</h2>", *map(_money, billed)] if billed else []),
         decisions="\n".join(_decisions(label, runs) for label, runs in result.by_policy.items()),
         scenario=html.escape(result.scenario.toml()),
     )
@@ -61,9 +65,10 @@ def in_words(result: Result) -> str:
     seeds = "one seed" if n_seeds == 1 else f"{n_seeds} seeds"
     interval = "" if n_seeds == 1 else " After ±: half the width of a 95 % interval over seeds."
     trace = result.scenario.trace
-    source = Path(trace.file).name if trace.file else f"generator {trace.generator.text if trace.generator else ''}"
+    generated = f"generator {trace.generator.text}" if trace.generator else "the scenario"
+    source = Path(trace.file).name if trace.file else generated
     bad = f" {result.n_bad_rows:,} rows of it made no sense and were left out." if result.n_bad_rows else ""
-    return f"{n_jobs:,} jobs of {source}, {seeds}.{bad}{interval}"
+    return f"{n_jobs:,} job{'s' * (n_jobs != 1)} of {source}, {seeds}.{bad}{interval}"
 
 
 def cell(measure: Measure, estimate: Estimate | None) -> str:
@@ -100,6 +105,23 @@ def _table(result: Result) -> str:
 def _row(label: str, cells: Sequence[tuple[str, bool]]) -> str:
     columns = "".join(f"<td{' class=best' if is_best else ''}>{html.escape(text)}</td>" for text, is_best in cells)
     return f"<tr><th>{html.escape(label)}</th>{columns}</tr>\n"
+
+
+def _money(run: StoredRun) -> str:
+    """Show what each pool and each job of a run has cost, over time and in all."""
+    bill = run.facts["bill"]
+    told = {each["job"]: each["text"] for each in bill["told"]}
+    rows = [("all machines", sum(bill["by_pool"].values()), "")]
+    rows += [(f"pool {pool}", usd, "") for pool, usd in sorted(bill["by_pool"].items())]
+    dearest = sorted(bill["by_job"].items(), key=lambda each: (-each[1], each[0]))[:N_COSTS_MAX]
+    rows += [(f"job {job}", usd, told.get(job, "")) for job, usd in dearest]
+    rows += [("for no job", bill["unused_usd"], "")] if bill["unused_usd"] else []
+    cells = [
+        f"<tr><th>{html.escape(name)}</th><td>${usd:,.2f}</td><td class=text>{html.escape(text)}</td></tr>\n"
+        for name, usd, text in rows
+    ]
+    drawing = _svg(money(run, _INK)) if bill["course"]["by_pool"] else ""
+    return f"<h3>{html.escape(run.policy)}</h3>\n{drawing}\n<table>{''.join(cells)}</table>"
 
 
 def _decisions(label: str, runs: Sequence[StoredRun]) -> str:
@@ -159,6 +181,7 @@ pre {{ overflow-x: auto; border: 1px solid var(--rule); padding: 0.8rem; }}
 <p>Jobs in order of submission from top to bottom, time from left to right. A pixel shows how its jobs spent that
 stretch of time: holding devices, or waiting for them; the fainter, the fewer of them were there.</p>
 {charts}
+{money}
 <h2>Decisions</h2>
 <p>What was decided on the first seed, how often, and the first time's reason. Every decision about one job:
 <code>punctual why JOB --study DIR</code>.</p>

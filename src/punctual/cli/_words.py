@@ -13,6 +13,11 @@ def clock(wall: datetime) -> str:
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
+def option_name(name: str) -> str:
+    """Return the option of a command for a field of a job: `budget_usd` is `--budget`."""
+    return f"--{name.removesuffix('_usd')}".replace("_", "-")
+
+
 def early_or_late(deviation_s: float) -> str:
     """Format a deviation: `67 ms early`, `2.1s late`."""
     return f"{short(abs(deviation_s))} {'late' if deviation_s > 0 else 'early'}"

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from punctual.cli._allocation import note_end
 from punctual.cli._completion import open_job_names
 from punctual.cli._drive import OutputOptions, drive
 from punctual.cli._options import AsJson, Quiet, ReportFile, Strict
@@ -34,4 +35,5 @@ def attach(
             f"See how it ended: `punctual show {target.title}`.",
         )
     output = OutputOptions(as_json=as_json, strict=strict, report=report, quiet=quiet)
+    note_end()
     raise typer.Exit(drive(lambda follower: follower.follow(target.run, target.job), [target.job], output))

@@ -1,7 +1,7 @@
 """`punctual quote`: the consequences of a deadline, before anything is changed."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._streams import write_lines
-from punctual.cli._words import clock, cores, holding, short
+from punctual.cli._words import clock, cores, holding, option_name, short
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
 from punctual.daemon.control_client import capacity_for_jobs, quote_job, quote_new
@@ -19,11 +19,12 @@ from punctual.daemon.host_options import SHARING_POLICY
 from punctual.daemon.quotes import quote_alone, told
 from punctual.daemon.runs import KnownJob, known_jobs, open_job, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock, shared_run
-from punctual.request.deadlines import Now
+from punctual.request.deadlines import Now, deadline_s
 from punctual.request.job_options import JobOptions
 from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_cores
 from punctual.request.submission import Submission, submission_of
+from punctual.solvers.machine_market import prices_text, usd_text
 
 #: Seconds that others may take to begin or leave the shared host.
 _LOCK_S_MAX = 20.0
@@ -52,21 +53,34 @@ def quote(
     workers: Annotated[
         str | None, typer.Option(metavar="A..B", help="Workers of a program, as for `punctual run`.")
     ] = None,
+    gpus: Annotated[str | None, typer.Option(metavar="A..B", help="GPUs of a program, as for `punctual run`.")] = None,
     cores_per_worker: Annotated[
         str | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")
     ] = None,
     steps: Annotated[int | None, typer.Option(metavar="N", help="Steps of a program, as for `punctual run`.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Machines that need not be there: nodes, and pools with prices. It tells what a program would cost on them by when.",
+        ),
+    ] = None,
+    budget_usd: Annotated[
+        float | None, typer.Option("--budget", metavar="USD", help="Tell the deadline that so many dollars buy.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Estimate whether a deadline can be met. Names the earliest that can, and the jobs that it would delay."""
     amounts = [parse_cores(text) for text in at_cores or ()]
     words = words or []
-    job = _named(words)
+    job = _named(words) if cluster is None else None
     options: dict[str, Any] = {
-        "work": work, "like": like, "cores": allowed, "workers": workers, "cores_per_worker": cores_per_worker,
-        "steps": steps,
+        "work": work, "like": like, "cores": allowed, "workers": workers, "gpus": gpus,
+        "cores_per_worker": cores_per_worker, "steps": steps, "budget_usd": budget_usd,
     }  # fmt: skip
-    if job is not None:
+    if cluster is not None:
+        answer = _elsewhere(cluster, {"deadline": deadline, **options}, words, amounts)
+    elif job is not None:
         _check_none_given(options, job)
         answer = quote_job(job, deadline, amounts)
     else:
@@ -100,7 +114,7 @@ def _named(words: list[str]) -> KnownJob | None:
 
 def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
     """Raise `InvalidSpec` for an option of a program if the quote is of a job, which has its own."""
-    given = [f"`--{name.replace('_', '-')}`" for name, value in options.items() if value is not None]
+    given = [f"`{option_name(name)}`" for name, value in options.items() if value is not None]
     if given:
         raise InvalidSpec(
             f"{given[0]} must be of a program that is to be run",
@@ -108,6 +122,25 @@ def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
             f"job '{job.title}'",
             "Leave it out; or, for a program that is called as the job begins, name it with its folder (`-- /usr/bin/train`).",
         )
+
+
+def _elsewhere(
+    cluster: str, options: Mapping[str, Any], words: Sequence[str], amounts: Sequence[float]
+) -> dict[str, Any]:
+    """Quote a program on the machines that `cluster` describes, which need not be there."""
+    from punctual.sim.quoted import quote_first
+    from punctual.sim.scenario import Scenario, cluster_keys
+
+    now, job = Now.read(), {name: value for name, value in options.items() if value is not None}
+    if "deadline" in job:  # a simulation knows no wall clock
+        job["deadline"] = deadline_s(job["deadline"], started_at=now.at, now=now)
+    if not {"work", "like"} & job.keys() and (core_s := core_s_of_same_program(tuple(words))) is not None:
+        job["work"] = f"{core_s}s"
+    machines = cluster_keys(cluster)
+    policy = "least-cost" if machines.get("pool") else SHARING_POLICY
+    keys = {"policies": [policy], "seeds": 1, "job": [{"name": "it", **job}], **machines}
+    quoted = quote_first(Scenario.of(keys, "`punctual quote`"), list(map(Resources, amounts)))
+    return {**told(quoted, replace(now, at=0.0)), "policy": policy}
 
 
 def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
@@ -142,7 +175,7 @@ def _of_host(submission: Submission, amounts: list[float]) -> dict[str, Any] | N
 
 def sentences(answer: dict[str, Any]) -> list[str]:
     """Return the answer in sentences for people."""
-    lines = [_verdict(answer)]
+    lines = [_verdict(answer), *_money(answer)]
     for hurt in answer["hurt"]:
         if hurt["loses_promise"]:
             lines.append(f"`{hurt['job']}` would lose its promise of {_clock(hurt['promised_until_wall'])}")
@@ -155,6 +188,16 @@ def sentences(answer: dict[str, Any]) -> list[str]:
         f"{_clock(finish['low_wall'])} to {_clock(finish['high_wall'])}"
         for finish in answer["finishes"]
     ]
+    return lines
+
+
+def _money(answer: dict[str, Any]) -> list[str]:
+    """Tell the prices of deadlines, and the deadline that a budget buys."""
+    prices = [(_clock(price["deadline_wall"]), price["usd"]) for price in answer["prices"]]
+    lines = [f"expected cost: {prices_text(prices)}"] if prices else []
+    if answer["budget_usd"] is not None and answer["prices"]:
+        bought, budget = answer["bought_wall"], usd_text(answer["budget_usd"])
+        lines.append(f"{budget} buy no deadline" if bought is None else f"{budget} buy it by {_clock(bought)}")
     return lines
 
 

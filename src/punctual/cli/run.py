@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from punctual.cli._allocation import allocation, longest_grace_s, warn_of_end
+from punctual.cli._allocation import allocation, longest_grace_s, note_end, warn_of_end
 from punctual.cli._completion import controller_names, open_job_names, policy_names
 from punctual.cli._drive import Begin, OutputOptions, drive
 from punctual.cli._help import examples
@@ -79,6 +79,11 @@ SECTIONS: dict[str, dict[str, Any]] = {
         ),
         "servers": typer.Option(
             metavar="A..B", help="Parameter servers beside the workers: as many as workers, within A..B."
+        ),
+        "budget_usd": typer.Option(
+            "--budget",
+            metavar="USD",
+            help="Dollars that it may cost on machines of pools, which are simulated so far: see `punctual quote --cluster`.",
         ),
         "weight": typer.Option(metavar="NUMBER", help="Weight against other jobs that share the machine, above 0."),
         "preemptible": typer.Option(
@@ -171,6 +176,7 @@ class StartOptions(JobOptions):
 
     def submissions(self, run: RunFolder | None) -> list[Submission]:
         """Return the jobs of these options, or of the file that they name; `run`: that of the present service."""
+        note_end()
         started_at, (capacity, together) = process_started_at(), capacity_for_jobs(run)
         if self.jobs is None:
             submissions = [submission_of(self, started_at, capacity, together, run_like)]

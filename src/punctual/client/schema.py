@@ -190,6 +190,13 @@ class HurtEntry(AnswerBody):
     later_seconds: Number = Field(description="Seconds by which it would land later; null: not known.")
 
 
+class PriceEntry(AnswerBody):
+    """Expected cost of the rest of the job by a deadline."""
+
+    deadline: datetime
+    usd: float | None = Field(description="null: it cannot be done by then.")
+
+
 class QuoteAnswer(AnswerBody):
     """Consequences of a deadline; asking has changed nothing."""
 
@@ -203,6 +210,9 @@ class QuoteAnswer(AnswerBody):
     expected: FinishEntry | None
     finishes: list[FinishEntry]
     hurt: list[HurtEntry]
+    prices: list[PriceEntry] = Field(description="The latest first; empty: no machine has a price.")
+    budget_usd: float | None
+    bought: datetime | None = Field(description="The earliest deadline that the budget buys; null: none, or no budget.")
     reason: ReasonText
 
 

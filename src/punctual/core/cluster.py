@@ -1,11 +1,11 @@
 """The nodes of a cluster, and the snapshot from which a policy decides."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from punctual.core.fast_init import fast_init
-from punctual.core.ids import NodeId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.pools import Pool
 from punctual.core.resources import Resources, total
@@ -73,6 +73,8 @@ class Snapshot:
         State that the policy put into its last plan, for warm starts.
     pools
         Pools of machines that can be asked for. Those of their machines that are there are nodes too.
+    spent_usd
+        Dollars that each job has cost on machines of pools (`punctual.core.bill.Bill.claims_usd`).
     """
 
     at: float
@@ -84,6 +86,7 @@ class Snapshot:
     seed: int = 0
     carry: object = None
     pools: tuple[Pool, ...] = ()
+    spent_usd: Mapping[JobId, float] = field(default_factory=dict)
 
     @property
     def jobs(self) -> tuple[JobView, ...]:
@@ -93,7 +96,7 @@ class Snapshot:
     @classmethod
     def of(
         cls, at: float, nodes: Iterable[Node], jobs: Iterable[JobView], *, revision: int = 1, seed: int = 0,
-        carry: object = None, pools: tuple[Pool, ...] = (),
+        carry: object = None, pools: tuple[Pool, ...] = (), spent_usd: Mapping[JobId, float] | None = None,
     ) -> "Snapshot":  # fmt: skip
         """Return the snapshot of `jobs` on `nodes`; a job without `planned` is planned to keep its grant."""
         nodes = tuple(nodes)
@@ -111,4 +114,5 @@ class Snapshot:
             seed=seed,
             carry=carry,
             pools=pools,
+            spent_usd=dict(spent_usd or {}),
         )

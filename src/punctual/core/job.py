@@ -120,6 +120,8 @@ class JobSpec:
     work_core_s
         Core-seconds that the whole job takes, as far as known beforehand, of a job on a share of cores; None: it shows
         while it runs.
+    budget_usd
+        Dollars that it may cost on machines of pools, whatever becomes of its deadline; None: it may cost any number.
     after
         Jobs that must have finished before it is started. Its deadline counts from its submission all the same. One of
         them that ends otherwise ends it too.
@@ -149,6 +151,7 @@ class JobSpec:
     n_retries: int | None = None
     guarantee: bool = False
     work_core_s: float | None = None
+    budget_usd: float | None = None
     after: tuple[JobId, ...] = ()
     ends: EndRules = _END_RULES
     memory_most_bytes: int | None = None
@@ -190,6 +193,13 @@ class JobSpec:
         if self.work_core_s is not None and not 0 < self.work_core_s < inf:
             must, remedy = "`work` must be finite and above zero", "Give the core time of the whole job (`--work 30m`)."
             self._refuse(must, f"{self.work_core_s} core-s", remedy, "work")
+
+        if self.budget_usd is not None and not 0 < self.budget_usd < inf:
+            remedy = "Give dollars (`--budget 40`), or leave it out."
+            self._refuse("`budget` must be finite and above zero", f"${self.budget_usd:g}", remedy, "budget_usd")
+        if self.budget_usd is not None and not self.preemptible:
+            must, remedy = "`budget` needs a job that may be paused once it is spent", "Give `--preemptible` too."
+            self._refuse(must, "one that may not", remedy, "budget_usd")
 
     def _check_workers(self) -> None:
         if self.counts and self.worker is None:

@@ -61,6 +61,8 @@ class Pool:
         Machines that can be had now, those included that are there or start.
     there
         Machines that are there, without those that have had notice.
+    leaving
+        Machines that are there and were asked to end.
     n_starting
         Machines that were asked for and are not there yet.
     counts
@@ -71,6 +73,7 @@ class Pool:
     price_usd_h: float
     obtainable: int
     there: tuple[NodeId, ...] = ()
+    leaving: tuple[NodeId, ...] = ()
     n_starting: int = 0
     counts: tuple[tuple[float, int], ...] = ()
 
@@ -236,6 +239,7 @@ class PoolTable:
                 price_usd_h=record.price_usd_h,
                 obtainable=min(record.obtainable, record.spec.most),
                 there=tuple(node for node in record.there if node not in record.released),
+                leaving=tuple(record.released),
                 n_starting=len([node for node in record.starting if node not in record.released]) + record.n_asked,
                 counts=tuple(record.counts),
             )

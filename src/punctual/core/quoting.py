@@ -20,6 +20,8 @@ _LESS_FRAC = 0.05
 _LOST = ("promise-lost", "promise-in-danger")
 #: Shares of the ceiling at which the finish is told where no amounts are asked for.
 _SHARES = (0.25, 0.5, 0.75, 1.0)
+#: Times until deadlines whose prices are told, as multiples of that until the earliest.
+_LATER = (1.0, 1.5, 2.0, 3.0)
 #: Largest number of worker counts in a quote.
 _N_COUNTS = 8
 #: Number of halvings in the search for promises that are in the way: a quote may cost as much as a few plans.
@@ -67,6 +69,14 @@ class HurtJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlinePrice:
+    """Expected cost of a job's rest on machines of pools; None: it cannot be done by then."""
+
+    deadline_at: float
+    usd: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
     """The answer; instants on the scheduler's clock.
 
@@ -87,6 +97,10 @@ class Quote:
     hurt
         With the deadline promised, jobs without a promise that would have less. If it cannot be, jobs whose promises
         would have to be broken for it.
+    prices
+        Of the deadline and some others, the latest first, where machines have prices.
+    budget_usd, bought_at
+        The job's budget, and the earliest deadline that it is expected to buy; None: none.
     """
 
     job: JobId
@@ -99,6 +113,9 @@ class Quote:
     finishes: tuple[Finish, ...]
     hurt: tuple[HurtJob, ...]
     reason: Reason
+    prices: tuple[DeadlinePrice, ...] = ()
+    budget_usd: float | None = None
+    bought_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +138,7 @@ def encode_quote(told: Mapping[str, Any]) -> Quote:
         "finishes": tuple(Finish(**finish) for finish in told["finishes"]),
         "hurt": tuple(HurtJob(**job) for job in told["hurt"]),
         "reason": Reason(**told["reason"]),
+        "prices": tuple(DeadlinePrice(**price) for price in told["prices"]),
     }
     return Quote(**{**told, **parts})
 
@@ -189,7 +207,28 @@ def quote(policy: Policy, snapshot: Snapshot, view: JobView, amounts: Sequence[R
         finishes=tuple(finish for amount in amounts or _usual(view) if (finish := _finish(snapshot, view, amount))),
         hurt=hurt or (),
         reason=_reason(view, promises, can_be_promised, earliest_at, hurt),
+        **_priced(policy, asked, view, earliest_at or (None if fastest is None else fastest.finish_at)),
     )
+
+
+def _priced(policy: Policy, snapshot: Snapshot, view: JobView, earliest_at: float | None) -> dict[str, Any]:
+    """Return the fields of a quote about money, if machines have prices and the policy heeds them.
+
+    Such a policy has methods ``deadline_prices_usd(snapshot, view, deadlines_at)`` and ``bought_deadline_at(snapshot, view)``.
+    """
+    prices_usd = getattr(policy, "deadline_prices_usd", None)
+    if prices_usd is None or not snapshot.pools:
+        return {}
+    asked_at = [] if view.deadline_at is None else [view.deadline_at]
+    others_at = [] if earliest_at is None else [snapshot.at + n * (earliest_at - snapshot.at) for n in _LATER]
+    deadlines_at = sorted({*asked_at, *others_at}, reverse=True)
+    prices = zip(deadlines_at, prices_usd(snapshot, view, deadlines_at), strict=True)
+    has_budget = view.spec.budget_usd is not None
+    return {
+        "prices": tuple(DeadlinePrice(deadline_at=at, usd=usd) for at, usd in prices),
+        "budget_usd": view.spec.budget_usd,
+        "bought_at": policy.bought_deadline_at(snapshot, view) if has_budget else None,  # type: ignore[attr-defined]
+    }
 
 
 def _is_promised(plan: Plan, view: JobView, earliest_at: float | None) -> bool:
@@ -215,7 +254,8 @@ def _reason(
             return Reason("unknown-work", "it is not known how much work the job has, so nothing can be promised")
         if view.work is not None and not view.work.is_steady:
             return Reason("not-by-cores", "cores alone do not say when the job is done, so nothing can be promised")
-        return Reason("nothing-left", "no deadline can be promised to it beside what is promised")
+        within = "" if view.spec.budget_usd is None else " and within its budget"
+        return Reason("nothing-left", f"no deadline can be promised to it beside what is promised{within}")
     if can_be_promised is None:
         return Reason("earliest", "no deadline was asked about: this is the earliest that can be promised")
     if can_be_promised:
@@ -371,11 +411,11 @@ def _on_cores(snapshot: Snapshot, view: JobView, amount: Resources) -> tuple[flo
 
 def _of_workers(snapshot: Snapshot, view: JobView, amount: Resources) -> tuple[float, float] | None:
     steps = view.remaining_steps(snapshot.at)
-    nodes = snapshot.nodes
-    if steps is None or view.curve is None or not amount or not nodes:
+    devices: Any = {node.id: node.device for node in snapshot.nodes}
+    devices |= {pool.spec.name: pool.spec.device for pool in snapshot.pools}
+    if steps is None or view.curve is None or not amount or not devices:
         return None
-    devices: Any = {node.id: node.device for node in nodes}
-    node = next(iter(view.planned), nodes[0].id)
+    node = next(iter(view.planned or devices))
     shape = shape_of(view.spec, {node: amount}, devices)
     rate_sps, std_sps = view.curve.rate_sps(shape), view.curve.std_sps(shape)
     if not (0 < rate_sps < inf):

@@ -17,6 +17,7 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from punctual.core.bill import Bill
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, UsePolicy
 from punctual.core.control import Demand
@@ -124,6 +125,7 @@ class Scheduler:
         self._planned = Bookings()
         self._nodes = NodeTable()
         self._pools = PoolTable()
+        self._bill = Bill()
         self._memory = MemoryUse(self._active)
         self._cache = SnapshotCache(self._planned, self._shown, self._memory)
         self._targets = Targets(self._planned, self._cache)
@@ -177,12 +179,16 @@ class Scheduler:
             self._request_plan(event.at)
         self._reconciler.reconcile(event.at)
         if self._pools:
+            self._bill.add(event)
             self._reconcile_machines(event.at)
         return self._outbox.take()
 
     def snapshot(self, at: float) -> Snapshot:
         """Return the snapshot for a policy, with the revision of the last `RequestPlan`."""
-        return self._cache.snapshot(at, self._planning.revision, self._seed, self._carry, self._pools.views())
+        spent_usd = self._bill.claims_usd(at) if self._bill else {}
+        return self._cache.snapshot(
+            at, self._planning.revision, self._seed, self._carry, self._pools.views(), spent_usd
+        )
 
     def job(self, job: JobId) -> JobView:
         """Return the job as a policy would see it, also after its end; raise `KeyError` if it is not remembered."""
@@ -226,6 +232,7 @@ class Scheduler:
             "planned": self._planned.dump(),
             "nodes": self._nodes.dump(),
             "pools": self._pools.dump(),
+            "bill": self._bill.dump(),
             "snapshots": self._cache.dump(),
             "planning": self._planning.dump(),
             "carry": self._carry,
@@ -245,6 +252,7 @@ class Scheduler:
         self._planned.load(state["planned"])
         self._nodes.load(state["nodes"])
         self._pools.load(state["pools"])
+        self._bill.load(state["bill"])
         self._show_nodes()
         self._planning = Planning(**state["planning"])
         self._cache.load(state["snapshots"])
@@ -290,6 +298,7 @@ class Scheduler:
     def _end(self, job: ScheduledJob, end: JobFinished | JobFailed | RejectJob) -> None:
         name = job.spec.id
         job.accrue(end.at)
+        self._bill.add(end)
         self._ledger.close(name)
         self._targets.set_target(job, {})
         self._cache.drop(name)

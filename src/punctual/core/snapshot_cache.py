@@ -1,7 +1,7 @@
 """Cache of a snapshot's parts, updated with each event instead of being rebuilt for each plan."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from punctual.core.cluster import Node, Snapshot
@@ -86,7 +86,15 @@ class SnapshotCache:
         self._hide(job)
         self._number_of.pop(job, None)
 
-    def snapshot(self, at: float, revision: int, seed: int, carry: object, pools: tuple[Pool, ...] = ()) -> Snapshot:
+    def snapshot(
+        self,
+        at: float,
+        revision: int,
+        seed: int,
+        carry: object,
+        pools: tuple[Pool, ...] = (),
+        spent_usd: Mapping[JobId, float] | None = None,
+    ) -> Snapshot:
         """Return the present snapshot."""
         for job in self._changed:
             if (view := self._view(job)) is not None:
@@ -110,6 +118,7 @@ class SnapshotCache:
             seed=seed,
             carry=carry,
             pools=pools,
+            spent_usd=spent_usd or {},
         )
 
     def dump(self) -> tuple[Any, ...]:

@@ -69,6 +69,9 @@ def told(quote: Quote, now: Now) -> dict[str, Any]:
             }
             for hurt in quote.hurt
         ],
+        "prices": [{**_instant("deadline", price.deadline_at, now), "usd": price.usd} for price in quote.prices],
+        "budget_usd": quote.budget_usd,
+        **_instant("bought", quote.bought_at, now),
         "reason": quote.reason.code,
         "text": quote.reason.text,
         "facts": dict(quote.reason.facts),

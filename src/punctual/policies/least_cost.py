@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 
 from punctual.core.cluster import Node, Snapshot
@@ -10,14 +11,14 @@ from punctual.core.job import MARGIN_FRAC, Allocation, JobView, awaits_promise
 from punctual.core.plan import Plan
 from punctual.core.pools import Pool
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import Resources
 from punctual.core.speed import made_shape
 from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
 from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, span_text, waits
+from punctual.policies._machine_wants import LONGEST_S, SPENT, Machines, Want, budget_warning, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
-from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd
+from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd, usd_text
 
 #: Name of the nodes that belong to no pool: they are paid for already. No pool has it.
 _OWN = ""
@@ -53,8 +54,11 @@ class LeastCost(PolicyBase):
 
     *Differs.* See the page of this policy.
 
+    A budget is never exceeded: a job leaves its machines while what it may still spend pays for the time until it has left. If
+    its deadline costs more, the deadline gives way: it counts as the earliest that the rest of the budget buys.
+
     *Properties.* Deterministic. A job that could be done in time on machines that stay is not late, however spot machines
-    come and go, as long as machines that stay come when asked for.
+    come and go, as long as machines that stay come when asked for and its budget pays for them.
 
     *Fails when* on-demand machines cannot be had at the last safe moment, or a job is slower than its curve says.
     """
@@ -79,40 +83,14 @@ class LeastCost(PolicyBase):
         """Return the expected cost of the job's rest for each deadline; None: it cannot be done by then on machines that stay."""
         return _Round(self, snapshot, self._builder(snapshot)).prices_usd(view, deadlines_at)
 
+    def bought_deadline_at(self, snapshot: Snapshot, view: JobView) -> float | None:
+        """Return the earliest deadline that the rest of the job's budget is expected to buy; None: none, or no budget."""
+        return _Round(self, snapshot, self._builder(snapshot)).bought_at(view)
 
-@dataclass(frozen=True, slots=True)
-class _Machines:
-    """Machines of one pool, or the nodes of no pool that are alike."""
-
-    pool: str
-    key: str
-    price_usd_s: float
-    capacity: Resources
-    device: str
-    nodes: tuple[NodeId, ...]
-    obtainable: int
-    source: Pool | None = None
-
-
-@dataclass(slots=True)
-class _Want:
-    """The need of one job, and its machines."""
-
-    view: JobView
-    places: list[_Machines]
-    n_machines: tuple[int, ...] = ()
-    n_most: int = 0
-    speeds: tuple[float, ...] = ()
-    work: float = inf
-    left_s: float = inf
-    start_at_s: float | None = None
-    mode: str = "free"
-    price: float = 0.0
-    bound_usd: float = 0.0
-
-    @property
-    def n_best(self) -> int:
-        return max(range(len(self.speeds)), key=lambda n: (self.speeds[n], -n))
+    def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
+        """Return what `allocate` answers, and the earliest deadline that can be promised to `job` beside all promises."""
+        earliest_at = _Round(self, snapshot, self._builder(snapshot)).earliest_at(job) if snapshot.pools else None
+        return self.allocate(snapshot), earliest_at
 
 
 class _Round:
@@ -131,23 +109,29 @@ class _Round:
         self._taken = {node: view.id for view in stopping for node in view.planned}
         #: Machines that jobs decided before want, by pool.
         self._n_taken: dict[str, int] = {}
+        told = carry.get("told")
+        #: Warnings about budgets that were given, by job.
+        self._told = {str(job): str(code) for job, code in told.items()} if isinstance(told, dict) else {}
 
     def plan(self) -> Plan:
-        wants = [self._want(view) for view in self._snapshot.jobs if view.status != "stopping"]
+        wants = self._wants()
         self._set_aside(wants)
         wants.sort(key=lambda want: (self._slack_s(want), *seniority(want.view)))
-        promises, declines = dict[JobId, float](), dict[JobId, Reason]()
+        promises, declines, warnings = dict[JobId, float](), dict[JobId, Reason](), dict[JobId, Reason]()
         kept = {want.view.id: self._choose(want) for want in wants}
         for want in wants:
             view, deadline_at = want.view, want.view.deadline_at
-            is_safe = deadline_at is not None and deadline_at > self._at and self._slack_s(want) >= 0
-            if deadline_at is not None and (is_safe or has_promise(view, self._at)):
+            is_kept = has_promise(view, self._at) and want.bought_s is None
+            if deadline_at is not None and (is_kept or (deadline_at > self._at and self._is_safe(want))):
                 promises[view.id] = deadline_at
             elif awaits_promise(view.spec, view.status, view.started_at):
                 declines[view.id] = Reason(
-                    "no-promise", "its deadline cannot be promised: too few machines stay, or too little time"
+                    "no-promise", "its deadline cannot be promised: too few machines stay, too little time or budget"
                 )
                 kept[view.id] = {}
+            warning, before = budget_warning(want, self._at), self._told.get(view.id)
+            if warning is not None and before not in (warning.code, SPENT):
+                warnings[view.id], self._told[view.id] = warning, warning.code
         self._place(wants, kept, declines)
         machines = {pool.spec.name: 0 for pool in self._snapshot.pools}
         for numbers in kept.values():
@@ -155,15 +139,17 @@ class _Round:
                 if name != _OWN:
                     machines[name] += n
         asked = {str(job): dict(numbers) for job, numbers in kept.items()}
-        plan = self._builder.build(asked=asked)
+        told = {str(want.view.id): self._told.get(want.view.id, "") for want in wants}
+        plan = self._builder.build(asked=asked, told={job: code for job, code in told.items() if code})
         most = {pool.spec.name: pool.spec.most for pool in self._snapshot.pools}
         return replace(
             plan,
             promises=promises,
             declines=declines,
+            warnings=warnings,
             machines={name: min(n, most[name]) for name, n in machines.items()},
             bound=sum(want.bound_usd for want in wants) if all(want.bound_usd < inf for want in wants) else None,
-            ask_again_at=self._at + self._policy.look_s if wants else None,
+            ask_again_at=self._at + self._policy.look_s if any(map(_changes_with_time, wants)) else None,
         )
 
     def prices_usd(self, view: JobView, deadlines_at: Sequence[float]) -> list[float | None]:
@@ -172,17 +158,69 @@ class _Round:
         if want.work == inf or not any(want.speeds):
             return [None for _ in deadlines_at]
         supplies = [self._supply(want, place) for place in want.places]
-        lost_s = max((supply.startup_s for supply in supplies), default=0.0) + view.spec.startup_s + self._policy.look_s
-        outlook = Outlook(want.speeds, supplies, self._at)
-        return quotes_usd(outlook, want.work, [at - self._at for at in deadlines_at], lost_s)
+        lost_s = self._lost_s(want)
+        prices = quotes_usd(
+            Outlook(want.speeds, supplies, self._at), want.work, [at - self._at for at in deadlines_at], lost_s
+        )
+        surest_s = lost_s + want.work / want.sure_sps if want.sure_sps > 0 else inf
+        return [usd if at - self._at >= surest_s else None for usd, at in zip(prices, deadlines_at, strict=True)]
+
+    def bought_at(self, view: JobView) -> float | None:
+        """Return the earliest deadline that the rest of the job's budget buys, whatever other jobs need."""
+        want = self._want(replace(view, spec=replace(view.spec, deadline_s=None)))
+        if inf in (want.budget_usd, want.work) or not any(want.speeds):
+            return None
+        outlook = Outlook(want.speeds, [self._supply(want, place) for place in want.places], self._at)
+        bought_s = outlook.affordable_s(want.work, want.budget_usd)
+        return None if bought_s is None else self._at + bought_s + self._lost_s(want)
+
+    def earliest_at(self, job: JobId) -> float | None:
+        """Return the earliest deadline that can be promised to the job beside all promises."""
+        wants = self._wants()
+        want = next(want for want in wants if want.view.id == job)
+        if want.work == inf or not any(want.speeds):
+            return None
+
+        def set_aside(left_s: float) -> None:
+            want.left_s = left_s
+            for each in wants:
+                each.start_at_s = None
+            self._set_aside(wants)
+
+        set_aside(inf)
+        others = [other for other in wants if other is not want and has_promise(other.view, self._at)]
+        promised = [other for other in others if self._slack_s(other) >= 0]  # what is lost anyway stands in no way
+
+        def is_possible(left_s: float) -> bool:
+            set_aside(left_s)
+            return self._is_safe(want) and all(self._slack_s(other) >= 0 for other in promised)
+
+        low, high = 0.0, 2 * (want.work / max(want.speeds) + self._lost_s(want))
+        while not is_possible(high):
+            low, high = high, 2 * high
+            if high > LONGEST_S:
+                return None
+        while high - low > max(1.0, 1e-3 * high):
+            middle = (low + high) / 2
+            low, high = (low, middle) if is_possible(middle) else (middle, high)
+        return self._deadline_at(want.view, high)
+
+    def _deadline_at(self, view: JobView, left_s: float) -> float:
+        """Return the deadline to which a job has so many seconds, without its margin and its start."""
+        start_s = 0.0 if view.granted else view.spec.startup_s
+        margin_frac = _margin_frac(view)
+        return view.submitted_at + (self._at - view.submitted_at + left_s + start_s) / (1.0 - margin_frac) + 1e-3
 
     # What a job needs.
 
-    def _want(self, view: JobView) -> _Want:
+    def _wants(self) -> list[Want]:
+        return [self._want(view) for view in self._snapshot.jobs if view.status != "stopping"]
+
+    def _want(self, view: JobView) -> Want:
         """Return the job's machines of the kind on which its work costs least, with its speed by their number."""
         options = []
         for (device, n_per), places in self._kinds(view).items():
-            candidate = _Want(view, places)
+            candidate = Want(view, places)
             candidate.n_most = self._most(view, n_per, places)
             candidate.speeds = tuple(self._speed(view, n, n_per, device) for n in range(candidate.n_most + 1))
             dearest = max((place.price_usd_s for place in places), default=0.0)
@@ -190,20 +228,35 @@ class _Round:
             most_gain = max(candidate.speeds[1:], default=0.0)
             options.append((not is_here, dearest / most_gain if most_gain > 0 else inf, device, candidate))
         if not options:
-            return _Want(view, [])
+            return Want(view, [])
         want = min(options, key=lambda option: option[:3])[3]
         spec, steps = view.spec, view.remaining_steps(self._at)
         want.work = inf if steps is None else steps
-        if spec.worker is None and (core_s := view.core_s_left(self._at)) is not None:
+        if spec.worker is None and (core_s := self._core_s_left(view)) is not None:
             want.work = core_s
         if view.deadline_at is not None:
-            margin_s = (MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac) * (spec.deadline_s or 0.0)
+            margin_s = _margin_frac(view) * (spec.deadline_s or 0.0)
             want.left_s = view.deadline_at - self._at - margin_s - (spec.startup_s if not view.granted else 0.0)
+        n_sure = sum(place.n_most for place in want.places if place.stays)
+        n_sure = max(range(min(n_sure, want.n_most) + 1), key=lambda n: (want.speeds[n], -n))
+        want.sure_sps = want.speeds[n_sure]
+        if spec.budget_usd is not None:
+            want.budget_usd = spec.budget_usd - self._snapshot.spent_usd.get(view.id, 0.0)
+            prices = sorted(place.price_usd_s for place in want.places if place.stays for _ in range(place.n_most))
+            over_s = want.work / want.sure_sps + self._start_s(want) if want.sure_sps > 0 else inf
+            want.certain_usd = sum(prices[:n_sure]) * over_s if n_sure else inf
         return want
 
-    def _kinds(self, view: JobView) -> dict[tuple[str, int], list[_Machines]]:
+    def _core_s_left(self, view: JobView) -> float | None:
+        """Return the core-seconds that a job on a share of cores still needs, declared where no controller says it."""
+        core_s = view.core_s_left(self._at)
+        if core_s is None and view.spec.work_core_s is not None and view.steps_total is None:
+            core_s = max(0.0, view.spec.work_core_s - view.granted_core_s)
+        return core_s
+
+    def _kinds(self, view: JobView) -> dict[tuple[str, int], list[Machines]]:
         """Return the machines on which the job fits, by their device and the workers that one holds."""
-        kinds: dict[tuple[str, int], list[_Machines]] = {}
+        kinds: dict[tuple[str, int], list[Machines]] = {}
         unit = view.spec.unit
         for group in self._groups:
             n_per = int(view.spec.floor.fits_in(group.capacity)) if unit is None else group.capacity.n_times(unit)
@@ -211,8 +264,8 @@ class _Round:
                 kinds.setdefault((group.device, n_per), []).append(group)
         return kinds
 
-    def _most(self, view: JobView, n_per: int, places: Sequence[_Machines]) -> int:
-        n_there = sum(place.source.spec.most if place.source else len(place.nodes) for place in places)
+    def _most(self, view: JobView, n_per: int, places: Sequence[Machines]) -> int:
+        n_there = sum(place.n_most for place in places)
         return min(n_there, 1 if view.spec.unit is None else -(-view.spec.worker_counts()[-1] // n_per))
 
     def _count(self, view: JobView, n_machines: int, n_per: int) -> int:
@@ -227,7 +280,7 @@ class _Round:
         if n == 0:
             return 0.0
         if spec.unit is None:
-            return spec.ceiling.cores if view.work is not None else view.rate_sps or 1.0
+            return spec.ceiling.cores if self._core_s_left(view) is not None else view.rate_sps or 1.0
         if view.curve is not None:
             n_servers = n if spec.server is not None else 0
             shape = made_shape(
@@ -241,20 +294,30 @@ class _Round:
 
     # Which machines it is to have.
 
-    def _slack_s(self, want: _Want) -> float:
+    def _slack_s(self, want: Want) -> float:
         if want.left_s == inf or not any(want.speeds):
             return inf
         latest_s = want.left_s - want.work / want.speeds[want.n_best] if want.start_at_s is None else want.start_at_s
         return latest_s - self._policy.look_s
 
-    def _set_aside(self, wants: Sequence[_Want]) -> None:
+    def _is_safe(self, want: Want) -> bool:
+        """Whether machines that stay do its work in time, and its budget pays for that."""
+        return self._slack_s(want) >= self._start_s(want) and want.certain_usd <= want.budget_usd
+
+    def _start_s(self, want: Want) -> float:
+        """Seconds until the first machine is there; 0 for a job that has one."""
+        starts_s = [place.source.spec.startup_s for place in want.places if place.source and place.stays]
+        return 0.0 if want.view.planned else max(starts_s, default=0.0)
+
+    def _lost_s(self, want: Want) -> float:
+        """Seconds of a start, and until the next decision, in which nothing is done."""
+        starts_s = [place.source.spec.startup_s for place in want.places if place.source]
+        return max(starts_s, default=0.0) + want.view.spec.startup_s + self._policy.look_s
+
+    def _set_aside(self, wants: Sequence[Want]) -> None:
         """Find the last instant at which each job can start with its most machines, if all share those that stay."""
         due = [want for want in wants if want.left_s < inf and any(want.speeds)]
-        n_stay = sum(
-            (group.source.spec.most if group.source else len(group.nodes))
-            for group in self._groups
-            if group.source is None or group.source.spec.market != "spot"
-        )
+        n_stay = sum(group.n_most for group in self._groups if group.stays)
         if sum(want.n_best for want in due) <= n_stay:
             return
         horizon_s = max((want.left_s for want in due), default=0.0)
@@ -272,7 +335,7 @@ class _Round:
                     start_at_s = slot * slot_s
             want.start_at_s = start_at_s if left <= 0 else -want.left_s
 
-    def _choose(self, want: _Want) -> dict[str, int]:
+    def _choose(self, want: Want) -> dict[str, int]:
         """Return the number of machines of each pool that the job is to have, and count them as taken."""
         view = want.view
         supplies = [self._supply(want, place) for place in want.places]
@@ -280,11 +343,20 @@ class _Round:
             want.n_machines = self._undated(want, supplies)
         else:
             outlook = Outlook(want.speeds, supplies, self._at)
-            want.price = outlook.price_of_progress(want.work, want.left_s)
             want.bound_usd = outlook.expected_usd(want.work, want.left_s)
-            need = Need(want.work, want.left_s, want.speeds, _restarts(view), self._policy.look_s, want.start_at_s)
+            work, left_s, start_at_s = want.work, want.left_s, want.start_at_s
+            is_late_anyway = want.bound_usd == inf and want.certain_usd <= want.budget_usd
+            if want.bound_usd > want.budget_usd and not is_late_anyway:
+                work, left_s = given_way(want, outlook, self._policy.look_s)
+                # A deadline that recedes needs no safety net: the price of progress alone says what is worth its money.
+                recedes = want.bought_s != inf and want.has_spot and not _restarts(view)
+                start_at_s = inf if recedes else None
+            want.price = outlook.price_of_progress(work, left_s)
+            need = Need(work, left_s, want.speeds, _restarts(view), self._policy.look_s, start_at_s)
             choice = choose(need, supplies, want.price, self._policy.reserve_factor)
             want.n_machines, want.mode = choice.n_machines, choice.mode
+        if want.budget_usd < inf:
+            want.n_machines = paid(want, supplies, self._policy.look_s, partial(self._runs, want))
         if not any(want.n_machines) and is_protected(view) and view.planned:  # it may not be paused
             want.n_machines = tuple(sum(node in place.nodes for node in view.planned) for place in want.places)
         chosen: dict[str, int] = {}
@@ -293,7 +365,7 @@ class _Round:
             self._n_taken[place.key] = self._n_taken.get(place.key, 0) + n
         return chosen
 
-    def _supply(self, want: _Want, place: _Machines) -> Supply:
+    def _supply(self, want: Want, place: Machines) -> Supply:
         """Return what the job can have of some machines, after the jobs that were decided before."""
         view, pool = want.view, place.source
         n_taken = self._n_taken.get(place.key, 0) + sum(node in self._taken for node in place.nodes)
@@ -310,7 +382,7 @@ class _Round:
             seen = Seen(counts, max(self._at, counts[0][0] + 1e-3 if counts else 0.0), len(want.speeds) - 1)
         return Supply(place.price_usd_s, n_held, n_most, startup_s, seen)
 
-    def _undated(self, want: _Want, supplies: Sequence[Supply]) -> tuple[int, ...]:
+    def _undated(self, want: Want, supplies: Sequence[Supply]) -> tuple[int, ...]:
         """Choose for a job without a deadline, or of unknown work: machines of one's own, else the fewest that it can run with.
 
         With a deadline these may be dear; without one it waits for cheap ones.
@@ -331,7 +403,7 @@ class _Round:
             numbers[i] = min(n - sum(numbers), supplies[i].n_most)
         return tuple(numbers) if sum(numbers) == n else tuple(0 for _ in supplies)
 
-    def _runs(self, want: _Want, n: int) -> bool:
+    def _runs(self, want: Want, n: int) -> bool:
         place = want.places[0]
         unit = want.view.spec.unit
         return n > 0 and self._count(want.view, n, 1 if unit is None else place.capacity.n_times(unit)) > 0
@@ -339,12 +411,12 @@ class _Round:
     # Where it is to have them.
 
     def _place(
-        self, wants: Sequence[_Want], kept: dict[JobId, dict[str, int]], declines: Mapping[JobId, Reason]
+        self, wants: Sequence[Want], kept: dict[JobId, dict[str, int]], declines: Mapping[JobId, Reason]
     ) -> None:
         """Give each job nodes of its pools: those that it has, then others; and note machines that stay until others are there."""
         wants = [want for want in wants if want.view.id not in declines]
         claims: dict[JobId, list[list[NodeId]]] = {}
-        given: list[tuple[_Want, list[NodeId]]] = []
+        given: list[tuple[Want, list[NodeId]]] = []
         for want in wants:
             claims[want.view.id] = [self._claim(want, place, n, held=True) for place, n in self._each(want)]
         for want in wants:
@@ -357,17 +429,17 @@ class _Round:
         for want, nodes in sorted(given, key=lambda each: not set(each[1]) <= each[0].view.planned.keys()):
             self._give(want, nodes)
 
-    def _each(self, want: _Want) -> Iterable[tuple[_Machines, int]]:
+    def _each(self, want: Want) -> Iterable[tuple[Machines, int]]:
         return zip(want.places, want.n_machines, strict=True)
 
-    def _claim(self, want: _Want, place: _Machines, n: int, *, held: bool) -> list[NodeId]:
+    def _claim(self, want: Want, place: Machines, n: int, *, held: bool) -> list[NodeId]:
         """Return up to `n` nodes that nobody has claimed, of those that the job has or of the others."""
         nodes = [node for node in place.nodes if node not in self._taken and (node in want.view.planned) == held]
         self._taken |= dict.fromkeys(nodes[: max(0, n)], want.view.id)
         return nodes[: max(0, n)]
 
     def _with_former(
-        self, want: _Want, claimed: list[list[NodeId]], n_short: int, kept: dict[JobId, dict[str, int]]
+        self, want: Want, claimed: list[list[NodeId]], n_short: int, kept: dict[JobId, dict[str, int]]
     ) -> list[NodeId]:
         """Return the job's nodes, with those of its present ones that it keeps until machines that start are there."""
         nodes = [node for some in claimed for node in some]
@@ -385,7 +457,7 @@ class _Round:
             kept[want.view.id][place.pool] = kept[want.view.id].get(place.pool, 0) + 1
         return nodes
 
-    def _give(self, want: _Want, nodes: Sequence[NodeId]) -> None:
+    def _give(self, want: Want, nodes: Sequence[NodeId]) -> None:
         view, spec = want.view, want.view.spec
         allocation: Allocation = {}
         room = self._builder.open_to(view, self._builder.without(view))
@@ -410,7 +482,7 @@ class _Round:
         else:
             self._builder.put(view, allocation, reason)
 
-    def _why(self, want: _Want, allocation: Allocation) -> Reason:
+    def _why(self, want: Want, allocation: Allocation) -> Reason:
         if not want.places:
             return waits(want.view.spec.unit or want.view.spec.floor, self._snapshot.free)
         numbers = [(place, n) for place, n in self._each(want) if n]
@@ -422,17 +494,38 @@ class _Round:
             if parts
             else "no machine now is worth its price: it waits for cheaper ones"
         )
+        if want.is_spent:
+            text = f"its budget pays for no machine any more: {usd_text(max(0.0, want.budget_usd))} are left"
         if want.left_s < inf and any(want.speeds) and want.work < inf:
+            left_s = want.left_s if want.bought_s in (None, inf) else want.bought_s
             best_s = want.work / want.speeds[want.n_best]
-            facts |= {"left_s": want.left_s, "best_s": best_s}
-            text += f"; {span_text(best_s)} of work at its fastest in {span_text(max(0.0, want.left_s))}"
-        if want.mode != "free":
-            text += ", so machines that stay take the place of spot machines that are lacking"
+            facts |= {"left_s": left_s, "best_s": best_s}
+            need = f"{span_text(best_s)} of work at its fastest {{}} {span_text(left_s)}"
+            is_bought = any(place.source is not None and place.stays for place, _ in numbers)
+            cause = lacking(want, self._at)
+            if left_s <= 0:
+                text += f"; {span_text(best_s)} of work at its fastest are left, and its deadline is over"
+            elif want.mode == "free" or not is_bought or not cause:
+                text += "; " + need.format("in")
+            else:
+                text += f"; on demand because {cause} and {need.format('must be done in')}"
+        if want.bought_s is not None and not want.is_spent:
+            text += f"; its deadline gives way to its budget, of which {usd_text(want.budget_usd)} are left"
         return Reason("least-cost" if allocation or parts else "waits", text, facts)
 
 
 def _due_at(view: JobView) -> float:
     return inf if view.deadline_at is None else view.deadline_at
+
+
+def _margin_frac(view: JobView) -> float:
+    return MARGIN_FRAC if view.spec.margin_frac is None else view.spec.margin_frac
+
+
+def _changes_with_time(want: Want) -> bool:
+    """Whether it has or wants machines, or may with a deadline coming near; else it waits for what pools offer."""
+    is_due = want.left_s < inf if want.bought_s is None else want.left_s > 0 or want.bought_s < inf
+    return bool(any(want.n_machines) or want.view.planned or (is_due and not want.is_spent))
 
 
 def _restarts(view: JobView) -> bool:
@@ -441,13 +534,13 @@ def _restarts(view: JobView) -> bool:
     return len(spec.worker_counts()) < 2 or spec.resize_cost_s >= spec.startup_s > 0
 
 
-def _name(place: _Machines) -> str:
+def _name(place: Machines) -> str:
     return f"pool '{place.pool}'" if place.pool else "one's own nodes"
 
 
-def _pooled(pool: Pool) -> _Machines:
+def _pooled(pool: Pool) -> Machines:
     spec = pool.spec
-    return _Machines(
+    return Machines(
         pool=spec.name,
         key=spec.name,
         price_usd_s=pool.price_usd_h / _HOUR_S,
@@ -459,16 +552,16 @@ def _pooled(pool: Pool) -> _Machines:
     )
 
 
-def _own(snapshot: Snapshot) -> list[_Machines]:
+def _own(snapshot: Snapshot) -> list[Machines]:
     """Return the nodes of no pool, grouped by what they have."""
-    pooled = {node for pool in snapshot.pools for node in pool.there}
+    pooled = {node for pool in snapshot.pools for node in (*pool.there, *pool.leaving)}
     alike: dict[tuple[str, float, float, int], list[Node]] = {}
     for node in snapshot.nodes:
         if node.id not in pooled:
             amount = node.capacity
             alike.setdefault((node.device, amount.gpus, amount.cores, amount.memory_bytes), []).append(node)
     return [
-        _Machines(
+        Machines(
             pool=_OWN,
             key=f"node {nodes[0].id}",
             price_usd_s=0.0,

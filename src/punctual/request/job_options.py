@@ -77,6 +77,10 @@ class JobOptions(RequestBody):
     retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
     weight: Weight = 1.0
     preemptible: bool | None = None
+    budget_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Dollars that it may cost on machines of pools. Before more is spent the deadline gives way.",
+    )
     after: Annotated[list[ShortText], Field(max_length=256)] = Field(
         default_factory=list, description="Names of jobs that must have finished before it is started."
     )

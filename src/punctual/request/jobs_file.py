@@ -230,6 +230,7 @@ _READERS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "secret_env": (_names, 'a list of names of variables, ["API_KEY"]'),
     "steps": (_whole_number, "a whole number"),
     "retries": (_whole_number, "a whole number"),
+    "budget_usd": (_number, "dollars, 40"),
     "weight": (_number, "a number above 0"),
     "preemptible": (_truth, "true or false"),
     "guarantee": (_truth, "true or false"),

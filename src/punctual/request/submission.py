@@ -130,6 +130,9 @@ def submission_of(
     with checks.of("program"):
         _check_program(options.program, cwd, variables.get("PATH"))
     workers = _workers(options, checks)
+    with checks.of("budget_usd"):
+        _check_has_no_budget(options)
+    options = options.model_copy(update={"budget_usd": None})
     spec = _spec(options, job, workers, checks, read_deadline, capacity, together, earlier_run)
     checks.read("controller", partial(registry.load, "controllers"), options.controller, None)
     checks.read("progress_regex", partial(_check_pattern, options), options.progress_regex, None)
@@ -249,6 +252,7 @@ def _spec(
             after=tuple(map(JobId, options.after)),
             preemptible=_preemptible(options, workers, held["ceiling"].gpus),
             guarantee=options.guarantee,
+            budget_usd=options.budget_usd,
             memory_most_bytes=most_bytes,
             expected_memory_bytes=0 if earlier is None else earlier.peak_memory_bytes,
             **declared,
@@ -404,6 +408,17 @@ def _check_words(option: str, words: Iterable[object]) -> None:
             "one that does",
             "the job",
             "Leave it out: no process can be given one.",
+        )
+
+
+def _check_has_no_budget(options: "JobOptions") -> None:
+    """Raise `InvalidSpec` for a budget: machines that are here have no price."""
+    if options.budget_usd is not None:
+        raise InvalidSpec(
+            "a job with a budget must run on machines of pools, which have prices",
+            f"${options.budget_usd:g}, and machines without a price",
+            "the job",
+            "Leave it out; `punctual quote --cluster FILE.toml` and `punctual simulate` heed it.",
         )
 
 

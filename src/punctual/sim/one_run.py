@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from punctual.core.commands import RejectJob
+from punctual.core.bill import Bill
+from punctual.core.commands import RejectJob, WarnUser
 from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost, NodeNoticed
 from punctual.core.protocols import Message
-from punctual.history.bill import Bill
 from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
@@ -47,7 +47,7 @@ def simulate_one(
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)
     part: Any = made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}")
-    recording, bill = recording_of(scenario), Bill()
+    recording, bill = recording_of(scenario), _MoneyCourse()
     if recording is not None and isinstance(part, Live):
         history, n_messages = recording.lived({job.spec.id for job in jobs})
     else:
@@ -56,14 +56,18 @@ def simulate_one(
     cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
     facts = {**facts_of(history, ideal), "cost": {**cost, "n_messages": n_messages}}
     if scenario.pool:
-        bill.close()
-        facts["summary"] |= {"cost_usd": bill.total_usd}
-        facts["bill"] = {"by_job": bill.by_job, "by_pool": bill.by_pool, "unused_usd": bill.unused_usd}
+        facts["bill"] = bill.told()
+        facts["summary"] |= {"cost_usd": sum(facts["bill"]["by_pool"].values())}
     return facts, history
 
 
 def _simulated(
-    scenario: Scenario, jobs: Sequence[SimJob], policy: Any, seed: int, tell: Callable[[float], None], bill: Bill
+    scenario: Scenario,
+    jobs: Sequence[SimJob],
+    policy: Any,
+    seed: int,
+    tell: Callable[[float], None],
+    bill: "_MoneyCourse",
 ) -> tuple[ClusterHistory, int]:
     """Return the history of the jobs under a policy, and the number of its messages; `bill` gets what pools cost."""
     history, count = ClusterHistory(details=True), _Count(len(jobs), tell)
@@ -93,6 +97,43 @@ def _simulated(
     )
     simulation.run()
     return history, count.n_messages
+
+
+class _MoneyCourse:
+    """Follows the bill over time, and what users are told of their budgets."""
+
+    def __init__(self) -> None:
+        self._bill = Bill()
+        self._at = 0.0
+        self._course = list[tuple[float, dict[str, float]]]()
+        self._next_at, self._every_s = 0.0, 60.0
+        self._told = list[dict[str, Any]]()
+
+    def add(self, message: Message) -> None:
+        self._bill.add(message)
+        self._at = max(self._at, message.at)
+        if isinstance(message, WarnUser) and "budget_usd" in message.reason.facts:
+            self._told.append({"job": message.job, "at_s": message.at, "text": message.reason.text})
+        if message.at >= self._next_at:
+            self._bill.settle(message.at)
+            self._course.append((message.at, dict(self._bill.by_pool)))
+            self._next_at = message.at + self._every_s
+            if len(self._course) > _N_POINTS:
+                self._course, self._every_s = self._course[::2], 2 * self._every_s
+
+    def told(self) -> dict[str, Any]:
+        """Return the dollars by job and by pool, also over time; the run has ended."""
+        bill = self._bill
+        bill.close()
+        self._course.append((self._at, dict(bill.by_pool)))
+        course = {pool: [spent.get(pool, 0.0) for _, spent in self._course] for pool in bill.by_pool}
+        return {
+            "by_job": bill.by_job,
+            "by_pool": bill.by_pool,
+            "unused_usd": bill.unused_usd,
+            "course": {"at": [at for at, _ in self._course], "by_pool": course},
+            "told": self._told,
+        }
 
 
 class _Count:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.pools import SEEN_S
 from punctual.request.pool_file import PoolSection
 from punctual.sim.market import PoolCourse
 
@@ -22,7 +23,7 @@ def courses_of(pools: Iterable[PoolSection]) -> list[PoolCourse]:
 
 def _course(pool: PoolSection) -> list[tuple[float, float, int]]:
     if pool.trace is None:
-        return [(0.0, pool.price_usd_h or 0.0, pool.most)]
+        return [(-SEEN_S, pool.price_usd_h or 0.0, pool.most)]
     trace, where = _read(Path(pool.trace)), f"'{pool.trace}', the trace of pool '{pool.name}'"
     try:
         about, counts = trace["metadata"], trace["data"]

@@ -198,8 +198,7 @@ class Scenario(BaseModel):
                 else {}
             )
             keys = {**keys, "trace": others, "job": tables_in(file)}
-        if str(keys.get("cluster")).endswith(_TOML):
-            keys |= _cluster_keys(Path(keys["cluster"]))
+        keys |= cluster_keys(keys["cluster"]) if "cluster" in keys else {}
         if keys.get("pool"):
             keys.setdefault("cluster", ())
         return {"scaling": DECLARED, **keys} if keys.get("job") else _with_recording(keys)
@@ -296,6 +295,13 @@ class Scenario(BaseModel):
             raise InvalidSpec(
                 "a cluster must have machines", "none", "`cluster`", "Write groups of nodes, or tables `[[pool]]`."
             )
+        if not self.pool and any("budget_usd" in job for job in self.job):
+            raise InvalidSpec(
+                "jobs with a budget must run on machines of pools, which have prices",
+                "machines without a price",
+                "`budget_usd`",
+                "Write tables `[[pool]]`, or leave the budget out.",
+            )
         return self
 
     @property
@@ -363,8 +369,11 @@ class Scenario(BaseModel):
         return toml_of(self.keys())
 
 
-def _cluster_keys(path: Path) -> dict[str, Any]:
-    """Return the nodes and pools of a cluster's file."""
+def cluster_keys(cluster: Any) -> dict[str, Any]:
+    """Return the nodes and pools that `cluster` describes, which may be the name of a file."""
+    if not str(cluster).endswith(_TOML):
+        return {"cluster": cluster}
+    path = Path(cluster)
     keys = input_file.keys_in(path)
     if "pool" not in keys:
         return {"cluster": cluster_in(path)}

@@ -27,6 +27,8 @@ Counts = Sequence[tuple[float, int]]
 _N_PRICES = 48
 #: A scenario of the future begins at every hour of what was seen.
 _STRIDE_S = 3600.0
+#: The latest deadline that a budget is said to buy.
+_LONGEST_S = 90 * 86_400.0
 #: From less than a day of counts nothing is learned.
 _SEEN_LEAST_S = 86_400.0
 
@@ -444,6 +446,24 @@ class Outlook:
         spent = self._scenarios(self._spent, self._costs, left_s)
         return float(np.mean(np.max(self.prices * (work - done) + spent, axis=1)))
 
+    def affordable_s(self, work: float, usd: float) -> float | None:
+        """Return the seconds until the earliest deadline for which the work is expected to cost no more; None: for none."""
+        low, high = 0.0, _LONGEST_S
+        if self.expected_usd(work, high) > usd:
+            return None
+        while high - low > 60.0 and high > 1.001 * low:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.expected_usd(work, middle) <= usd else (middle, high)
+        return high
+
+    def affordable_work(self, work: float, left_s: float, usd: float) -> float:
+        """Return the part of the work that is expected to cost no more by the deadline."""
+        low, high = 0.0, 1.0
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.expected_usd(middle * work, left_s) <= usd else (low, middle)
+        return low * work
+
 
 #: Weight of a future like none that was seen, as a share of Laplace's rule.
 UNSEEN_WEIGHT = 0.1
@@ -531,4 +551,9 @@ def prices_text(prices: Sequence[tuple[str, float | None]]) -> str:
     >>> prices_text([("18:00", 41.2), ("15:00", 63.0), ("12:00", None)])
     '$41 by 18:00, $63 by 15:00, cannot be by 12:00'
     """
-    return ", ".join(f"{'cannot be' if usd is None else f'${usd:,.0f}'} by {when}" for when, usd in prices)
+    return ", ".join(f"{'cannot be' if usd is None else usd_text(usd)} by {when}" for when, usd in prices)
+
+
+def usd_text(usd: float) -> str:
+    """Return ``"$41"``, or with cents below ten dollars."""
+    return f"${usd:,.2f}" if usd < 10 else f"${usd:,.0f}"

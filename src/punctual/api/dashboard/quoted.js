@@ -41,6 +41,9 @@ const landing = (finish) => `${clock(finish.finish)} (${clock(finish.low)} to ${
 /** @param {any} finish */
 const size = (finish) => (finish.workers === null ? `${amount(finish.cores)} cores` : `${finish.workers} workers`);
 
+/** @param {any} price */
+const price = ({ usd, deadline }) => (usd === null ? `cannot be by ${clock(deadline)}` : `$${usd.toFixed(2)} by ${clock(deadline)}`);
+
 /** @param {any} hurt */
 function harm(hurt) {
   const lost = hurt.promisedUntil === null ? "" : ` loses its promise until ${clock(hurt.promisedUntil)},`;
@@ -68,6 +71,7 @@ export function shown(quote, onTake) {
   if (quote.expected) parts.push(element("p", `Expected: ${landing(quote.expected)}, with ${size(quote.expected)} from now on`));
   for (const [title, lines] of [
     ["When it would land", quote.finishes.map((/** @type {any} */ finish) => `with ${size(finish)}: ${landing(finish)}`)],
+    ["What it is expected to cost", [...quote.prices.map(price), ...(quote.bought === null ? [] : [`$${quote.budgetUsd.toFixed(2)} buy it by ${clock(quote.bought)}`])]],
     ["Who would have less", quote.hurt.map(harm)],
   ]) if (lines.length) {
     const list = element("ul");

@@ -132,11 +132,14 @@ def _catching(pid: int, number: int) -> list[int]:
 
 def stop_grace_s(asked_s: float | None, environment: Mapping[str, str], default_s: float) -> float:
     """Seconds that a job has to end: those asked for, else the rest of its allocation in Slurm, else the default."""
-    if asked_s is not None:
-        return asked_s
+    return asked_s if asked_s is not None else allocation_left_s(environment) or default_s
+
+
+def allocation_left_s(environment: Mapping[str, str]) -> float | None:
+    """Seconds until the end of the allocation in Slurm; None: not known, or over, in a shell that has outlived it."""
     text = environment.get(ALLOCATION_END_VARIABLE, "")
-    left_s = float(text) - time.time() if text.isdigit() else 0.0
-    return left_s if left_s > 0 else default_s
+    left_s = float(text) - time.time() if text.isdecimal() and len(text) < 20 else 0.0
+    return left_s if left_s > 0 else None
 
 
 def descendants(ancestor: int) -> list[int]:

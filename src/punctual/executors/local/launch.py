@@ -36,7 +36,7 @@ from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import VISIBLE_VARIABLE, JobDevices
 from punctual.executors.local.files_limit import check_files_left
 from punctual.executors.local.job_files import takeover_socket_of
-from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, GRACE_S, stop_grace_s
+from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, stop_grace_s
 from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, Streams, write_through
@@ -406,7 +406,7 @@ class JobProcess:
     def _grace_s(self) -> float | None:
         """Grace period of the process in seconds, for its keeper; None: the rest of its allocation at that time."""
         asked_s, inherited = self._launch.spec.ends.grace_s, self._context.environment_of(self._launch.job) or {}
-        in_allocation = asked_s is None and ALLOCATION_END_VARIABLE in inherited
+        in_allocation = asked_s is None and allocation_left_s(inherited) is not None
         return None if in_allocation else stop_grace_s(asked_s, {}, self._context.stop_grace_s)
 
     def _environment(self, page: str | None) -> dict[str, str]:

@@ -102,6 +102,23 @@ def utilisation(axes: "Axes", runs: Runs) -> None:
     axes.set(title=f"Devices in use (seed {_first(runs).seed})", xlabel=f"{unit} from the start", ylabel="devices")
 
 
+def money(run: StoredRun, ink: str = "#222222") -> "Figure":
+    """Draw what machines of pools have cost over time, by pool, one above the other."""
+    from matplotlib.figure import Figure
+
+    course = run.facts["bill"]["course"]
+    unit_s, unit = (_DAY_S, "days") if course["at"] and course["at"][-1] > 4 * _DAY_S else (_HOUR_S, "hours")
+    with _styled(ink):
+        figure = Figure(figsize=(11, 3.2), layout="constrained")
+        axes = figure.subplots()
+        at = [instant / unit_s for instant in course["at"]]
+        axes.stackplot(at, *course["by_pool"].values(), labels=list(course["by_pool"]), colors=COLOURS)
+        axes.set(title=f"{run.policy}, seed {run.seed}: dollars by pool", xlabel=f"{unit} from the start", ylabel="$")
+        _decorate(axes, ink)
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return figure
+
+
 def gantt(run: StoredRun, ink: str = "#222222") -> "Figure":
     """Draw all jobs of one run over time, as an image; see `punctual.sim.drawing.raster` for its rule."""
     from matplotlib.figure import Figure

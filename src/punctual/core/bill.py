@@ -1,6 +1,8 @@
 """The bill: what machines of pools cost, and which job it was spent on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -11,6 +13,7 @@ from punctual.core.events import (
     JobFailed,
     JobFinished,
     JobStarted,
+    JobSubmitted,
     MachinesAsked,
     NodeLost,
     PoolOffered,
@@ -24,17 +27,16 @@ from punctual.core.resources import Resources
 _HOUR_S = 3600.0
 
 
+@dataclass(slots=True)
 class _Machine:
     """A machine that is paid for."""
 
-    __slots__ = ("asked_at", "holders", "paid_until_at", "pool", "unassigned_usd")
-
-    def __init__(self, pool: str, at: float) -> None:
-        self.pool = pool
-        self.asked_at = self.paid_until_at = at
-        self.holders: dict[JobId, float] = {}
-        #: Cost so far of times without a job on it: the first job that comes pays for it.
-        self.unassigned_usd = 0.0
+    pool: str
+    asked_at: float
+    paid_until_at: float
+    holders: dict[JobId, float] = field(default_factory=dict)
+    #: Cost so far of times without a job on it: the first job that comes pays for it.
+    unassigned_usd: float = 0.0
 
 
 class Bill:
@@ -42,7 +44,7 @@ class Bill:
 
     A machine is paid for from the order on, at the present price of its pool, and at least for its least billed time. Jobs
     share its cost by what they hold of it. Time in which nobody holds anything, its start-up for one, is paid by the job that
-    comes next; on a machine that no job comes to, by nobody.
+    comes next; on a machine that no job comes to, by nobody: a budget counts it for all jobs that are open when it ends.
 
     Attributes
     ----------
@@ -56,6 +58,8 @@ class Bill:
         self.by_job: dict[JobId, float] = {}
         self.by_pool: dict[str, float] = {}
         self.unused_usd = 0.0
+        #: Parts of `unused_usd` that count for the budgets of jobs, which are open.
+        self._idle_usd: dict[JobId, float] = {}
         self._now = -inf
         self._specs: dict[str, PoolSpec] = {}
         self._prices: dict[str, float] = {}
@@ -65,13 +69,40 @@ class Bill:
             PoolOffered: self._pool_offered,
             MachinesAsked: self._machines_asked,
             NodeLost: lambda event: self._end(event.node, event.at),
+            JobSubmitted: self._submitted,
             JobStarted: lambda event: self._hold(event.job, event.granted, event.at),
             GrantApplied: lambda event: self._hold(event.job, event.granted, event.at),
             GrantFailed: lambda event: self._hold(event.job, event.granted, event.at),
-            JobFinished: lambda event: self._hold(event.job, {}, event.at),
-            JobFailed: lambda event: self._hold(event.job, {}, event.at),
-            RejectJob: lambda event: self._hold(event.job, {}, event.at),
+            JobFinished: self._ended,
+            JobFailed: lambda event: self._hold(event.job, {}, event.at) if event.retryable else self._ended(event),
+            RejectJob: self._ended,
         }
+
+    def __bool__(self) -> bool:
+        return bool(self._specs)
+
+    def dump(self) -> dict[str, Any]:
+        """Return the state as plain values."""
+        return {name: value for name, value in vars(self).items() if name != "_folds"}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state of `dump`."""
+        vars(self).update(deepcopy(dict(state)))
+
+    def claims_usd(self, at: float) -> dict[JobId, float]:
+        """Return what each open job costs if all its machines end at instant `at`, for its budget.
+
+        Least times billed are in it, and an equal part of machines that have ended without a job; a machine that starts is not.
+        """
+        claims = {job: self.by_job.get(job, 0.0) + idle_usd for job, idle_usd in self._idle_usd.items()}
+        for machine in self._machines.values():
+            paid_at = max(at, machine.asked_at + self._specs[machine.pool].least_billed_s)
+            left_usd = max(0.0, paid_at - machine.paid_until_at) / _HOUR_S * self._prices.get(machine.pool, 0.0)
+            held = sum(machine.holders.values())
+            for job, share in machine.holders.items():
+                part = share / held if held > 0 else 1 / len(machine.holders)
+                claims[job] = claims.get(job, 0.0) + left_usd * part
+        return claims
 
     @property
     def total_usd(self) -> float:
@@ -84,6 +115,11 @@ class Bill:
         fold = self._folds.get(type(message))
         if fold is not None:
             fold(message)
+
+    def settle(self, at: float) -> None:
+        """Pay for all machines up to instant `at`."""
+        for machine in self._machines.values():
+            self._pay(machine, at)
 
     def close(self) -> None:
         """Pay for all machines up to the last message, and end them."""
@@ -98,11 +134,11 @@ class Bill:
         self._specs[name], self._prices[name] = event.pool, event.price_usd_h
 
     def _machines_asked(self, event: MachinesAsked) -> None:
-        for node in event.nodes:
-            self._machines[node] = _Machine(event.pool, event.at)
+        for node in event.nodes if event.pool in self._specs else ():
+            self._machines[node] = _Machine(event.pool, event.at, event.at)
 
     def _hold(self, job: JobId, granted: Allocation, at: float) -> None:
-        before = self._granted.get(job, {})
+        before = self._granted.pop(job, {})
         for node in before.keys() | granted.keys():
             machine = self._machines.get(node)
             if machine is None:
@@ -113,7 +149,16 @@ class Bill:
                 machine.holders[job] = self._share(machine.pool, granted[node])
                 self._spend(machine.unassigned_usd, machine)
                 machine.unassigned_usd = 0.0
-        self._granted[job] = granted
+        if granted:
+            self._granted[job] = granted
+            self._idle_usd.setdefault(job, 0.0)
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        self._idle_usd.setdefault(event.spec.id, 0.0)
+
+    def _ended(self, event: JobFinished | JobFailed | RejectJob) -> None:
+        self._hold(event.job, {}, event.at)
+        self._idle_usd.pop(event.job, None)
 
     def _share(self, pool: str, amount: Resources) -> float:
         capacity = self._specs[pool].capacity
@@ -141,3 +186,5 @@ class Bill:
             return
         self._pay(machine, max(at, machine.asked_at + self._specs[machine.pool].least_billed_s))
         self.unused_usd += machine.unassigned_usd
+        for job in self._idle_usd:
+            self._idle_usd[job] += machine.unassigned_usd / len(self._idle_usd)
