@@ -500,6 +500,7 @@ class LocalHost(Host):
             "argv": list(status.program.argv) if status.program is not None else [],
             "deadline_s": status.spec.deadline_s,
             "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
+            "ended_s": None if status.ended_at is None else status.ended_at - status.submitted_at,
             "cause": status.cause,
             "faults": [
                 {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
