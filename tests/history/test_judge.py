@@ -79,7 +79,7 @@ def running(name: str, lands_s: float, **more: Any) -> JobStatus:
     )
 
 
-def waiting(name: str, *, after: tuple[JobId, ...] = (), memory: bool = False, **facts: float) -> JobStatus:
+def waiting(name: str, *, after: tuple[JobId, ...] = (), memory: bool = False, facts: dict[str, float] | None = None) -> JobStatus:
     asked = Resources(memory_bytes=1 << 30 if memory else 0)
     spec = JobSpec(id=JobId(name), ceiling=Resources(1.0) + asked, floor=asked, deadline_s=5000.0, after=after)
     reason = Reason("waits", "it waits", facts) if facts else None
@@ -92,19 +92,19 @@ FOR_A_PLACE = {"n_jobs": 2.0}
 @pytest.mark.parametrize(
     ("jobs", "wait"),
     [
-        ([running("a", 500.0), running("b", 400.0), waiting("w", **FOR_A_PLACE)], Wait(500.0, B, 500.0)),
+        ([running("a", 500.0), running("b", 400.0), waiting("w", facts=FOR_A_PLACE)], Wait(500.0, B, 500.0)),
         # It needs more than a place.
-        ([running("a", 500.0), running("b", 400.0), waiting("w", memory=True, **FOR_A_PLACE)], Wait(None, B, 500.0)),
-        ([running("a", 500.0), running("b", 400.0), waiting("w", needed_bytes=1.0)], Wait(None, B, 500.0)),
+        ([running("a", 500.0), running("b", 400.0), waiting("w", memory=True, facts=FOR_A_PLACE)], Wait(None, B, 500.0)),
+        ([running("a", 500.0), running("b", 400.0), waiting("w", facts={"needed_bytes": 1.0})], Wait(None, B, 500.0)),
         # All becomes free.
-        ([running("b", 400.0), waiting("w", needed_bytes=1.0)], Wait(500.0, B, 500.0)),
+        ([running("b", 400.0), waiting("w", facts={"needed_bytes": 1.0})], Wait(500.0, B, 500.0)),
         # Whose turn it is the policy chooses.
-        ([running("b", 400.0), waiting("w", **FOR_A_PLACE), waiting("x", **FOR_A_PLACE)], Wait(None, B, 500.0)),
-        ([running("b", 400.0), waiting("w", **FOR_A_PLACE), replace(ON_TRACK, state="paused")], Wait(None, B, 500.0)),
+        ([running("b", 400.0), waiting("w", facts=FOR_A_PLACE), waiting("x", facts=FOR_A_PLACE)], Wait(None, B, 500.0)),
+        ([running("b", 400.0), waiting("w", facts=FOR_A_PLACE), replace(ON_TRACK, state="paused")], Wait(None, B, 500.0)),
         # One that is not measured yet may end first.
-        ([running("a", 500.0, rate_sps=0.0), running("b", 400.0), waiting("w", **FOR_A_PLACE)], None),
-        ([running("a", inf), waiting("w", **FOR_A_PLACE)], None),
-        ([waiting("w", **FOR_A_PLACE)], None),
+        ([running("a", 500.0, rate_sps=0.0), running("b", 400.0), waiting("w", facts=FOR_A_PLACE)], None),
+        ([running("a", inf), waiting("w", facts=FOR_A_PLACE)], None),
+        ([waiting("w", facts=FOR_A_PLACE)], None),
         # Nobody says that it waits for the end of a job.
         ([running("b", 400.0), waiting("w")], None),
         ([running("a", 500.0), running("b", 400.0), waiting("w", after=(A, B))], Wait(600.0)),

@@ -339,17 +339,26 @@ def test_what_would_change_is_said_first_and_a_job_that_waits_is_said_to_wait(br
 
 
 def test_what_becomes_late_fails_or_lands_is_worth_a_notice(browser: Browser) -> None:
-    pairs = [("good", "running", "risk", "running"), ("risk", "running", "late", "running"), ("good", "running", "good", "running"),
-             ("good", "running", "failed", "failed"), ("good", "running", "met", "finished"), ("good", "running", "risk", "stalled"), ("measuring", "running", "good", "running")]  # fmt: skip
+    pairs = [("good", "running", "risk", "running", "at risk"), ("risk", "running", "late", "running", "will be late"), ("good", "running", "good", "running", "on track"),
+             ("good", "running", "failed", "failed", "failed"), ("good", "running", "met", "finished", "met"), ("good", "running", "risk", "stalled", "stalled"), ("risk", "running", "risk", "stalled", "stalled"), ("measuring", "running", "good", "running", "on track")]  # fmt: skip
     with staged(browser, Stage()) as page:
         told = page.evaluate(
             """async (pairs) => {
               const { notices } = await import("/page/judge.js");
-              return pairs.map(([was, had, kind, state]) => notices(new Map([["a", { kind: was, state: had }]]), [{ name: "a", kind, state, verdict: null }]).map(({ text }) => text));
+              return pairs.map(([was, had, kind, state, word]) => notices(new Map([["a", { kind: was, state: had }]]), [{ name: "a", kind, state, word }]).map(({ text }) => text));
             }""",
             pairs,
         )
-    assert told == [["a: at risk"], ["a: will be late"], [], ["a: failed"], ["a: met"], ["a: stalled"], []]
+    assert told == [
+        ["a: at risk"],
+        ["a: will be late"],
+        [],
+        ["a: failed"],
+        ["a: met"],
+        ["a: stalled"],
+        ["a: stalled"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(

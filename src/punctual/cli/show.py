@@ -36,7 +36,7 @@ def show(
         write_line(json_text(fields))
         return
     write_line(fields["headline"])
-    for name, text in _rows(target, fields, status, now):
+    for name, text in _rows(fields, status, now):
         write_line(f"{name:<10} {text}".rstrip())
 
 
@@ -90,7 +90,7 @@ def _unsteered(target: KnownJob, told: dict[str, Any], status: JobStatus) -> dic
     return {"state": state, "headline": remedy({**told, "job": target.title, "state": state})}
 
 
-def _rows(target: KnownJob, known: dict[str, Any], status: JobStatus, now: Now) -> list[tuple[str, str]]:
+def _rows(known: dict[str, Any], status: JobStatus, now: Now) -> list[tuple[str, str]]:
     from punctual.cli._view import view_rows
 
     state = known["state"] + (f": {status.cause}" if status.cause else "")
