@@ -91,7 +91,7 @@ def test_a_lane_has_progress_the_forecast_the_deadline_and_now() -> None:
     assert risk.endswith("may be 1 min 9 s late")
     wait = lines_of(rows(*ALL), 100)[5]
     assert "├" in wait, "where it is expected to start"
-    assert wait.endswith("after good, not before 15:11"), wait
+    assert wait.endswith("starts after good, not before 15:11"), wait
 
 
 def test_a_forecast_that_cannot_be_believed_yet_is_not_drawn() -> None:
@@ -135,7 +135,7 @@ def test_a_job_of_which_only_the_state_is_known_comes_first() -> None:
 def test_the_screen_has_what_fits_and_says_what_it_leaves_out() -> None:
     console = Console(width=80, height=12, file=io.StringIO())
     many = [job(f"job-{i}") for i in range(30)]
-    shown = ps._screen(console, rows(*many), [], unfolds=False)
+    shown = ps.screen(console, rows(*many), [], unfolds=False)
     assert len(shown) <= 12
     assert any(line.plain.startswith("and 2") and line.plain.endswith("more jobs") for line in shown)
 

@@ -13,7 +13,8 @@ from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.history.judge import NO_WAIT, JobKind, Wait, attention, expected_waits, figures, headline, judge
+from punctual.core.verdict import JobKind
+from punctual.history.judge import NO_WAIT, Wait, attention, expected_waits, figures, headline, judge
 
 ON_TRACK = expecting(958.0, std_s=2.0, earliest_s=500.0)
 AT_RISK = expecting(999.0, std_s=10.0, earliest_s=990.0)
@@ -46,8 +47,8 @@ def clock(at: float, *, about: bool = False) -> str:
         (replace(ON_TRACK, warnings={"stalled": "none"}), 200.0, "risk", "stalled", "no step for a while", "Stalled: no step for a while; 15 min left"),
         (replace(ON_TRACK, state="paused"), 200.0, "paused", "paused", "paused", "Paused: 15 min left"),
         (replace(QUEUED, pause=PauseRequested(at=0.0, job=A)), 200.0, "paused", "paused", "paused", "Paused: 15 min left"),
-        (QUEUED, 200.0, "waiting", "waiting", "waits for room", "Waiting: waits for room; 15 min left"),
-        (replace(QUEUED, spec=replace(STATUS.spec, after=(B,))), 200.0, "waiting", "waiting", "after b", "Waiting: after b; 15 min left"),
+        (QUEUED, 200.0, "waiting", "waiting", "waits for room", "Waits for room; 15 min left"),
+        (replace(QUEUED, spec=replace(STATUS.spec, after=(B,))), 200.0, "waiting", "waiting", "starts after b", "Starts after b; 15 min left"),
         (LANDED, 1095.0, "met", "met", "landed 10 s early", "Met: landed 10 s early"),
         (replace(LANDED, landed_at=1100.25, ended_at=1101.0, state="finished"), 1105.0, "missed", "missed", "landed 250 ms late", "Missed: landed 250 ms late; took 17 min"),
         (replace(LANDED, spec=UNDATED.spec, ended_at=1090.0, state="finished"), 1105.0, "done", "done", "took 16 min", "Done: took 16 min"),
@@ -79,7 +80,9 @@ def running(name: str, lands_s: float, **more: Any) -> JobStatus:
     )
 
 
-def waiting(name: str, *, after: tuple[JobId, ...] = (), memory: bool = False, facts: dict[str, float] | None = None) -> JobStatus:
+def waiting(
+    name: str, *, after: tuple[JobId, ...] = (), memory: bool = False, facts: dict[str, float] | None = None
+) -> JobStatus:
     asked = Resources(memory_bytes=1 << 30 if memory else 0)
     spec = JobSpec(id=JobId(name), ceiling=Resources(1.0) + asked, floor=asked, deadline_s=5000.0, after=after)
     reason = Reason("waits", "it waits", facts) if facts else None

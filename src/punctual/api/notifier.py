@@ -41,6 +41,8 @@ _ANSWER_S_MAX, _PAUSES_S = 10.0, (1.0, 5.0)
 _COMMAND_S_MAX = 30.0
 #: Seconds for all notices of one look; what is left then is dropped. And for those of the last look, when the daemon ends.
 _BATCH_S_MAX, _LAST_S_MAX = 120.0, 10.0
+#: What a command writes is for the daemon's log.
+_STDERR_FD = 2
 #: Days for which it is known what was told of a job.
 _N_DAYS_KEPT = 30
 
@@ -209,9 +211,10 @@ def _commanded(command: str, fields: Mapping[str, Any], give_up_at: float) -> st
     told = {f"PUNCTUAL_NOTICE_{name.upper()}": str(fields[name] or "") for name in fields}
     limit_s = max(1.0, min(_COMMAND_S_MAX, give_up_at - time.monotonic()))
     try:
+        words, environment = shlex.split(command), {**os.environ, **told}
         process = subprocess.Popen(
-            shlex.split(command), stdin=subprocess.PIPE, stdout=2, env={**os.environ, **told}, start_new_session=True
-        )  # fmt: skip
+            words, stdin=subprocess.PIPE, stdout=_STDERR_FD, env=environment, start_new_session=True
+        )
     except (OSError, ValueError) as error:
         return f"could not be started: {error}"
     try:

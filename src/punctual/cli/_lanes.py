@@ -10,7 +10,8 @@ from rich.text import Text
 
 from punctual.cli._words import visible
 from punctual.core.units import DAY_S, HOUR_S, MINUTE_S
-from punctual.history.judge import OVER, JobKind, attention, figures
+from punctual.core.verdict import JobKind
+from punctual.history.judge import OVER, attention, figures
 
 #: A job as `punctual.daemon.status_reader.standing` encodes it.
 Row = Mapping[str, Any]

@@ -143,12 +143,12 @@ def _watch(*, everything: bool) -> NoReturn:
     known: dict[KnownJob, dict[str, Any]] = {}
     with Live(screen=True, auto_refresh=False) as live:
         while True:
-            live.update(Group(*_screen(live.console, *_standings(everything=True, known=known), unfolds=everything)))
+            live.update(Group(*screen(live.console, *_standings(everything=True, known=known), unfolds=everything)))
             live.refresh()
             time.sleep(_WATCH_S)
 
 
-def _screen(
+def screen(
     console: "Console", rows: Sequence[dict[str, Any]], ended: Sequence[dict[str, Any]], *, unfolds: bool
 ) -> "list[Text]":
     """Draw what fits on the screen: figures, lanes, and what is to be said of hosts and nodes."""

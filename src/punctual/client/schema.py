@@ -10,8 +10,7 @@ from pydantic_core import PydanticSerializationError
 
 from punctual.core.job import JobState
 from punctual.core.status import ToldState
-from punctual.core.verdict import Verdict
-from punctual.history.judge import JobKind
+from punctual.core.verdict import JobKind, Verdict
 from punctual.request.job_options import JobOptions, RequestBody, Sentence, ShortText, VariableName, Weight
 from punctual.request.json_text import finite
 

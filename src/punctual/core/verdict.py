@@ -10,6 +10,13 @@ from punctual.core.status import JobStatus
 #: whatever it is given. *at_risk*: it may be. *on_track*: neither.
 Verdict = Literal["on_track", "at_risk", "infeasible", "met", "missed"]
 
+#: *late*, *risk*, *good*: it runs, and its forecast says so. *measuring*: it runs, and no forecast can be believed yet.
+#: *free*: it runs without a deadline. *waiting*, *paused*; and how it ended: *met*, *missed*, *done* (without a
+#: deadline), *failed*, *stopped*.
+JobKind = Literal[
+    "late", "risk", "good", "measuring", "free", "waiting", "paused", "met", "missed", "done", "failed", "stopped"
+]
+
 
 @dataclass(frozen=True, slots=True)
 class RemainingTime:

@@ -1,21 +1,16 @@
-"""How jobs stand, in one word, in a phrase and in a sentence: all displays, notices and the API say the same."""
+"""Judge jobs: the word, the phrase and the sentence that all displays, notices and the API have of each."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
-from typing import Literal, Protocol
+from typing import Protocol
 
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
-from punctual.core.verdict import Verdict, remaining_time, verdict
+from punctual.core.verdict import JobKind, Verdict, remaining_time, verdict
 from punctual.request.words import span
 
-#: *late*, *risk*, *good*: it runs, and its forecast says so. *measuring*: it runs, and no forecast can be believed yet.
-#: *free*: it runs without a deadline. *waiting*, *paused*; and how it ended: *met*, *missed*, *done* (without a
-#: deadline), *failed*, *stopped*.
-JobKind = Literal[
-    "late", "risk", "good", "measuring", "free", "waiting", "paused", "met", "missed", "done", "failed", "stopped"
-]
 #: Kinds of jobs that are over.
 OVER: frozenset[JobKind] = frozenset({"met", "missed", "done", "failed", "stopped"})
 NAMES: Mapping[JobKind, str] = {
@@ -47,7 +42,7 @@ _ON_TIME_S = 1.0
 _SURE_S = 0.1
 
 
-class Clock(Protocol):
+class TimeText(Protocol):
     """Writes the time of day of an instant; `about`: to the minute."""
 
     def __call__(self, at: float, *, about: bool = False) -> str: ...
@@ -55,7 +50,7 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a waiting job waits for, as far as it is known.
+    """Events that a waiting job waits for, as far as they are known.
 
     Attributes
     ----------
@@ -82,14 +77,14 @@ NO_WAIT = Wait()
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How a job stands: its kind, the kind's name for people, and why, in some words."""
+    """Kind of a job, the kind's name for people, and the reason in some words."""
 
     kind: JobKind
     word: str
     phrase: str
 
 
-def judge(status: JobStatus, at: float, clock: Clock, wait: Wait = NO_WAIT) -> Judgement:
+def judge(status: JobStatus, at: float, clock: TimeText, wait: Wait = NO_WAIT) -> Judgement:
     """Judge a job at instant `at`."""
     kind = kind_of(status, at)
     return Judgement(kind, _word(status, kind, at), _phrase(status, kind, at, clock, wait))
@@ -151,7 +146,7 @@ def expected_waits(jobs: Sequence[JobStatus], at: float) -> dict[JobId, Wait]:
 def headline(
     status: JobStatus,
     at: float,
-    clock: Clock,
+    clock: TimeText,
     wait: Wait = NO_WAIT,
     *,
     most_cores: float | None = None,
@@ -168,10 +163,14 @@ def headline(
     """
     kind = kind_of(status, at)
     begun = _begun(status, kind)
-    parts = [*_ended(status, kind, at, clock, wait)] if _is_over(status) else [
-        _expected(status, kind, at, clock, wait), _left(status, at), _held(status, most_cores, is_promised=is_promised)
-    ]  # fmt: skip
+    if _is_over(status):
+        parts = [*_ended(status, kind, at, clock, wait)]
+    else:
+        held = _held(status, most_cores, is_promised=is_promised)
+        parts = [_expected(status, kind, at, clock, wait), _left(status, at), held]
     told = "; ".join(part for part in parts if part and part.lower() != begun.lower())
+    if kind == "waiting":
+        return told[:1].upper() + told[1:]
     return f"{begun}: {told}" if told else begun
 
 
@@ -184,21 +183,19 @@ def attention(kind: JobKind) -> int:
 
 def figures(kinds: Iterable[JobKind]) -> list[tuple[JobKind, str]]:
     """Count jobs by how they stand, in words: on track, at risk, late and done, whether there are any or not."""
-    found = list(kinds)
+    counts = Counter(kinds)
 
     def named(*told: JobKind) -> str:
-        return ", ".join(
-            f"{n} {NAMES[kind] if kind != 'missed' else 'late'}" for kind in told if (n := found.count(kind))
-        )
+        return ", ".join(f"{n} {NAMES[kind] if kind != 'missed' else 'late'}" for kind in told if (n := counts[kind]))
 
     def figure(n: int, name: str, note: str) -> str:
         return f"{n} {name}" + (f" ({note})" if note else "")
 
-    n_done = sum(found.count(kind) for kind in ("met", "missed", "done"))
+    n_done = sum(counts[kind] for kind in ("met", "missed", "done"))
     return [
-        ("good", figure(found.count("good"), "on track", named("measuring", "waiting"))),
-        ("risk", figure(found.count("risk"), "at risk", "")),
-        ("late", figure(found.count("late"), "late", "")),
+        ("good", figure(counts["good"], "on track", named("measuring", "waiting"))),
+        ("risk", figure(counts["risk"], "at risk", "")),
+        ("late", figure(counts["late"], "late", "")),
         ("done", figure(n_done, "done today", named("missed", "failed"))),
     ]
 
@@ -226,7 +223,7 @@ def _word(status: JobStatus, kind: JobKind, at: float) -> str:
     return "late" if kind == "late" and verdict(status, at) == "missed" else NAMES[kind]
 
 
-def _phrase(status: JobStatus, kind: JobKind, at: float, clock: Clock, wait: Wait) -> str:
+def _phrase(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait: Wait) -> str:
     if status.landed_at is not None:
         if status.deadline_at is None:
             return f"took {span(status.landed_at - status.submitted_at)}"
@@ -257,10 +254,10 @@ def _landing(status: JobStatus, kind: JobKind, at: float) -> str:
     return f"may be {span(late_s)} late" if kind == "risk" and 0 < late_s < inf else _against(deadline_at - landing)
 
 
-def _waiting(status: JobStatus, clock: Clock, wait: Wait) -> str:
+def _waiting(status: JobStatus, clock: TimeText, wait: Wait) -> str:
     if status.spec.after:
         earliest = "" if wait.starts_at is None else f", not before {clock(wait.starts_at, about=True)}"
-        return f"after {', '.join(status.spec.after)}{earliest}"
+        return f"starts after {', '.join(status.spec.after)}{earliest}"
     if wait.ends is None:
         return "waits for room"
     about = f"about {clock(wait.ends_at, about=True)}"
@@ -284,13 +281,13 @@ def _begun(status: JobStatus, kind: JobKind) -> str:
     return {"late": "Late", "free": "Running"}.get(kind, NAMES[kind].capitalize())
 
 
-def _ended(status: JobStatus, kind: JobKind, at: float, clock: Clock, wait: Wait) -> tuple[str, str]:
+def _ended(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait: Wait) -> tuple[str, str]:
     ended_at = status.ended_at if status.landed_at is None else status.landed_at
     took = "" if status.ended_at is None or ended_at is None else f"took {span(ended_at - status.submitted_at)}"
     return "" if kind in ("done", "stopped") else _phrase(status, kind, at, clock, wait), took
 
 
-def _expected(status: JobStatus, kind: JobKind, at: float, clock: Clock, wait: Wait) -> str:
+def _expected(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait: Wait) -> str:
     landing, remaining, deadline_at = landing_at(status, at), remaining_time(status, at), status.deadline_at
     has_no_forecast = kind == "paused" or status.display_state == "stalled"
     if has_no_forecast or landing is None or remaining is None or not isfinite(landing):
