@@ -198,6 +198,32 @@ def test_a_job_that_has_just_started_is_measured_and_has_no_verdict(browser: Bro
         expect(page.locator("#course-chart .interval")).to_have_count(0)
 
 
+def test_times_in_the_service_s_sentence_are_those_of_the_reader_s_clock(browser: Browser) -> None:
+    """The service is in another zone than the browser."""
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        expect(page.locator("#one-headline")).to_have_text("On track: lands 16:12:00, ± 20 s; 40 min left; holds 0.6 of 2 cores, promised")  # fmt: skip
+        page.goto("http://punctual.example/#/jobs/ablation")
+        expect(page.locator("#one-headline")).to_have_text("Starts after resnet, not before 16:12; 2 h left")
+
+
+@pytest.mark.parametrize("size", ["large", "phone"])
+def test_the_items_of_a_quote_lie_apart(browser: Browser, size: str) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet", size) as page:
+        _all_of_a_job(page)
+        overlaps = page.evaluate(
+            """() => {
+              const items = [...document.querySelectorAll('#steer-quote li')].map((li) => {
+                const range = document.createRange();
+                range.selectNodeContents(li);
+                return [...range.getClientRects()].map(({ left, right, top, bottom }) => ({ left: left - 14, right, top, bottom })); // with its mark
+              });
+              const touch = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+              return items.flatMap((one, i) => items.slice(i + 1).filter((other) => one.some((a) => other.some((b) => touch(a, b))))).length;
+            }"""
+        )
+        assert overlaps == 0
+
+
 def test_a_key_changes_the_view_of_the_same_rows(browser: Browser) -> None:
     with staged(browser, Stage()) as page:
         _jobs(page)

@@ -32,14 +32,13 @@ export const warning = (job) => (isOver(job) ? "" : sentences(Object.values(job.
 export const reason = (job) =>
   [warning(job), sentences([job.cause || (isOver(job) ? "" : job.reason?.text) || "", job.earliestDeadline === null ? "" : `the earliest that would have been accepted: ${clock(job.earliestDeadline)}`])].filter(Boolean).join(" ");
 
-/** Jobs that want attention first, then by deadline; of ended ones the last first. @param {any} a @param {any} b */
+/** Jobs that want attention first, then by `due`, the deadline as a number; of ended ones the last first. @param {any} a @param {any} b */
 export function byAttention(a, b) {
   const [left, right] = [RANKS[a.kind] ?? 2, RANKS[b.kind] ?? 2];
   if (isOver(a) !== isOver(b)) return Number(isOver(a)) - Number(isOver(b));
   if (isOver(a)) return (b.ended || b.landed) < (a.ended || a.landed) ? -1 : 1;
   if (left !== right) return left - right;
-  const due = (/** @type {any} */ job) => (job.deadline ? Date.parse(job.deadline) : Infinity);
-  return due(a) === due(b) ? Date.parse(a.submitted) - Date.parse(b.submitted) : due(a) - due(b);
+  return a.due === b.due ? Date.parse(a.submitted) - Date.parse(b.submitted) : a.due - b.due;
 }
 
 /** How many jobs stand how. @param {any[]} jobs @param {number} nowMs */

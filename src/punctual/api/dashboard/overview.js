@@ -277,6 +277,7 @@ async function look() {
   }
   if (listed) {
     listedAt = Date.now();
+    for (const job of listed) job.due = job.deadline ? Date.parse(job.deadline) : Infinity; // once: it is compared many times
     notify(listed);
     latest.jobs = listed;
     named = new Map(listed.map((job) => [job.name, job]));
