@@ -44,6 +44,7 @@ def clock(at: float, *, about: bool = False) -> str:
         (STATUS, 1101.0, "late", "late", "deadline passed", "Late: deadline passed; due 1 s ago"),
         (expecting(inf, earliest_s=inf, feasible=False), 200.0, "late", "will be late", "never lands at this pace", "Late: never lands at this pace; 15 min left"),
         (UNDATED, 200.0, "free", "no deadline", "shares what is free", "Running: lands @1058, ± 3.3 s"),
+        (replace(STATUS, spec=UNDATED.spec), 200.0, "free", "no deadline", "shares what is free", "Running: shares what is free"),
         (replace(ON_TRACK, warnings={"stalled": "none"}), 200.0, "risk", "stalled", "no step for a while", "Stalled: no step for a while; 15 min left"),
         (replace(ON_TRACK, state="paused"), 200.0, "paused", "paused", "paused", "Paused: 15 min left"),
         (replace(QUEUED, pause=PauseRequested(at=0.0, job=A)), 200.0, "paused", "paused", "paused", "Paused: 15 min left"),

@@ -27,6 +27,7 @@ from punctual.daemon.local_host import LocalHost
 from punctual.daemon.paths import service_root
 from punctual.history.judge import NO_WAIT, expected_waits, headline, landing_at
 from punctual.request.deadlines import Now
+from punctual.request.words import visible
 
 _LOG = logging.getLogger(__name__)
 
@@ -113,7 +114,10 @@ class Notifier:
         self._ends = Event()
         self._thread = Thread(target=self._work, name="notices", daemon=True)
         self._opener = build_opener(_NoRedirects)
-        self._filter = NoticeFilter()
+        now = host.now()
+        #: Begins with the jobs that are over: of these it is known what was told, or that nothing is to be.
+        self._filter = NoticeFilter({status.id: notice_kind(status, now) for status in host.jobs() if status.ended})
+        self._is_replaced = False
 
     def _work(self) -> None:
         try:
@@ -121,20 +125,17 @@ class Notifier:
                 self._filter.known.update(self._told_before(database))
                 while not self._ends.wait(_LOOK_S):
                     self._look(database, _BATCH_S_MAX)
-                self._look(database, _LAST_S_MAX)
+                if not self._is_replaced:
+                    self._look(database, _LAST_S_MAX)
         except Exception:  # noqa: BLE001 -- no notice may cost a job its daemon
             _LOG.exception("no notices are sent any more")
 
     def _told_before(self, database: ServiceDatabase) -> dict[JobId, NoticeKind | None]:
-        """Return how each job stood when it was last told of; one that was over before is not told of."""
+        """Return how each job of the run stood when it was last told of."""
         with database.writing() as connection:
             connection.execute("DELETE FROM notice WHERE at < ?", (time.time() - 86_400 * _N_DAYS_KEPT,))
-        now = self._host.now()
-        over: dict[JobId, NoticeKind | None] = {
-            status.id: notice_kind(status, now) for status in self._host.jobs() if status.ended
-        }
         rows = database.rows("SELECT job, kind FROM notice WHERE run = ?", self._run)
-        return {**over, **{JobId(job): kind for job, kind in rows}}
+        return {JobId(job): kind for job, kind in rows}
 
     def _look(self, database: ServiceDatabase, batch_s_max: float) -> None:
         """Tell of what has changed since the last look."""
@@ -184,8 +185,9 @@ class Notifier:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Tell of the last changes; returns after some seconds at most, whatever the receivers do."""
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Tell of the last changes, unless another daemon does; returns after some seconds, whatever the receivers do."""
+        self._is_replaced = kind is not None
         self._ends.set()
         self._thread.join(_LAST_S_MAX + _ANSWER_S_MAX)
 
@@ -208,7 +210,7 @@ def _fields(host: LocalHost, status: JobStatus, kind: NoticeKind | None, now: No
 
 def _commanded(command: str, fields: Mapping[str, Any], give_up_at: float) -> str:
     """Run the command with a notice, as JSON and in its environment; return why it failed, empty if it did not."""
-    told = {f"PUNCTUAL_NOTICE_{name.upper()}": str(fields[name] or "") for name in fields}
+    told = {f"PUNCTUAL_NOTICE_{name.upper()}": visible(str(fields[name] or "")) for name in fields}
     limit_s = max(1.0, min(_COMMAND_S_MAX, give_up_at - time.monotonic()))
     try:
         words, environment = shlex.split(command), {**os.environ, **told}

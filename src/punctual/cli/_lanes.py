@@ -28,12 +28,11 @@ _MARKS: Mapping[JobKind, tuple[str, str, str]] = {
     "met": ("✔", "green", "met"),
     "missed": ("✘", "red", "missed"),
     "done": ("✓", "dim", "done"),
-    "failed": ("‼", "red", "failed"),
+    "failed": ("!", "red", "failed"),
     "stopped": ("■", "dim", "stopped"),
 }
 #: A job of which only the state is known: its daemon does not answer.
-_UNKNOWN = ("·", "dim", "not steered")
-
+_UNKNOWN = ("·", "dim", "not known")
 
 #: What lanes are made of: time of waiting, work that is left and that is done, the forecast's interval, the expected start
 #: of a job that waits, the deadline, the same beyond the end of the axis, and now.
@@ -46,6 +45,8 @@ _NAME_FRAC, _PHRASE_FRAC, _N_NAME, _N_PHRASE = 0.22, 0.36, 24, 44
 #: How far ahead the axis goes, in medians of what the jobs have ahead of them: one that is due far later than the others
 #: does not press them together.
 _N_MEDIANS = 3
+#: Times behind this, in seconds of the wall clock, are beyond the calendar.
+_LAST_S = 2.5e11
 #: Characters that one label of the axis takes.
 _LABEL = 10
 #: So many ended jobs are not folded.
@@ -116,7 +117,7 @@ class Lanes:
         """Return the meaning of the marks that are shown."""
         marks = dict.fromkeys(_mark_of(row) for row in self.rows)
         named = [Text(f"{mark} {name}", style) for mark, style, name in marks]
-        of_lanes = [f"{_DONE}{_LEFT} done, left", f"{_BAND} lands", f"{_FLAG} deadline"]
+        of_lanes = [f"{_DONE}{_LEFT} done, left", f"{_BAND} lands", f"{_FLAG} deadline", f"{_START} starts"]
         return _filled([*named, *(Text(text, "dim") for text in of_lanes)], self._width, "  ") if self.rows else []
 
     def _cores(self) -> list[str]:
@@ -204,10 +205,6 @@ class Lanes:
 def marked(row: Row) -> Text:
     """Return the job's headline with its mark, in its style."""
     return Text(f"{_mark_of(row)[0]} {visible(str(row['headline']))}", _mark_of(row)[1])
-
-
-#: Times behind this, in seconds of the wall clock, are beyond the calendar.
-_LAST_S = 2.5e11
 
 
 def fold_ended(rows: Sequence[Row]) -> tuple[list[Row], int]:

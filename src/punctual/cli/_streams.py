@@ -17,7 +17,7 @@ __all__ = ["LastingOutput", "print_table", "table_lines", "write_error", "write_
 #: Characters of ours, and ASCII for a terminal that does not have them.
 _IN_ASCII = {
     **dict(zip("±…–─━│┃▒├⚑▸·", ("+-", "~", "-", "-", "=", "|", "|", "#", "[", "P", ">", "."), strict=True)),
-    **dict(zip("✖▲●◌○‖✔✘✓‼■", "X!o?0=vxv#s", strict=True)),
+    **dict(zip("✖▲●◌○‖✔✘✓■", "X^o?0=vxvs", strict=True)),
 }
 
 

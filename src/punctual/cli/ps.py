@@ -243,7 +243,7 @@ def _waiting(jobs: list[dict[str, Any]]) -> Iterator[str]:
     if not waiting:
         return
     first, n_jobs = waiting[0], len(waiting)
-    when = first.get("phrase", "").removeprefix("waits for room")
+    _, _, when = first.get("phrase", "").partition("waits for room")
     yield f"{n_jobs} job{'s wait' if n_jobs > 1 else ' waits'} for room{when}; {first['job']}: {first['waits']}"
 
 

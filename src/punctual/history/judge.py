@@ -107,7 +107,8 @@ def kind_of(status: JobStatus, at: float) -> JobKind:
         return "paused"
     if state == "stalled":
         return "late" if said == "infeasible" else "risk"
-    return "measuring" if remaining_time(status, at) is None else _BY_VERDICT[said]
+    has_verdict = status.deadline_at is None or remaining_time(status, at) is not None
+    return _BY_VERDICT[said] if has_verdict else "measuring"
 
 
 def landing_at(status: JobStatus, at: float) -> float | None:
@@ -246,10 +247,10 @@ def _phrase(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait: 
 def _landing(status: JobStatus, kind: JobKind, at: float) -> str:
     """Say how far from its deadline the job is expected to land."""
     deadline_at, landing, remaining = status.deadline_at, landing_at(status, at), remaining_time(status, at)
-    if landing is None or remaining is None:
-        return "deadline passed"
     if deadline_at is None:
         return "shares what is free"
+    if landing is None or remaining is None:
+        return "deadline passed"
     late_s = at + remaining.high_s - deadline_at
     return f"may be {span(late_s)} late" if kind == "risk" and 0 < late_s < inf else _against(deadline_at - landing)
 
