@@ -124,7 +124,7 @@ def test_a_command_whose_terminal_is_closed_goes_on_to_its_report(machine: Share
     b = machine.start_on(terminal_fd, "run", *options, "--", *script, "b")
     os.close(terminal_fd)
     seen = b""
-    while b"forecast" not in seen:
+    while b"deadline" not in seen:
         seen += os.read(screen_fd, 65536)
     os.close(screen_fd)
     changed = machine.tell("deadline", "b", "5s")
