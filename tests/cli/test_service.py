@@ -373,7 +373,8 @@ def test_a_daemon_that_ends_with_its_job_has_told_of_it(machine: Service) -> Non
     told = machine.folder / "told"
     machine.environment["PUNCTUAL_NOTIFY_COMMAND"] = f"cp /dev/stdin {told}"
     assert machine.punctual("run", "--actuator", "pacing", "--name", "one", "--", "true").returncode == 0
-    notice = wait_until(lambda: told.exists() and told.read_text().endswith("}\n") and json.loads(told.read_text()))
+    wait_until(lambda: told.exists() and told.read_text().endswith("}\n"))
+    notice = json.loads(told.read_text())
     assert (notice["job"], notice["kind"]) == ("one", "landed")
     assert notice["text"].startswith("one: Done: took ")
 
