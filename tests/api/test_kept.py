@@ -16,6 +16,7 @@ from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.daemon.runs import messages_of
 from punctual.history.decision_trace import chain, decision_steps
+from punctual.history.judge import Wait
 from punctual.request.deadlines import Now
 
 A = JobId("a")
@@ -32,18 +33,18 @@ def test_texts_of_a_job_are_made_again_only_once_something_has_changed(service: 
     wait_until(lambda: service.host.has_ended(A))
     made: list[JobStatus] = []
 
-    def make(status: JobStatus, now: Now) -> bytes:
+    def make(status: JobStatus, now: Now, wait: Wait) -> bytes:
         made.append(status)
         return standing_json(service.host, status, now)
 
     kept, now, status = StatusJsonCache(service.host, make), service.host.clocks(), service.host.status(A)
-    assert kept.of(status, now) == standing_json(service.host, status, now)
-    kept.of(status, Now(now.at + 5, now.wall + timedelta(seconds=5)))
+    assert kept.of_all([status], now) == [standing_json(service.host, status, now)]
+    kept.of_all([status], Now(now.at + 5, now.wall + timedelta(seconds=5)))
     assert made == [status]
     changed = replace(status, cause="another")
-    assert b"another" in kept.of(changed, now)
+    assert b"another" in kept.of_all([changed], now)[0]
     moved = Now(now.at, now.wall + timedelta(hours=1))  # the clock was set
-    assert kept.of(changed, moved) == standing_json(service.host, changed, moved)
+    assert kept.of_all([changed], moved) == [standing_json(service.host, changed, moved)]
     assert made == [status, changed, changed]
 
 
@@ -68,9 +69,11 @@ def test_a_text_without_a_forecast_is_made_again_when_the_deadline_has_passed(se
     wait_until(lambda: service.host.has_ended(A))
     ended = service.host.status(A)
     status = replace(ended, state="queued", started_at=None, landed_at=None, ended_at=None, forecast=None)
-    kept = StatusJsonCache(service.host, lambda status, now: standing_json(service.host, status, now))
+    kept = StatusJsonCache(service.host, lambda status, now, wait: standing_json(service.host, status, now, wait))
     now, deadline_at = service.host.clocks(), status.deadline_at
     assert deadline_at is not None
-    assert b'"verdict":null' in kept.of(status, now)
+    assert b'"verdict":null' in kept.of_all([status], now)[0]
     later_s = deadline_at - now.at + 1
-    assert b'"verdict":"missed"' in kept.of(status, Now(now.at + later_s, now.wall + timedelta(seconds=later_s)))
+    assert (
+        b'"verdict":"missed"' in kept.of_all([status], Now(now.at + later_s, now.wall + timedelta(seconds=later_s)))[0]
+    )

@@ -1,13 +1,32 @@
-"""Notices: which changes of a job are told, and once each."""
+"""Notices: which changes of a job are told, once each, and to whom."""
 
-from dataclasses import replace
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
+from tests.api.live_service import program, steered_host
 from tests.core.test_verdict import FAILED, LANDED, STATUS, STOPPED, TURNED_AWAY, expecting
+from tests.waiting import wait_until
 
-from punctual.api.notices import NoticeKind, kind_of, notices
+from punctual.api.database import ServiceDatabase
+from punctual.api.notices import NoticeFilter, NoticeKind, notice_kind
+from punctual.api.notifier import Notifier, NotifyOptions
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
+from punctual.daemon.local_host import LocalHost
+from punctual.daemon.paths import service_root
+from punctual.request.deadlines import process_started_at
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 ON_TRACK = expecting(999.0, earliest_s=500.0)
 AT_RISK = expecting(999.0, std_s=10.0, earliest_s=990.0)
@@ -16,38 +35,195 @@ STALLED = replace(ON_TRACK, warnings={"stalled": "no step has come for 5 minutes
 
 
 @pytest.mark.parametrize(
-    ("status", "kind", "text"),
+    ("status", "kind"),
     [
-        (STATUS, None, None),
-        (ON_TRACK, None, None),
-        (AT_RISK, "at-risk", "a may miss its deadline"),
-        (LATE, "late", "a will be late: 1m00s after its deadline"),
-        (expecting(float("inf"), earliest_s=float("inf"), feasible=False), "late", "a will be late"),
-        (STALLED, "stalled", "a makes no steps any more"),
-        (
-            replace(FAILED, cause="its program ended with status 1"),
-            "failed",
-            "a failed: its program ended with status 1",
-        ),
-        (LANDED, "landed", "a landed 10.0s before its deadline"),
-        (replace(LANDED, landed_at=1100.25), "landed", "a landed 250 ms after its deadline"),
-        (STOPPED, None, None),
-        (TURNED_AWAY, None, None),
+        (STATUS, None),
+        (ON_TRACK, None),
+        (AT_RISK, "at-risk"),
+        (replace(AT_RISK, rate_sps=0.0), None),  # no forecast can be believed yet
+        (LATE, "late"),
+        (expecting(float("inf"), earliest_s=float("inf"), feasible=False), "late"),
+        (STALLED, "stalled"),
+        (FAILED, "failed"),
+        (LANDED, "landed"),
+        (replace(LANDED, landed_at=1100.25), "landed"),
+        (STOPPED, None),
+        (TURNED_AWAY, None),
     ],
 )
-def test_a_change_is_told_once(status: JobStatus, kind: NoticeKind | None, text: str | None) -> None:
-    assert kind_of(status, 200.0) == kind
-    told = [(notice.kind, notice.text) for notice in notices({JobId("a"): None}, [status], 200.0)]
-    assert told == ([] if kind is None else [(kind, text)])
-    assert list(notices({JobId("a"): kind}, [status], 200.0)) == []
+def test_a_change_is_told_once(status: JobStatus, kind: NoticeKind | None) -> None:
+    assert notice_kind(status, 200.0) == kind
+    found = NoticeFilter()
+    assert [(told, is_news) for _, told, is_news in found.changes([status], 200.0)] == [(kind, kind is not None)]
+    assert list(found.changes([status], 201.0)) == []
 
 
-def test_a_job_that_was_not_known_before_makes_no_notice() -> None:
-    """A service that starts again tells nothing of what had happened before."""
-    assert list(notices({}, [LATE, LANDED], 200.0)) == []
+def test_what_was_told_before_is_not_told_again() -> None:
+    assert list(NoticeFilter({JobId("a"): "late"}).changes([LATE], 200.0)) == []
 
 
 def test_a_deadline_that_has_passed_is_late() -> None:
-    assert [notice.text for notice in notices({JobId("a"): "at-risk"}, [AT_RISK], 1101.0)] == [
-        "a is late: its deadline has passed"
+    assert notice_kind(AT_RISK, 1101.0) == "late"
+
+
+def test_a_forecast_that_wavers_makes_one_notice_in_ten_minutes() -> None:
+    found = NoticeFilter()
+    news = [
+        is_news
+        for at in range(200, 1100, 10)
+        for _, _, is_news in found.changes([AT_RISK if at // 10 % 2 else ON_TRACK], float(at))
     ]
+    assert sum(news) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        NotifyOptions(url="ftp://example.org/x"),
+        NotifyOptions(url="file:///etc/passwd"),
+        NotifyOptions(url="example.org"),
+        NotifyOptions(url="https://"),
+        NotifyOptions(url="https://me:secret@example.org/"),
+        NotifyOptions(command="  "),
+        NotifyOptions(command="'unended"),
+    ],
+)
+def test_what_no_notice_can_be_sent_to_is_refused(options: NotifyOptions) -> None:
+    with pytest.raises(InvalidSpec) as caught:
+        options.check()
+    assert "secret" not in str(caught.value)
+
+
+@dataclass
+class Receiver:
+    """An HTTP server that keeps what is posted; it answers with the statuses of `answers`, then with 204."""
+
+    answers: list[int] = field(default_factory=list)
+    got: list[dict[str, Any]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    url: str = ""
+
+    @contextmanager
+    def listening(self) -> Iterator["Receiver"]:
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.paths.append(self.path)
+                status = receiver.answers.pop(0) if receiver.answers else 204
+                if status < 300:
+                    receiver.got.append(json.loads(body))
+                self.send_response(status)
+                if status == 307:
+                    self.send_header("Location", f"{receiver.url}/elsewhere")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            Thread(target=server.serve_forever, daemon=True).start()
+            self.url = f"http://127.0.0.1:{server.server_address[1]}"
+            yield self
+            server.shutdown()
+
+
+@pytest.fixture
+def host() -> Iterator[LocalHost]:
+    with steered_host() as host:
+        yield host
+
+
+def submit(host: LocalHost, name: str, *argv: str) -> None:
+    options = JobOptions(program=list(argv) or program(), name=name, deadline="10m")
+    host.submit(submission_of(options, process_started_at(), host.capacity, None))
+    wait_until(lambda: host.has_ended(JobId(name)))
+
+
+FAILING = (sys.executable, "-c", "raise SystemExit(3)")
+
+
+def test_a_notice_is_posted_once_also_beyond_a_new_daemon(host: LocalHost) -> None:
+    with Receiver().listening() as receiver:
+        submit(host, "before")
+        with Notifier(NotifyOptions(url=f"{receiver.url}/hook"), host):
+            submit(host, "lands")
+            submit(host, "fails", *FAILING)
+        with Notifier(NotifyOptions(url=receiver.url), host):
+            pass
+    told = {each["job"]: each for each in receiver.got}
+    assert sorted(each["job"] for each in receiver.got) == ["fails", "lands"], "each once, and none of before"
+    assert set(receiver.paths) == {"/hook"}
+    assert (told["lands"]["kind"], told["fails"]["kind"]) == ("landed", "failed")
+    assert told["fails"]["text"].startswith("fails: Failed: exit status 3; took ")
+    assert told["lands"]["deadline"] > told["lands"]["landing"] > ""
+
+
+def test_a_receiver_that_is_busy_is_asked_again_and_one_that_refuses_is_not(
+    host: LocalHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Receiver([503, 204, 404, 307]).listening() as receiver, Notifier(NotifyOptions(url=receiver.url), host):
+        submit(host, "one")
+        wait_until(lambda: len(receiver.paths) == 2)
+        submit(host, "two")
+        wait_until(lambda: len(receiver.paths) == 3)
+        submit(host, "three")
+        wait_until(lambda: len(receiver.paths) == 4)
+        wait_until(lambda: "307" in caplog.text)
+        submit(host, "four")
+        wait_until(lambda: len(receiver.got) == 2)
+    assert [each["job"] for each in receiver.got] == ["one", "four"]
+    assert "/elsewhere" not in receiver.paths, "no redirect is followed"
+    assert "the notice that two is landed was not taken by http://127.0.0.1: status 404" in caplog.text
+
+
+def test_a_receiver_that_is_away_is_said_and_costs_nothing_else(
+    host: LocalHost, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Receiver().listening() as receiver:
+        url = receiver.url
+    with Notifier(NotifyOptions(url=f"{url}/secret-token"), host):
+        submit(host, "one")
+    assert "was not taken by http://127.0.0.1: " in caplog.text
+    assert "secret-token" not in caplog.text
+
+
+def test_a_command_gets_each_notice(host: LocalHost, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    script = tmp_path / "told.py"
+    script.write_text(
+        "import json, os, pathlib, sys\n"
+        "told = {**json.load(sys.stdin), 'variable': os.environ['PUNCTUAL_NOTICE_KIND']}\n"
+        f"pathlib.Path({str(tmp_path)!r}, told['job'] + '.json').write_text(json.dumps(told))\n"
+        "raise SystemExit(told['kind'] == 'failed' and 9)\n"
+    )
+    with Notifier(NotifyOptions(command=shlex.join([sys.executable, str(script)])), host):
+        submit(host, "lands")
+        submit(host, "fails", *FAILING)
+    told = json.loads((tmp_path / "lands.json").read_text())
+    assert (told["kind"], told["variable"]) == ("landed", "landed")
+    assert "the notice that fails is failed: the command for notices ended with status 9" in caplog.text
+
+
+def test_a_command_that_hangs_is_ended_with_what_it_has_started(
+    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("punctual.api.notifier._COMMAND_S_MAX", 0.0)
+    command = f"sh -c 'sleep 600 & echo $! > {tmp_path}/pid; wait'"
+    with Notifier(NotifyOptions(command=command), host):
+        submit(host, "one")
+    assert "took longer than 1 s, and was ended" in caplog.text
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or "State:\tZ" in Path(f"/proc/{pid}/status").read_text())
+
+
+def test_a_change_that_came_while_no_daemon_was_there_is_told_by_the_next_one(host: LocalHost) -> None:
+    submit(host, "lands")
+    with Receiver().listening() as receiver:
+        database = ServiceDatabase(service_root())
+        with database.writing() as connection:
+            connection.execute("INSERT INTO notice VALUES (?, 'lands', NULL, 1e12)", (host.run_folder.name,))
+        database.close()
+        with Notifier(NotifyOptions(url=receiver.url), host):
+            pass
+    assert [each["job"] for each in receiver.got] == ["lands"]

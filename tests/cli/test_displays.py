@@ -65,18 +65,22 @@ class TestView:
         forecast = Forecast(finish_s=59.93, std_s=0.05, earliest_finish_s=45.0, feasible=True)
         text = drawn(replace(status, forecast=forecast), now, "epoch 3")
         for part in (
-            "step 450 of 1,000, 45.0%", "┃ is at 47.4%", "in 30.0s", "± 100 ms, 70 ms before the deadline",
+            "step 450 of 1,000, 45.0%", "┃ is at 47.4%", "in 30.0s", "● On track: lands ", "± 100 ms; 30 s left; holds 2 cores",
             "2.00 of 2.00 cores", "13.0 core-seconds used", "34.2 core-seconds are left", "epoch 3",
         ):  # fmt: skip
             assert part in text, f"{part!r} is missing in\n{text}"
 
     def test_no_forecast_is_shown_as_certain(self, now: Now) -> None:
         forecast = Forecast(finish_s=59.93, std_s=0.0001, earliest_finish_s=45.0, feasible=True)
-        assert "± 100 ms" in drawn(replace(folded(started(now.at)), forecast=forecast), now)
+        measured = replace(folded(started(now.at), progressed(now.at, 450, 13.0)), rate_sps=9.0)
+        assert "± 100 ms" in drawn(replace(measured, forecast=forecast), now)
+        new = drawn(replace(measured, forecast=forecast, rate_sps=0.0), now)
+        assert "Measuring: its speed is not known yet" in new, "nor is one shown that is founded on nothing"
 
     def test_a_forecast_beyond_the_calendar_is_drawn(self, now: Now) -> None:
         forecast = Forecast(finish_s=1e17, std_s=1.0, earliest_finish_s=1e17, feasible=False)
-        assert "9999-" in drawn(replace(folded(started(now.at)), forecast=forecast), now)
+        measured = replace(folded(started(now.at), progressed(now.at, 450, 13.0)), rate_sps=9.0)
+        assert "9999-" in drawn(replace(measured, forecast=forecast), now)
 
     def test_it_can_be_drawn_before_anything_is_known(self, now: Now) -> None:
         text = drawn(folded(deadline_s=None), now)
@@ -269,10 +273,11 @@ def test_the_list_of_jobs_tells_how_much_memory_is_used_and_who_waits() -> None:
         "forecast_s": None,
         "elapsed_s": 1.0,
         "waits": "it waits for memory",
+        "phrase": "waits for room: a ends about 17:40",
     }
     host, waiting = budgets([runs, waits, {**waits, "job": "c"}])
     assert host.endswith("0.00 free; 1.5 GiB of 8 GiB of memory used")
-    assert waiting == "2 jobs wait for room; the next end is expected in 1m00s; b: it waits for memory"
+    assert waiting == "2 jobs wait for room: a ends about 17:40; b: it waits for memory"
     assert len(list(budgets([runs]))) == 1
 
 

@@ -33,7 +33,7 @@ def test_every_command_of_the_lesson_does_what_it_says(terminal: Terminal) -> No
         assert done.returncode == 0, (command, done.stderr)
         told[command] = done.stdout
     assert told["submit --name third --deadline 10m --cores 1 -- python train.py third 20000"] == "third\n"
-    assert all(name in told["ps"] for name in ("first", "second", "third"))
+    assert all(name in told["ps --watch"] for name in ("first", "second", "third"))
     assert told["deadline second 12s"].startswith("second: the deadline is now")
     assert "deadline" in told["show second"]
     assert told["logs second --follow"].splitlines()[-1] == "second has done 5000 steps"

@@ -6,27 +6,18 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from tests.cli.pieces import JOB, JobOfBoard, board_of, folded, progressed, started
+from tests.cli.pieces import JOB, JobOfBoard, board_of, started
 from tests.cli.programs import TRACKED, Terminal, objects
 
 from punctual.cli._lines import Lines
-from punctual.cli._view import table, verdict
 from punctual.cli.run import SECTIONS
-from punctual.core.commands import RejectJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed
-from punctual.core.ids import JobId
-from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.status import JobStatus
 from punctual.request import input_file
-from punctual.request.deadlines import Now
 from punctual.request.job_options import JobOptions
 from punctual.request.jobs_file import read_jobs
 from punctual.request.submission import Submission
@@ -232,35 +223,10 @@ def test_jobs_of_a_file_have_one_report(terminal: Terminal, tmp_path: Path) -> N
     assert (tmp_path / "home" / "state" / "runs" / "daemon" / "lands.log").read_text() == "trained 40\n"
 
 
-def lines_of(jobs: list[JobStatus], width: int) -> list[str]:
-    """The table of jobs on a terminal of that width."""
-    console = Console(width=width, file=StringIO(), color_system=None)
-    console.print(table(jobs, Now.read(), width))
-    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
-
-
 def test_a_missing_program_is_told_once(terminal: Terminal) -> None:
     done = terminal.punctual("run", "--deadline", "90")
     told = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert told == ["error: `program` must be given", "error: `deadline` must be a duration or a time"]
-
-
-@pytest.mark.parametrize("width", [60, 140])
-def test_a_table_of_jobs_shows_each_verdict_and_both_ends_of_each_name(width: int) -> None:
-    at = time.monotonic()
-    landed = folded(started(at), progressed(at + 81, 1000, 9.0, landed=True), at=at)
-    failed = folded(started(at), JobFailed(at=at + 3, job=JOB, cause="a signal", exit_code=-9), at=at)
-    stopped = folded(started(at), JobFailed(at=at + 3, job=JOB, cause="the user", is_stopped=True), at=at)
-    turned_away = folded(RejectJob(at=at, job=JOB, reason=Reason("not-promised", "no share is free")), at=at)
-    long = replace(landed, spec=replace(landed.spec, id=JobId("a-long-name-with-a-meaning-at-its-end")))
-    head, *lines = lines_of([landed, failed, stopped, turned_away, long], width)
-    assert head.split() == ["job", "done", "grant", "left", "forecast"]
-    assert [len(line) <= width for line in lines] == [True] * 5
-    verdicts = ["landed 21.0s late", "failed", "stopped", "turned away", "landed 21.0s late"]
-    assert all(line.rstrip().endswith(verdict) for line, verdict in zip(lines, verdicts, strict=True))
-    assert lines[-1].startswith("a-long")
-    assert "its-end" in lines[-1].split()[0]
-    assert "━━━━" in lines[0]
 
 
 def test_lines_about_several_jobs_are_named_and_tell_of_failures() -> None:
@@ -271,13 +237,6 @@ def test_lines_about_several_jobs_are_named_and_tell_of_failures() -> None:
         lines.tell(message)
     assert told[-1].endswith(f" {JOB}: failed: a signal")  # behind the time, and the day if that was yesterday
     assert all(f"{JOB}: " in line for line in told)
-
-
-def test_the_line_of_a_job_says_how_it_stands() -> None:
-    at = time.monotonic()
-    assert verdict(folded(started(at), at=at)).plain == "running"
-    landed = folded(started(at), progressed(at + 59, 1000, 9.0, landed=True), at=at)
-    assert verdict(landed).plain == "landed 1.0s early"
 
 
 def test_a_time_of_toml_is_the_same_as_that_text(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """Memory that jobs ask for, and how many run at once, as a user sees it."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.programs import TRACKED
 from tests.cli.test_service import Service
 from tests.cli.test_sharing import NAMED
 from tests.executors.conftest import memory_limiter
@@ -75,6 +77,22 @@ def test_jobs_wait_where_no_more_may_run_at_once_and_say_so(machine: Service) ->
     assert waiting["c"] in machine.tell("show", "c").stdout
     machine.let("a")
     wait_until(lambda: machine.n_starts("c"))
+
+
+def test_a_job_that_waits_for_a_place_says_when_it_is_expected_to_start(machine: Service) -> None:
+    """As soon as the job that has the place is measured, and not before."""
+    machine.up("--listen", "none", "--jobs-at-once", "1")
+    machine.punctual("submit", "--name", "a", "--deadline", "1h", "--", *machine.script(TRACKED), "100000")
+    wait_until(lambda: machine.states().get("a") == "running")
+    machine.punctual("submit", "--name", "b", "--", "true")
+    told = wait_until(lambda: {job["job"]: job for job in machine.jobs()}, lambda jobs: "starts_s" in jobs.get("b", {}))
+    starts = re.compile(r"waits for room: starts about [-0-9: ]+, when a ends", re.IGNORECASE)
+    assert starts.fullmatch(told["b"]["phrase"])
+    assert "lands_s" in told["a"]
+    assert starts.search(machine.tell("ps").stdout)
+    assert starts.search(machine.tell("why", "b").stdout.splitlines()[-1])
+    assert starts.search(machine.tell("show", "b").stdout.splitlines()[0])
+    machine.punctual("stop", "a")
 
 
 @pytest.mark.parametrize(

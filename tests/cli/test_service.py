@@ -2,11 +2,14 @@
 
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -14,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tests.api.collector import collector
+from tests.api.test_notices import Receiver
 from tests.cli.programs import objects
 from tests.cli.test_sharing import NAMED, SharedMachine, finished
 from tests.waiting import PATIENCE_S, wait_until
@@ -347,6 +351,56 @@ def test_where_a_service_cannot_listen_is_refused(machine: Service, options: lis
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: ")
     assert "Traceback" not in refused.stderr
+
+
+def test_notices_are_sent_by_a_service_and_not_again_by_the_next_one(machine: Service) -> None:
+    with Receiver().listening() as receiver:
+        service = machine.up("--listen", "none", "--notify-url", receiver.url)
+        machine.punctual("submit", "--name", "fails", "--", sys.executable, "-c", "raise SystemExit(3)")
+        wait_until(lambda: receiver.got)
+        machine.punctual("submit", "--name", "goes-on", "--", *machine.script("import time; time.sleep(600)"))
+        wait_until(lambda: machine.states() == {"goes-on": "running"})
+        machine.kill(service)
+        machine.environment["PUNCTUAL_NOTIFY_URL"] = receiver.url  # as well as the option
+        service = machine.up("--listen", "none")
+        machine.punctual("submit", "--name", "lands", "--", "true")
+        wait_until(lambda: len(receiver.got) == 2)
+    assert [(each["job"], each["kind"]) for each in receiver.got] == [("fails", "failed"), ("lands", "landed")]
+    machine.punctual("stop", "goes-on")
+
+
+def test_a_daemon_that_ends_with_its_job_has_told_of_it(machine: Service) -> None:
+    told = machine.folder / "told"
+    machine.environment["PUNCTUAL_NOTIFY_COMMAND"] = f"cp /dev/stdin {told}"
+    assert machine.punctual("run", "--actuator", "pacing", "--name", "one", "--", "true").returncode == 0
+    wait_until(lambda: told.exists() and told.read_text().endswith("}\n"))
+    notice = json.loads(told.read_text())
+    assert (notice["job"], notice["kind"]) == ("one", "landed")
+    assert notice["text"].startswith("one: Done: took ")
+
+
+@pytest.mark.parametrize("option", [("--notify-url", "ftp://example.org"), ("--notify-command", "'unended")])
+def test_a_receiver_that_cannot_be_told_is_refused(machine: Service, option: tuple[str, str]) -> None:
+    refused = machine.tell("up", *option)
+    assert refused.returncode == 2
+    assert f"`{option[0]}`" in refused.stderr
+
+
+def test_the_link_to_the_page_is_told_at_a_terminal_alone(machine: Service) -> None:
+    machine.up("--listen", "127.0.0.1:0")
+    submitted = machine.punctual("submit", "--name", "one", "--", "true")
+    assert "punctual page --open" in submitted.stderr
+    assert "token" not in submitted.stderr
+    terminal_fd, output_fd = pty.openpty()
+    submitting = machine.start_on(output_fd, "submit", "--name", "two", "--", "true")
+    os.close(output_fd)
+    seen = b""
+    with suppress(OSError):  # which says that the terminal's other end is closed
+        while piece := os.read(terminal_fd, 65536):
+            seen += piece
+    os.close(terminal_fd)
+    assert submitting.wait(PATIENCE_S) == 0
+    assert re.search(rb"punctual ps, or http://127.0.0.1:\d+/#token=\S+&job=two\r\n", seen), seen
 
 
 def test_the_log_of_a_service_in_the_background_is_limited(machine: Service) -> None:

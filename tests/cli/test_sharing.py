@@ -94,7 +94,10 @@ def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: Shared
     a = machine.begin_job("a")
     b = machine.begin_job("b", "--weight", "2")
     listed = machine.jobs()
-    assert {job["job"]: (job["state"], job["host"]) for job in listed} == {"a": ("running", "daemon"), "b": ("running", "daemon")}
+    assert {job["job"]: (job["state"], job["host"]) for job in listed} == {
+        "a": ("running", "daemon"),
+        "b": ("running", "daemon"),
+    }
     held_cores = sum(job["grant_cores"] for job in listed)
     assert listed[-1]["host_free_cores"] == pytest.approx(listed[-1]["host_cores"] - held_cores, abs=0.5)
     table = machine.tell("ps").stdout
@@ -123,7 +126,7 @@ def test_a_command_whose_terminal_is_closed_goes_on_to_its_report(machine: Share
     b = machine.start_on(terminal_fd, "run", *options, "--", *script, "b")
     os.close(terminal_fd)
     seen = b""
-    while b"forecast" not in seen:
+    while b"deadline" not in seen:
         seen += os.read(screen_fd, 65536)
     os.close(screen_fd)
     changed = machine.tell("deadline", "b", "5s")

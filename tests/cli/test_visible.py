@@ -16,13 +16,15 @@ from tests.cli.test_service import Service
 from tests.waiting import wait_until
 
 from punctual.cli._errors import tell_user
+from punctual.cli._lanes import Lanes
 from punctual.cli._streams import print_table, write_error, write_line
-from punctual.cli._view import panel, table
+from punctual.cli._view import panel
 from punctual.client.client import Client
 from punctual.core.commands import StopJob, WarnUser
 from punctual.core.errors import InvalidSpec
 from punctual.core.recent_messages import Reason
 from punctual.daemon.logs import LogFormatter
+from punctual.daemon.status_reader import standing
 from punctual.request.deadlines import Now
 from punctual.request.words import visible
 
@@ -104,7 +106,7 @@ def test_live_views_are_visible() -> None:
     console = Console(width=400, color_system=None)
     with console.capture() as drawn:
         console.print(panel(status, now, HOSTILE))
-        console.print(table([status], now, 200))
+        console.print(*Lanes([standing(status, now)], now.wall, 200).lines())
     check(drawn.get())
 
 

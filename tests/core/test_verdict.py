@@ -20,7 +20,7 @@ STATUS = JobStatus(
 
 def expecting(finish_s: float, std_s: float = 0.0, earliest_s: float = 0.0, *, feasible: bool = True) -> JobStatus:
     forecast = Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=feasible)
-    return replace(STATUS, forecast=forecast)
+    return replace(STATUS, forecast=forecast, steps_done=10.0, steps_total=1000.0, rate_sps=1.0)
 
 
 LANDED = replace(STATUS, landed=True, landed_at=1090.0)

@@ -4,7 +4,7 @@ import json
 import mimetypes
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -13,6 +13,7 @@ from playwright.sync_api import BrowserContext, Page, Route
 
 from punctual.api.frozen import FOLDER
 from punctual.api.page import CONTENT_SECURITY_POLICY
+from punctual.api.standing import with_headline
 from punctual.client.schema import (
     Amounts,
     BudgetHistory,
@@ -39,6 +40,14 @@ from punctual.client.schema import (
     WhyAnswer,
     WhyEntry,
 )
+from punctual.core.control import INTERVAL_SIGMAS, Forecast
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.recent_messages import Reason
+from punctual.core.resources import Resources
+from punctual.core.status import JobStatus
+from punctual.history.judge import NO_WAIT, expected_waits, judge, landing_at
+from punctual.request.deadlines import Now
 
 ADDRESS = "http://punctual.example"
 #: The stage's now; the page's clock is set to it.
@@ -55,7 +64,7 @@ def job(name: str, state: str = "running", **more: Any) -> JobStanding:
     """A job that runs for 20 minutes, is due in 40, and on track, unless `more` says otherwise."""
     is_running = state in {"running", "stalled", "paused"}
     told: dict[str, Any] = {
-        "name": name, "state": state, "verdict": "on_track" if is_running else None, "cause": "", "exit_code": None,
+        "name": name, "state": state, "kind": "good", "word": "", "phrase": "", "verdict": "on_track" if is_running else None, "cause": "", "exit_code": None,
         "reason": ReasonText(code="planned", text="0.6 cores bring the job to its promised deadline (1,450 core-s of work in 40 min)", facts={}),
         "program": ["python", "train.py", f"--model={name}"], "controller": "remaining-cost", "weight": 1.0,
         "submitted": at(-21), "started": at(-20) if is_running else None, "landed": None, "ended": None, "deadline": at(40),
@@ -81,6 +90,57 @@ def ended(name: str, minutes_ago: float, early_s: float, **more: Any) -> JobStan
         name, "finished", verdict=verdict, started=at(-minutes_ago - 12), submitted=at(-minutes_ago - 13), landed=landed, ended=landed,
         deadline=landed + timedelta(seconds=early_s), progress_percentage=100.0, steps_done=10_000.0, steps_total=10_000.0, exit_code=0,
         used_core_seconds=800.0, **more,
+    )  # fmt: skip
+
+
+def judged(shown: list[JobStanding], now: datetime = NOW) -> list[JobStanding]:
+    """The same jobs as the service judges them."""
+    clock = Now(now.timestamp(), now)
+    statuses = [_status(each) for each in shown]
+    waits = expected_waits(statuses, clock.at)
+    found = []
+    for each, status in zip(shown, statuses, strict=True):
+        wait = waits.get(status.id, NO_WAIT)
+        words = asdict(judge(status, clock.at, clock.iso, wait))
+        starts = None if wait.starts_at is None else datetime.fromtimestamp(wait.starts_at, UTC)
+        has_forecast = landing_at(status, clock.at) is not None
+        left = {} if has_forecast else dict.fromkeys(_LEFT)
+        told = each.model_copy(update={**words, **left, "expected_start": starts})
+        found.append(with_headline(told, status, clock, wait, 2.0))
+    return found
+
+
+_LEFT = [f"estimated_remaining_seconds{end}" for end in ("", "_low", "_high")]
+
+
+def _instant(time: datetime | None) -> float | None:
+    return None if time is None else time.timestamp()
+
+
+def _status(told: JobStanding) -> JobStatus:
+    """The status that a standing is of, as far as the words depend on it."""
+    submitted_at, deadline_at = told.submitted.timestamp(), _instant(told.deadline)
+    spec = JobSpec(
+        id=JobId(told.name), ceiling=Resources(2.0), after=tuple(map(JobId, told.after)),
+        deadline_s=None if deadline_at is None else deadline_at - submitted_at,
+    )  # fmt: skip
+    left, low, high = (getattr(told, name) for name in _LEFT)
+    forecast = None
+    if left is not None and told.ended is None:
+        elapsed_s = NOW.timestamp() - submitted_at
+        std_s = 0.0 if low is None or high is None else (high - low) / 2 / INTERVAL_SIGMAS
+        is_at_risk = told.verdict == "at_risk"
+        forecast = Forecast(finish_s=elapsed_s + left, std_s=std_s, feasible=told.verdict != "infeasible",
+                            earliest_finish_s=(spec.deadline_s or 0.0) if is_at_risk else elapsed_s)  # fmt: skip
+    state = "running" if told.state == "stalled" else told.state
+    return JobStatus(
+        spec=spec, submitted_at=submitted_at, state=state, started_at=_instant(told.started), cause=told.cause,
+        landed_at=_instant(told.landed), ended_at=_instant(told.ended), exit_code=told.exit_code,
+        steps_done=(told.steps_total and told.steps_total * (told.progress_percentage or 0.0) / 100) or 0.0, steps_total=told.steps_total,
+        rate_sps=told.steps_per_second or 0.0, usage_cores=told.used_cores or 0.0, forecast=forecast,
+        granted={NodeId("local"): Resources(told.granted_cores)} if told.granted_cores else {},
+        reason=None if told.reason is None else Reason(told.reason.code, told.reason.text),
+        warnings={"stalled": "no step"} if told.state == "stalled" else {},
     )  # fmt: skip
 
 
@@ -282,7 +342,7 @@ class Stage:
 
     def _answer_api(self, route: Route, path: str, query: dict[str, list[str]]) -> None:
         whole: dict[str, Callable[[], Any]] = {
-            "/jobs": lambda: JobList(jobs=self.jobs, next_cursor=None),
+            "/jobs": lambda: JobList(jobs=judged(self.jobs), next_cursor=None),
             "/cluster": self._cluster,
             "/health": lambda: Health(status="ok", version="0", host="service", caller="", role="submitter" if self.role == "owner" else self.role, takes_jobs=True),
             "/budget/history": self._budget,
@@ -294,7 +354,7 @@ class Stage:
             answer = whole[path]()
         else:
             _, _, name, *rest = path.split("/")
-            shown = next((each for each in self.jobs if each.name == name), None)
+            shown = next((each for each in judged(self.jobs) if each.name == name), None)
             if shown is None:
                 route.fulfill(status=404, json={"detail": "there is no such job"})
                 return

@@ -198,6 +198,34 @@ def test_a_job_that_has_just_started_is_measured_and_has_no_verdict(browser: Bro
         expect(page.locator("#course-chart .interval")).to_have_count(0)
 
 
+def test_times_in_the_service_s_sentence_are_those_of_the_reader_s_clock(browser: Browser) -> None:
+    """The service is in another zone than the browser."""
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        expect(page.locator("#one-headline")).to_have_text("On track: lands 16:12:00, ± 20 s; 40 min left; holds 0.6 of 2 cores, promised")  # fmt: skip
+        page.goto("http://punctual.example/#/jobs/ablation")
+        expect(page.locator("#one-headline")).to_have_text("Starts after resnet, not before 16:12; 2 h left")
+
+
+def test_the_items_of_a_quote_lie_apart(browser: Browser) -> None:
+    """Also where a column is hardly as wide as they are."""
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        _all_of_a_job(page)
+        for width in range(360, 1600, 40):
+            page.set_viewport_size({"width": width, "height": 1000})
+            n_overlaps = page.evaluate(
+                """() => {
+                  const items = [...document.querySelectorAll('#steer-quote li')].map((li) => {
+                    const range = document.createRange(), mark = parseFloat(getComputedStyle(li).fontSize) * 1.3;
+                    range.selectNodeContents(li);
+                    return [...range.getClientRects()].map(({ left, right, top, bottom }) => ({ left: left - mark, right, top, bottom }));
+                  });
+                  const touch = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+                  return items.flatMap((one, i) => items.slice(i + 1).filter((other) => one.some((a) => other.some((b) => touch(a, b))))).length;
+                }"""
+            )
+            assert n_overlaps == 0, width
+
+
 def test_a_key_changes_the_view_of_the_same_rows(browser: Browser) -> None:
     with staged(browser, Stage()) as page:
         _jobs(page)
@@ -339,17 +367,26 @@ def test_what_would_change_is_said_first_and_a_job_that_waits_is_said_to_wait(br
 
 
 def test_what_becomes_late_fails_or_lands_is_worth_a_notice(browser: Browser) -> None:
-    pairs = [("good", "running", "risk", "running"), ("risk", "running", "late", "running"), ("good", "running", "good", "running"),
-             ("good", "running", "failed", "failed"), ("good", "running", "met", "finished"), ("good", "running", "risk", "stalled"), ("measuring", "running", "good", "running")]  # fmt: skip
+    pairs = [("good", "running", "risk", "running", "at risk"), ("risk", "running", "late", "running", "will be late"), ("good", "running", "good", "running", "on track"),
+             ("good", "running", "failed", "failed", "failed"), ("good", "running", "met", "finished", "met"), ("good", "running", "risk", "stalled", "stalled"), ("risk", "running", "risk", "stalled", "stalled"), ("measuring", "running", "good", "running", "on track")]  # fmt: skip
     with staged(browser, Stage()) as page:
         told = page.evaluate(
             """async (pairs) => {
               const { notices } = await import("/page/judge.js");
-              return pairs.map(([was, had, kind, state]) => notices(new Map([["a", { kind: was, state: had }]]), [{ name: "a", kind, state, verdict: null }]).map(({ text }) => text));
+              return pairs.map(([was, had, kind, state, word]) => notices(new Map([["a", { kind: was, state: had }]]), [{ name: "a", kind, state, word }]).map(({ text }) => text));
             }""",
             pairs,
         )
-    assert told == [["a: at risk"], ["a: will be late"], [], ["a: failed"], ["a: met"], ["a: stalled"], []]
+    assert told == [
+        ["a: at risk"],
+        ["a: will be late"],
+        [],
+        ["a: failed"],
+        ["a: met"],
+        ["a: stalled"],
+        ["a: stalled"],
+        [],
+    ]
 
 
 @pytest.mark.parametrize(

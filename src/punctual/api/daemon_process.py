@@ -7,7 +7,7 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
@@ -64,7 +64,7 @@ def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) 
                 tell(Ready(run=daemon.other.name, pid=daemon.other.record()["pid"] or 0), daemon)
                 return 0, daemon
             run = daemon.host.run_folder
-            with _Http(request, daemon) as http:
+            with _notices(daemon), _Http(request, daemon) as http:
                 http.begin()
                 addresses = (str(run.socket), *http.addresses)
                 ready = Ready(
@@ -104,6 +104,21 @@ def _steer(daemon: Daemon) -> None:
             failure = f"Punctual itself has failed ({error})"
         write_error(f"error: {failure}; all jobs go on at full speed until the next daemon steers them")
         os._exit(EXIT_FAILED)
+
+
+def _notices(daemon: Daemon) -> AbstractContextManager[object]:
+    """Tell of the daemon's jobs where its environment says so; what cannot be done is said, and costs no job its daemon."""
+    if not any(name.startswith("PUNCTUAL_NOTIFY_") for name in os.environ):
+        return nullcontext()
+    from punctual.api.notifier import Notifier, NotifyOptions
+
+    options = NotifyOptions.from_environment()
+    try:
+        options.check()
+    except InvalidSpec as error:
+        write_error(f"punctual: no notices: {error.must}: got {error.got}. {error.remedy}")
+        return nullcontext()
+    return Notifier(options, daemon.host)
 
 
 class _Http:

@@ -1,4 +1,4 @@
-"""Database of the service beside its runs: tokens as digests, and the job of each idempotency key."""
+"""Database of the service beside its runs: tokens as digests, the job of each idempotency key, and notices."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 
 #: Changes with every change of a table; kept in the file's `user_version`.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _CREATE = """
     CREATE TABLE IF NOT EXISTS token (
@@ -19,6 +19,9 @@ _CREATE = """
     CREATE TABLE IF NOT EXISTS submission_key (
         caller TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, job TEXT NOT NULL, at REAL NOT NULL,
         is_accepted INTEGER NOT NULL DEFAULT 1, PRIMARY KEY (caller, key)
+    );
+    CREATE TABLE IF NOT EXISTS notice (
+        run TEXT NOT NULL, job TEXT NOT NULL, kind TEXT, at REAL NOT NULL, PRIMARY KEY (run, job)
     );
     CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
 """

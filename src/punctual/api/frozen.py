@@ -12,7 +12,7 @@ from pathlib import Path
 
 from punctual import __version__
 from punctual.api.history_response import history_answer, job_program, why_answer
-from punctual.api.standing import job_standing
+from punctual.api.standing import job_standing, with_headline
 from punctual.client.schema import Health, JobList
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
@@ -64,7 +64,7 @@ def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId
 
 def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[JobStatus], now: Now) -> dict[str, str]:
     """Compute a service's answers, by path."""
-    standings = [job_standing(NoPlans(), status, now) for status in statuses]
+    standings = [with_headline(job_standing(NoPlans(), status, now), status, now) for status in statuses]
     told = {
         "/health": Health(
             status="leaving", version=__version__, host=run.name, caller="", role="viewer", takes_jobs=False

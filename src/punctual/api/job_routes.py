@@ -19,7 +19,7 @@ from punctual.api.guard import Caller
 from punctual.api.history_cache import N_STEPS_MAX
 from punctual.api.history_response import why_answer
 from punctual.api.problems import Refused, answers
-from punctual.api.standing import standing_json
+from punctual.api.standing import job_answer
 from punctual.api.submission_keys import ClaimedKey
 from punctual.client.schema import (
     ChangeRequest,
@@ -107,7 +107,7 @@ async def list_jobs(
 @router.get("/jobs/{job}", response_model=JobStanding, responses=answers(404))
 async def show(job: str, context: Context) -> Response:
     """Show the status of one job."""
-    return json_answer(context.standings.of(context.status(job), context.host.clocks()))
+    return _shown(context, context.status(job))
 
 
 @router.get("/jobs/{job}/why", response_model=WhyAnswer, responses=answers(404))
@@ -174,7 +174,7 @@ def resume(job: str, context: Context, caller: Submitter) -> Response:
 def _shown(
     context: ServiceContext, status: JobStatus, code: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    return json_answer(standing_json(context.host, status, context.host.clocks()), code, headers)
+    return told(job_answer(context.host, status, context.host.clocks()), code, headers)
 
 
 def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeRequest) -> SpecChange:

@@ -9,6 +9,7 @@ from punctual.api.status_json_cache import StatusJsonCache
 from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import remaining_time, slack_s, verdict
 from punctual.daemon.local_host import LocalHost
+from punctual.history.judge import Wait
 from punctual.request.deadlines import Now
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -70,7 +71,7 @@ def metrics_text(host: LocalHost, kept: StatusJsonCache[JobMetrics]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def job_metrics(status: JobStatus, now: Now) -> JobMetrics:
+def job_metrics(status: JobStatus, now: Now, _wait: Wait) -> JobMetrics:
     """Make the samples of one job, for `StatusJsonCache`."""
     told, remaining = verdict(status, now.at), remaining_time(status, now.at)
     remaining_s = None if remaining is None else remaining.expected_s

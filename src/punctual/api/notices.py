@@ -1,74 +1,54 @@
 """Notices: the changes of jobs that somebody who does not look wants to be told of."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Iterator, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
-from punctual.core.verdict import verdict
-from punctual.request.words import short
+from punctual.history.judge import kind_of
 
 NoticeKind = Literal["at-risk", "late", "stalled", "failed", "landed"]
 
-#: Notice of a running job by its verdict; a job that has no verdict yet, or is on track, makes none.
-_BY_VERDICT: Mapping[str | None, NoticeKind] = {"at_risk": "at-risk", "infeasible": "late", "missed": "late"}
+#: Seconds in which a job makes one notice of a kind at most: a forecast may waver about its deadline for long.
+_AGAIN_S = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class JobNotice:
-    """A change of one job, as a kind for programs and a text for people."""
+@dataclass(slots=True)
+class NoticeFilter:
+    """Finds the changes that are worth a notice, each once.
 
-    job: JobId
-    kind: NoticeKind
-    text: str
-
-
-def notices(known: Mapping[JobId, NoticeKind | None], jobs: Iterable[JobStatus], at: float) -> Iterator[JobNotice]:
-    """Yield a notice for each job whose kind differs from the one last known.
-
-    Parameters
+    Attributes
     ----------
     known
-        Kind of each job at the last call, by `kind_of`; a job that is not there makes no notice, whatever it is.
-    at
-        Present instant.
+        Kind of each job at the last look, by `notice_kind`; a job that is not there is as it should be.
     """
-    for status in jobs:
-        kind = kind_of(status, at)
-        if kind is not None and status.id in known and known[status.id] != kind:
-            yield JobNotice(status.id, kind, f"{status.id} {_text(status, kind, at)}")
+
+    known: MutableMapping[JobId, NoticeKind | None] = field(default_factory=dict)
+    _made_at: dict[tuple[JobId, NoticeKind], float] = field(default_factory=dict)
+
+    def changes(self, jobs: Sequence[JobStatus], at: float) -> Iterator[tuple[JobStatus, NoticeKind | None, bool]]:
+        """Yield each job that stands otherwise than at the last look: its kind, and whether that is worth a notice."""
+        for status in jobs:
+            kind, job = notice_kind(status, at), status.id
+            if job in self.known and self.known[job] == kind:
+                continue
+            self.known[job] = kind
+            is_news = kind is not None and self._made_at.get((job, kind), at - _AGAIN_S) <= at - _AGAIN_S
+            if is_news and kind is not None:
+                self._made_at[job, kind] = at
+            yield status, kind, is_news
 
 
-def kind_of(status: JobStatus, at: float) -> NoticeKind | None:
-    """Return the notice that a job's present standing is worth; None: it is as it should be, or was ended by its user."""
+def notice_kind(status: JobStatus, at: float) -> NoticeKind | None:
+    """Return the notice that a job's present standing is worth; None: it is as it should be, or its user ended it."""
     if status.landed_at is not None:
         return "landed"
-    if status.ended:
-        return "failed" if status.state == "failed" else None
     if status.display_state == "stalled":
         return "stalled"
-    return _BY_VERDICT.get(verdict(status, at))
-
-
-def _text(status: JobStatus, kind: NoticeKind, at: float) -> str:
-    """Return the notice's text after the job's name."""
-    deadline_at, forecast = status.deadline_at, status.forecast
-    match kind:
-        case "landed" if deadline_at is not None and status.landed_at is not None:
-            early_s = deadline_at - status.landed_at
-            return f"landed {short(abs(early_s))} {'before' if early_s >= 0 else 'after'} its deadline"
-        case "landed":
-            return "landed"
-        case "failed":
-            return f"failed: {status.cause}" if status.cause else "failed"
-        case "stalled":
-            return "makes no steps any more"
-        case "at-risk":
-            return "may miss its deadline"
-        case "late" if deadline_at is not None and at <= deadline_at and forecast is not None:
-            late_s = status.submitted_at + forecast.earliest_finish_s - deadline_at
-            return f"will be late: {short(late_s)} after its deadline" if 0 < late_s < inf else "will be late"
-        case "late":
-            return "is late: its deadline has passed"
+    match kind_of(status, at):
+        case "late" | "failed" as kind:
+            return kind
+        case "risk":
+            return "at-risk"
+    return None

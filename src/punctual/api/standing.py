@@ -11,6 +11,7 @@ from punctual.core.status import JobStatus
 from punctual.core.verdict import remaining_time, slack_s, verdict
 from punctual.daemon.local_host import LocalHost
 from punctual.executors.cluster.node_link import NO_NEWS
+from punctual.history.judge import NO_WAIT, Wait, expected_waits, headline, judge
 from punctual.request.deadlines import Now
 
 
@@ -22,9 +23,9 @@ class KnowsPlans(Protocol):
     def demand_cores(self, job: JobId) -> float | None: ...
 
 
-def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
-    """Return one job's standing at `now`."""
-    remaining = remaining_time(status, now.at)
+def job_standing(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> JobStanding:
+    """Return one job's standing at `now`, without the headline."""
+    remaining, judged = remaining_time(status, now.at), judge(status, now.at, now.iso, wait)
     done_frac, reason = status.done_frac, status.reason
     line_from = status.line_from or (None, None)
     counts = None if status.spec.worker is None else status.spec.worker_counts()
@@ -32,6 +33,10 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
         name=status.id,
         state=status.display_state,
         verdict=verdict(status, now.at),
+        kind=judged.kind,
+        word=judged.word,
+        phrase=judged.phrase,
+        expected_start=_wall(now, wait.starts_at),
         reason=None if reason is None else ReasonText(code=reason.code, text=reason.text, facts=dict(reason.facts)),
         cause=status.cause,
         exit_code=status.exit_code,
@@ -75,9 +80,29 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now) -> JobStanding:
     )
 
 
-def standing_json(host: KnowsPlans, status: JobStatus, now: Now) -> bytes:
+def standing_json(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> bytes:
     """Encode `job_standing` as JSON."""
-    return job_standing(host, status, now).model_dump_json(by_alias=True).encode()
+    return job_standing(host, status, now, wait).model_dump_json(by_alias=True).encode()
+
+
+def job_answer(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
+    """Return the standing of one job of a host, with its headline."""
+    wait = expected_waits(host.jobs(), now.at).get(status.id, NO_WAIT)
+    return with_headline(job_standing(host, status, now, wait), status, now, wait, cluster_cores(host))
+
+
+def with_headline(
+    standing: JobStanding, status: JobStatus, now: Now, wait: Wait = NO_WAIT, most_cores: float | None = None
+) -> JobStanding:
+    """Return the standing with its headline; `most_cores`: of all nodes."""
+    is_promised = standing.promised_until is not None
+    said = headline(status, now.at, now.iso, wait, most_cores=most_cores, is_promised=is_promised)
+    return standing.model_copy(update={"headline": said})
+
+
+def cluster_cores(host: LocalHost) -> float:
+    """Cores of all nodes."""
+    return sum(node.capacity.cores for node in host.nodes())
 
 
 def cluster_standing(host: LocalHost) -> ClusterStanding:

@@ -7,12 +7,15 @@ from typing import Generic, TypeVar
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.daemon.local_host import LocalHost
+from punctual.history.judge import NO_WAIT, Wait, expected_waits
 from punctual.request.deadlines import Now
 
 T = TypeVar("T")
 
 #: Seconds that the wall clock may move against the monotonic one before cached times are wrong.
 _CLOCK_S = 0.01
+#: Seconds by which the ends that jobs wait for may move before their texts are made again.
+_WAIT_S = 10.0
 #: Texts of jobs that the host has forgotten, at most.
 _N_FORGOTTEN_MAX = 1000
 
@@ -25,11 +28,11 @@ class StatusJsonCache(Generic[T]):
     Parameters
     ----------
     make
-        Takes a job and the present. Its result may depend on the job's status, verdict, promise and demand, on the
-        wall clock, and, of a job with a forecast, on the present.
+        Takes a job, the present, and what the job waits for. Its result may depend on the job's status, verdict,
+        promise and demand, on the wall clock, and, of a job with a forecast, on the present.
     """
 
-    def __init__(self, host: LocalHost, make: Callable[[JobStatus, Now], T]) -> None:
+    def __init__(self, host: LocalHost, make: Callable[[JobStatus, Now, Wait], T]) -> None:
         self._host, self._make = host, make
         self._kept: dict[JobId, tuple[JobStatus, Hashable, T]] = {}
         self._n_kept_max = _N_FORGOTTEN_MAX
@@ -39,31 +42,26 @@ class StatusJsonCache(Generic[T]):
     def of_all(self, jobs: Sequence[JobStatus], now: Now) -> list[T]:
         """Return the result of each job, in their order."""
         self._drop_if_clocks_moved(now)
-        promises = self._host.promises()
-        return [self._of(status, now, promises.get(status.id)) for status in jobs]
-
-    def of(self, status: JobStatus, now: Now) -> T:
-        """Return the result of one job."""
-        self._drop_if_clocks_moved(now)
-        return self._of(status, now, self._host.promised_until_at(status.id))
+        promises, waits = self._host.promises(), expected_waits(self._host.jobs(), now.at)
+        return [self._of(status, now, promises.get(status.id), waits.get(status.id, NO_WAIT)) for status in jobs]
 
     def _drop_if_clocks_moved(self, now: Now) -> None:
         apart_s = now.wall.timestamp() - now.at
         if abs(apart_s - self._clocks_apart_s) > _CLOCK_S:
             self._kept, self._clocks_apart_s = {}, apart_s
 
-    def _of(self, status: JobStatus, now: Now, promised_until_at: float | None) -> T:
+    def _of(self, status: JobStatus, now: Now, promised_until_at: float | None, wait: Wait) -> T:
         if status.forecast is not None and not (status.landed or status.ended):
-            return self._make(status, now)  # the time that is left is another one at every instant
+            return self._make(status, now, wait)  # the time that is left is another one at every instant
         job, deadline_at = status.id, status.deadline_at
         # Without a forecast, all that time alone changes of a verdict is whether the deadline has passed.
         is_past_deadline = deadline_at is not None and now.at > deadline_at
         demand_cores = None if status.ended else self._host.demand_cores(job)
-        depends_on = (is_past_deadline, promised_until_at, demand_cores)
+        depends_on = (is_past_deadline, promised_until_at, demand_cores, wait.roughly(_WAIT_S))
         kept = self._kept.get(job)
         if kept is not None and kept[0] is status and kept[1] == depends_on:
             return kept[2]
-        made = self._make(status, now)
+        made = self._make(status, now, wait)
         self._kept[job] = (status, depends_on, made)
         if len(self._kept) > self._n_kept_max:
             self._forget()

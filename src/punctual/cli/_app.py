@@ -14,7 +14,7 @@ import typer
 from punctual import __version__
 from punctual.cli._errors import EXIT_INTERRUPTED, EXIT_USER_ERROR, exit_code_of, tell_user
 from punctual.cli._help import SectionedCommand, SectionedGroup, meant_by
-from punctual.cli._streams import write_line
+from punctual.cli._streams import show_what_can_be_shown, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.logs import LogFormatter
 
@@ -85,6 +85,7 @@ def _begun_words() -> list[str]:
 
 def _run(argv: list[str], command: typer.Typer) -> NoReturn:
     """Run one command; a user's error becomes four parts on standard error and exit status 2."""
+    show_what_can_be_shown()
     try:
         if logging.lastResort is not None:  # writes warnings where no log is set up
             logging.lastResort.setFormatter(LogFormatter())

@@ -11,7 +11,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import NOTICES
 from punctual.core.resources import total
-from punctual.daemon.status_reader import standing
+from punctual.daemon.status_reader import measured
 from punctual.history.user_requests import told_request
 from punctual.request.json_text import json_text
 
@@ -45,7 +45,7 @@ class JsonLines:
                 write(self._verb, {**told, **self._job.facts(), **fields})
             case ProgressReported(at=at) if at - self._progress_at >= PROGRESS_PERIOD_S or message.landed:
                 self._progress_at = at
-                write("progress", {**told, **standing(status)})
+                write("progress", {**told, **measured(status)})
             case GrantApplied(granted=granted):
                 why = {"reason": status.reason.text, "code": status.reason.code} if status.reason else {}
                 held = {"grant_cores": total(granted.values()).cores, "n_workers": status.n_workers or None}

@@ -134,14 +134,17 @@ class LiveScreen:
         self._console.print(visible(line), style=style, highlight=False, markup=False)
 
     def _draw(self, line: str) -> "RenderableType | None":
-        from punctual.cli._view import panel, table
+        from rich.console import Group
+
+        from punctual.cli._lanes import Lanes
+        from punctual.cli._view import panel
 
         known = [(job, status) for job in self._jobs if (status := job.known_status()) is not None]
         if not known:
             return None
         if len(self._jobs) > 1:
-            now, width = known[0][0].clocks(), self._console.width
-            return table([status for _, status in known], now, width)
+            now = known[0][0].clocks().wall
+            return Group(*Lanes([job.standing() for job, _ in known], now, self._console.width).lines())
         ((job, status),) = known
         title = f"{job.id} · {' · '.join(map(str, job.facts().values()))}"
-        return panel(status, job.clocks(), title, line)
+        return panel(status, job.clocks(), title, line, job.standing())

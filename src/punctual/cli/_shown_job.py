@@ -8,6 +8,7 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.daemon.follower import JobFollower
+from punctual.daemon.status_reader import standing
 from punctual.request.deadlines import Now
 
 
@@ -32,6 +33,13 @@ class ShownJob:
     def clocks(self) -> Now:
         """Present instant on the clock of messages and on the wall clock."""
         return self._host.clocks()
+
+    def standing(self) -> dict[str, Any]:
+        """Return how it stands, with its host's knowledge of promises, nodes and waits."""
+        status, told = self.status(), self._host.told(self.id)
+        is_promised = told.get("promised_until_wall") is not None
+        own = standing(status, self.clocks(), most_cores=told.get("host_cores"), is_promised=is_promised)
+        return {**own, **told} if own["state"] == told.get("state") == "queued" else {**told, **own}
 
     def subscribe(self, tell: Callable[[Message], None]) -> None:
         """Call `tell` with each message about it, once `status` reflects the message."""

@@ -1,7 +1,10 @@
 """Standard output and standard error, robust to a reader that is gone or a disk that is full."""
 
+import codecs
 import sys
 from collections.abc import Iterable, Sequence
+from io import TextIOWrapper
+from typing import TextIO
 
 import typer
 
@@ -10,6 +13,31 @@ from punctual.daemon.logs import write_error
 from punctual.executors.local.output import write_or_discard
 
 __all__ = ["LastingOutput", "print_table", "table_lines", "write_error", "write_line", "write_lines", "write_out"]
+
+#: Characters of ours, and ASCII for a terminal that does not have them.
+_IN_ASCII = {
+    **dict(zip("±…–─━│┃▒├⚑▸·", ("+-", "~", "-", "-", "=", "|", "|", "#", "[", "P", ">", "."), strict=True)),
+    **dict(zip("✖▲●◌○‖✔✘✓■", "X^o?0=vxvs", strict=True)),
+}
+
+
+_ERRORS = "punctual"
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_IN_ASCII.get(sign, "?") for sign in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(_ERRORS, _in_ascii)
+
+
+def show_what_can_be_shown() -> None:
+    """Make output of any encoding: what a terminal's encoding lacks is written in ASCII, or as a question mark."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors=_ERRORS)
 
 
 def write_line(text: str, *, err: bool = False) -> None:
@@ -20,7 +48,13 @@ def write_line(text: str, *, err: bool = False) -> None:
 def write_lines(lines: Iterable[str], *, err: bool = False) -> None:
     """Write any number of lines as `write_line` does."""
     for line in lines:
-        typer.echo(visible(line), err=err)
+        typer.echo(_encodable(visible(line), sys.stderr if err else sys.stdout), err=err)
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """Return the text in the stream's encoding: `typer.echo` would write UTF-8 to a terminal that has ASCII alone."""
+    encoding = stream.encoding or "utf-8"
+    return text if text.isascii() else text.encode(encoding, _ERRORS).decode(encoding)
 
 
 def write_out(text: str) -> None:

@@ -1,7 +1,7 @@
 """The live view: a small panel under the job's own output."""
 
 from codecs import getincrementaldecoder
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.live import Live
@@ -9,20 +9,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from punctual.cli._words import against_deadline, clock, cores, early_or_late, short, steps, visible
+from punctual.cli._lanes import Row, marked
+from punctual.cli._words import clock, cores, short, steps, visible
 from punctual.core.status import JobStatus
+from punctual.daemon.status_reader import standing
 from punctual.request.deadlines import Now
 
 #: More than this costs CPU time that the job should have.
 REFRESHES_PER_S = 2
-#: Smallest uncertainty shown of a forecast, in seconds: its data are this old when they are read.
-_SURE_S = 0.1
-#: Width from which the table of several jobs has wide gaps.
-_WIDE = 90
-#: Characters of a name that are always shown.
-_NAME_LEAST = 12
-#: Columns of the table, and what they hold as a rule, in characters: columns that move from second to second are hard to read.
-_NUMBERS = {"done": len("100%"), "grant": len("10.00"), "left": len("59m59s")}
 
 
 class Bar:
@@ -42,7 +36,7 @@ class Bar:
         yield bar
 
 
-def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
+def panel(status: JobStatus, now: Now, title: str, line: str = "", told: Row | None = None) -> Panel:
     """Draw the view of a job at `now`.
 
     Parameters
@@ -51,10 +45,13 @@ def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
         Job, controller and actuator.
     line
         The line that the job is writing and has not ended yet: a progress bar of its own, for instance.
+    told
+        How the job stands; None: as `status` alone says.
     """
     rows = Table.grid(padding=(0, 2), expand=True)
     rows.add_column(style="dim", no_wrap=True)
     rows.add_column(ratio=1)
+    rows.add_row("", marked(standing(status, now) if told is None else told))
     rows.add_row("progress", Bar(status.done_frac or 0.0, status.line_frac(now.at)))
     for name, text in view_rows(status, now):
         rows.add_row(name, text)
@@ -65,76 +62,9 @@ def panel(status: JobStatus, now: Now, title: str, line: str = "") -> Panel:
     return Panel(rows, title=_text(title), title_align="left", border_style="dim")
 
 
-def table(jobs: Sequence[JobStatus], now: Now, width: int) -> Table:
-    """Draw the view of several jobs at `now`: a line for each, as wide as the terminal.
-
-    Parameters
-    ----------
-    width
-        Width of the terminal, in characters; if it is narrow, names are cut in the middle.
-    """
-    lines = Table(box=None, padding=(0, 2 if width >= _WIDE else 1, 0, 0), expand=True, header_style="dim")
-    n_characters = max(_NAME_LEAST, width // 4)
-    lines.add_column("job", no_wrap=True, width=min(n_characters, max(len(status.id) for status in jobs)))
-    lines.add_column("", no_wrap=True, ratio=1)
-    for title, n_least in _NUMBERS.items():
-        lines.add_column(title, no_wrap=True, justify="right", min_width=n_least)
-    lines.add_column("forecast", no_wrap=True, min_width=len("landed 1m09s early"))
-    for status in jobs:
-        left_s = None if status.deadline_at is None or status.ended else status.deadline_at - now.at
-        lines.add_row(
-            Text(_cut(visible(status.id), n_characters)),
-            Bar(status.done_frac or 0.0, None if status.ended else status.line_frac(now.at)),
-            "-" if status.done_frac is None else f"{status.done_frac:.0%}",
-            _held(status),
-            "-" if left_s is None else ("-" if left_s < 0 else "") + short(abs(left_s)),
-            verdict(status),
-        )
-    return lines
-
-
 def _text(words: str, style: str = "") -> Text:
     """Make text of words that others may have written."""
     return Text(visible(words), style=style)
-
-
-def _cut(name: str, n_characters: int) -> str:
-    """Cut `name` to at most so many characters; names often differ in their ends alone."""
-    if len(name) <= n_characters:
-        return name
-    n_last = (n_characters - 1) // 2
-    return f"{name[: n_characters - 1 - n_last]}…{name[-n_last:]}"
-
-
-def _held(status: JobStatus) -> str:
-    """Format cores, or workers of a job that has them."""
-    if not status.held:
-        return "-"
-    if not status.n_workers:
-        return f"{status.held.cores:.2f}"
-    return f"{status.n_workers} worker{'s' * (status.n_workers != 1)}"
-
-
-def verdict(status: JobStatus) -> Text:
-    """Describe the landing, expected or done, against the deadline; or the job's state."""
-    if status.state == "failed":
-        return Text("failed", style="red")
-    if status.state in ("stopping", "stopped", "turned away"):
-        return Text(status.state, style="yellow" if status.ended else "")
-    deadline_at, forecast = status.deadline_at, status.forecast
-    if status.landed_at is not None:
-        deviation_s = None if deadline_at is None else status.landed_at - deadline_at
-        return Text(
-            "landed" if deviation_s is None else f"landed {early_or_late(deviation_s)}", style=_style(deviation_s)
-        )
-    if forecast is None or status.spec.deadline_s is None:
-        return Text(status.state, style="dim")
-    deviation_s = forecast.finish_s - status.spec.deadline_s
-    return Text(early_or_late(deviation_s), style="" if forecast.feasible else "red")
-
-
-def _style(deviation_s: float | None) -> str:
-    return "red" if deviation_s is not None and deviation_s > 0 else "green"
 
 
 def view_rows(status: JobStatus, now: Now) -> list[tuple[str, Text]]:
@@ -142,7 +72,6 @@ def view_rows(status: JobStatus, now: Now) -> list[tuple[str, Text]]:
     return [
         ("", _text(_progress(status, now))),
         ("deadline", Text(_deadline(status, now))),
-        ("forecast", _forecast(status, now)),
         ("grant", Text(_grant(status))),
         ("why", _text(status.reason.text if status.reason else "", "italic")),
     ]
@@ -164,18 +93,6 @@ def _deadline(status: JobStatus, now: Now) -> str:
     left_s = status.deadline_at - now.at
     said = f"in {short(left_s)}" if left_s > 0 else f"{short(-left_s)} ago"
     return f"{clock(now.wall_of(status.deadline_at))}, {said}"
-
-
-def _forecast(status: JobStatus, now: Now) -> Text:
-    forecast = status.forecast
-    if status.landed:
-        return Text("landed: results are saved")
-    if forecast is None:
-        return Text("not known yet", style="dim")
-    said = f"{clock(now.wall_of(status.submitted_at + forecast.finish_s))} ± {short(max(2 * forecast.std_s, _SURE_S))}"
-    if status.spec.deadline_s is not None:
-        said += f", {against_deadline(forecast.finish_s - status.spec.deadline_s)}"
-    return Text(said, style="" if forecast.feasible else "red")
 
 
 def _grant(status: JobStatus) -> str:

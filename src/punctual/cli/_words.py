@@ -1,16 +1,9 @@
 """Format amounts and moments for people, as `punctual.request.words` and more."""
 
-from datetime import datetime
-
+from punctual.request.deadlines import clock
 from punctual.request.words import cores, holding, proven, short, steps, visible
 
 __all__ = ["against_deadline", "clock", "cores", "early_or_late", "holding", "proven", "short", "steps", "visible"]
-
-
-def clock(wall: datetime) -> str:
-    """Format a time of day, with its date if that is not today."""
-    today = datetime.now().astimezone().date()
-    return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
 def option_name(name: str) -> str:

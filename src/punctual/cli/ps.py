@@ -1,25 +1,35 @@
 """`punctual ps`: open jobs and their forecasts against their deadlines."""
 
+import os
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from punctual.cli._streams import table_lines, write_line, write_lines
 from punctual.cli._words import clock, early_or_late, short, visible
 from punctual.core.ids import JobId
-from punctual.core.job import JobState
+from punctual.core.job import ENDED, JobSpec, JobState
+from punctual.core.resources import Resources
+from punctual.core.status import JobStatus
 from punctual.core.units import format_bytes
 from punctual.daemon.control_client import SILENT, STARTING, standings
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of, known_runs, unreadable
 from punctual.daemon.sweeping import sweep
+from punctual.history.judge import judge
+from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 _NONE = "no job runs; --all lists those that have ended"
 #: Seconds from one list to the next with `--watch`.
@@ -43,11 +53,20 @@ _COLUMNS = (
 KEYS = (
     "job",
     "state",
+    "kind",
+    "word",
+    "phrase",
+    "headline",
     "submitted_wall",
     "elapsed_s",
     "deadline_s",
     "deadline_wall",
     "left_s",
+    "started_s",
+    "starts_s",
+    "lands_s",
+    "lands_low_s",
+    "lands_high_s",
     "landed_s",
     "landed",
     "cause",
@@ -105,7 +124,7 @@ def ps(
 ) -> None:
     """List the jobs that have not ended, what each holds and wants, and what is free."""
     sweep()
-    if watch and not as_json and sys.stdout.isatty():
+    if watch and not as_json and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         _watch(everything=everything)
     rows, ended = _standings(everything=everything)
     if as_json:
@@ -120,22 +139,51 @@ def ps(
 
 
 def _watch(*, everything: bool) -> NoReturn:
-    """Redraw the list again and again, on a screen of its own."""
+    """Draw the lanes again and again, on a screen of its own."""
+    from rich.console import Group
     from rich.live import Live
-    from rich.text import Text
 
+    known: dict[KnownJob, dict[str, Any]] = {}
     with Live(screen=True, auto_refresh=False) as live:
         while True:
-            rows, ended = _standings(everything=everything)
-            lines = [*_listing(rows, ended), *_remedies(rows)] or [_NONE]
-            live.update(Text("\n".join(map(visible, lines)), no_wrap=True, overflow="crop"), refresh=True)
+            live.update(Group(*screen(live.console, *_standings(everything=True, known=known), unfolds=everything)))
+            live.refresh()
             time.sleep(_WATCH_S)
 
 
-def _standings(*, everything: bool) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the jobs that have not ended, and with `everything` those that have, in order of submission."""
+def screen(
+    console: "Console", rows: Sequence[dict[str, Any]], ended: Sequence[dict[str, Any]], *, unfolds: bool
+) -> "list[Text]":
+    """Draw what fits on the screen: figures, lanes, and what is to be said of hosts and nodes."""
+    from rich.text import Text
+
+    from punctual.cli._lanes import Lanes, fold_ended
+
+    all_rows, width = [*rows, *ended], console.width
+    shown, n_folded = (all_rows, 0) if unfolds else fold_ended(all_rows)
+    now, told = datetime.now().astimezone(), [*budgets(rows), *_remedies(rows)]
+    lanes = Lanes(shown, now, width)
+    head = Lanes(all_rows, now, width).figures() if all_rows else [Text(_NONE)]
+    foot = [line for text in told for line in Text(visible(text), "dim").wrap(console, width)]
+    lines, n_room = lanes.lines(), max(2, console.height - len(head) - len(lanes.legend()) - len(foot) - 2)
+    if len(lines) > n_room:
+        n_jobs = max(0, n_room - 2) // lanes.n_lines_each
+        lines = [*lines[: 1 + n_jobs * lanes.n_lines_each], Text(f"and {len(shown) - n_jobs} more jobs", "dim")]
+    elif n_folded:
+        lines.append(Text(f"{n_folded} ended jobs; --all shows them", "dim"))
+    return [*head, *lines, *lanes.legend(), *foot]
+
+
+def _standings(
+    *, everything: bool, known: dict[KnownJob, dict[str, Any]] | None = None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the jobs that have not ended, and with `everything` those that have, in order of submission.
+
+    `known`: ended jobs that were read before, to which the others are added.
+    """
     rows = [standing for run in known_runs() for standing in standings(run)]
-    ended = [standing for run in known_runs() for standing in _ended_jobs(run)] if everything else []
+    read = {} if known is None else known
+    ended = [standing for run in known_runs() for standing in _ended_jobs(run, read)] if everything else []
     return rows, sorted(ended, key=lambda standing: standing["submitted_wall"] or "")
 
 
@@ -147,7 +195,12 @@ def _listing(rows: Sequence[dict[str, Any]], ended: Sequence[dict[str, Any]]) ->
 
 
 def _remedies(rows: Sequence[dict[str, Any]]) -> list[str]:
-    return [_REMEDIES[standing["state"]].format(**standing) for standing in rows if "host" not in standing]
+    return [remedy(standing) for standing in rows if "host" not in standing]
+
+
+def remedy(standing: Mapping[str, Any]) -> str:
+    """Say what can be done about a job of which only the state is known."""
+    return _REMEDIES.get(standing["state"], "{job} is {state}").format(**standing)
 
 
 def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -199,27 +252,45 @@ def _of_memory(budget: dict[str, Any]) -> str:
     return f"; {used} of {there} of memory used"
 
 
-def _waiting(jobs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Describe the waiting jobs: their number, the next end of a running one, and the reason of the first."""
+def _waiting(jobs: list[dict[str, Any]]) -> Iterator[str]:
+    """Describe the waiting jobs: their number, when a place is expected, and the reason of the first."""
     waiting = [job for job in jobs if job.get("waits")]
     if not waiting:
         return
-    ends_s = [job["forecast_s"] - job["elapsed_s"] for job in jobs if job.get("forecast_s") and not job.get("waits")]
-    next_end = f"; the next end is expected in {short(max(0.0, min(ends_s)))}" if ends_s else ""
     first, n_jobs = waiting[0], len(waiting)
-    yield f"{n_jobs} job{'s wait' if n_jobs > 1 else ' waits'} for room{next_end}; {first['job']}: {first['waits']}"
+    _, _, when = first.get("phrase", "").partition("waits for room")
+    yield f"{n_jobs} job{'s wait' if n_jobs > 1 else ' waits'} for room{when}; {first['job']}: {first['waits']}"
 
 
-def _ended_jobs(run: RunFolder) -> list[dict[str, Any]]:
-    known, states = jobs_of(run), run.jobs()  # once for all; in this order what has ended is written down
-    facts = run.all_end_facts()
-    return [_ended(job, states, facts.get(job.job, {})) for job in known if job.steering == "ended"]
+def _ended_jobs(run: RunFolder, read: dict[KnownJob, dict[str, Any]]) -> list[dict[str, Any]]:
+    ended = [job for job in jobs_of(run) if job.steering == "ended"]
+    if new := [job for job in ended if job not in read]:
+        states, facts = run.jobs(), run.all_end_facts()  # once for all; in this order what has ended is recorded
+        read.update((job, _ended(job, states, facts.get(job.job, {}))) for job in new)
+    return [read[job] for job in ended]
 
 
 def _ended(job: KnownJob, states: Mapping[JobId, JobState], known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a job's end; null: nothing was recorded. `states`: those of its run's jobs."""
     told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
-    return {"job": job.title, "state": states.get(job.job, "ended"), **told, "output": str(job.run.log(job.job))}
+    state = states.get(job.job, "ended")
+    judged = _judged(job.job, state, told) if state in ENDED else {}
+    return {
+        "job": job.title,
+        "state": state,
+        **judged,
+        **told,
+        "elapsed_s": known.get("ended_s"),
+        "output": str(job.run.log(job.job)),
+    }
+
+
+def _judged(job: JobId, state: JobState, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how an ended job came out, in the words of all displays."""
+    spec = JobSpec(id=job, ceiling=Resources(1.0), deadline_s=told["deadline_s"])
+    status = JobStatus(spec=spec, submitted_at=0.0, state=state, landed_at=told["landed_s"], cause=told["cause"] or "")
+    now = Now.read()
+    return asdict(judge(status, now.at, now.clock))
 
 
 def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:
@@ -290,9 +361,9 @@ def _grant(standing: dict[str, Any]) -> str:
 
 def _forecast(standing: dict[str, Any]) -> str:
     """Format the expected landing against the deadline."""
-    forecast_s, deadline_s = standing["forecast_s"], standing["deadline_s"]
+    lands_s, deadline_s = standing.get("lands_s"), standing["deadline_s"]
     if standing["landed"]:
         return "landed"
-    if forecast_s is None or deadline_s is None:
-        return "-"
-    return early_or_late(forecast_s - deadline_s)
+    if lands_s is None or deadline_s is None:
+        return "measuring" if standing.get("kind") == "measuring" else "-"
+    return early_or_late(lands_s - deadline_s)

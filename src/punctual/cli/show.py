@@ -9,7 +9,7 @@ import typer
 from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_line
 from punctual.cli._words import clock
-from punctual.cli.ps import KEYS
+from punctual.cli.ps import KEYS, remedy
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.units import format_bytes
@@ -31,10 +31,12 @@ def show(
     target = job_to_tell_of(job)
     told = next((each for each in standings(target.run) if each["job"] in (target.job, target.title)), {})
     now, status = _status(target, told)
+    fields = _fields(target, told, status, now)
     if as_json:
-        write_line(json_text(_fields(target, told, status, now)))
+        write_line(json_text(fields))
         return
-    for name, text in _rows(target, told, status, now):
+    write_line(fields["headline"])
+    for name, text in _rows(fields, status, now):
         write_line(f"{name:<10} {text}".rstrip())
 
 
@@ -58,27 +60,19 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
 
 
 def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -> dict[str, Any]:
-    program, deadline_at = status.program, status.deadline_at
     return {
         **dict.fromkeys(KEYS),
-        **standing(status),
-        "elapsed_s": (now.at if status.ended_at is None else status.ended_at) - status.submitted_at,
-        "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
-        "left_s": None if deadline_at is None or status.ended else deadline_at - now.at,
+        **standing(status, now),
         "controller": status.spec.controller,
         "promised_until_wall": None,
         **told,
         "job": target.title,
-        "state": _state(target, told, status),
-        "submitted_wall": now.wall_of(status.submitted_at).isoformat(timespec="seconds"),
-        "argv": [] if program is None else list(program.argv),
-        "cwd": None if program is None else program.cwd,
+        **_unsteered(target, told, status),
+        "cwd": None if status.program is None else status.program.cwd,
         "weight": status.spec.weight,
         "floor_cores": status.spec.floor.cores,
         "ceiling_cores": status.spec.ceiling.cores,
         "n_attempts": status.n_attempts,
-        "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
-        "cause": status.cause,
         "exit_code": status.exit_code,
         "reason": None if status.reason is None else {"code": status.reason.code, "text": status.reason.text},
         "warnings": dict(status.warnings),
@@ -88,15 +82,17 @@ def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now)
     }
 
 
-def _state(target: KnownJob, told: dict[str, Any], status: JobStatus) -> str:
-    """Return the state that the job's host tells, or the kind of steering if it has none."""
-    return str(told.get("state", status.state if status.ended else target.steering))
+def _unsteered(target: KnownJob, told: dict[str, Any], status: JobStatus) -> dict[str, Any]:
+    """Return the state and the headline of a job of which no host tells; empty: one does, or the job has ended."""
+    if status.ended or "host" in told:
+        return {}
+    state = str(told.get("state", target.steering))
+    return {"state": state, "headline": remedy({**told, "job": target.title, "state": state})}
 
 
-def _rows(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -> list[tuple[str, str]]:
+def _rows(known: dict[str, Any], status: JobStatus, now: Now) -> list[tuple[str, str]]:
     from punctual.cli._view import view_rows
 
-    known = _fields(target, told, status, now)
     state = known["state"] + (f": {status.cause}" if status.cause else "")
     bounds = f"{known['floor_cores']:g} to {known['ceiling_cores']:g} cores, weight {known['weight']:g}"
     return [

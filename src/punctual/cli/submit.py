@@ -1,5 +1,6 @@
 """`punctual submit`: give the daemon a program with a deadline, or the jobs of a file."""
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from punctual.cli._streams import write_error, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.units import exact_text
-from punctual.daemon.control_client import standings_of
+from punctual.daemon.control_client import open_page_of, standings_of
 from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, log_notice
@@ -146,6 +147,9 @@ def _tell(run: RunFolder, accepted: Sequence[tuple[JobId, JobId]], *, as_json: b
             write_error(f"punctual: the name '{wanted}' was taken: this job is {name}")
         write_line(json_text({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
     if accepted and not as_json:
+        job = accepted[0][1]
+        url = open_page_of(run, job) if sys.stderr.isatty() else None  # others may read a log
         write_error(
-            f"punctual: see punctual ps, or punctual page --open; what it writes: punctual logs {accepted[0][1]} --follow"
+            f"punctual: see punctual ps, or {'punctual page --open' if url is None else url}",
+            f"punctual: what it writes: punctual logs {job} --follow",
         )

@@ -13,6 +13,7 @@ import typer
 
 from punctual.api.daemon_process import EXIT_REPLACED, page_link, serve_daemon
 from punctual.api.http_options import HttpOptions, notice_without_http
+from punctual.api.notifier import NotifyOptions
 from punctual.api.server import DEFAULT_ADDRESS
 from punctual.cli._completion import policy_names
 from punctual.cli._options import JobsAtOnce
@@ -84,6 +85,16 @@ AllowPlain = Annotated[
 Otel = Annotated[
     bool, typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...).")
 ]
+NotifyUrl = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="POST a JSON notice there when a job is at risk, late, stalled, failed, or landed."
+    ),
+]
+NotifyCommand = Annotated[
+    str | None,
+    typer.Option(metavar="COMMAND", help="Run this for each such notice, with its JSON on standard input."),
+]
 _UNIT = """\
 [Unit]
 Description=Punctual: trainings on their deadlines
@@ -119,6 +130,8 @@ def up(
     host_name: HostName = None,
     allow_plain: AllowPlain = False,
     otel: Otel = False,
+    notify_url: NotifyUrl = None,
+    notify_command: NotifyCommand = None,
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
     systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
@@ -146,10 +159,13 @@ def up(
         otel=otel,
     )
     http.check()
+    notify = NotifyOptions(notify_url, notify_command)
+    notify.check()
     if systemd:
-        write_out(unit(options, http))
+        write_out(unit(options, http, notify))
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
+    notify.hand_on()
     facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
     request = DaemonRequest(options=options, stays=True, http=http.as_fields(), facts=facts)
     if detach:
@@ -161,12 +177,12 @@ def up(
     raise typer.Exit(serve(request, as_json=as_json))
 
 
-def unit(options: HostOptions, http: HttpOptions) -> str:
+def unit(options: HostOptions, http: HttpOptions, notify: NotifyOptions = NotifyOptions()) -> str:  # noqa: B008
     """Return systemd's unit file for a service of this user that starts at login."""
     home = os.environ.get(HOME_VARIABLE)
     variable = f"{HOME_VARIABLE}={Path(home).absolute()}".replace("%", "%%") if home else ""
     environment = f"Environment={shlex.quote(variable)}\n" if home else ""
-    program, *arguments = _command(options, http.arguments())
+    program, *arguments = _command(options, [*http.arguments(), *notify.arguments()])
     # systemd puts variables into the arguments, not into the program's path; and its own names into both.
     command = shlex.join([program, *(word.replace("$", "$$") for word in arguments)]).replace("%", "%%")
     return _UNIT.format(command=command, environment=environment)

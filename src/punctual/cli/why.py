@@ -1,6 +1,6 @@
 """`punctual why`: the chain of causes of each grant, of running, ended and simulated jobs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +10,11 @@ from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_line
 from punctual.cli._words import clock, cores, proven, short
 from punctual.core.errors import InvalidSpec
+from punctual.daemon.control_client import standings
 from punctual.daemon.runs import job_to_tell_of, messages_of, now_of
 from punctual.history.decision_trace import DecisionStep, decision_steps
 from punctual.history.run import history_of
+from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
 
 #: Changes of a grant for one reason are told as one if they come within so many seconds: the last seconds have one at each tick.
@@ -54,6 +56,13 @@ def why(
             told |= {"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text}
             write_line(json_text({**told, **link.facts}))
         return
+    _tell_links(links, last, now, submitted_at, every=every)
+    told = next((each for each in standings(target.run) if each["job"] in (target.job, target.title)), {})
+    if told.get("kind") == "waiting":
+        write_line(f"{clock(now.wall)} {short(told['elapsed_s']):>8}  {told['headline']}")
+
+
+def _tell_links(links: Sequence[DecisionStep], last: int, now: Now, submitted_at: float, *, every: bool) -> None:
     for group in ([[link] for link in links] if every else grouped(links))[-last:]:
         link = group[-1]
         together = f" (the last of {len(group)} such changes within a second)" if len(group) > 1 else ""

@@ -10,7 +10,7 @@ from pydantic_core import PydanticSerializationError
 
 from punctual.core.job import JobState
 from punctual.core.status import ToldState
-from punctual.core.verdict import Verdict
+from punctual.core.verdict import JobKind, Verdict
 from punctual.request.job_options import JobOptions, RequestBody, Sentence, ShortText, VariableName, Weight
 from punctual.request.json_text import finite
 
@@ -114,6 +114,15 @@ class JobStanding(AnswerBody):
     name: str
     state: ToldState
     verdict: Verdict | None = Field(description="null: the job has no deadline, or nothing is known of it yet.")
+    kind: JobKind = Field(description="How it stands, in one word; `measuring`: no forecast can be believed yet.")
+    word: str = Field(description="The same for people.")
+    phrase: str = Field(description="Why, in some words. Times of day in it are ISO 8601.")
+    headline: str = Field(
+        default="", description="The same in a sentence; empty in a list of jobs. Times of day in it are ISO 8601."
+    )
+    expected_start: datetime | None = Field(
+        None, description="When a queued job is expected to start; after other jobs, the earliest. null: not known."
+    )
     reason: ReasonText | None = Field(description="Reason of its grant's last change, or of its waiting.")
     cause: str = Field(description="Cause of its end; empty: it does not end.")
     exit_code: int | None
@@ -141,7 +150,7 @@ class JobStanding(AnswerBody):
     steps_done: float | None
     steps_total: float | None
     steps_per_second: float | None
-    estimated_remaining_seconds: Number
+    estimated_remaining_seconds: Number = Field(description="null: unknown, or founded on no steps yet.")
     estimated_remaining_seconds_low: Number = Field(
         description="The remaining time lies between low and high nine times out of ten."
     )

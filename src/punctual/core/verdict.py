@@ -3,12 +3,19 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from punctual.core.control import INTERVAL_SIGMAS
+from punctual.core.control import INTERVAL_SIGMAS, Forecast
 from punctual.core.status import JobStatus
 
 #: *met*, *missed*: the job has landed in time, or cannot any more. *infeasible*: its controller says that it will be late
 #: whatever it is given. *at_risk*: it may be. *on_track*: neither.
 Verdict = Literal["on_track", "at_risk", "infeasible", "met", "missed"]
+
+#: *late*, *risk*, *good*: it runs, and its forecast says so. *measuring*: it runs, and no forecast can be believed yet.
+#: *free*: it runs without a deadline. *waiting*, *paused*; and how it ended: *met*, *missed*, *done* (without a
+#: deadline), *failed*, *stopped*.
+JobKind = Literal[
+    "late", "risk", "good", "measuring", "free", "waiting", "paused", "met", "missed", "done", "failed", "stopped"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,23 +27,39 @@ class RemainingTime:
     high_s: float
 
 
+#: A job that uses less than this share of its grant goes no faster with a larger one.
+_IDLE_FRAC = 0.5
+#: A forecast by which such a job goes so many times as fast as it does is none.
+_N_TIMES_FASTER = 2.0
+
+
 def remaining_time(status: JobStatus, at: float) -> RemainingTime | None:
-    """Return the remaining time of a job from instant `at` on; None if it has ended or is unknown."""
+    """Return the remaining time of a job from instant `at` on; None if it has ended, or no forecast can be believed yet.
+
+    A forecast is founded on steps that the job has made at a known speed.
+    """
     if status.landed:
         return RemainingTime(0.0, 0.0, 0.0)
-    if status.ended or status.forecast is None:
+    if status.ended or status.forecast is None or not _is_measured(status, status.forecast, at):
         return None
     expected_s = status.submitted_at + status.forecast.finish_s - at
     spread_s = INTERVAL_SIGMAS * status.forecast.std_s
     return RemainingTime(max(0.0, expected_s), max(0.0, expected_s - spread_s), max(0.0, expected_s + spread_s))
 
 
+def _is_measured(status: JobStatus, forecast: Forecast, at: float) -> bool:
+    if not status.done_frac or not status.rate_sps:
+        return False
+    n_left = max(0.0, (status.steps_expected or status.steps_total or 0.0) - status.steps_done)
+    is_idle = status.usage_cores < _IDLE_FRAC * status.held.cores
+    left_s = status.submitted_at + forecast.finish_s - at
+    return not (is_idle and left_s < n_left / status.rate_sps / _N_TIMES_FASTER)
+
+
 def slack_s(status: JobStatus) -> float | None:
     """Seconds between the earliest landing and the deadline; for a job that has landed, how early it was.
 
     Negative if late. None without a deadline, after a failure, or while nothing is known.
-
-    Below zero: it is late. None: it has no deadline, has failed, or nothing is known.
     """
     if status.deadline_at is None:
         return None

@@ -13,6 +13,7 @@ from punctual.daemon.host import Host
 from punctual.daemon.quotes import told
 from punctual.daemon.status_reader import standing
 from punctual.executors.local.output import Streams
+from punctual.history.judge import NO_WAIT, Wait, expected_waits
 from punctual.request.deadlines import Now
 from punctual.request.spec_change import NO_DEADLINE, SpecChange
 from punctual.request.submission import Submission
@@ -91,7 +92,8 @@ class ControlHandler:
                 wanted = request.get("jobs")
                 told = [status for status in self._host.jobs() if wanted is None or status.id in wanted]
                 now, budget = self._host.clocks(), self._budget()
-                return {"jobs": [{**self._standing(status, now), **budget} for status in told]}
+                waits = expected_waits(self._host.jobs(), now.at)
+                return {"jobs": [self._standing(status, now, waits.get(status.id, NO_WAIT), budget) for status in told]}
             case {"verb": "policy"}:
                 return self._policy(request)
             case {"verb": "drain", "node": str(name), "in_s": None | int() | float() as in_s}:
@@ -154,22 +156,15 @@ class ControlHandler:
         deadline_s = None if when is None else self._host.moved_deadline_s(job, str(when), now)
         return told(self._host.quote(job, deadline_s, amounts), now)
 
-    def _standing(self, status: JobStatus, now: Now) -> dict[str, Any]:
-        deadline_at = status.deadline_at
+    def _standing(self, status: JobStatus, now: Now, wait: Wait, budget: Mapping[str, Any]) -> dict[str, Any]:
+        facts = self._facts(status.id)
+        is_promised = facts.get("promised_until_wall") is not None
         return {
-            "job": status.id,
-            "state": status.display_state,
+            **standing(status, now, wait, most_cores=budget.get("host_cores"), is_promised=is_promised),
             "paused": None if status.pause is None else status.pause.told(),
-            "submitted_wall": now.wall_of(status.submitted_at).isoformat(timespec="seconds"),
-            "argv": [] if status.program is None else list(status.program.argv),
-            "cause": status.cause,
-            "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
-            "elapsed_s": (now.at if status.ended_at is None else status.ended_at) - status.submitted_at,
-            "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
-            "left_s": None if deadline_at is None else deadline_at - now.at,
             "waits_for": [name for name in status.spec.after if self._is_awaited(name)],
-            **standing(status),
-            **self._facts(status.id),
+            **facts,
+            **budget,
         }
 
     def _is_awaited(self, job: JobId) -> bool:

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -12,6 +13,7 @@ from punctual.core.resources import Resources
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.host_options import HostOptions
+from punctual.daemon.paths import service_socket
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of
 from punctual.executors.local.output import Streams
@@ -199,6 +201,15 @@ def page_of(run: RunFolder, job: str | None = None) -> str:
         raise InvalidSpec(
             "the daemon must answer", str(error), f"process {run.record().get('pid')}", "See `punctual doctor`."
         ) from error
+
+
+def open_page_of(run: RunFolder, job: str | None = None) -> str | None:
+    """Return the address as `page_of` does, if the page is open already: to open it costs the daemon half a second."""
+    if not service_socket().exists():
+        return None
+    with suppress(InvalidSpec):
+        return page_of(run, job)
+    return None
 
 
 def leave(run: RunFolder) -> None:

@@ -37,9 +37,13 @@ class ToldForecasts:
         """Store the host's forecast of each job."""
         self._told = {str(standing["job"]): standing for standing in standings}
 
+    def told(self, job: JobId) -> Mapping[str, Any]:
+        """Return how the host says that the job stands; empty: it has not said so."""
+        return self._told.get(job, {})
+
     def demand(self, job: JobId) -> Demand | None:
         """Return a demand that carries only the forecast; None: no forecast is known."""
-        told = self._told.get(job, {})
+        told = self.told(job)
         if told.get("forecast_s") is None:
             return None
         forecast = Forecast(
@@ -51,7 +55,7 @@ class ToldForecasts:
         return Demand(resources=NOTHING, next_tick_s=_ASK_S, reason=_TOLD, forecast=forecast)
 
     def steps_total(self, job: JobId) -> tuple[float | None, float]:
-        told = self._told.get(job, {})
+        told = self.told(job)
         return told.get("steps_expected") or told.get("steps_total"), 0.0
 
 
@@ -90,6 +94,10 @@ class FollowedHost(StatusReader):
     def now(self) -> float:
         """Present instant on the clock of messages."""
         return time.monotonic() - self._shift_s
+
+    def told(self, job: JobId) -> Mapping[str, Any]:
+        """Return how the job stood at the host's last answer; empty: it was not in it."""
+        return self._forecasts.told(job)
 
     def look(self) -> None:
         """Read new messages of the journal, and query the host now and then."""

@@ -137,6 +137,10 @@ class JobFollower:
         """Return the job's status; raises `InvalidSpec` until the daemon has processed the submission."""
         return self._ended.get(job) or self._daemon.status(job)
 
+    def told(self, job: JobId) -> Mapping[str, Any]:
+        """Return how the job stood when the daemon last said so; empty: it has not yet."""
+        return self._daemon.told(job)
+
     def knows(self, job: JobId) -> bool:
         """Whether the daemon has processed the job's submission."""
         return job in self._ended or self._daemon.knows(job)

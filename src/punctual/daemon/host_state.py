@@ -61,6 +61,7 @@ def facts_of_end(status: JobStatus, clocks: Now) -> dict[str, Any]:
         "argv": list(status.program.argv) if status.program is not None else [],
         "deadline_s": status.spec.deadline_s,
         "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
+        "ended_s": None if status.ended_at is None else status.ended_at - status.submitted_at,
         "cause": status.cause,
     }
 

@@ -1,6 +1,7 @@
 """Queries about a scheduler's jobs, answered from a status board in any process."""
 
 from abc import ABC, abstractmethod
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
+from punctual.core.verdict import remaining_time
 from punctual.daemon.listeners import Listener
+from punctual.history.judge import NO_WAIT, Wait, headline, judge
 from punctual.request.deadlines import Now, moved_deadline_s
 
 
@@ -76,8 +79,8 @@ class StatusReader(ABC):
             listener(message)
 
 
-def standing(status: JobStatus) -> dict[str, Any]:
-    """Encode the job's status as plain fields; seconds count from its submission."""
+def measured(status: JobStatus) -> dict[str, Any]:
+    """Encode the figures of the job that change while it runs; seconds count from its submission."""
     forecast = status.forecast
     return {
         "steps_done": float(status.steps_done),
@@ -99,4 +102,44 @@ def standing(status: JobStatus) -> dict[str, Any]:
         "forecast_std_s": forecast.std_s if forecast else None,
         "earliest_finish_s": forecast.earliest_finish_s if forecast else None,
         "feasible": forecast.feasible if forecast else None,
+    }
+
+
+def standing(
+    status: JobStatus, now: Now, wait: Wait = NO_WAIT, *, most_cores: float | None = None, is_promised: bool = False
+) -> dict[str, Any]:
+    """Encode the job's status as plain fields; seconds count from its submission.
+
+    Parameters
+    ----------
+    wait
+        What it waits for.
+    most_cores, is_promised
+        As `punctual.history.judge.headline` takes them.
+    """
+    deadline_at, began_at = status.deadline_at, status.submitted_at
+    judged, remaining = judge(status, now.at, now.clock, wait), remaining_time(status, now.at)
+    lands = None if remaining is None or status.landed else remaining
+
+    def since(at: float | None) -> float | None:
+        return None if at is None else at - began_at
+
+    return {
+        "job": status.id,
+        "state": status.display_state,
+        **asdict(judged),
+        "headline": headline(status, now.at, now.clock, wait, most_cores=most_cores, is_promised=is_promised),
+        "submitted_wall": now.wall_of(began_at).isoformat(timespec="seconds"),
+        "argv": [] if status.program is None else list(status.program.argv),
+        "cause": status.cause,
+        "elapsed_s": since(now.at if status.ended_at is None else status.ended_at),
+        "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
+        "left_s": None if deadline_at is None or status.ended else deadline_at - now.at,
+        "started_s": since(status.started_at),
+        "starts_s": since(wait.starts_at),
+        "landed_s": since(status.landed_at),
+        "lands_s": None if lands is None else since(now.at + lands.expected_s),
+        "lands_low_s": None if lands is None else since(now.at + lands.low_s),
+        "lands_high_s": None if lands is None else since(now.at + lands.high_s),
+        **measured(status),
     }

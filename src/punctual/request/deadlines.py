@@ -53,10 +53,25 @@ class Now:
     def read(cls) -> "Now":
         return cls(time.monotonic(), datetime.now().astimezone())
 
+    def clock(self, at: float, *, about: bool = False) -> str:
+        """Format the time of day of instant `at`; `about`: without seconds."""
+        told = clock(self.wall_of(at))
+        return told[:-3] if about else told
+
+    def iso(self, at: float, *, about: bool = False) -> str:
+        """Format instant `at` by ISO 8601; `about`: without seconds."""
+        return self.wall_of(at).isoformat(timespec="minutes" if about else "seconds")
+
     def wall_of(self, at: float) -> datetime:
         """Return the wall time of instant `at`, with its offset from UTC; at most that of the year 9999."""
         ahead_s = min(at - self.at, (_LAST_WALL - self.wall).total_seconds())
         return (self.wall + timedelta(seconds=ahead_s)).astimezone()
+
+
+def clock(wall: datetime) -> str:
+    """Format a time of day, with its date if that is not today."""
+    today = datetime.now().astimezone().date()
+    return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
 def process_started_at() -> float:

@@ -2,11 +2,11 @@
 import { chosenOther, offerOthers } from "./compared.js";
 import { resetCourse, showHistory } from "./job_history.js";
 import { readLog, showLast, stopReading } from "./job_log.js";
-import { headline, isMeasured, isOver, kindOf, KINDS, word } from "./judge.js";
-import { frozen, health, jobHistory, jobProgram, latest, oneJob, present, reasons, Refused } from "./service.js";
+import { ICONS, isOver } from "./judge.js";
+import { frozen, health, jobHistory, jobProgram, oneJob, present, reasons, Refused } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { typed } from "./command_line.js";
-import { amount, at, capital, clock, element, expected, icon, memory, relative, span, visible } from "./texts.js";
+import { amount, at, capital, clock, element, expected, icon, memory, relative, span, timed, visible } from "./texts.js";
 import { onView, place } from "./views.js";
 
 /** Its course and its reasons are looked at again when it stands otherwise, and after this many looks. */
@@ -33,14 +33,14 @@ const measure = (number, unit) => (number === null ? "" : `${amount(number)} ${u
 const facts = (job, nowMs) => [
   ["Time", [
     ["Deadline", job.deadline ? instant(job.deadline, nowMs) : "none"],
-    ["Expected", job.ended || !isMeasured(job) ? "" : expected(job, nowMs)],
-    ["Slack", job.slackSeconds === null || isOver(job) || !isMeasured(job) ? "" : `${job.slackSeconds < 0 ? "−" : ""}${span(job.slackSeconds)} at full speed`],
+    ["Expected", job.ended || job.estimatedRemainingSeconds === null ? "" : expected(job, nowMs)],
+    ["Slack", job.slackSeconds === null || isOver(job) || job.estimatedRemainingSeconds === null ? "" : `${job.slackSeconds < 0 ? "−" : ""}${span(job.slackSeconds)} at full speed`],
     ["Promised until", job.promisedUntil ? clock(job.promisedUntil) : ""],
     ["Submitted", instant(job.submitted, nowMs)], ["Started", instant(job.started, nowMs)], ["Landed", instant(job.landed, nowMs)], ["Ended", instant(job.ended, nowMs)],
   ]],
   ["Work", [
     ["State", job.state + (job.exitCode === null ? "" : `, exit status ${job.exitCode}`)],
-    ["Verdict", word(job, kindOf(job))],
+    ["Verdict", job.word],
     ["Why", job.cause || job.reason?.text || ""],
     ["Progress", progress(job)],
     ["Speed", measure(isOver(job) ? null : job.stepsPerSecond, "steps a second")],
@@ -78,7 +78,7 @@ function bring(list, told, kind) {
 
 /** @param {any} job */
 function showFacts(job) {
-  const kind = kindOf(job), nowMs = present();
+  const kind = /** @type {import("./judge.js").Kind} */ (job.kind), nowMs = present();
   facts(job, nowMs).forEach(([title, told], i) => {
     const into = title ? at("one-facts") : at("one-seldom").lastElementChild, place = title ? i : 0;
     if (!into.children[place]) {
@@ -88,11 +88,11 @@ function showFacts(job) {
     }
     bring(into.children[place].lastElementChild, told, kind);
   });
-  const line = at("one-headline"), said = headline(job, kind, latest.cluster?.capacity.cores ?? null, nowMs);
+  const line = at("one-headline"), said = timed(job.headline);
   if (line.dataset.kind !== kind) {
     line.dataset.kind = kind;
-    line.className = `headline ${KINDS[kind][1]}`;
-    line.replaceChildren(icon(KINDS[kind][1]), element("span"));
+    line.className = `headline ${ICONS[kind]}`;
+    line.replaceChildren(icon(ICONS[kind]), element("span"));
   }
   if (line.lastChild.textContent !== said) line.lastChild.textContent = visible(said);
   const warnings = isOver(job) ? [] : Object.values(job.warnings).map(String), list = at("one-warnings");

@@ -1,6 +1,5 @@
 // The course of one job in one chart: progress against its deadline, which can be moved there; cores; loss. And beside another run.
 import { explorer, valueAt } from "./chart.js";
-import { isMeasured, kindOf, word } from "./judge.js";
 import { amount, at, clock, drawn, element, relative, span as duration } from "./texts.js";
 
 const HEIGHT = { progress: 200, cores: 110, loss: 90 };
@@ -34,7 +33,7 @@ function beside(told, other, curve) {
 /** When the job is expected to be done: the least, the middle, the most; null: nothing is expected any more, or nothing can be believed yet. @param {any} job @param {number} now */
 function finishes(job, now) {
   const { estimatedRemainingSecondsLow: low, estimatedRemainingSeconds: middle, estimatedRemainingSecondsHigh: high } = job;
-  return job.ended || job.landed || !isMeasured(job) ? null : [low ?? middle, middle, high ?? middle].map((seconds) => now + 1000 * seconds);
+  return job.ended || job.landed || middle === null ? null : [low ?? middle, middle, high ?? middle].map((seconds) => now + 1000 * seconds);
 }
 
 /** How long its course is so far, in milliseconds. @param {any} told */
@@ -268,7 +267,7 @@ function listGrants(told) {
 const COMPARED = [
   ["Took", (job, told) => (job.landed ? duration((Date.parse(job.landed) - Date.parse(told.submitted)) / 1000) : `${duration(lasted(told) / 1000)} so far`)],
   ["Deadline after", (job, told) => (job.deadline ? duration((Date.parse(job.deadline) - Date.parse(told.submitted)) / 1000) : "none")],
-  ["Verdict", (job) => word(job, kindOf(job))],
+  ["Verdict", (job) => job.word],
   ["Steps", (job) => (job.stepsDone === null ? "none" : amount(job.stepsDone))],
   ["Core time used", (job) => (job.usedCoreSeconds === null ? "none" : `${amount(job.usedCoreSeconds)} core seconds`)],
   ["Changes of the grant", (_, told) => String(Math.max(0, told.granted.seconds.length - 1))],

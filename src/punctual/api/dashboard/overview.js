@@ -1,8 +1,8 @@
 // All jobs against their deadlines: the answer, figures, and one table that is seen as lanes or as columns. A row is changed only where what it says has changed.
 import "./hints.js";
-import { answer, byAttention, isOver, kindOf, KINDS, landingAt, notices, phrase, reason, startAt, tally, title, warning, word } from "./judge.js";
+import { answer, byAttention, ICONS, isOver, landingAt, notices, reason, tally, title, warning } from "./judge.js";
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, present, Refused } from "./service.js";
-import { amount, at, clock, drawn, element, expected, icon, jobLink, memory, roughly, visible } from "./texts.js";
+import { amount, at, clock, drawn, element, expected, icon, jobLink, memory, roughly, timed, visible } from "./texts.js";
 import { axisOf, drawAxis, drawLane, laneOf } from "./timeline.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
@@ -23,7 +23,7 @@ const N_URGENT = 5;
 
 /** @type {Map<string, {row: HTMLTableRowElement, said: string[]}>} */
 const rows = new Map();
-/** By name, with their kinds, as they stood at the last look. @type {Map<string, any>} */
+/** By name, as they stood at the last look. @type {Map<string, any>} */
 let named = new Map();
 let lastId = "", isLooking = false, listedAt = 0, isUnfolded = false, areLanes = true, wanted = "";
 
@@ -37,31 +37,31 @@ function line(job, nowMs) {
   return Math.min(100, Math.max(0, lasts > 0 ? 100 - left * (1 - (nowMs - begun) / lasts) : 100)).toFixed(0);
 }
 
-/** @typedef {{named: Map<string, any>, nowMs: number, axis: import("./timeline.js").Axis, isUrgent: (job: any) => boolean}} Scene */
+/** @typedef {{nowMs: number, axis: import("./timeline.js").Axis, isUrgent: (job: any) => boolean}} Scene */
 
 /** An instant as it is seen from now, and whole. @param {number | string | null} time @param {number} nowMs @param {string} whole */
 const instant = (time, nowMs, whole) => (time === null ? "" : `${roughly(typeof time === "string" ? Date.parse(time) : time, nowMs)}\n${whole}`);
 
 /** @param {any} job @param {Scene} scene */
-function landing(job, { named, nowMs }) {
-  const time = landingAt(job, nowMs), starts = startAt(job, named, nowMs);
+function landing(job, { nowMs }) {
+  const time = landingAt(job, nowMs), starts = job.expectedStart && Date.parse(job.expectedStart);
   if (time !== null) return instant(time, nowMs, expected(job, nowMs));
-  if (starts !== null) return `starts ${roughly(starts, nowMs)}\nAt the earliest ${clock(starts)}, when what it waits for has landed`;
+  if (starts) return `starts ${roughly(starts, nowMs)}\n${timed(job.phrase)}`;
   return job.ended ? instant(job.ended, nowMs, `Ended ${clock(job.ended)}`) : "";
 }
 
 /** A column: its class, and the text that its cell is made of. Those of lanes and of columns are made where they are seen. @type {[string, (job: any, scene: Scene) => string][]} */
 const COLUMNS = [
   ["name", (job) => `${job.name}\n${job.state}${job.progressPercentage === null || isOver(job) ? "" : ` · ${job.progressPercentage.toFixed(1)} %`}`],
-  ["verdict", (job) => `${job.kind}\n${word(job, job.kind)}`],
-  ["lane", (job, { axis, named, nowMs }) => laneOf(job, axis, named, nowMs)],
+  ["verdict", (job) => `${job.kind}\n${job.word}`],
+  ["lane", (job, { axis, nowMs }) => laneOf(job, axis, nowMs)],
   ["column", (job, { nowMs }) => (job.progressPercentage === null ? "" : `${job.progressPercentage.toFixed(1)} ${line(job, nowMs)}`)],
   ["number due", (job, { nowMs }) => (job.deadline === null ? "none" : instant(job.deadline, nowMs, clock(job.deadline)))],
   ["number end", landing],
   ["column number", (job) => (job.grantedCores === null || isOver(job) ? "" : amount(job.grantedCores))],
   ["column number", (job) => (job.usedCores === null || isOver(job) ? "" : amount(job.usedCores))],
   ["column number", (job) => (job.memoryBytes ? memory(job.memoryBytes) : "") + (job.askedMemoryBytes ? ` of ${memory(job.askedMemoryBytes)}` : "")],
-  ["why", (job, { nowMs, isUrgent }) => `${phrase(job, job.kind, nowMs)}\n${reason(job)}\n${isUrgent(job) ? `${job.name}\n${warning(job)}` : ""}`],
+  ["why", (job, { isUrgent }) => `${timed(job.phrase)}\n${reason(job)}\n${isUrgent(job) ? `${job.name}\n${warning(job)}` : ""}`],
 ];
 
 /** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
@@ -107,9 +107,9 @@ function fill(cell, column, said) {
     cell.replaceChildren(link, element("small", whole));
   } else if (column === 1) {
     const kind = /** @type {import("./judge.js").Kind} */ (text), hadKind = cell.dataset.kind;
-    cell.className = `verdict ${KINDS[kind][1]}${hadKind && hadKind !== kind ? " changed" : ""}`;
+    cell.className = `verdict ${ICONS[kind]}${hadKind && hadKind !== kind ? " changed" : ""}`;
     cell.dataset.kind = kind;
-    cell.replaceChildren(icon(KINDS[kind][1]), visible(whole));
+    cell.replaceChildren(icon(ICONS[kind]), visible(whole));
   } else if (column === 2) drawLane(cell.firstElementChild, said);
   else if (column === 3) {
     const [done, due] = text.split(" ");
@@ -162,7 +162,7 @@ function made() {
 
 /** A figure: its number, its name, and what stands below. @param {string} kind @param {number} n @param {string} name @param {string} note */
 function figure(kind, n, name, note) {
-  const known = at(`figure-${kind}`), tile = known || element("button", "", KINDS[/** @type {import("./judge.js").Kind} */ (kind)][1]);
+  const known = at(`figure-${kind}`), tile = known || element("button", "", ICONS[/** @type {import("./judge.js").Kind} */ (kind)]);
   const said = [n, note, wanted === kind].join();
   if (!known) {
     tile.id = `figure-${kind}`;
@@ -174,7 +174,7 @@ function figure(kind, n, name, note) {
   tile.dataset.said = said;
   tile.classList.toggle("is-some", n > 0 && (kind === "late" || kind === "risk"));
   tile.setAttribute("aria-pressed", String(wanted === kind));
-  tile.replaceChildren(icon(KINDS[/** @type {import("./judge.js").Kind} */ (kind)][1]), element("strong", String(n)), element("span", note ? `${name}, ${note}` : name));
+  tile.replaceChildren(icon(ICONS[/** @type {import("./judge.js").Kind} */ (kind)]), element("strong", String(n)), element("span", note ? `${name}, ${note}` : name));
 }
 
 /** Cores that are held, and by jobs with a promise, of those there are. */
@@ -225,7 +225,7 @@ function showRest(n, nFolded) {
 
 function show() {
   const nowMs = present(), [shown, nFolded] = chosen(nowMs), body = at("jobs"), areFew = shown.filter(needsHelp).length <= N_URGENT;
-  const scene = { named, nowMs, axis: axisOf(shown, nowMs), isUrgent: (/** @type {any} */ job) => areFew && needsHelp(job) };
+  const scene = { nowMs, axis: axisOf(shown, nowMs), isUrgent: (/** @type {any} */ job) => areFew && needsHelp(job) };
   showAnswer(nowMs);
   showRest(shown.length, nFolded);
   if (areLanes) drawAxis(at("all"), axis, axisWidth, scene.axis, nowMs);
@@ -284,7 +284,7 @@ async function look() {
   }
   if (listed) {
     listedAt = Date.now();
-    for (const job of listed) job.kind = kindOf(job);
+    for (const job of listed) job.due = job.deadline ? Date.parse(job.deadline) : Infinity; // once: it is compared many times
     notify(listed);
     latest.jobs = listed;
     named = new Map(listed.map((job) => [job.name, job]));

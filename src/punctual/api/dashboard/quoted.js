@@ -1,5 +1,5 @@
 // A quote: when it is asked for, and in words, for every view that shows one.
-import { amount, clock, drawn, element, span } from "./texts.js";
+import { amount, clock, counted, drawn, element, span } from "./texts.js";
 import { roundSpan, valueTicks } from "./ticks.js";
 
 /** Time without a key before a quote is asked for. */
@@ -39,7 +39,7 @@ export function quotesAfterPause(ask, onAnswer, onError) {
 /** @param {any} finish */
 const landing = (finish) => `${clock(finish.finish)} (${clock(finish.low)} to ${clock(finish.high)})`;
 /** @param {any} finish */
-const size = (finish) => (finish.workers === null ? `${amount(finish.cores)} cores` : `${finish.workers} workers`);
+const size = (finish) => (finish.workers === null ? counted(Math.round(100 * finish.cores) / 100, "core") : `${finish.workers} workers`);
 
 /** @param {any} price */
 const price = ({ usd, deadline }) => (usd === null ? `cannot be by ${clock(deadline)}` : `$${usd.toFixed(2)} by ${clock(deadline)}`);

@@ -26,6 +26,9 @@ export const clock = (instant) => {
   return (isSameDay(date, new Date()) ? ofToday : ofAnyDay).format(date);
 };
 
+/** The service's text with its times of day as the reader's clock has them; those without seconds stay so. @param {string} text */
+export const timed = (text) => text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?[-+]\d\d:\d\d/g, (time, seconds) => (seconds ? clock(time) : clock(time).replace(/^(\d\d:\d\d):\d\d$/, "$1")));
+
 /** A text with an escape for each sign that is not shown, or that turns others around: jobs and submitters write what they like. @param {string} text */
 export const visible = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, (sign) => `\\u${Number(sign.codePointAt(0)).toString(16).padStart(4, "0")}`);
 

@@ -1,5 +1,5 @@
 // Lanes: each job's time from its submission to its landing, on one axis for all, with its deadline.
-import { isOver, landingAt, startAt } from "./judge.js";
+import { isOver, landingAt } from "./judge.js";
 import { drawn } from "./texts.js";
 import { roundDown, roundSpan, timeTicks } from "./ticks.js";
 
@@ -49,13 +49,13 @@ export function drawAxis(table, head, width, axis, nowMs) {
   );
 }
 
-/** What a job's lane shows, as a text that changes only when the lane does. @param {any} job with its kind @param {Axis} axis @param {Map<string, any>} named all jobs @param {number} nowMs */
-export function laneOf(job, axis, named, nowMs) {
+/** What a job's lane shows, as a text that changes only when the lane does. @param {any} job @param {Axis} axis @param {number} nowMs */
+export function laneOf(job, axis, nowMs) {
   const at = (/** @type {number | string | null} */ time) => (time === null ? "" : across(axis, typeof time === "string" ? Date.parse(time) : time));
   const landing = landingAt(job, nowMs), isOpen = !isOver(job), isForecast = isOpen && landing !== null;
   const end = landing ?? (job.ended ? Date.parse(job.ended) : job.started ? nowMs : null);
   const spread = isForecast ? [job.estimatedRemainingSecondsLow, job.estimatedRemainingSecondsHigh].map((left) => at(left === null ? null : nowMs + 1000 * left)) : ["", ""];
-  const begun = job.started || (job.ended ? job.ended : null), start = begun ?? startAt(job, named, nowMs) ?? Infinity;
+  const begun = job.started || (job.ended ? job.ended : null), start = begun ?? job.expectedStart ?? Infinity;
   const done = isForecast || job.kind === "paused" ? (job.progressPercentage ?? 0).toFixed(1) : isOpen ? "0" : "100";
   return [job.kind, at(job.submitted), at(start), begun ? at(end) : "", done, at(job.deadline), ...spread, begun || start === Infinity ? "" : "starts"].join(" ");
 }

@@ -1,0 +1,229 @@
+"""Delivery of notices to a URL and to a command, beside the steering and never in its way."""
+
+import json
+import logging
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from http.client import HTTPException
+from threading import Event, Thread
+from typing import Any, Self
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from punctual import __version__
+from punctual.api.database import ServiceDatabase
+from punctual.api.notices import NoticeFilter, NoticeKind, notice_kind
+from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.status import JobStatus
+from punctual.daemon.local_host import LocalHost
+from punctual.daemon.paths import service_root
+from punctual.history.judge import NO_WAIT, expected_waits, headline, landing_at
+from punctual.request.deadlines import Now
+from punctual.request.words import visible
+
+_LOG = logging.getLogger(__name__)
+
+#: Variables of the daemon's environment: they also hold for one that `punctual run` starts, and no list of processes shows
+#: them, as it would a secret in a URL.
+URL_VARIABLE, COMMAND_VARIABLE = "PUNCTUAL_NOTIFY_URL", "PUNCTUAL_NOTIFY_COMMAND"
+#: Seconds between two looks at all jobs.
+_LOOK_S = 1.0
+#: Seconds that a receiver may take to answer, and pauses before it is tried again.
+_ANSWER_S_MAX, _PAUSES_S = 10.0, (1.0, 5.0)
+#: Seconds that a command may take.
+_COMMAND_S_MAX = 30.0
+#: Seconds for all notices of one look; what is left then is dropped. And for those of the last look, when the daemon ends.
+_BATCH_S_MAX, _LAST_S_MAX = 120.0, 10.0
+#: What a command writes is for the daemon's log.
+_STDERR_FD = 2
+#: Days for which it is known what was told of a job.
+_N_DAYS_KEPT = 30
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """Takes a redirect for a failure: a notice goes where its user has sent it, and nowhere else."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyOptions:
+    """Receivers of notices; None: none of this sort."""
+
+    url: str | None = None
+    command: str | None = None
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Read the options that this process has in its environment."""
+        return cls(os.environ.get(URL_VARIABLE) or None, os.environ.get(COMMAND_VARIABLE) or None)
+
+    def arguments(self) -> list[str]:
+        """Return these options as words of a command line."""
+        given = (("--notify-url", self.url), ("--notify-command", self.command))
+        return [word for option, value in given if value is not None for word in (option, value)]
+
+    def hand_on(self) -> None:
+        """Put what is given into the environment of this process and of those that it starts."""
+        for name, given in ((URL_VARIABLE, self.url), (COMMAND_VARIABLE, self.command)):
+            if given is not None:
+                os.environ[name] = given
+
+    def check(self) -> None:
+        """Raise `InvalidSpec` if a notice can be sent to none of them."""
+        if self.url is not None:
+            parts = urlsplit(self.url)
+            if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+                raise InvalidSpec(
+                    "the receiver of notices must be an http or https address without a user's name",
+                    f"'{parts.scheme}:…'",
+                    f"`--notify-url`, or {URL_VARIABLE}",
+                    "Write for example `https://example.org/hook`; for anything else give a command (`--notify-command`).",
+                )
+        if self.command is not None:
+            with suppress(ValueError):
+                if shlex.split(self.command):
+                    return
+            raise InvalidSpec(
+                "the command for notices must be words as a shell has them",
+                repr(self.command),
+                f"`--notify-command`, or {COMMAND_VARIABLE}",
+                "Write for example `notify-send Punctual` or `sh -c '…'`.",
+            )
+
+
+class Notifier:
+    """Tells receivers of a host's jobs in a thread of its own; a context manager.
+
+    A notice counts as told once its receivers have had it, or have failed as often as they may. So a daemon that is killed
+    meanwhile leaves it to the next one, which may tell it twice; what was told before is not told again.
+    """
+
+    def __init__(self, options: NotifyOptions, host: LocalHost) -> None:
+        self._options, self._host = options, host
+        self._run = host.run_folder.name
+        self._ends = Event()
+        self._thread = Thread(target=self._work, name="notices", daemon=True)
+        self._opener = build_opener(_NoRedirects)
+        now = host.now()
+        #: Begins with the jobs that are over: of these it is known what was told, or that nothing is to be.
+        self._filter = NoticeFilter({status.id: notice_kind(status, now) for status in host.jobs() if status.ended})
+        self._is_replaced = False
+
+    def _work(self) -> None:
+        try:
+            with closing(ServiceDatabase(service_root())) as database:
+                self._filter.known.update(self._told_before(database))
+                while not self._ends.wait(_LOOK_S):
+                    self._look(database, _BATCH_S_MAX)
+                if not self._is_replaced:
+                    self._look(database, _LAST_S_MAX)
+        except Exception:  # noqa: BLE001 -- no notice may cost a job its daemon
+            _LOG.exception("no notices are sent any more")
+
+    def _told_before(self, database: ServiceDatabase) -> dict[JobId, NoticeKind | None]:
+        """Return how each job of the run stood when it was last told of."""
+        with database.writing() as connection:
+            connection.execute("DELETE FROM notice WHERE at < ?", (time.time() - 86_400 * _N_DAYS_KEPT,))
+        rows = database.rows("SELECT job, kind FROM notice WHERE run = ?", self._run)
+        return {JobId(job): kind for job, kind in rows}
+
+    def _look(self, database: ServiceDatabase, batch_s_max: float) -> None:
+        """Tell of what has changed since the last look."""
+        give_up_at, n_dropped, jobs, now = time.monotonic() + batch_s_max, 0, self._host.jobs(), self._host.clocks()
+        for status, kind, is_news in list(self._filter.changes(jobs, now.at)):
+            if is_news and time.monotonic() > give_up_at:
+                n_dropped += 1
+            elif is_news:
+                self._deliver(_fields(self._host, status, kind, now), give_up_at)
+            with database.writing() as connection:
+                row = (self._run, status.id, kind, time.time())
+                connection.execute("INSERT OR REPLACE INTO notice VALUES (?, ?, ?, ?)", row)
+        if n_dropped:
+            _LOG.warning("%d notices were dropped: their receivers took too long", n_dropped)
+
+    def _deliver(self, fields: Mapping[str, Any], give_up_at: float) -> None:
+        about = f"the notice that {fields['job']} is {fields['kind']}"
+        if self._options.url is not None and (failure := self._posted(self._options.url, fields, give_up_at)):
+            parts = urlsplit(self._options.url)
+            _LOG.warning("%s was not taken by %s://%s: %s", about, parts.scheme, parts.hostname, failure)
+        if self._options.command is not None and (failure := _commanded(self._options.command, fields, give_up_at)):
+            _LOG.warning("%s: the command for notices %s", about, failure)
+
+    def _posted(self, url: str, fields: Mapping[str, Any], give_up_at: float) -> str:
+        """Post a notice, again if the receiver is away or busy; return why it was not taken, empty if it was."""
+        headers = {"Content-Type": "application/json", "User-Agent": f"punctual/{__version__}"}
+        request, pauses_s = Request(url, json.dumps(fields).encode(), headers), iter(_PAUSES_S)  # noqa: S310 -- checked
+        while True:
+            failure = self._refused(request)
+            pause_s = next(pauses_s, None)
+            if not failure or failure[1] or pause_s is None or time.monotonic() + pause_s > give_up_at:
+                return failure[0] if failure else ""
+            self._ends.wait(pause_s)
+
+    def _refused(self, request: Request) -> tuple[str, bool] | None:
+        """Post once; return why it failed, and whether for good; None: it was taken."""
+        try:
+            self._opener.open(request, timeout=_ANSWER_S_MAX).close()
+        except HTTPError as error:
+            with error:
+                return f"status {error.code}", error.code < 500 and error.code != 429
+        except (OSError, HTTPException, ValueError) as error:
+            return str(getattr(error, "reason", error)) or type(error).__name__, False
+        return None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Tell of the last changes, unless another daemon does; returns after some seconds, whatever the receivers do."""
+        self._is_replaced = kind is not None
+        self._ends.set()
+        self._thread.join(_LAST_S_MAX + _ANSWER_S_MAX)
+
+
+def _fields(host: LocalHost, status: JobStatus, kind: NoticeKind | None, now: Now) -> dict[str, Any]:
+    wait, promised_at = expected_waits(host.jobs(), now.at).get(status.id, NO_WAIT), host.promised_until_at(status.id)
+    cores = sum(node.capacity.cores for node in host.nodes())
+    said = headline(status, now.at, now.clock, wait, most_cores=cores, is_promised=promised_at is not None)
+    lands_at = landing_at(status, now.at)
+    return {
+        "job": status.id,
+        "kind": kind,
+        "text": f"{status.id}: {said}",
+        "at": now.iso(now.at),
+        "deadline": None if status.deadline_at is None else now.iso(status.deadline_at),
+        "landing": None if lands_at is None else now.iso(lands_at),
+        "cause": status.cause,
+    }
+
+
+def _commanded(command: str, fields: Mapping[str, Any], give_up_at: float) -> str:
+    """Run the command with a notice, as JSON and in its environment; return why it failed, empty if it did not."""
+    told = {f"PUNCTUAL_NOTICE_{name.upper()}": visible(str(fields[name] or "")) for name in fields}
+    limit_s = max(1.0, min(_COMMAND_S_MAX, give_up_at - time.monotonic()))
+    try:
+        words, environment = shlex.split(command), {**os.environ, **told}
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=_STDERR_FD, env=environment, start_new_session=True
+        )
+    except (OSError, ValueError) as error:
+        return f"could not be started: {error}"
+    try:
+        process.communicate(json.dumps(fields).encode() + b"\n", limit_s)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return f"took longer than {limit_s:.0f} s, and was ended"
+    return f"ended with status {process.returncode}" if process.returncode else ""

@@ -1,0 +1,151 @@
+"""How jobs stand in words: a table of what is known and what is said."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+from tests.core.test_verdict import FAILED, LANDED, STATUS, STOPPED, TURNED_AWAY, expecting
+
+from punctual.core.events import PauseRequested
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
+from punctual.core.recent_messages import Reason
+from punctual.core.resources import Resources
+from punctual.core.status import JobStatus
+from punctual.core.verdict import JobKind
+from punctual.history.judge import NO_WAIT, Wait, attention, expected_waits, figures, headline, judge
+
+ON_TRACK = expecting(958.0, std_s=2.0, earliest_s=500.0)
+AT_RISK = expecting(999.0, std_s=10.0, earliest_s=990.0)
+LATE = expecting(1400.0, std_s=2.0, earliest_s=1400.0, feasible=False)
+HOLDING = {NodeId("n"): Resources(0.6)}
+UNDATED = replace(ON_TRACK, spec=replace(STATUS.spec, deadline_s=None))
+QUEUED = replace(STATUS, state="queued")
+A, B = JobId("a"), JobId("b")
+
+
+def clock(at: float, *, about: bool = False) -> str:
+    return f"{'about ' * about}@{at:.0f}"
+
+
+@pytest.mark.parametrize(
+    ("status", "at", "kind", "word", "phrase", "said"),
+    [
+        (ON_TRACK, 200.0, "good", "on track", "lands 42 s early", "On track: lands @1058, ± 3.3 s; 15 min left"),
+        (replace(ON_TRACK, granted=HOLDING), 200.0, "good", "on track", "lands 42 s early", "On track: lands @1058, ± 3.3 s; 15 min left; holds 0.6 of 2 cores, promised"),
+        (expecting(999.9, earliest_s=500.0), 200.0, "good", "on track", "lands on time", "On track: lands @1100, ± 100 ms; 15 min left"),
+        (AT_RISK, 200.0, "risk", "at risk", "may be 15 s late", "At risk: lands @1099, ± 16 s; 15 min left"),
+        (LATE, 200.0, "late", "will be late", "lands 6 min 40 s late", "Late: lands @1500, ± 3.3 s, 6 min 40 s after its deadline; 15 min left"),
+        (LATE, 1130.0, "late", "late", "lands 6 min 40 s late", "Late: lands @1500, ± 3.3 s, 6 min 40 s after its deadline; due 30 s ago"),
+        (STATUS, 200.0, "measuring", "measuring", "no progress yet", "Measuring: its speed is not known yet; 15 min left"),
+        (replace(ON_TRACK, rate_sps=0.0), 200.0, "measuring", "measuring", "measures its speed", "Measuring: its speed is not known yet; 15 min left"),
+        (replace(STATUS, state="starting"), 200.0, "measuring", "measuring", "starts", "Measuring: its speed is not known yet; 15 min left"),
+        (STATUS, 1101.0, "late", "late", "deadline passed", "Late: deadline passed; due 1 s ago"),
+        (expecting(inf, earliest_s=inf, feasible=False), 200.0, "late", "will be late", "never lands at this pace", "Late: never lands at this pace; 15 min left"),
+        (UNDATED, 200.0, "free", "no deadline", "shares what is free", "Running: lands @1058, ± 3.3 s"),
+        (replace(STATUS, spec=UNDATED.spec), 200.0, "free", "no deadline", "shares what is free", "Running: shares what is free"),
+        (replace(ON_TRACK, warnings={"stalled": "none"}), 200.0, "risk", "stalled", "no step for a while", "Stalled: no step for a while; 15 min left"),
+        (replace(ON_TRACK, state="paused"), 200.0, "paused", "paused", "paused", "Paused: 15 min left"),
+        (replace(QUEUED, pause=PauseRequested(at=0.0, job=A)), 200.0, "paused", "paused", "paused", "Paused: 15 min left"),
+        (QUEUED, 200.0, "waiting", "waiting", "waits for room", "Waits for room; 15 min left"),
+        (replace(QUEUED, spec=replace(STATUS.spec, after=(B,))), 200.0, "waiting", "waiting", "starts after b", "Starts after b; 15 min left"),
+        (LANDED, 1095.0, "met", "met", "landed 10 s early", "Met: landed 10 s early"),
+        (replace(LANDED, landed_at=1100.25, ended_at=1101.0, state="finished"), 1105.0, "missed", "missed", "landed 250 ms late", "Missed: landed 250 ms late; took 17 min"),
+        (replace(LANDED, spec=UNDATED.spec, ended_at=1090.0, state="finished"), 1105.0, "done", "done", "took 16 min", "Done: took 16 min"),
+        (replace(FAILED, exit_code=3), 600.0, "failed", "failed", "exit status 3", "Failed: exit status 3; took 6 min 40 s"),
+        (STOPPED, 600.0, "stopped", "stopped", "stopped", "Stopped: took 6 min 40 s"),
+        (TURNED_AWAY, 600.0, "stopped", "turned away", "turned away", "Turned away: took 6 min 40 s"),
+    ],
+)  # fmt: skip
+def test_a_job_is_judged(status: JobStatus, at: float, kind: JobKind, word: str, phrase: str, said: str) -> None:
+    judged = judge(status, at, clock)
+    assert (judged.kind, judged.word, judged.phrase) == (kind, word, phrase)
+    assert headline(status, at, clock, most_cores=2.0, is_promised=bool(status.granted)) == said
+
+
+def test_a_job_that_goes_no_faster_with_more_has_no_forecast_of_twice_its_speed() -> None:
+    """It holds 0.6 cores and uses less than half of them: at one step a second 990 are left."""
+    idle = replace(expecting(150.0, earliest_s=140.0), granted=HOLDING, usage_cores=0.05)
+    assert judge(idle, 200.0, clock).kind == "measuring"
+    assert judge(replace(idle, usage_cores=0.5), 200.0, clock).kind == "good"
+
+
+# What a waiting job waits for.
+
+
+def running(name: str, lands_s: float, **more: Any) -> JobStatus:
+    status = expecting(lands_s, earliest_s=1.0)
+    return replace(
+        status, **{"spec": replace(status.spec, id=JobId(name)), "granted": HOLDING, "usage_cores": 0.6, **more}
+    )
+
+
+def waiting(
+    name: str, *, after: tuple[JobId, ...] = (), memory: bool = False, facts: dict[str, float] | None = None
+) -> JobStatus:
+    asked = Resources(memory_bytes=1 << 30 if memory else 0)
+    spec = JobSpec(id=JobId(name), ceiling=Resources(1.0) + asked, floor=asked, deadline_s=5000.0, after=after)
+    reason = Reason("waits", "it waits", facts) if facts else None
+    return JobStatus(spec=spec, submitted_at=100.0, reason=reason)
+
+
+FOR_A_PLACE = {"n_jobs": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "wait"),
+    [
+        ([running("a", 500.0), running("b", 400.0), waiting("w", facts=FOR_A_PLACE)], Wait(500.0, B, 500.0)),
+        # It needs more than a place.
+        ([running("a", 500.0), running("b", 400.0), waiting("w", memory=True, facts=FOR_A_PLACE)], Wait(None, B, 500.0)),
+        ([running("a", 500.0), running("b", 400.0), waiting("w", facts={"needed_bytes": 1.0})], Wait(None, B, 500.0)),
+        # All becomes free.
+        ([running("b", 400.0), waiting("w", facts={"needed_bytes": 1.0})], Wait(500.0, B, 500.0)),
+        # Whose turn it is the policy chooses.
+        ([running("b", 400.0), waiting("w", facts=FOR_A_PLACE), waiting("x", facts=FOR_A_PLACE)], Wait(None, B, 500.0)),
+        ([running("b", 400.0), waiting("w", facts=FOR_A_PLACE), replace(ON_TRACK, state="paused")], Wait(None, B, 500.0)),
+        # One that is not measured yet may end first.
+        ([running("a", 500.0, rate_sps=0.0), running("b", 400.0), waiting("w", facts=FOR_A_PLACE)], None),
+        ([running("a", inf), waiting("w", facts=FOR_A_PLACE)], None),
+        ([waiting("w", facts=FOR_A_PLACE)], None),
+        # Nobody says that it waits for the end of a job.
+        ([running("b", 400.0), waiting("w")], None),
+        ([running("a", 500.0), running("b", 400.0), waiting("w", after=(A, B))], Wait(600.0)),
+        ([running("a", 500.0, rate_sps=0.0), running("b", 400.0), waiting("w", after=(A, B))], Wait()),
+        ([waiting("w", after=(A,))], Wait()),
+    ],
+)  # fmt: skip
+def test_the_start_of_a_waiting_job_is_told_only_where_it_is_known(jobs: list[JobStatus], wait: Wait | None) -> None:
+    assert expected_waits(jobs, 200.0).get(JobId("w")) == wait
+
+
+@pytest.mark.parametrize(
+    ("wait", "phrase"),
+    [
+        (NO_WAIT, "waits for room"),
+        (Wait(None, B, 500.0), "waits for room: b ends about about @500"),
+        (Wait(500.0, B, 500.0), "waits for room: starts about about @500, when b ends"),
+    ],
+)
+def test_a_waiting_job_says_why_and_when(wait: Wait, phrase: str) -> None:
+    assert judge(QUEUED, 200.0, clock, wait).phrase == phrase
+
+
+def test_jobs_are_counted_by_how_they_stand() -> None:
+    kinds: list[JobKind] = [
+        "good",
+        "good",
+        "late",
+        "measuring",
+        "waiting",
+        "met",
+        "missed",
+        "done",
+        "failed",
+        "stopped",
+    ]
+    assert [text for _, text in figures(kinds)] == [
+        "2 on track (1 measuring, 1 waiting)", "0 at risk", "1 late", "3 done today (1 late, 1 failed)",
+    ]  # fmt: skip
+    assert min(kinds, key=attention) == "late"
