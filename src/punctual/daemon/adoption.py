@@ -32,8 +32,6 @@ T = TypeVar("T")
 FENCED = "its node had not heard from the service for so long that it might have been started elsewhere"
 
 _POLL_INTERVAL_S = 0.1
-#: Seconds that a keeper may take to end once it has begun to clear up.
-_CLEARING_S_MAX = 5.0
 
 
 def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, AdoptableJob]:
@@ -128,7 +126,8 @@ def adopted(
         except InvalidSpec:
             raise
         except Exception as error:
-            if _await(partial(_is_unkept, run, job), _CLEARING_S_MAX):
+            # Seconds that a keeper may take to end once it has begun to clear up.
+            if _await(partial(_is_unkept, run, job), 5.0):
                 continue  # its process has just ended
             if isinstance(error, OSError | PageVersionError):
                 raise InvalidSpec(

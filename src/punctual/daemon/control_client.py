@@ -27,10 +27,8 @@ STARTING, SILENT = "starting", "silent"
 _ANSWER_S_MAX = 5.0
 #: Seconds that a host may take to answer a submission.
 _SUBMIT_S_MAX = 20.0
-#: And for a quote, for which it may have to load the policy.
-_QUOTE_S_MAX = 30.0
-#: And for the page, whose libraries may have to be loaded first.
-_PAGE_S_MAX = 30.0
+#: And for what it may have to load first: the policy of a quote, the libraries of the page.
+_LOADING_S_MAX = 30.0
 
 
 def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
@@ -172,19 +170,19 @@ def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | Non
 
 def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the job's host to quote a deadline; raises `InvalidSpec` if it does not answer."""
-    return _told_to_host(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _QUOTE_S_MAX)
+    return _told_to_host(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _LOADING_S_MAX)
 
 
 def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the host of a run to quote a new job; raises `ControlFailed` if it does not answer."""
     request = {"verb": "quote", "submission": encode_submission(submission), "cores": list(cores)}
-    return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
+    return ask(run.socket, request, timeout_s=_LOADING_S_MAX)
 
 
 def page_of(run: RunFolder, job: str | None = None) -> str:
     """Return the address of the page, or of one job there, with a token; raises `InvalidSpec` if there is none."""
     try:
-        return str(ask(run.socket, {"verb": "page", "job": job}, timeout_s=_PAGE_S_MAX)["url"])
+        return str(ask(run.socket, {"verb": "page", "job": job}, timeout_s=_LOADING_S_MAX)["url"])
     except ControlFailed as error:
         raise InvalidSpec(
             "the daemon must answer", str(error), f"process {run.record().get('pid')}", "See `punctual doctor`."

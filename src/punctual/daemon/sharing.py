@@ -14,9 +14,6 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.distribution import __version__
 
-#: Seconds between two attempts to get the lock: jobs may be unsteered until then.
-_POLL_INTERVAL_S = 0.01
-
 
 @contextmanager
 def host_lock(most_s: float) -> Iterator[bool]:
@@ -40,7 +37,8 @@ def _locked(file: int, give_up_at: float) -> bool:
         except BlockingIOError:
             if time.monotonic() >= give_up_at:
                 return False
-            time.sleep(_POLL_INTERVAL_S)
+            # Seconds between two attempts to get the lock: jobs may be unsteered until then.
+            time.sleep(0.01)
         else:
             return True
 

@@ -20,8 +20,7 @@ from punctual.core.job import Allocation
 from punctual.core.pools import PoolSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
-
-_HOUR_S = 3600.0
+from punctual.core.units import HOUR_S
 
 
 class _Machine:
@@ -121,7 +120,7 @@ class Bill:
 
     def _pay(self, machine: _Machine, until_at: float) -> None:
         over_s = max(0.0, until_at - machine.paid_until_at)
-        cost_usd = over_s / _HOUR_S * self._prices.get(machine.pool, 0.0)
+        cost_usd = over_s / HOUR_S * self._prices.get(machine.pool, 0.0)
         machine.paid_until_at = max(until_at, machine.paid_until_at)
         self.by_pool[machine.pool] = self.by_pool.get(machine.pool, 0.0) + cost_usd
         if machine.holders:

@@ -19,8 +19,6 @@ _JUMP = 10
 _ROUND = 5
 #: Rows of a table that come at once are no progress.
 _ROWS_S = 1.0
-#: A series is over when another one has grown for this share of the time in which it grew, or for all of that time.
-_OVER_FRAC, _OVER_INCOMPLETE_FRAC = 0.3, 1.0
 
 
 class Doubt(StrEnum):
@@ -354,7 +352,8 @@ def _is_over(meaning: Assessment, other: Assessment) -> bool:
         return True
     if after.n_grown <= 1:
         return False
-    share = _OVER_FRAC if meaning.is_done or other.has_total else _OVER_INCOMPLETE_FRAC
+    # A series is over when another one has grown for this share of the time in which it grew, or for all of that time.
+    share = 0.3 if meaning.is_done or other.has_total else 1.0
     return after.last_at - max(after.first_at, series.last_at) > share * series.active_s
 
 

@@ -35,8 +35,6 @@ _LOOKED_AT_FRAC = 0.1
 #: Steps that must be known before that is judged: the first one is often much longer than those that follow.
 _LEAST_STEPS = 2
 
-#: Least nanoseconds between two reports of a device's memory.
-_DEVICE_TOLD_NS = 1_000_000_000
 
 #: Phases by name, each with the occurrences planned from the loop's start on (None: to be learned).
 Plan = Mapping[str, tuple[Phase, int | None]]
@@ -416,7 +414,8 @@ class Session:
         try:
             device.end(is_done=is_done)
             now_ns = monotonic_ns()
-            if now_ns - self._device_told_ns >= _DEVICE_TOLD_NS:
+            # Least nanoseconds between two reports of a device's memory.
+            if now_ns - self._device_told_ns >= 1_000_000_000:
                 self._device_told_ns = now_ns
                 self._page.publish_device(device.use())
         except Exception as error:  # noqa: BLE001 -- the same; what is wrong with the device its own next call tells

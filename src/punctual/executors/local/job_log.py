@@ -10,8 +10,6 @@ Needs nothing but the standard library, and little of that: it is loaded by the 
 
 import os
 
-#: Bytes moved at once, few so that the keeper's other work does not wait.
-_PIECE_BYTES = 65_536
 #: A file that has come to its limit is closed at the end of a line, unless none comes within so many bytes.
 _LINE_BYTES_MAX = 65_536
 
@@ -49,7 +47,8 @@ class JobLog:
     def relay(self) -> bool:
         """Move a piece of the output to the file; False: no writer is left. To be called when there is output."""
         try:
-            output = os.read(self._source_fd, _PIECE_BYTES)
+            # Bytes moved at once, few so that the keeper's other work does not wait.
+            output = os.read(self._source_fd, 65_536)
         except BlockingIOError:
             return True
         except OSError:  # how a pseudo-terminal says that nobody writes any more

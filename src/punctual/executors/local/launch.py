@@ -63,11 +63,6 @@ from punctual.executors.local.workers import Workers, parts_in
 _OUTPUT_S_MAX = 5.0
 #: Seconds that a process may take to end when told to.
 END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
-_POLL_INTERVAL_S = 0.05
-#: A launcher takes a second or so to leave after its training has.
-_LEAVING_S = 2.0
-#: Bytes of a log's end that are searched for the cause of the process's end.
-_LAST_BYTES = 4096
 
 
 #: Name of the memory that the kernel shows beside the file descriptors of its holders.
@@ -282,7 +277,8 @@ class JobProcess:
         if landed_at is None or self.workers is not None or self.progress.reporter_pid in (0, self.pid):
             return landed_at
         ended_at = inf if last is None or "at_ns" not in last else last["at_ns"] / 1e9
-        return landed_at if ended_at - landed_at < _LEAVING_S else None
+        # A launcher takes a second or so to leave after its training has.
+        return landed_at if ended_at - landed_at < 2.0 else None
 
     def sample(self) -> ProgressSample:
         """Read the latest progress."""
@@ -432,7 +428,8 @@ class JobProcess:
         texts = []
         for path in self._log_paths:
             with suppress(OSError), path.open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))
+                # Bytes of a log's end that are searched for the cause of the process's end.
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
                 texts.append(log.read().decode(errors="replace"))
         return "\n".join(texts)
 
@@ -546,7 +543,7 @@ class JobProcess:
             if time.monotonic() > kill_at:
                 for pid in alive:
                     _kill(pid)
-            time.sleep(_POLL_INTERVAL_S)
+            time.sleep(0.05)
         if self.pid:  # the group of number 0 is that of this process
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)

@@ -12,13 +12,6 @@ from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_nam
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import TreeUsage
 
-#: Seconds between two measurements, and the part of the time that they may take at most. One takes milliseconds for a large
-#: process, or where the machine has many groups.
-_PERIOD_S, _COST_FRAC = 1.0, 0.01
-#: The kernel hands memory out in batches: a group that has run into its limit may be seen a little below it.
-_AT_LIMIT_FRAC = 0.95
-#: Exit code of a process that SIGKILL ended.
-_SIGKILL = 128 + 9
 #: Memory of files, which the kernel takes back when others need it.
 _CACHES = ("active_file", "inactive_file")
 
@@ -129,7 +122,9 @@ class MemoryGauge:
             with suppress(OSError, ValueError):  # the group is gone, as it is with the last process
                 self._used_bytes = self._memory.used_bytes()
             took_s = time.monotonic() - begun_at
-            self._next_at = begun_at + max(_PERIOD_S, took_s / _COST_FRAC)
+            # Seconds between two measurements, and the part of the time that they may take at most. One takes
+            # milliseconds for a large process, or where the machine has many groups.
+            self._next_at = begun_at + max(1.0, took_s / 0.01)
             self.peak_bytes = max(self.peak_bytes, self._used_bytes)
         return self._used_bytes
 
@@ -190,10 +185,12 @@ def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tu
         Why, as a clause; and whether it needed more than it asked for.
     """
     is_surely = counted.get(OOM_KILLS, 0) > 0
-    if not is_surely and not (counted.get(MACHINE_OOM_KILLS, 0) > 0 and code == _SIGKILL):
+    # Exit code of a process that SIGKILL ended.
+    if not is_surely and not (counted.get(MACHINE_OOM_KILLS, 0) > 0 and code == 128 + 9):
         return None
     asked_bytes, peak_bytes = counted.get(ASKED_BYTES, 0), counted.get(PEAK_BYTES, 0)
-    if asked_bytes and max(peak_bytes, seen_bytes) >= _AT_LIMIT_FRAC * asked_bytes:
+    # The kernel hands memory out in batches: a group that has run into its limit may be seen a little below it.
+    if asked_bytes and max(peak_bytes, seen_bytes) >= 0.95 * asked_bytes:
         held = format_bytes(max(seen_bytes, min(peak_bytes, asked_bytes)))
         why = f"its processes held {held} of the {format_bytes(asked_bytes)} that it asked for (`--memory`)"
         return f"out of memory: {why}, and the kernel killed one of them", True

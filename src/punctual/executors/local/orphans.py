@@ -25,9 +25,6 @@ _LIFTED = (
     ("freezer.state", "THAWED"),
 )
 
-#: Seconds that a killed process may take to end, and seconds between two looks at it.
-_END_S_MAX, _POLL_INTERVAL_S = 5.0, 0.02
-
 
 def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
     """End every process of a job that no keeper or guard looks after, and remove its control groups.
@@ -66,12 +63,13 @@ def processes_of(*addresses: Path) -> list[int]:
 
 def end_processes_of(*addresses: Path) -> None:
     """End processes of jobs that have neither a keeper nor a guard; returns when they are gone, or cannot be ended."""
-    give_up_at = time.monotonic() + _END_S_MAX
+    # Seconds that a killed process may take to end.
+    give_up_at = time.monotonic() + 5.0
     while (members := processes_of(*addresses)) and time.monotonic() < give_up_at:
         for pid in members:
             with suppress(OSError):  # it has just ended
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.02)
 
 
 def _parents() -> Iterator[Path]:

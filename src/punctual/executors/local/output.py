@@ -33,12 +33,6 @@ OnOutput = Receive | None
 OutputOf = Callable[[JobId], OnOutput]
 
 _PIECE_BYTES = 65_536
-#: Seconds between two looks at a file that is written to all the time: a job may write a thousand lines a second.
-_PAUSE_S = 0.01
-#: The longest time between two looks, and so to the end of a follower that is stopped.
-_POLL_INTERVAL_S = 5.0
-#: The same where nobody rings the bell.
-_UNRUNG_LOOK_S = 0.1
 
 
 def ignore_output(_: bytes) -> None:
@@ -150,7 +144,7 @@ class LogFollower:
         *,
         skip: bool = False,
         with_earlier: bool = False,
-        look_s: float = _POLL_INTERVAL_S,
+        look_s: float = 5.0,
     ) -> None:
         self._path = path
         self._earlier_path = earlier_log(path)
@@ -202,7 +196,9 @@ class LogFollower:
         try:
             while not self._stopped.is_set() and self._await_bell():
                 self._read()
-                time.sleep(_PAUSE_S)
+                # Seconds between two looks at a file that is written to all the time: a job may write a thousand
+                # lines a second.
+                time.sleep(0.01)
             self._read()
         finally:
             _close(self._bell_fd)
@@ -415,7 +411,8 @@ class LogTail:
                 receive or partial(write_through, fd),
                 skip=skip,
                 with_earlier=with_earlier,
-                look_s=_UNRUNG_LOOK_S,
+                # The same where nobody rings the bell.
+                look_s=0.1,
             )
             for fd, (log, (wakeup_fd, _)) in enumerate(zip(logs, bells, strict=True), start=1)
         ]

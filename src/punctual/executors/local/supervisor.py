@@ -68,24 +68,13 @@ else:
 
 #: The signals that mean something to a guard, and so to its keeper.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: Seconds that a job has to end, unless its request sets them.
-_GRACE_S = 60.0
-#: Seconds to wait for a request. A process that is stopped before it sends one must not keep others from the job.
-_REQUEST_S_MAX = 20.0
 #: Message that renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
 
-#: Seconds between two tries to write how a job ended that nobody steers, and for how long they go on. Without that record the
-#: next host takes the job for one that was killed, and runs it once more.
-_END_AGAIN_S, _END_S_MAX = 0.5, 3600.0
-#: Room for the last line and the page.
-_END_BYTES = 1 << 14
 
 #: File with the id of the machine's present boot.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _EXIT_NOT_FOUND, _EXIT_NOT_STARTED = 127, 126
 
 
@@ -198,7 +187,8 @@ class Supervisor:
             return self._give_up(error)
         self._started_at_ns = time.monotonic_ns()
         # Without it, a job that ends while the disk is full is run again.
-        supervisor_files.reserve(self._request.end_file, _END_BYTES)
+        # Room for the last line and the page.
+        supervisor_files.reserve(self._request.end_file, 1 << 14)
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
         self._open_logs()
@@ -321,7 +311,8 @@ class Supervisor:
             self._end(grace_s=0.0).kill()
         else:
             request = self._request
-            left_s = job_signals.stop_grace_s(request.grace_s, request.environment, _GRACE_S)
+            # Seconds that a job has to end, unless its request sets them.
+            left_s = job_signals.stop_grace_s(request.grace_s, request.environment, 60.0)
             self._end(grace_s=left_s if number == signal.SIGTERM else 0.0)
 
     def _end(self, *, grace_s: float) -> job_signals.Ending:
@@ -389,11 +380,13 @@ class Supervisor:
     def _keep_end(self, text: str) -> None:
         """Write the record of the end, at once or, if no process is connected, as soon as the disk allows."""
         self._ending = None  # nothing is left to be killed; SIGTERM is for this process now
-        give_up_at = time.monotonic() + _END_S_MAX
+        # It is tried for an hour: without that record the next host takes the job for one that was killed, and runs it
+        # once more.
+        give_up_at = time.monotonic() + 3600.0
         while not supervisor_files.write_whole(self._request.end_file, text):
             if self._connection_fd is not None or self._gives_up or time.monotonic() > give_up_at:
                 return
-            self._wait(_END_AGAIN_S)
+            self._wait(0.5)
 
     def _tell(self, **fields: Any) -> None:
         if self._connection_fd is not None:
@@ -427,7 +420,7 @@ def _start(request: LaunchRequest) -> int:
 def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
             os._exit(_EXIT_NOT_STARTED)
         for entrance in request.cgroup_procs_files:
@@ -526,8 +519,11 @@ def _read_page(page_fd: int | None) -> bytes:
     return b"" if page_fd is None else os.pread(page_fd, 1 << 16, 0)
 
 
-def _read_request(connection_fd: int, most_s: float = _REQUEST_S_MAX) -> LaunchRequest | None:
-    """Read the request; None: the process that was to send it has ended, or is stopped."""
+def _read_request(connection_fd: int, most_s: float = 20.0) -> LaunchRequest | None:
+    """Read the request; None: the process that was to send it has ended, or is stopped.
+
+    A process that is stopped before it sends one must not keep others from the job for longer than `most_s`.
+    """
     text, give_up_at, poll = b"", time.monotonic() + most_s, select.poll()
     poll.register(connection_fd, select.POLLIN)  # its number may be too large for `select.select`
     while not text.endswith(b"\n"):
@@ -595,7 +591,7 @@ def main(connection_fd: int) -> int:
     # Signals that do not matter get a function too: if they were ignored, so would they be in the job.
     for number in (signal.SIGCHLD, signal.SIGHUP, *SIGNALS):
         signal.signal(number, lambda *_: None)
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     try:
         request_fd, repeat_fd = os.pipe()
         keeper_pid = os.fork()
@@ -618,7 +614,7 @@ def _keep(connection_fd: int, repeat_fd: int) -> int:
     os.set_blocking(wakes_fd, False)
     # Signals are only noted, and dealt with by the loop; one that comes before the job has started waits there.
     signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     guard_pid = os.getppid()
     say(connection_fd, ready=True, keeper=os.getpid(), guard=guard_pid)
     request = _read_request(connection_fd)

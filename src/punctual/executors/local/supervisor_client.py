@@ -26,8 +26,6 @@ from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest
 #: Command that starts a keeper, without the user's settings and packages, which would only take time.
 _PYTHON = (sys.executable, "-I", "-S", supervisor.__file__)
 
-#: Standard output and standard error.
-_N_LOGS_MAX = 2
 
 #: After so many seconds without a sign of life the process that steers a job is taken for stopped or hung.
 LEASE_S = 4.0
@@ -341,7 +339,8 @@ def take_over(address: Path) -> AdoptableJob | None:
 
 def _introduced(connection: socket.socket) -> AdoptableJob | None:
     """Receive the keeper's description of itself and its job; None: another process steers the job."""
-    hello, fds, _, _ = socket.recv_fds(connection, 1, _N_LOGS_MAX, socket.MSG_CMSG_CLOEXEC)
+    # Standard output and standard error.
+    hello, fds, _, _ = socket.recv_fds(connection, 1, 2, socket.MSG_CMSG_CLOEXEC)
     connection.settimeout(None)
     link = KeeperLink(connection)
     line = link.read() if hello else None
