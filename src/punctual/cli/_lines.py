@@ -115,8 +115,7 @@ class Lines:
     def _granted(self, at: float) -> str:
         status = self._job.status()
         granted = status.held.cores
-        # A line about the grant is written when it has changed by this share, and not within this time of the last
-        # one.
+        # A line about the grant is written when it has changed by a tenth, and not within 3 s of the last one.
         small = abs(granted - self._told_cores) <= 0.1 * self._told_cores
         if small or at - self._told_at < 3.0:
             return ""

@@ -46,7 +46,7 @@ def _amounts(summary: RunSummary) -> str:
     resizes = "1 resize" if summary.n_resizes == 1 else f"{summary.n_resizes} resizes"
     text = f"It used {used:.1f} core-seconds of {granted:.1f} granted, with {resizes}."
     left_core_s = summary.ceiling_core_s - granted
-    # Less than this share of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
+    # A hundredth of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
     if left_core_s > max(0.01 * summary.ceiling_core_s, 0.05):
         ceiling = f"{summary.ceiling_core_s:.1f} core-seconds"
         text += f" Its ceiling over the same time is {ceiling}: it left {left_core_s:.1f} of them to others."

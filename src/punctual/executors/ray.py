@@ -45,8 +45,6 @@ _LOG = logging.getLogger(__name__)
 _HEAD = "node:__internal_head__"
 #: Ray's namespace of the relays' names.
 NAMESPACE = "punctual"
-#: Seconds between two tries to start a relay.
-_AGAIN_S = 2.0
 _CONNECT_S_MAX = 2.0
 
 #: Makes the channel to the agent on the node on which it is called; given the node's name, and its address in the cluster.
@@ -140,7 +138,8 @@ class RayChannel:
             # Seconds that Ray may take beyond the agent's own time.
             answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + 1.0)
         except (RayError, ConnectionError, ValueError) as error:
-            self._relay, self._again_at = None, time.monotonic() + _AGAIN_S
+            # Seconds between two tries to start a relay.
+            self._relay, self._again_at = None, time.monotonic() + 2.0
             raise ChannelLost(str(error) or type(error).__name__) from error
         if "lost" in answer:
             raise ChannelLost(answer["lost"])

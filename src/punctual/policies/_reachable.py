@@ -63,7 +63,7 @@ def reachable_together(
         taken[i], load_s = True, load_s + float(device_s[i])
         if not always[i]:
             heappush(heap, (-float(by_weight[i]), i))
-        # Deadlines count as reachable on this share of the devices: jobs that come later need the rest. With all of
+        # Deadlines count as reachable on half of the devices: jobs that come later need the rest. With all of
         # it, jobs of Chronus' trace at load 3 were chased until later ones overtook them: 6 to 13 % longer completion
         # times, 20 to 50 fewer deadlines.
         while heap and load_s > 0.5 * n_devices * left_s[i]:

@@ -269,7 +269,7 @@ def _acceleration(pick: Callable[[Indices], Values], order: Indices, statistic: 
     """`order`: all units in random order, so that groups of them are alike."""
     if len(order) < 2:
         return 0.0
-    # The influence of single values on the skewness is taken over at most so many groups of them.
+    # The influence of single values on the skewness is taken over at most 200 groups of them.
     cuts = np.linspace(0, len(order), min(len(order), 200) + 1).astype(np.int64)
     parts = [np.concatenate([order[:start], order[stop:]]) for start, stop in pairwise(cuts)]
     without = np.array([statistic(pick(part)) for part in parts])

@@ -11,10 +11,6 @@ import numpy as np
 from punctual.solvers.solution import Solution, infeasible, status_of
 from punctual.solvers.timeline import WORK_TOLERANCE_FRAC, Share, Timeline
 
-#: The search for the best choice is made for so many jobs at most, and looks at no more partial choices than this.
-_N_SEARCHED_MAX = 40
-_N_NODES_MAX = 1000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreJob:
@@ -198,7 +194,8 @@ def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int =
     >>> fewest_misses(jobs, Timeline.of(1)).choices.tolist()
     [0, 1, 1]
     """
-    return _Search(jobs, timeline, n_fixed).run(_N_NODES_MAX if search and len(jobs) <= _N_SEARCHED_MAX else 0)
+    # The best choice is searched for among 40 jobs at most, and through 1000 partial choices at most.
+    return _Search(jobs, timeline, n_fixed).run(1000 if search and len(jobs) <= 40 else 0)
 
 
 class _Spans:

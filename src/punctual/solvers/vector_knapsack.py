@@ -98,7 +98,7 @@ def _solve(share: FloatArray, value: FloatArray, capacity: FloatArray, limit: fl
     reduced = value - share @ dual.multipliers
     search = PairSearch(share, value, reduced.max(axis=1)[:, None] - reduced, choices)
     n_rounds = 0
-    # Most exchanges that are tried to improve the choice.
+    # At most 60 exchanges are tried to improve the choice.
     while n_rounds < 60 and relative_gap(search.value, dual.bound) > limit and search.improve(dual.bound):
         n_rounds += 1
     n_rounds += dual.n_rounds

@@ -1,5 +1,6 @@
 """The memory of a job: its use, its limit, and kills by the kernel when it runs out."""
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -185,8 +186,7 @@ def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tu
         Why, as a clause; and whether it needed more than it asked for.
     """
     is_surely = counted.get(OOM_KILLS, 0) > 0
-    # Exit code of a process that SIGKILL ended.
-    if not is_surely and not (counted.get(MACHINE_OOM_KILLS, 0) > 0 and code == 128 + 9):
+    if not is_surely and not (counted.get(MACHINE_OOM_KILLS, 0) > 0 and code == 128 + signal.SIGKILL):
         return None
     asked_bytes, peak_bytes = counted.get(ASKED_BYTES, 0), counted.get(PEAK_BYTES, 0)
     # The kernel hands memory out in batches: a group that has run into its limit may be seen a little below it.

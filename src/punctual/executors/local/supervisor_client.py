@@ -339,7 +339,7 @@ def take_over(address: Path) -> AdoptableJob | None:
 
 def _introduced(connection: socket.socket) -> AdoptableJob | None:
     """Receive the keeper's description of itself and its job; None: another process steers the job."""
-    # Standard output and standard error.
+    # Two logs: standard output and standard error.
     hello, fds, _, _ = socket.recv_fds(connection, 1, 2, socket.MSG_CMSG_CLOEXEC)
     connection.settimeout(None)
     link = KeeperLink(connection)
