@@ -27,7 +27,7 @@ import _contention_jobs as jobs
 from _common import Results, on_record, parser, revision, write_results
 from _contention_jobs import TOLERANCE_FRAC, Load
 from _contention_runs import KERNEL, SCALED, Outcome, Profile, calibrate, play
-from _report import Column, Section, Target, conclude_targets, page_of, print_sections, report, table_of
+from _report import Column, Section, Target, conclude_report, print_sections, table_of
 
 NAME = "contention"
 #: Draws of the trainings.
@@ -251,17 +251,12 @@ def sections(results: Results) -> list[Section]:
     ]
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     made = parser(__doc__ or "")
     made.add_argument("--resume", action="store_true", help="go on after what is on record")
     options = made.parse_args()
     found = plays(resume=options.resume, quick=options.quick)
-    targets = report(NAME, found, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report(NAME, found, sections, quick=options.quick)
 
 
 if __name__ == "__main__":

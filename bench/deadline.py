@@ -40,7 +40,7 @@ import _common
 import _deadline_tables
 from _common import EXAMPLES
 from _processes import home
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Section, Target, conclude_report, conclude_targets
 
 NAME = "deadline"
 PUNCTUAL = [sys.executable, "-m", "punctual"]
@@ -408,8 +408,7 @@ def main() -> int:
     results = _common.on_record(NAME)
     runs, controllers = shown_runs(results)
     _deadline_tables.plot(runs, CONDITIONS, controllers, _common.RESULTS / f"{NAME}.png")
-    found = report(NAME, results, sections, page, quick=False)
-    return conclude_targets(found, found[0], quick=False)
+    return conclude_report(NAME, results, sections, quick=False)
 
 
 def shown_runs(content: _common.Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -423,10 +422,6 @@ def shown_runs(content: _common.Results) -> tuple[list[dict[str, Any]], tuple[st
 def sections(results: _common.Results) -> list[Section]:
     runs, controllers = shown_runs(results)
     return _deadline_tables.sections(runs, CONDITIONS, controllers, (BY_PACING, BY_OUTPUT))
-
-
-def page(results: _common.Results) -> str:
-    return page_of(sections(results), results)
 
 
 def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from _common import Results
-from _report import Column, Run, Section, Target, page_of, run, table_of
+from _report import Column, Run, Section, Target, run, table_of
 
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.protocols import Controller
@@ -118,10 +118,6 @@ def sections(results: Results) -> list[Section]:
     return [Section("Simulated trainings of workers", *table, targets(results["rows"]))]
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def measured(*, quick: bool) -> Results:
     n_runs, worlds, controllers = (40, FORESEEN, (OURS, DECOR)) if quick else (100, WORLDS, tuple(CONTROLLERS))
     rows = [
@@ -133,9 +129,5 @@ def measured(*, quick: bool) -> Results:
     return {"rows": rows}
 
 
-def main() -> int:
-    return run("elastic_deadline", __doc__, measured, sections, page)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("elastic_deadline", __doc__, measured, sections))

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from _agent import Agent
 from _common import Results, write_results
-from _report import Column, Section, Target, page_of, run, table_of
+from _report import Column, Section, Target, run, table_of
 
 from punctual.channel import WORKERS_VARIABLE
 
@@ -301,10 +301,6 @@ def sections(results: Results) -> list[Section]:
 SHARE, TINY = "{:.3f}".format, "{:.1e}".format
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def targets_of(results: Results) -> list[Target]:
     counted = {"elastic": "elastic", "deterministic": f"deterministic, {N_RANKS[0]} ranks"}
     rows, n_rows = results["fidelity"], len(results["fidelity"])
@@ -322,10 +318,6 @@ def targets_of(results: Results) -> list[Target]:
     ]  # fmt: skip
 
 
-def main() -> int:
-    return run(NAME, __doc__, measured, sections, page)
-
-
 def run_training(wanted: str, out: str) -> None:
     import punctual
 
@@ -336,4 +328,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--train"]:  # what `trained` starts
         run_training(*sys.argv[2:])
     else:
-        sys.exit(main())
+        sys.exit(run(NAME, __doc__, measured, sections))

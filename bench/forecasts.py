@@ -22,7 +22,7 @@ from typing import Any
 
 from _common import EXAMPLES, Results, json_lines, on_record, parser, write_results
 from _processes import home
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Section, Target, conclude_report, page_of
 
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
@@ -265,8 +265,7 @@ def main() -> int:
         "n_runs": n_runs, "rows": [row(name, group) for name, group in told.items()],
         "held_frac": {name: fmean(each.holds for each in group) if group else 0.0 for name, group in told.items()},
     }  # fmt: skip
-    targets = report("forecasts", results, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report("forecasts", results, sections, page, quick=options.quick)
 
 
 if __name__ == "__main__":

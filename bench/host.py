@@ -32,7 +32,7 @@ import _host_journals
 import _host_live
 from _common import Results, parser
 from _reference import TURNS, turn_s
-from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
+from _report import Column, Section, Target, conclude_report, table_of
 
 N_JOBS = 50
 #: Turns of the reference a second, all jobs together; MB; ms.
@@ -138,10 +138,6 @@ def _start_section(kept: list[dict[str, Any]]) -> Section:
     return Section("A start behind many messages", *table_of(runs, {"start": "start"}, columns), [target])
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     options = parser("What a host costs.").parse_args()
     results: Results = {"took_s": {}}
@@ -150,8 +146,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
             results[name] = measure(options, Path(folder))
         results["took_s"][name] = time.monotonic() - begun_at
-    targets = report("host", results, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report("host", results, sections, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from _common import Results
 from _faults import send, watcher_of, words_of
 from _faults_training import FINAL, Job
 from _processes import home, processes_of, wait_until, workers_of
-from _report import Column, Section, Target, page_of, run, table_of
+from _report import Column, Section, Target, run, table_of
 
 from punctual.channel import SharedBlock
 from punctual.core.errors import InvalidSpec
@@ -417,13 +417,5 @@ def _section(name: str, results: Results, part: str, rows: dict[str, str]) -> Se
     return Section(name, *table_of(runs, rows, columns), [Target(text, len(runs), n_same, COUNT, at_least=True)])
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
-def main() -> int:
-    return run("kills", __doc__, measured, sections, page)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("kills", __doc__, measured, sections))

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from _common import Results, parser
 from _reference import TURNS, turn_s
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Section, Target, conclude_report
 from service import Service, service
 
 from punctual.api import page as page_module
@@ -227,10 +227,6 @@ def _size_section(found: dict[str, int]) -> Section:
     return Section("Size", ["file", "bytes"], [[name, f"{value:,}"] for name, value in found.items()], [target])
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     options = parser("What the page of a service costs.").parse_args()
     sizes = QUICK if options.quick else FULL
@@ -252,8 +248,7 @@ def main() -> int:
             results["updates"] = updates(sizes, live, browser)
             results["cost"] = cost(sizes, live, browser)
     results["files"] = files()
-    targets = report("page", results, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report("page", results, sections, quick=options.quick)
 
 
 if __name__ == "__main__":

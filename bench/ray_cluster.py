@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 
 from _common import Results, parser
-from _report import Run, Section, Target, conclude_targets, page_of, report
+from _report import Run, Section, Target, conclude_targets, report
 from _scale_runs import ScaleRun, measured
 from _service_load import quantile
 
@@ -147,10 +147,6 @@ def sections(results: Results) -> list[Section]:
     return PARTS[results["part"]][1](results)
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     made = parser("Punctual on many nodes.")
     made.add_argument("--part", choices=list(PARTS), action="append", help="only this one; may be given several times")
@@ -161,7 +157,7 @@ def main() -> int:
     for name in options.part or (QUICK_PARTS if options.quick else PARTS):
         with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
             found = PARTS[name][0](options, Path(folder))
-        targets += report(f"ray_{name}", {"part": name, **found}, sections, page, quick=options.quick)
+        targets += report(f"ray_{name}", {"part": name, **found}, sections, quick=options.quick)
     return conclude_targets(targets, targets[0], quick=options.quick)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from _common import Results
 from _reference import TURNS, turn_s
-from _report import Section, Target, page_of, run
+from _report import Section, Target, run
 
 sys.path.append(str(Path(__file__).parents[1]))  # the outputs of the tests
 
@@ -145,13 +145,5 @@ def _endless_section(found: dict[str, dict[str, float]]) -> Section:
     return Section("Lines without an end", ["of", "ms for 1 MiB", "to a quarter"], rows, [target])
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
-def main() -> int:
-    return run("reading", __doc__, measured, sections, page, key=1)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("reading", __doc__, measured, sections, key=1))

@@ -31,7 +31,7 @@ from typing import Any
 
 from _common import Results
 from _contended_cores import Contention, CoreLoad, simulate
-from _report import Column, Section, Target, page_of, run, table_of
+from _report import Column, Section, Target, run, table_of
 from _service_load import LiveService, Server, durable, insert, latencies_s, quantile
 
 from punctual import registry
@@ -316,14 +316,6 @@ def sections(results: Results) -> list[Section]:
     ]  # fmt: skip
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
-def main() -> int:
-    return run("service", __doc__, measured, sections, page)
-
-
 def measured(*, quick: bool) -> Results:
     sizes = QUICK if quick else FULL
     results: Results = {"sizes": asdict(sizes)}
@@ -337,4 +329,4 @@ def measured(*, quick: bool) -> Results:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("service", __doc__, measured, sections))

@@ -48,7 +48,7 @@ from _faults import (
 from _faults_service import ANCHOR, MOMENTS, N_OPEN, PATIENCE_S, LiveService, Users, code_of, small_disk
 from _faults_training import MOVED
 from _processes import home, wait_until
-from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
+from _report import Column, Section, Target, conclude_targets, report, table_of
 
 from punctual.client.client import ServiceFailed
 from punctual.core.events import JobFinished
@@ -384,10 +384,6 @@ def sections(results: Results) -> list[Section]:
     ])]  # fmt: skip
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     made = parser(__doc__ or "")
     made.add_argument("--seed", type=int, default=0)
@@ -396,7 +392,7 @@ def main() -> int:
     is_quick, n_faults = options.quick or options.fault is not None, N_QUICK if options.quick else N_FAULTS
     faults = drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
     results = measured([fault for fault in faults if options.fault in (None, fault.number)])
-    targets = report("service_faults", results, sections, page, quick=is_quick)
+    targets = report("service_faults", results, sections, quick=is_quick)
     for what in [*(fault["faults"] for fault in results["faults"]), *results["sessions"]]:
         print(*what, sep="\n", end="\n" * bool(what))
     return conclude_targets(targets, targets[0], quick=is_quick)

@@ -227,9 +227,5 @@ def page(results: Results) -> str:
     return page_of(sections(results), results, "", f"{METHOD} One core.")
 
 
-def main() -> int:
-    return run("solvers", __doc__, partial(measured_of, FAMILIES), sections, page, key=1)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("solvers", __doc__, partial(measured_of, FAMILIES), sections, page, key=1))
