@@ -1,17 +1,10 @@
 """Does a training land on its deadline? Three applications, four controllers, five kinds of disturbance, for real.
 
-A *block* is one application at one ratio of deadline to fastest time under one condition; the four controllers run it
-one after the other, in an order drawn per block, so that each sees the same machine. Blocks are drawn in an order that
-covers all combinations as evenly as possible, so a run that is cut off is still balanced. Each lane is
-one CPU; with `--lanes 2` two blocks run side by side, and each is the other's noisy neighbour.
-
-`--part landings` is another question: how exactly and how surely does `remaining-cost` land where nothing disturbs it?
-Five trainings at a time share two cores under one host, and want 60 % of them together, as calibrated (`--load`); beside each
-other they cost up to a fifth more. Each has a deadline drawn from 45 to 90 s. A command that only sleeps is the host, so no hand-over of the host falls into a landing.
-
-`--part published` has the ratios of [decor2025], 1.0, 1.5 and 1.8, three times each, with jobs of at least 100 core-seconds, at
-which decor-pi is stable by its own bound. It takes two and a half hours on one CPU, and a machine with nothing else on it:
-at 1.0 times the fastest time everything that happens beside the job makes it late. It is made only where it is named.
+`bench/deadline.md` says how. A *block* is one application at one ratio of deadline to fastest time under one condition; the four
+controllers run it one after the other, in an order drawn per block. Blocks are drawn in an order that covers all combinations as
+evenly as possible, so a run that is cut off is still balanced. Each lane is one CPU; with `--lanes 2` each block is the other's
+noisy neighbour. In `--part landings` a command that only sleeps is the host, so no hand-over falls into a landing. `--part published`
+takes two and a half hours on one CPU of a machine with nothing else on it, and is made only where it is named.
 
 Every run is written to `bench/results/deadline.json` when it ends. A run of a part replaces what
 the file has of it and keeps the rest; `--resume` keeps those of this revision, too, and goes on after the last one.

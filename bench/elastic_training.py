@@ -1,15 +1,9 @@
 """Measure what it costs that a training's result does not depend on its number of workers, and whether that is true.
 
-*Price*: the same programs at constant size, elastic and as a plain loop (with two workers: DistributedDataParallel),
-taking turns of a few steps, so that all see the same machine; with one worker all ways in one process. The ratio of a
-turn to the plain turn next to it counts, in processor time of all workers: other load on the machine disturbs the wall
-clock, which is printed beside it. Beside each number of virtual ranks: a plain loop that accumulates the gradients of
-as many micro-batches, which is the least that small batches cost.
-
-*Fidelity*: 200 steps with an agent that is told another number of workers 20 times, at random steps, beside the same
-training with one worker from start to end. How far losses come apart has two controls. *One ulp*: never resized, but one
-weight of each tensor is at first the floating-point number next to what it would be; what that does, rounding does.
-*In float64*: resized, with 29 more binary digits; a fault in what is trained on, or with which weight, would stay.
+`bench/elastic_training.md` says how. *Price*: the same programs at constant size, elastic and as a plain loop, in turns of a few
+steps. *Fidelity*: 200 steps with 20 changes of the number of workers beside the same training with one worker, and two controls.
+*One ulp*: never resized, but one weight of each tensor is at first the floating-point number next to what it would be. *In float64*:
+resized, with 29 more binary digits; a fault in what is trained on, or with which weight, would stay.
 """
 
 import hashlib

@@ -1,11 +1,7 @@
-"""Measure how much of the output of training programs is read right, and what it costs.
+"""Measure how much of the output of training programs is read right, and what it costs; `bench/reading.md` says how.
 
-*Outputs.* Those of `tests/progress_text/corpus`: whole outputs of programs, written after their documented formats. Right: the
-total, where the output tells it, is known from a tenth of the training on, what is acted on is never another, and so is the
-count, between two lines. Wrong: something else was acted on at any moment. Late: nothing was, where something could be.
-
-*Lines.* CPU time of a line in turns of the reference (`bench/_reference.py`), as they come for the length of a run; and of one
-line without an end, of 1 MiB, compared with a quarter of it.
+Right: the total, where the output tells it, is known from a tenth of the training on, what is acted on is never another, and so is
+the count, between two lines. Wrong: something else was acted on at any moment. Late: nothing was, where something could be.
 """
 
 import sys
