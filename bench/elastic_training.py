@@ -128,8 +128,7 @@ class Training:
 def train(wanted: Training, out: str, context: Any) -> None:
     """Train in each worker; the first one writes down how it went."""
     import torch
-    from _elastic_price import APPLICATIONS
-    from _training_turns import loss_of
+    from _elastic_price import APPLICATIONS, loss_of
     from torch.utils.data import TensorDataset
 
     torch.set_default_dtype(torch.float64 if wanted.is_double else torch.float32)

@@ -1,13 +1,9 @@
-"""Whether forecasts are calibrated: how often the interval told at 25, 50 and 75 % of a run holds its true end.
+"""Whether forecasts are calibrated: how often the interval told at 25, 50 and 75 % of a run holds its true end; see `bench/service.md`.
 
-A steered job whose interval is narrower than NARROW of the run may be held more often: a line lands it on the same
-millisecond nearly always, and the interval covers the few that have not learned their margin. The last row compares that
-interval with the recorded landings of real trainings (`bench/results/deadline.json`); what they were told on the way was
-not kept, so it is the interval for the deadline in force at the end. Rows of live trainings are played anew by ``--live N``
-and kept in `bench/results/forecasts_live.json`. Simulated trainings under a CPU quota and of workers, with noise, drift, phases and neighbours. The interval is the one of
-`Forecast.interval_s`, which is to hold nine ends of ten; 85 to 95 % count as calibrated. Runs that are steered to a
-deadline, and runs that cannot reach theirs and so run at their ceiling, are told apart: the ends of the first are held by
-control, those of the others follow the cost of a step.
+The interval of `Forecast.interval_s` is to hold nine ends of ten; 85 to 95 % count as calibrated, more where it is narrower than
+`NARROW` of the run: a line lands a job on the same millisecond nearly always. Runs that are steered to a deadline, and runs that
+cannot reach theirs and so run at their ceiling, are told apart. The last row compares that interval with the recorded landings of
+real trainings (`bench/results/deadline.json`). Live trainings are played anew by ``--live N``, and kept in `forecasts_live.json`.
 """
 
 import subprocess

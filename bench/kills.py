@@ -2,13 +2,10 @@
 
 A small elastic training (bit for bit reproducible, a checkpoint every half second) is disturbed at random instants until it
 ends: its number of workers is changed, workers are killed or stopped (SIGSTOP: it hangs), half of the times just after a change of
-size was asked for, and now and then the agent is killed, after which the same command is started again. Every
-run must print the same step count and the same checksum of all weights and buffers as the undisturbed one.
-
-Then the daemon that steers such a training is killed, again and again, in the middle of a change of size and in the middle of
-taking over as well: alone, so that the process that watches it starts the next one; with that process, so that the command that
-follows the training does; or with both, so that `punctual attach` does. Now and then the command alone is killed, which changes
-nothing for the training. No training may be without steering for more than 15 s.
+size was asked for, and now and then the agent is killed, after which the same command is started again. Then the daemon that steers
+such a training is killed again and again, also amid changes of size and amid taking over: alone, so that the process that watches it
+starts the next one; with that process, so that the command that follows the training does; or with both, so that `punctual attach`
+does. Now and then the command alone is killed, which changes nothing for the training.
 """
 
 import random

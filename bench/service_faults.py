@@ -1,21 +1,11 @@
-"""Faults that come over a live service: is a job lost, run twice, or a word that was given forgotten?
+"""Faults that come over a live service: is a job lost, run twice, or a word that was given forgotten? `bench/host.md` says what must hold.
 
-A session is a service (`punctual up`) in a home of its own on a small disk, with its users: they submit small trainings, move
-their deadlines, pause, resume and stop them, over HTTP, and write down what the service has
-acknowledged. Some trainings have a deadline, and crash half-way once. Over it come random faults, one after another, also while users are asking:
-
-* SIGKILL for the service, the policy's process, a keeper or a job;
-* SIGKILL for the service at the next message of a given kind: before the message is in the journal (*unwritten*), when it is there and nothing has been
-  done about it (*written*), or after (*performed*); and then for some of its helpers as well, before it is started again;
-* SIGSTOP for one of them, longer than the lease of four seconds; another service may take the place of one that is stopped;
-* a disk without room; a store where nothing can be opened for writing, while the service goes on or is to be started;
-* a wall clock that steps by an hour or a day (as `time.time` has it), while the service goes on or is started again.
-
-After each, a service is started again where it has ended. It must hold then that each job that was acknowledged is there, and was
-submitted once; that no two processes of a job were there at once, that none was started again but for one that was killed, and
-none has done a step that was not due, as the trainings themselves write down; that all that was acknowledged is in the journal,
-and what is paused stands still; that no promise is forgotten; and that neither the journal's grants nor the quotas of control groups exceed the machine. At the
-end of a session all jobs must end, each once and as it should, and no process, control group, page, socket or file be left.
+A session is a service (`punctual up`) in a home of its own on a small disk, with its users, who ask over HTTP and write down what the
+service has acknowledged. Over it come random faults, one after another, also while users are asking: SIGKILL and SIGSTOP for the
+service, the policy's process, a keeper or a job; SIGKILL for the service at a message of a given kind, before it is in the journal
+(*unwritten*), when it is there and nothing has been done about it (*written*), or after (*performed*), and for some of its helpers as
+well; a disk without room; a store where nothing can be opened for writing; a wall clock that steps by an hour or a day. After each a
+service is started again where it has ended, and all that must hold is looked at.
 
 Each fault is drawn by its number: ``--seed 0 --fault 17`` repeats the 17th alone.
 """
