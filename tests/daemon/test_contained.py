@@ -25,7 +25,7 @@ from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.output import JobOutput
 from punctual.executors.local.progress import PageProgress
-from punctual.executors.local.supervisor_client import KeeperLink
+from punctual.executors.local.supervisor_client import SupervisorLink
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of
 
@@ -57,7 +57,7 @@ CALLS: list[tuple[type, str]] = [
         for name in ("latest", "landed_at", "new_phases", "new_losses", "pace", "heartbeat", "begin")
     ),
     *((PacingOnlyGroup, name) for name in ("grant", "used_core_s", "final_core_s")),
-    *((KeeperLink, name) for name in ("send", "read", "renew", "await_end", "terminate", "finish")),
+    *((SupervisorLink, name) for name in ("send", "read", "renew", "await_end", "terminate", "finish")),
     *((JobOutput, name) for name in ("start", "finish")),
 ]
 #: Those of them that are made once the job is stopped or has ended.
@@ -95,8 +95,8 @@ class Saboteur:
         self.n_failures: Counter[JobId] = Counter()
         #: What belongs to which job.
         self._job_of: dict[int, JobId] = {}
-        self.links: list[KeeperLink] = []
-        made, started, opened = JobProcess.__init__, JobProcess._start_keeper, PacingOnly.open
+        self.links: list[SupervisorLink] = []
+        made, started, opened = JobProcess.__init__, JobProcess._start_supervisor, PacingOnly.open
         paged: Callable[..., None] = PageProgress.__init__
 
         def make(process: JobProcess, context: Any, program: Any, launch: Any, *more: Any) -> None:
@@ -107,7 +107,7 @@ class Saboteur:
             patch.setattr(PageProgress, "__init__", begin)
             made(process, context, program, launch, *more)
 
-        def start(process: JobProcess) -> KeeperLink:
+        def start(process: JobProcess) -> SupervisorLink:
             link = started(process)
             self._job_of[id(link)] = process._launch.job
             self.links.append(link)

@@ -427,7 +427,7 @@ def test_a_job_that_was_accepted_is_run_although_the_journal_does_not_know_it() 
     assert run.kept_submission(A) is None
 
 
-def test_a_keeper_that_waits_for_the_word_of_a_stopped_host_no_longer_finds_its_socket() -> None:
+def test_a_supervisor_that_waits_for_the_word_of_a_stopped_host_no_longer_finds_its_socket() -> None:
     run = create_run("host", {})
     run.takeover_socket(A).touch()
     assert _claim(run, A) is None

@@ -204,19 +204,19 @@ def leave(run: RunFolder) -> None:
 
 
 def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
-    """Stop the job through its host or its keeper; return in words what was done."""
+    """Stop the job through its host or its supervisor; return in words what was done."""
     if job.steering == "interrupted":
         from punctual.daemon.sweeping import give_up  # it restores the whole state of a run
 
         give_up(job.run, [job.job], f"given up ({cause}) after it was interrupted")
         return "it will not be resumed"
     if job.steering == "unsteered" or (job.steering == "steered" and is_silent(job.run)):
-        return _stopped_by_keeper(job)
+        return _stopped_by_supervisor(job)
     _asked(job, {"verb": "stop", "job": job.job, "cause": cause})
     return "asked to stop"
 
 
-def _stopped_by_keeper(job: KnownJob) -> str:
+def _stopped_by_supervisor(job: KnownJob) -> str:
     keeper_pid = job.run.keeper_pid(job.job)
     if keeper_pid is None:
         raise _unanswered(job, "nobody steers it, and it has no process")

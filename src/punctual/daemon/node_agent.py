@@ -193,10 +193,10 @@ class NodeAgent:
         return replace(launch, request=0)
 
     def _tell_end_of(self, job: JobId) -> None:
-        """Record the end of a job whose keeper is gone."""
+        """Record the end of a job whose supervisor is gone."""
         now, record = self._clock.now(), self._run.end_record(job)
         if record is None:
-            cause = "its agent and its keeper were killed, and the job with them"
+            cause = "its agent and its supervisor were killed, and the job with them"
             self._receive(JobFailed(at=now, job=job, cause=cause, retryable=True, is_lost=True))
             return
         for event in recorded_end(job, record, at_least=now):

@@ -56,7 +56,7 @@ class JobGroup(Protocol):
         ...
 
     def final_core_s(self, usage: str, core_s: float) -> float:
-        """CPU time from what the keeper reports at the end: the usage file's text, and its own count."""
+        """CPU time from what the supervisor reports at the end: the usage file's text, and its own count."""
         ...
 
     def processes(self) -> list[int]:
@@ -85,12 +85,12 @@ class Actuator(Protocol):
         ...
 
     @property
-    def keeper_prefix(self) -> Sequence[str]:
-        """Return the words with which the keeper's command line begins."""
+    def supervisor_prefix(self) -> Sequence[str]:
+        """Return the words with which the supervisor's command line begins."""
         ...
 
     def open(self, job: JobId, keeper_pid: int) -> JobGroup:
-        """Make the group of a job that is about to start under this keeper; raises `OSError`."""
+        """Make the group of a job that is about to start under this supervisor; raises `OSError`."""
         ...
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> JobGroup:

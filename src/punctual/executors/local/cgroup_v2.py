@@ -26,7 +26,7 @@ class CgroupV2:
 
     name = "cgroup-v2"
     can_cap = True
-    keeper_prefix = ()
+    supervisor_prefix = ()
 
     def __init__(self, base: Path | None, n_cpus: int | None = None) -> None:
         self._base = base

@@ -82,7 +82,7 @@ def end_event(
     sample, landed_at
         Its last progress, and the instant of its results; None: the end of its process.
     last
-        The keeper's last line; None: it was killed.
+        The supervisor's last line; None: it was killed.
     stop_cause
         Reason for which the job was asked to end; None: it was not.
     seen_bytes
@@ -100,7 +100,7 @@ def end_event(
     if stop_cause is not None:
         return events.stopped(stop_cause, code)
     if last is None:
-        return events.failed("its keeper was killed, and the job with it", retryable=True)
+        return events.failed("its supervisor was killed, and the job with it", retryable=True)
     if "failed" in last:
         return events.failed(_not_run(program, last["failed"]), code)
     code = int(last["ended"])
@@ -115,7 +115,7 @@ def cause_of_failure(last: Mapping[str, Any], seen_bytes: int = 0) -> tuple[str,
     Parameters
     ----------
     last
-        The keeper's last line.
+        The supervisor's last line.
     seen_bytes
         The most memory that its processes were seen to hold.
     """

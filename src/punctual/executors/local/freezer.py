@@ -117,7 +117,7 @@ class SignalFreezer:
 
 
 def freezer_of(folder: Path | None, keeper_pid: int) -> Freezer:
-    """Return the freezer of the job with the group `folder` and the processes below a keeper, or one by signals."""
+    """Return the freezer of the job with the group `folder` and the processes below a supervisor, or one by signals."""
     if folder is not None and any((folder / name).exists() for name in ("cgroup.freeze", "freezer.state")):
         return CgroupFreezer(folder)
     return SignalFreezer(TreeUsage(keeper_pid).processes)

@@ -16,7 +16,7 @@ from punctual.executors.local.process_tree import TreeUsage
 #: Memory of files, which the kernel takes back when others need it.
 _CACHES = ("active_file", "inactive_file")
 
-#: Counters of a keeper: processes of the job that the kernel killed to free memory; or those of the whole machine, where no
+#: Counters of a supervisor: processes of the job that the kernel killed to free memory; or those of the whole machine, where no
 #: group counts them; the peak of the job, files included; and the memory that it asked for.
 OOM_KILLS, MACHINE_OOM_KILLS, PEAK_BYTES, ASKED_BYTES = (
     "oom_kills",
@@ -131,7 +131,7 @@ class MemoryGauge:
 
 
 def memory_of(folder: Path | None, keeper_pid: int) -> JobMemory:
-    """Return the memory of the job with the group `folder` and the processes below a keeper."""
+    """Return the memory of the job with the group `folder` and the processes below a supervisor."""
     if folder is not None and any((folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes")):
         return CgroupMemory(folder)
     return TreeMemory(TreeUsage(keeper_pid).processes)
@@ -174,7 +174,7 @@ def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tu
     Parameters
     ----------
     counted
-        Counters from its keeper, see `OOM_KILLS`.
+        Counters from its supervisor, see `OOM_KILLS`.
     code
         Its exit code, as a shell has it.
     seen_bytes

@@ -124,8 +124,8 @@ class LogFollower:
     path
         The log; may still be missing.
     wakeup_fd
-        Pipe that gets a byte for each addition. Its end means: the job and its keeper have ended, or
-        the keeper has closed it, and `hear` gives another. Closed here at its end.
+        Pipe that gets a byte for each addition. Its end means: the job and its supervisor have ended, or
+        the supervisor has closed it, and `hear` gives another. Closed here at its end.
     receive
         Called with the output in pieces, in order. If it raises, it is called again with the next piece.
     skip
@@ -180,7 +180,7 @@ class LogFollower:
             raise
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until all output has been received, soon after the job and its keeper have ended."""
+        """Wait until all output has been received, soon after the job and its supervisor have ended."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         if not self._thread.is_alive():
@@ -274,7 +274,7 @@ def _close(fd: int) -> None:
 
 
 class JobOutput:
-    """Output of a job: the pipes for its keeper, and the threads that follow the logs.
+    """Output of a job: the pipes for its supervisor, and the threads that follow the logs.
 
     Attributes
     ----------
@@ -330,11 +330,11 @@ class JobOutput:
 
     @property
     def logs(self) -> list[tuple[str, int, int]]:
-        """Return each log's path, the descriptor of its content, and that of its bell, for the keeper."""
+        """Return each log's path, the descriptor of its content, and that of its bell, for the supervisor."""
         return [(str(channel.log), channel.source_fd, channel.ring_fd) for channel in self._channels]
 
     def start(self) -> None:
-        """Begin to follow, once the keeper has its descriptors; raises `RuntimeError` if no thread is available."""
+        """Begin to follow, once the supervisor has its descriptors; raises `RuntimeError` if no thread is available."""
         for channel in self._channels:
             for fd in channel[1:]:
                 os.close(fd)
@@ -343,13 +343,13 @@ class JobOutput:
                 starting.callback(follower.start)
 
     def hear(self, bell_fds: Sequence[int]) -> None:
-        """Continue with other bells, one for each log, because the keeper has closed those before."""
+        """Continue with other bells, one for each log, because the supervisor has closed those before."""
         with ExitStack() as hearing:
             for follower, wakeup_fd in zip(self._followers, bell_fds, strict=True):
                 hearing.callback(follower.hear, wakeup_fd)
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until all output has been received, soon after the job and its keeper have ended."""
+        """Wait until all output has been received, soon after the job and its supervisor have ended."""
         for follower in self._followers:
             follower.finish(timeout_s)
 
