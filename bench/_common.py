@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+_ROOT = Path(__file__).parents[1]
 #: Folder of the programs that benchmarks train with.
-EXAMPLES = Path(__file__).parents[1] / "examples"
-sys.path.append(str(EXAMPLES))  # some benchmarks import them
+EXAMPLES = _ROOT / "examples"
+sys.path += [str(EXAMPLES), str(_ROOT)]  # some benchmarks import these programs, and instances of the tests
 #: Of the project: a result depends on these paths, and not on earlier results.
 _MEASURED_PATHS = ("src", "bench", "examples", ":(exclude)bench/results")
 
@@ -57,9 +58,7 @@ def revision() -> str:
 
 def _git(*words: str) -> str:
     try:
-        found = subprocess.run(
-            ["git", *words], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
-        )
+        found = subprocess.run(["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False)
     except OSError:
         return ""
     return found.stdout.strip()

@@ -220,7 +220,6 @@ def main() -> int:
     options = parser("What the page of a service costs.").parse_args()
     sizes = QUICK if options.quick else FULL
     # The browser of the tests.
-    sys.path.append(str(Path(__file__).parents[1]))
     from tests.page.live_page import PROGRAMS, browser_of, chromium_here
 
     program = chromium_here()

@@ -12,9 +12,6 @@ from pathlib import Path
 from _common import Results
 from _reference import TURNS, turn_s
 from _report import Section, Target, run
-
-sys.path.append(str(Path(__file__).parents[1]))  # the outputs of the tests
-
 from tests.progress_text.corpus import FOLDER, Output, outputs
 
 from punctual.progress_text.reader import CHANGED, ProgressReader

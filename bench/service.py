@@ -19,9 +19,9 @@ from random import Random
 from typing import Any
 
 from _common import Results
-from _contended_cores import Contention, CoreLoad, simulate
 from _report import Column, Section, Target, run, table_of
 from _service_load import LiveService, Server, durable, insert, latencies_s, quantile
+from tests.plants.contended_cores import Contention, CoreLoad, simulate
 
 from punctual import registry
 from punctual.core.cluster import Snapshot

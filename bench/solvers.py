@@ -16,18 +16,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
 from _common import Results
-
-sys.path.append(str(Path(__file__).parents[1]))  # the instances of the tests
-
-from _exact import exact_knapsack, exact_vector_knapsack
 from _reference import TURNS, in_turns, timed_s
 from _report import Column, Family, Run, Section, Target, measured_of, most, page_of, run, sections_of, table_of
+from tests.solvers.exact import exact_knapsack, exact_vector_knapsack
 from tests.solvers.instances import Counts, cluster, vector_cluster
 
 from punctual import registry

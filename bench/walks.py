@@ -20,9 +20,6 @@ from typing import Any
 
 from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 from _processes import PATIENCE_S, home, wait_until
-
-sys.path.append(str(Path(__file__).parents[1]))  # the reader of imports of the tests
-
 from tests.architecture.source import PACKAGE, modules, reachable
 
 from punctual.daemon.daemon_request import DaemonRequest
