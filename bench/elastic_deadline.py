@@ -18,8 +18,8 @@ from punctual.controllers.two_level import TwoLevel
 from punctual.core.protocols import Controller
 from punctual.estimators.speed.all_reduce import AllReduce
 from punctual.papers.decor_nn.decor_pi import DecorPi
-from punctual.papers.decor_nn.quota_plant import STEADY, Contention, Noise, World
-from punctual.papers.decor_nn.worker_plant import ElasticTraining, Scaling, run_elastic
+from punctual.sim.plants.quota_plant import STEADY, Contention, Noise, PlantWorld
+from punctual.sim.plants.worker_plant import ElasticTraining, Scaling, run_elastic
 
 OURS, WITH_MODEL, DECOR = "two-level", "two-level, with a model", "decor-pi"
 CONTROLLERS: dict[str, Callable[[], Controller[Any]]] = {OURS: TwoLevel, WITH_MODEL: TwoLevel, DECOR: DecorPi}
@@ -43,7 +43,7 @@ class Case:
     """One training and its world."""
 
     training: ElasticTraining
-    world: World
+    world: PlantWorld
     deadline_s: float
     final_deadline_s: float
 
@@ -61,7 +61,7 @@ def drawn(kind: str, seed: int) -> Case:
     training = ElasticTraining(scaling=scaling, counts=rng.choice(COUNTS), startup_s=rng.uniform(1.0, 4.0))
     gain = scaling.step_s(1) / min(map(scaling.step_s, training.counts))
     ratio = rng.uniform(1.15, 0.9 * gain)
-    world = World(noise=noise, can_pace=True)
+    world = PlantWorld(noise=noise, can_pace=True)
     if kind == "contention":
         world = replace(world, contention=(Contention(from_s=final_s / 3, until_s=final_s / 2, delivered_frac=0.8),))
         ratio = max(ratio, 1.25)

@@ -23,8 +23,8 @@ from _report import Section, Target, conclude_report, page_of
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.control import INTERVAL_SIGMAS, Demand
-from punctual.papers.decor_nn.quota_plant import CHECKPOINT, EVALUATION, Noise, Training, World, run_closed_loop
-from punctual.papers.decor_nn.worker_plant import ElasticTraining, run_elastic
+from punctual.sim.plants.quota_plant import CHECKPOINT, EVALUATION, Noise, PlantWorld, Training, run_closed_loop
+from punctual.sim.plants.worker_plant import ElasticTraining, run_elastic
 
 # Live trainings: what each was told on its way, and when it landed.
 
@@ -159,7 +159,7 @@ def on_cores(slack: tuple[float, float], *, can_pace: bool, drifts: bool = False
             cost_change_factor=random.uniform(0.85, 1.2) if drifts else 1.0,
         )  # fmt: skip
         deadline_s = training.core_s(noise) * random.uniform(*slack)
-        world = World(noise=noise, can_pace=can_pace, pacing_jitter_s=0.005)
+        world = PlantWorld(noise=noise, can_pace=can_pace, pacing_jitter_s=0.005)
         made = run_closed_loop(RemainingCost(), training, deadline_s=deadline_s, world=world, seed=seed)
         return intervals([(reading.elapsed_s, demand) for reading, demand in made.ticks], made.landed_s)
 
@@ -174,7 +174,7 @@ def of_workers(slack: tuple[float, float]) -> Callable[[int], list[Told]]:
         noise = drawn_noise(random)
         training = ElasticTraining(n_epochs=random.choice((2, 4)), epoch_steps=random.choice((250, 500)))
         deadline_s = training.fastest_s(noise) * random.uniform(*slack)
-        world = World(noise=noise, can_pace=True, pacing_jitter_s=0.005)
+        world = PlantWorld(noise=noise, can_pace=True, pacing_jitter_s=0.005)
         made = run_elastic(TwoLevel(), training, deadline_s=deadline_s, world=world, seed=seed)
         return intervals(made.demands, made.landed_s)
 

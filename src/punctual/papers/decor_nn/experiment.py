@@ -7,9 +7,9 @@ from statistics import fmean
 
 from punctual import registry
 from punctual.papers.decor_nn.decor_pi import DecorPi
-from punctual.papers.decor_nn.quota_plant import Noise, Training, World, run_closed_loop
-from punctual.papers.decor_nn.worker_plant import ElasticTraining, Scaling, run_elastic
 from punctual.papers.reproduction import Reproduction, Row, nearest
+from punctual.sim.plants.quota_plant import Noise, PlantWorld, Training, run_closed_loop
+from punctual.sim.plants.worker_plant import ElasticTraining, Scaling, run_elastic
 
 #: Mean deviation over three applications, %.
 _PUBLISHED = 1.75
@@ -51,11 +51,11 @@ class Setting:
     noise: float = 1.0
     moved: bool = False  # Whether the deadline becomes shorter on the way.
 
-    def world(self, fastest_s: float, ratio: float) -> World:
+    def world(self, fastest_s: float, ratio: float) -> PlantWorld:
         noise = replace(_QUIET, spread_frac=self.noise * _QUIET.spread_frac)
         deadline_s = ratio * fastest_s
         changes = ((_CHANGE_AT_FRAC * deadline_s, _CHANGE_FACTOR * deadline_s),) if self.moved else ()
-        return World(noise=noise, quota_period_s=0.1, can_pace=True, deadline_changes=changes)
+        return PlantWorld(noise=noise, quota_period_s=0.1, can_pace=True, deadline_changes=changes)
 
 
 #: Punctual's own law beside the published one.
