@@ -616,7 +616,7 @@ def _keep(connection_fd: int, repeat_fd: int) -> int:
     signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     guard_pid = os.getppid()
-    say(connection_fd, ready=True, supervisor=os.getpid(), guard=guard_pid)
+    say(connection_fd, ready=True, keeper=os.getpid(), guard=guard_pid)
     request = _read_request(connection_fd)
     if request is None:
         return _EXIT_NOT_STARTED
