@@ -46,6 +46,14 @@ def json_lines(output: str) -> list[dict[str, Any]]:
     return found
 
 
+def report_of(output: str, exit_code: int, more: str = "") -> dict[str, Any]:
+    """The report that `punctual run --json` ends with; raise `RuntimeError`, with the end of what it said, if there is none."""
+    reports = [line for line in json_lines(output) if line.get("type") == "report"]
+    if not reports:
+        raise RuntimeError(f"exit code {exit_code}: {output[-2000:]}{more[-2000:]}")
+    return reports[-1]
+
+
 # The stamp.
 
 

@@ -111,10 +111,6 @@ class Work:
     controllers: tuple[str, ...] = CONTROLLERS
 
 
-class RunFailed(Exception):
-    """A run did not end well; it is on record with what it said."""
-
-
 class Lane:
     """One CPU, or the whole machine (`cpu` None), on which runs are made, one at a time."""
 
@@ -146,7 +142,9 @@ class Lane:
             output, _ = job.communicate()
             stop.set()
             disturber.join()
-        return _report(output, job.returncode)
+        if job.returncode:
+            raise RuntimeError(f"exit code {job.returncode}: {output[-2000:]}")
+        return _common.report_of(output, job.returncode)
 
     def _bound(self) -> list[str]:
         return [] if self.cpu is None else ["taskset", "-c", str(self.cpu)]
@@ -193,13 +191,6 @@ def _options_of(cell: Cell) -> list[str]:
     if cell.app == PRINTING:
         options += ["--progress-regex", "auto"]
     return options
-
-
-def _report(output: str, exit_code: int) -> dict[str, object]:
-    reports = [line for line in _common.json_lines(output) if line.get("type") == "report"]
-    if not reports or exit_code:
-        raise RunFailed(f"exit code {exit_code}: {output[-2000:]}")
-    return reports[-1]
 
 
 def calibrate(lane: Lane, app: str, few: int = 20, many: int = 100) -> Profile:
@@ -366,7 +357,7 @@ def carry_out(works: list[Work], lanes: list[Lane], profiles: dict[str, Profile]
                 for run in run_block(lane, work, profiles[work.block[0]]):
                     record.add("runs", run)
                     print(_line(run), flush=True)
-            except RunFailed as failed:
+            except RuntimeError as failed:  # the run is on record with what it said
                 record.add("failures", {"block": work.block, "why": str(failed)})
                 print(f"failed: {work.block}: {failed}", flush=True)
 

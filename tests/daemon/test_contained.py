@@ -49,7 +49,7 @@ CALLS: list[tuple[type, str]] = [
     *((LocalExecutor, name) for name in ("perform", "observe", "worker_status", "faults")),
     *((JobRun, name) for name in ("start", "resize", "observe", "renew", "stop", "terminate", "faults")),
     *((JobRun, name) for name in ("_see_through", "_begin", "_put", "_end", "_report", "_answer")),
-    *((JobProcess, name) for name in ("start", "_start_keeper", "_launch_request", "_environment", "wait", "finish")),
+    *((JobProcess, name) for name in ("start", "_start_supervisor", "_launch_request", "_environment", "wait", "finish")),
     *((JobProcess, name) for name in ("renew", "read_usage", "sample", "terminate", "clear_away")),
     *((JobGrant, name) for name in ("__init__", "put", "_pause", "_settle_pause", "_resume", "_check_devices")),
     *(
@@ -119,7 +119,7 @@ class Saboteur:
             return group
 
         patch.setattr(JobProcess, "__init__", make)
-        patch.setattr(JobProcess, "_start_keeper", start)
+        patch.setattr(JobProcess, "_start_supervisor", start)
         patch.setattr(PacingOnly, "open", open_group)
 
     def breaks(self, kind: type, name: str, error: Callable[[], Exception]) -> None:

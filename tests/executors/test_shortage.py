@@ -71,7 +71,7 @@ def test_what_a_start_was_short_of_is_told(
         raise error()
 
     with monkeypatch.context() as patch:
-        patch.setattr(JobProcess, "_start_keeper", refuse)
+        patch.setattr(JobProcess, "_start_supervisor", refuse)
         stage.prepare("pass")
         stage.launch()
         failed = stage.wait(GrantFailed)
