@@ -49,7 +49,10 @@ CALLS: list[tuple[type, str]] = [
     *((LocalExecutor, name) for name in ("perform", "observe", "worker_status", "faults")),
     *((JobRun, name) for name in ("start", "resize", "observe", "renew", "stop", "terminate", "faults")),
     *((JobRun, name) for name in ("_see_through", "_begin", "_put", "_end", "_report", "_answer")),
-    *((JobProcess, name) for name in ("start", "_start_supervisor", "_launch_request", "_environment", "wait", "finish")),
+    *(
+        (JobProcess, name)
+        for name in ("start", "_start_supervisor", "_launch_request", "_environment", "wait", "finish")
+    ),
     *((JobProcess, name) for name in ("renew", "read_usage", "sample", "terminate", "clear_away")),
     *((JobGrant, name) for name in ("__init__", "put", "_pause", "_settle_pause", "_resume", "_check_devices")),
     *(
