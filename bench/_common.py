@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+_ROOT = Path(__file__).parents[1]
 #: Folder of the programs that benchmarks train with.
-EXAMPLES = Path(__file__).parents[1] / "examples"
-sys.path.append(str(EXAMPLES))  # some benchmarks import them
+EXAMPLES = _ROOT / "examples"
+sys.path += [str(EXAMPLES), str(_ROOT)]  # some benchmarks import these programs, and instances of the tests
 #: Of the project: a result depends on these paths, and not on earlier results.
 _MEASURED_PATHS = ("src", "bench", "examples", ":(exclude)bench/results")
 
@@ -45,6 +46,14 @@ def json_lines(output: str) -> list[dict[str, Any]]:
     return found
 
 
+def report_of(output: str, exit_code: int, more: str = "") -> dict[str, Any]:
+    """The report that `punctual run --json` ends with; raise `RuntimeError`, with the end of what it said, if there is none."""
+    reports = [line for line in json_lines(output) if line.get("type") == "report"]
+    if not reports:
+        raise RuntimeError(f"exit code {exit_code}: {output[-2000:]}{more[-2000:]}")
+    return reports[-1]
+
+
 # The stamp.
 
 
@@ -57,9 +66,7 @@ def revision() -> str:
 
 def _git(*words: str) -> str:
     try:
-        found = subprocess.run(
-            ["git", *words], cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False
-        )
+        found = subprocess.run(["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False)
     except OSError:
         return ""
     return found.stdout.strip()

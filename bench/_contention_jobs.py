@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
+import _common  # noqa: F401 -- it makes plants of the tests known
 import numpy as np
-from _contended_cores import Contention, CoreLoad
 from scipy.optimize import linprog
+from tests.plants.contended_cores import Contention, CoreLoad
 
 CORES = 2.0
 #: PyTorch is given one thread: more would not make such small networks faster.

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import _contention_training
 import _regression
-from _common import EXAMPLES, json_lines
+from _common import EXAMPLES, report_of
 from _contention_jobs import (
     APPS,
     CEILING_CORES,
@@ -251,10 +250,7 @@ class _Command(_Job):
             "--retries", str(int(load.crashes)), *options, "--", *self._program,
         ]  # fmt: skip
         done = subprocess.run(command, env=self._place.environment, capture_output=True, text=True, check=False)
-        reports = [line for line in json_lines(done.stdout) if line.get("type") == "report"]
-        if not reports:
-            raise RuntimeError(f"{load.name}: exit code {done.returncode}: {done.stderr[-2000:]}")
-        self._report: dict[str, Any] = reports[-1]
+        self._report = report_of(done.stdout, done.returncode, done.stderr)
 
     def move(self) -> None:
         self._say("deadline", self.load.name, f"{self.load.moved_s:+.3f}s")

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from _application import Application, Example
-from _training_turns import loss_of, turns_of
 from language import LANGUAGE
 from speech import SPEECH
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 from vision import VISION
@@ -60,6 +60,35 @@ class Fixed(NoAgent):
         self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
     ) -> Membership:
         return self._membership
+
+
+def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the cross entropy of all scores, of whole samples or of their tokens."""
+    return functional.cross_entropy(model(inputs).flatten(0, -2), targets.flatten())
+
+
+def turns_of(loops: Sequence[Iterator[None]], n_turns: int) -> list[list[tuple[float, float]]]:
+    """Take a step of each loop in each turn; return its seconds by wall and processor.
+
+    An elastic loop replaces torch's dropout, which the other loops must not have.
+    """
+    own, turns = _dropout(), []
+    dropouts = [own] * len(loops)
+    for _ in range(n_turns):
+        turn = []
+        for i, loop in enumerate(loops):
+            functional.dropout, functional.scaled_dot_product_attention = dropouts[i]
+            begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
+            next(loop)
+            turn.append((time.perf_counter() - begun_s, time.process_time() - begun_cpu_s))
+            dropouts[i] = _dropout()
+        turns.append(turn)
+    functional.dropout, functional.scaled_dot_product_attention = own
+    return turns
+
+
+def _dropout() -> tuple[Any, Any]:
+    return functional.dropout, functional.scaled_dot_product_attention
 
 
 def plain_steps(app: Application, example: Example, way: Way, rank: int, port: int) -> Iterator[None]:

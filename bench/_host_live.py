@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from _service_load import UP, LiveService, cpu_s, rss_mb
+from _processes import rss_bytes
+from _service_load import UP, LiveService, cpu_s
 
 from punctual.core.events import GrantApplied, ProgressReported, SpecChanged
 
@@ -94,7 +95,9 @@ class LiveHost(LiveService):
         after, ended_at = cpu_s(kinds), time.monotonic()
         run.window_s = ended_at - begun_at
         for kind, pids in kinds.items():
-            run.usage[kind] = Usage(len(pids), (after[kind] - before[kind]) / run.window_s, sum(map(rss_mb, pids)))
+            run.usage[kind] = Usage(
+                len(pids), (after[kind] - before[kind]) / run.window_s, sum(map(rss_bytes, pids)) / 1e6
+            )
         run.n_reports = sum(
             isinstance(message, ProgressReported) and message.job != BACKGROUND and begun_at <= message.at < ended_at
             for message in self.messages()

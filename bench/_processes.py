@@ -26,6 +26,16 @@ def wait_until(holds: Callable[[], object], patience_s: float = PATIENCE_S, paus
     return True
 
 
+def status_of(pid: int | str = "self") -> dict[str, str]:
+    """What the kernel says of a process, by name: `Threads`, `VmRSS` in kB, ..."""
+    return dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+
+
+def rss_bytes(pid: int | str = "self") -> int:
+    """Return the resident memory of a process."""
+    return int(status_of(pid)["VmRSS"].split()[0]) * 1024
+
+
 def children(pid: int) -> list[int]:
     """The processes that `pid` has started and that still run."""
     found = []

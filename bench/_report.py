@@ -38,6 +38,8 @@ class Section:
 
 #: One measurement, as a file of results has it.
 Run = dict[str, Any]
+#: Makes the tables of a file of results.
+SectionsOf = Callable[[Results], Sequence[Section]]
 
 
 @dataclass(frozen=True)
@@ -160,22 +162,30 @@ def page_of(sections: Sequence[Section], results: Results, *more: str) -> str:
 
 
 def report(
-    name: str, results: Results, sections_of: Callable[[Results], Sequence[Section]], page: PageOf, *, quick: bool
+    name: str, results: Results, sections_of: SectionsOf, page: PageOf | None = None, *, quick: bool
 ) -> list[Target]:
-    """Write results, print the tables that are made of them; return the targets."""
+    """Write results, print the tables that are made of them; return the targets. No `page`: that of all sections."""
+    page = page or (lambda results: page_of(sections_of(results), results))
     sections = sections_of(write_results(name, results, page, quick=quick))
     print_sections(sections)
     return targets_of(sections)
 
 
+def conclude_report(
+    name: str, results: Results, sections_of: SectionsOf, page: PageOf | None = None, *, quick: bool, key: int = 0
+) -> int:
+    """Write results, print the tables and the last line, which has the target number `key`; return the exit status."""
+    targets = report(name, results, sections_of, page, quick=quick)
+    return conclude_targets(targets, targets[key], quick=quick)
+
+
 def run(
-    name: str, doc: str | None, measured: Callable[..., Results], sections_of: Callable[[Results], Sequence[Section]], page: PageOf,
+    name: str, doc: str | None, measured: Callable[..., Results], sections_of: SectionsOf, page: PageOf | None = None,
     *, key: int = 0,
 ) -> int:  # fmt: skip
-    """Measure, quickly or in full, and tell of it; the last line has the target number `key`."""
+    """Measure, quickly or in full, and tell of it."""
     quick = parser(doc or "").parse_args().quick
-    targets = report(name, measured(quick=quick), sections_of, page, quick=quick)
-    return conclude_targets(targets, targets[key], quick=quick)
+    return conclude_report(name, measured(quick=quick), sections_of, page, quick=quick, key=key)
 
 
 def conclude_targets(targets: Sequence[Target], key: Target, *, quick: bool) -> int:

@@ -19,7 +19,8 @@ from importlib import import_module
 from pathlib import Path
 
 import _typed_figures
-from _common import RESULTS, on_record, revision, revisions
+from _common import RESULTS, PageOf, Results, on_record, revision, revisions
+from _report import page_of
 
 HERE = Path(__file__).parent
 #: Of it others are made.
@@ -72,12 +73,19 @@ def differing_lines(script: str, name: str) -> list[str]:
     path = RESULTS / f"{name}.md"
     printed = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
     try:
-        told = import_module(script).page(on_record(name)).split("\n")
+        told = _page(script, on_record(name)).split("\n")
     except (KeyError, TypeError, ValueError) as error:
         return [f"{name}.json does not have what its page is made of: {type(error).__name__}: {error}"]
     longer = max(len(printed), len(told))
     pairs = zip(*(lines + ["(nothing)"] * (longer - len(lines)) for lines in (printed, told)), strict=True)
     return [f"{path.name}, line {i}: {a!r}, and the JSON says {b!r}" for i, (a, b) in enumerate(pairs, 1) if a != b]
+
+
+def _page(script: str, results: Results) -> str:
+    """The page of a file of results: what its script makes of it, or all of its sections."""
+    module = import_module(script)
+    page: PageOf | None = getattr(module, "page", None)
+    return page_of(module.sections(results), results) if page is None else page(results)
 
 
 def make() -> int:
@@ -152,8 +160,7 @@ def pages() -> int:
     for benchmark in BENCHMARKS:
         for name in benchmark.names:
             if on_record(name) and name not in _WITHOUT_PAGE:
-                text = import_module(benchmark.script).page(on_record(name))
-                (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+                (RESULTS / f"{name}.md").write_text(_page(benchmark.script, on_record(name)), encoding="utf-8")
     return 0
 
 

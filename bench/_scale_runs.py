@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _processes import wait_until
-from _service_load import LiveService, cpu_s, quantile, rss_mb
+from _processes import rss_bytes, wait_until
+from _service_load import LiveService, cpu_s, quantile
 
 #: A job needs a tenth of a core for its deadline.
 CORES, DEADLINE = "0.05..0.2", "4h"
@@ -113,7 +113,7 @@ def _window(service: LiveService, n_agents: int, n_jobs: int, window_s: float, r
     }  # fmt: skip
     return ScaleRun(
         n_agents=n_agents, n_jobs=n_jobs, window_s=window_s, service_cores=threads.pop("all"), planner_cores=planner,
-        agents_cores=agents_used, rss_mb=last["rss_bytes"] / 1e6, planner_mb=sum(map(rss_mb, kinds["planner"])),
+        agents_cores=agents_used, rss_mb=last["rss_bytes"] / 1e6, planner_mb=sum(map(rss_bytes, kinds["planner"])) / 1e6,
         n_threads=last["n_threads"], threads=threads, decided_s=[taken for _, taken in last["decided_s"]],
         by_kind=by_kind(last["decided_s"]), planned_s=first["planned_s"],
         submitting_s=[taken for _, taken in first["decided_s"]],

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from _processes import rss_bytes, status_of
+
 from punctual.cli import main
 from punctual.core.commands import RequestPlan
 from punctual.core.events import Event, PlanProposed
@@ -51,16 +53,12 @@ def cpu_by_thread() -> dict[str, float]:
     return used
 
 
-def status() -> dict[str, int]:
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return {"rss_bytes": int(lines["VmRSS"].split()[0]) * 1024, "n_threads": int(lines["Threads"])}
-
-
 def tell(folder: Path) -> None:
     for line in sys.stdin:
         told: dict[str, Any] = {
             "cpu_s": cpu_by_thread(),
-            **status(),
+            "rss_bytes": rss_bytes(),
+            "n_threads": int(status_of()["Threads"]),
             "decided_s": list(_decided),
             "planned_s": list(_planned),
         }

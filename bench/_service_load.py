@@ -150,11 +150,6 @@ def cpu_s(kinds: Mapping[str, Sequence[int]]) -> dict[str, float]:
     return {kind: sum(cpu_clock_ns(pid) or 0 for pid in pids) / 1e9 for kind, pids in kinds.items()}
 
 
-def rss_mb(pid: int) -> float:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(status["VmRSS"].split()[0]) * 1024 / 1e6
-
-
 def quantile(values: Sequence[float], frac: float) -> float:
     """Return the value below which this share of them lies; not a number where there are none."""
     return sorted(values)[min(len(values) - 1, int(frac * len(values)))] if values else math.nan

@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
+from _processes import status_of
 from _reference import turn_s
 
 
@@ -114,8 +114,7 @@ def cost(case: Case) -> dict[str, Any]:
 
 def peak_mib() -> float:
     """The most memory of this program; `ru_maxrss` would count that of the process that started it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
+    return int(status_of()["VmHWM"].split()[0]) / 1024
 
 
 def main(name: str) -> None:

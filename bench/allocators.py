@@ -19,7 +19,7 @@ from _allocator_cells import OUTSIDE, WORLDS, Setting, available, deadline_bound
 from _common import Results, on_record, parser, revision, revisions, stamp, write_results
 from _jct_bound import jct_bound_s
 from _reference import TURNS, in_turns
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Section, Target, conclude_report
 
 from punctual import registry
 
@@ -109,8 +109,7 @@ def main() -> int:
         cells += [("outside", name, policy) for name in OUTSIDE if not quick or name != "cluster01" for policy in ours]
     fill(results, cells, quick=quick)
     print(f"{time.monotonic() - begun_s:.0f} s")
-    targets = report(NAME, results, sections, page, quick=quick)
-    return conclude_targets(targets, targets[3], quick=quick)
+    return conclude_report(NAME, results, sections, quick=quick, key=3)
 
 
 # What it comes to.
@@ -284,10 +283,6 @@ def _outside(outside: Cells) -> Section:
     ]  # fmt: skip
     heads = ["trace", "policy", "met", "printed", "mean JCT s", "makespan s", "CPU s"]
     return Section("Published simulators' own traces", heads, rows)
-
-
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
 
 
 if __name__ == "__main__":

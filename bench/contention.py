@@ -1,19 +1,7 @@
 """Eight real trainings on two cores: who is on time under which rule, at what price; and what is saved of 160 %.
 
-*Eight that fit.* The machine has two cores. Eight trainings come at different instants, most with a deadline; one
-deadline is tightened while the training runs, one training is stopped by its user, one is killed half-way and started again from
-its checkpoint, one is made of one or two workers, one has no deadline. What they need is some 70 % of the machine for whoever knows
-all that will come, but the sum of their constant demands, work over time, is above what there is. Each is a `punctual run`
-of its own, as from eight terminals; all join one host. The same trainings are played under each policy in turn, in an order drawn for each seed,
-and as plain processes that share the machine as its kernel likes.
-
-*160 %.* Eight trainings that are there at once and want 1.6 times what the machine has until the last deadline. The bound is the most
-weight that can be on time for whoever knows what each training costs. They are played twice: in *160 %, told* each says at its submission
-what it is made to cost (`--work`), as of a training that has run before; in *160 %* nobody knows.
-
-What a training costs is measured beforehand, each of three applications beside as many others as in a play. All times and all work
-are longer in proportion to what it costs to start one, above 2 core-seconds: what is compared is how trainings share a machine, not
-how PyTorch is imported. `--quick` trains regressions in NumPy, which start at once.
+`bench/contention.md` says how. In *160 %, told* each training says at its submission what it is made to cost (`--work`); in *160 %*
+nobody knows. `--quick` trains regressions in NumPy, which start at once.
 """
 
 import statistics
@@ -27,7 +15,7 @@ import _contention_jobs as jobs
 from _common import Results, on_record, parser, revision, write_results
 from _contention_jobs import TOLERANCE_FRAC, Load
 from _contention_runs import KERNEL, SCALED, Outcome, Profile, calibrate, play
-from _report import Column, Section, Target, conclude_targets, page_of, print_sections, report, table_of
+from _report import Column, Section, Target, conclude_report, print_sections, table_of
 
 NAME = "contention"
 #: Draws of the trainings.
@@ -251,17 +239,12 @@ def sections(results: Results) -> list[Section]:
     ]
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     made = parser(__doc__ or "")
     made.add_argument("--resume", action="store_true", help="go on after what is on record")
     options = made.parse_args()
     found = plays(resume=options.resume, quick=options.quick)
-    targets = report(NAME, found, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report(NAME, found, sections, quick=options.quick)
 
 
 if __name__ == "__main__":

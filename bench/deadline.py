@@ -1,17 +1,10 @@
 """Does a training land on its deadline? Three applications, four controllers, five kinds of disturbance, for real.
 
-A *block* is one application at one ratio of deadline to fastest time under one condition; the four controllers run it
-one after the other, in an order drawn per block, so that each sees the same machine. Blocks are drawn in an order that
-covers all combinations as evenly as possible, so a run that is cut off is still balanced. Each lane is
-one CPU; with `--lanes 2` two blocks run side by side, and each is the other's noisy neighbour.
-
-`--part landings` is another question: how exactly and how surely does `remaining-cost` land where nothing disturbs it?
-Five trainings at a time share two cores under one host, and want 60 % of them together, as calibrated (`--load`); beside each
-other they cost up to a fifth more. Each has a deadline drawn from 45 to 90 s. A command that only sleeps is the host, so no hand-over of the host falls into a landing.
-
-`--part published` has the ratios of [decor2025], 1.0, 1.5 and 1.8, three times each, with jobs of at least 100 core-seconds, at
-which decor-pi is stable by its own bound. It takes two and a half hours on one CPU, and a machine with nothing else on it:
-at 1.0 times the fastest time everything that happens beside the job makes it late. It is made only where it is named.
+`bench/deadline.md` says how. A *block* is one application at one ratio of deadline to fastest time under one condition; the four
+controllers run it one after the other, in an order drawn per block. Blocks are drawn in an order that covers all combinations as
+evenly as possible, so a run that is cut off is still balanced. Each lane is one CPU; with `--lanes 2` each block is the other's
+noisy neighbour. In `--part landings` a command that only sleeps is the host, so no hand-over falls into a landing. `--part published`
+takes two and a half hours on one CPU of a machine with nothing else on it, and is made only where it is named.
 
 Every run is written to `bench/results/deadline.json` when it ends. A run of a part replaces what
 the file has of it and keeps the rest; `--resume` keeps those of this revision, too, and goes on after the last one.
@@ -40,7 +33,7 @@ import _common
 import _deadline_tables
 from _common import EXAMPLES
 from _processes import home
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Section, Target, conclude_report, conclude_targets
 
 NAME = "deadline"
 PUNCTUAL = [sys.executable, "-m", "punctual"]
@@ -118,10 +111,6 @@ class Work:
     controllers: tuple[str, ...] = CONTROLLERS
 
 
-class RunFailed(Exception):
-    """A run did not end well; it is on record with what it said."""
-
-
 class Lane:
     """One CPU, or the whole machine (`cpu` None), on which runs are made, one at a time."""
 
@@ -153,7 +142,9 @@ class Lane:
             output, _ = job.communicate()
             stop.set()
             disturber.join()
-        return _report(output, job.returncode)
+        if job.returncode:
+            raise RuntimeError(f"exit code {job.returncode}: {output[-2000:]}")
+        return _common.report_of(output, job.returncode)
 
     def _bound(self) -> list[str]:
         return [] if self.cpu is None else ["taskset", "-c", str(self.cpu)]
@@ -200,13 +191,6 @@ def _options_of(cell: Cell) -> list[str]:
     if cell.app == PRINTING:
         options += ["--progress-regex", "auto"]
     return options
-
-
-def _report(output: str, exit_code: int) -> dict[str, object]:
-    reports = [line for line in _common.json_lines(output) if line.get("type") == "report"]
-    if not reports or exit_code:
-        raise RunFailed(f"exit code {exit_code}: {output[-2000:]}")
-    return reports[-1]
 
 
 def calibrate(lane: Lane, app: str, few: int = 20, many: int = 100) -> Profile:
@@ -373,7 +357,7 @@ def carry_out(works: list[Work], lanes: list[Lane], profiles: dict[str, Profile]
                 for run in run_block(lane, work, profiles[work.block[0]]):
                     record.add("runs", run)
                     print(_line(run), flush=True)
-            except RunFailed as failed:
+            except RuntimeError as failed:  # the run is on record with what it said
                 record.add("failures", {"block": work.block, "why": str(failed)})
                 print(f"failed: {work.block}: {failed}", flush=True)
 
@@ -408,8 +392,7 @@ def main() -> int:
     results = _common.on_record(NAME)
     runs, controllers = shown_runs(results)
     _deadline_tables.plot(runs, CONDITIONS, controllers, _common.RESULTS / f"{NAME}.png")
-    found = report(NAME, results, sections, page, quick=False)
-    return conclude_targets(found, found[0], quick=False)
+    return conclude_report(NAME, results, sections, quick=False)
 
 
 def shown_runs(content: _common.Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
@@ -423,10 +406,6 @@ def shown_runs(content: _common.Results) -> tuple[list[dict[str, Any]], tuple[st
 def sections(results: _common.Results) -> list[Section]:
     runs, controllers = shown_runs(results)
     return _deadline_tables.sections(runs, CONDITIONS, controllers, (BY_PACING, BY_OUTPUT))
-
-
-def page(results: _common.Results) -> str:
-    return page_of(sections(results), results)
 
 
 def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:

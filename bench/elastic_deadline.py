@@ -12,14 +12,14 @@ from statistics import fmean
 from typing import Any
 
 from _common import Results
-from _report import Column, Run, Section, Target, page_of, run, table_of
+from _report import Column, Run, Section, Target, run, table_of
 
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.protocols import Controller
 from punctual.estimators.speed.all_reduce import AllReduce
 from punctual.papers.decor_nn.decor_pi import DecorPi
-from punctual.papers.decor_nn.quota_plant import STEADY, Contention, Noise, World
-from punctual.papers.decor_nn.worker_plant import ElasticTraining, Scaling, run_elastic
+from punctual.sim.plants.quota_plant import STEADY, Contention, Noise, PlantWorld
+from punctual.sim.plants.worker_plant import ElasticTraining, Scaling, run_elastic
 
 OURS, WITH_MODEL, DECOR = "two-level", "two-level, with a model", "decor-pi"
 CONTROLLERS: dict[str, Callable[[], Controller[Any]]] = {OURS: TwoLevel, WITH_MODEL: TwoLevel, DECOR: DecorPi}
@@ -43,7 +43,7 @@ class Case:
     """One training and its world."""
 
     training: ElasticTraining
-    world: World
+    world: PlantWorld
     deadline_s: float
     final_deadline_s: float
 
@@ -61,7 +61,7 @@ def drawn(kind: str, seed: int) -> Case:
     training = ElasticTraining(scaling=scaling, counts=rng.choice(COUNTS), startup_s=rng.uniform(1.0, 4.0))
     gain = scaling.step_s(1) / min(map(scaling.step_s, training.counts))
     ratio = rng.uniform(1.15, 0.9 * gain)
-    world = World(noise=noise, can_pace=True)
+    world = PlantWorld(noise=noise, can_pace=True)
     if kind == "contention":
         world = replace(world, contention=(Contention(from_s=final_s / 3, until_s=final_s / 2, delivered_frac=0.8),))
         ratio = max(ratio, 1.25)
@@ -118,10 +118,6 @@ def sections(results: Results) -> list[Section]:
     return [Section("Simulated trainings of workers", *table, targets(results["rows"]))]
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def measured(*, quick: bool) -> Results:
     n_runs, worlds, controllers = (40, FORESEEN, (OURS, DECOR)) if quick else (100, WORLDS, tuple(CONTROLLERS))
     rows = [
@@ -133,9 +129,5 @@ def measured(*, quick: bool) -> Results:
     return {"rows": rows}
 
 
-def main() -> int:
-    return run("elastic_deadline", __doc__, measured, sections, page)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("elastic_deadline", __doc__, measured, sections))

@@ -1,15 +1,9 @@
 """Measure what it costs that a training's result does not depend on its number of workers, and whether that is true.
 
-*Price*: the same programs at constant size, elastic and as a plain loop (with two workers: DistributedDataParallel),
-taking turns of a few steps, so that all see the same machine; with one worker all ways in one process. The ratio of a
-turn to the plain turn next to it counts, in processor time of all workers: other load on the machine disturbs the wall
-clock, which is printed beside it. Beside each number of virtual ranks: a plain loop that accumulates the gradients of
-as many micro-batches, which is the least that small batches cost.
-
-*Fidelity*: 200 steps with an agent that is told another number of workers 20 times, at random steps, beside the same
-training with one worker from start to end. How far losses come apart has two controls. *One ulp*: never resized, but one
-weight of each tensor is at first the floating-point number next to what it would be; what that does, rounding does.
-*In float64*: resized, with 29 more binary digits; a fault in what is trained on, or with which weight, would stay.
+`bench/elastic_training.md` says how. *Price*: the same programs at constant size, elastic and as a plain loop, in turns of a few
+steps. *Fidelity*: 200 steps with 20 changes of the number of workers beside the same training with one worker, and two controls.
+*One ulp*: never resized, but one weight of each tensor is at first the floating-point number next to what it would be. *In float64*:
+resized, with 29 more binary digits; a fault in what is trained on, or with which weight, would stay.
 """
 
 import hashlib
@@ -28,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from _agent import Agent
 from _common import Results, write_results
-from _report import Column, Section, Target, page_of, run, table_of
+from _report import Column, Section, Target, run, table_of
 
 from punctual.channel import WORKERS_VARIABLE
 
@@ -134,8 +128,7 @@ class Training:
 def train(wanted: Training, out: str, context: Any) -> None:
     """Train in each worker; the first one writes down how it went."""
     import torch
-    from _elastic_price import APPLICATIONS
-    from _training_turns import loss_of
+    from _elastic_price import APPLICATIONS, loss_of
     from torch.utils.data import TensorDataset
 
     torch.set_default_dtype(torch.float64 if wanted.is_double else torch.float32)
@@ -301,10 +294,6 @@ def sections(results: Results) -> list[Section]:
 SHARE, TINY = "{:.3f}".format, "{:.1e}".format
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def targets_of(results: Results) -> list[Target]:
     counted = {"elastic": "elastic", "deterministic": f"deterministic, {N_RANKS[0]} ranks"}
     rows, n_rows = results["fidelity"], len(results["fidelity"])
@@ -322,10 +311,6 @@ def targets_of(results: Results) -> list[Target]:
     ]  # fmt: skip
 
 
-def main() -> int:
-    return run(NAME, __doc__, measured, sections, page)
-
-
 def run_training(wanted: str, out: str) -> None:
     import punctual
 
@@ -336,4 +321,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--train"]:  # what `trained` starts
         run_training(*sys.argv[2:])
     else:
-        sys.exit(main())
+        sys.exit(run(NAME, __doc__, measured, sections))

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 from _common import Results, parser
 from _published import PUBLISHED, has_data
 from _reference import turn_s
-from _report import Run, Section, Target, conclude_targets, page_of, report
+from _report import Run, Section, Target, conclude_report
 from simulator import TIMES, repeated
 
 SCRIPT = Path(__file__).with_name("_elasticflow.py")
@@ -97,10 +97,6 @@ def sections(results: Results) -> list[Section]:
     return [_against_section(results["runs"])]
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     options = parser(__doc__ or "").parse_args()
     folder = os.environ.get("PUNCTUAL_ELASTICFLOW")
@@ -109,8 +105,7 @@ def main() -> int:
         return 0
     pythons = os.environ.get("PUNCTUAL_ELASTICFLOW_PYTHON", sys.executable).split(":")
     runs = measured(Path(folder), pythons, 1 if options.quick else 3)
-    targets = report("elasticflow", {"runs": runs}, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report("elasticflow", {"runs": runs}, sections, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,9 @@
-"""Whether forecasts are calibrated: how often the interval told at 25, 50 and 75 % of a run holds its true end.
+"""Whether forecasts are calibrated: how often the interval told at 25, 50 and 75 % of a run holds its true end; see `bench/service.md`.
 
-A steered job whose interval is narrower than NARROW of the run may be held more often: a line lands it on the same
-millisecond nearly always, and the interval covers the few that have not learned their margin. The last row compares that
-interval with the recorded landings of real trainings (`bench/results/deadline.json`); what they were told on the way was
-not kept, so it is the interval for the deadline in force at the end. Rows of live trainings are played anew by ``--live N``
-and kept in `bench/results/forecasts_live.json`. Simulated trainings under a CPU quota and of workers, with noise, drift, phases and neighbours. The interval is the one of
-`Forecast.interval_s`, which is to hold nine ends of ten; 85 to 95 % count as calibrated. Runs that are steered to a
-deadline, and runs that cannot reach theirs and so run at their ceiling, are told apart: the ends of the first are held by
-control, those of the others follow the cost of a step.
+The interval of `Forecast.interval_s` is to hold nine ends of ten; 85 to 95 % count as calibrated, more where it is narrower than
+`NARROW` of the run: a line lands a job on the same millisecond nearly always. Runs that are steered to a deadline, and runs that
+cannot reach theirs and so run at their ceiling, are told apart. The last row compares that interval with the recorded landings of
+real trainings (`bench/results/deadline.json`). Live trainings are played anew by ``--live N``, and kept in `forecasts_live.json`.
 """
 
 import subprocess
@@ -22,13 +18,13 @@ from typing import Any
 
 from _common import EXAMPLES, Results, json_lines, on_record, parser, write_results
 from _processes import home
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Section, Target, conclude_report, page_of
 
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.control import INTERVAL_SIGMAS, Demand
-from punctual.papers.decor_nn.quota_plant import CHECKPOINT, EVALUATION, Noise, Training, World, run_closed_loop
-from punctual.papers.decor_nn.worker_plant import ElasticTraining, run_elastic
+from punctual.sim.plants.quota_plant import CHECKPOINT, EVALUATION, Noise, PlantWorld, Training, run_closed_loop
+from punctual.sim.plants.worker_plant import ElasticTraining, run_elastic
 
 # Live trainings: what each was told on its way, and when it landed.
 
@@ -163,7 +159,7 @@ def on_cores(slack: tuple[float, float], *, can_pace: bool, drifts: bool = False
             cost_change_factor=random.uniform(0.85, 1.2) if drifts else 1.0,
         )  # fmt: skip
         deadline_s = training.core_s(noise) * random.uniform(*slack)
-        world = World(noise=noise, can_pace=can_pace, pacing_jitter_s=0.005)
+        world = PlantWorld(noise=noise, can_pace=can_pace, pacing_jitter_s=0.005)
         made = run_closed_loop(RemainingCost(), training, deadline_s=deadline_s, world=world, seed=seed)
         return intervals([(reading.elapsed_s, demand) for reading, demand in made.ticks], made.landed_s)
 
@@ -178,7 +174,7 @@ def of_workers(slack: tuple[float, float]) -> Callable[[int], list[Told]]:
         noise = drawn_noise(random)
         training = ElasticTraining(n_epochs=random.choice((2, 4)), epoch_steps=random.choice((250, 500)))
         deadline_s = training.fastest_s(noise) * random.uniform(*slack)
-        world = World(noise=noise, can_pace=True, pacing_jitter_s=0.005)
+        world = PlantWorld(noise=noise, can_pace=True, pacing_jitter_s=0.005)
         made = run_elastic(TwoLevel(), training, deadline_s=deadline_s, world=world, seed=seed)
         return intervals(made.demands, made.landed_s)
 
@@ -265,8 +261,7 @@ def main() -> int:
         "n_runs": n_runs, "rows": [row(name, group) for name, group in told.items()],
         "held_frac": {name: fmean(each.holds for each in group) if group else 0.0 for name, group in told.items()},
     }  # fmt: skip
-    targets = report("forecasts", results, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report("forecasts", results, sections, page, quick=options.quick)
 
 
 if __name__ == "__main__":

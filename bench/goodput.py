@@ -19,7 +19,7 @@ from typing import Any
 from _allocator_cells import nodes
 from _common import Results, parser
 from _published import POLLUX_KINDS, SIA_RESTART_S, SIA_SLOWDOWN, data, fixed_batch, has_data, trace_of
-from _report import Column, Run, Section, Target, conclude_targets, page_of, report, table_of
+from _report import Column, Run, Section, Target, conclude_report, table_of
 from _simulated import Simulated
 
 from punctual.core.cluster import Node
@@ -197,10 +197,6 @@ def drift_rows() -> list[list[str]]:
     return [[model, *(f"{up:.1f}" for up in drift(one))] for model, one in trainings.items() if model != "ncf"]
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     """Simulate, print the tables, say whether the published policy is met."""
     options = parser(__doc__ or "").parse_args()
@@ -214,8 +210,7 @@ def main() -> int:
     if not options.quick:
         jobs = sia_jobs()
         results |= {"sia": {name: run(name, jobs, SIA_NODES) for name in POLICIES}, "drift": drift_rows()}
-    targets = report("goodput", results, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report("goodput", results, sections, quick=options.quick)
 
 
 if __name__ == "__main__":

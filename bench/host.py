@@ -1,22 +1,8 @@
 """Measure what a host costs that only waits: CPU time, memory, its journal, its start, the time from a report to a grant.
 
-*Live.* A host (`punctual up`) with fifty jobs that have deadlines, and one that has none, runs, and beside it, at the
-same time, one with a single job. The jobs compute for 2 ms in each tenth of a second and have hours left. CPU time is that of all threads of the host's process, from the
-kernel's clock of that process; keepers and jobs are processes of their own and are counted by themselves.
-
-*From a report to a grant.* The deadline of each job is moved, one job after another, so that its demand changes. The time counts
-from the tick, before the executor reads the job's page and usage, to the instant at which the executor has the new quota
-written and read back: reading, the controller's decision, the plan, the journal's transactions and the quota are in it. What
-is not: the time until the job is looked at at all, which is up to a tick (2 s where hours are left, 0.5 s in the last minutes)
-where nobody moves a deadline. The same from the moved deadline on is beside it.
-
-*Journal and start.* Messages of simulated jobs whose costs keep changing go through the journal and its upkeep in virtual time,
-see `_host_journals.py`. The size is that of all files of the journal while it is open. A start is measured in a fresh process,
-imports included, behind a host that was killed just before its next snapshot, with fifty jobs at two ticks a second.
-
-*Targets* for CPU time are turns of the reference (`_reference.py`), which is measured in the same process as a start, and
-before and after the live hosts. From a report to a grant it is milliseconds: the time is what a job waits, and most of it is
-the kernel's and the disk's.
+`bench/host.md` says how. Targets for CPU time are turns of the reference (`_reference.py`), which is measured in the same process
+as a start, and before and after the live hosts. From a report to a grant it is milliseconds: the time is what a job waits, and
+most of it is the kernel's and the disk's.
 """
 
 import sys
@@ -32,7 +18,7 @@ import _host_journals
 import _host_live
 from _common import Results, parser
 from _reference import TURNS, turn_s
-from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
+from _report import Column, Section, Target, conclude_report, table_of
 
 N_JOBS = 50
 #: Turns of the reference a second, all jobs together; MB; ms.
@@ -138,10 +124,6 @@ def _start_section(kept: list[dict[str, Any]]) -> Section:
     return Section("A start behind many messages", *table_of(runs, {"start": "start"}, columns), [target])
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     options = parser("What a host costs.").parse_args()
     results: Results = {"took_s": {}}
@@ -150,8 +132,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
             results[name] = measure(options, Path(folder))
         results["took_s"][name] = time.monotonic() - begun_at
-    targets = report("host", results, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report("host", results, sections, quick=options.quick)
 
 
 if __name__ == "__main__":

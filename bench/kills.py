@@ -2,13 +2,10 @@
 
 A small elastic training (bit for bit reproducible, a checkpoint every half second) is disturbed at random instants until it
 ends: its number of workers is changed, workers are killed or stopped (SIGSTOP: it hangs), half of the times just after a change of
-size was asked for, and now and then the agent is killed, after which the same command is started again. Every
-run must print the same step count and the same checksum of all weights and buffers as the undisturbed one.
-
-Then the daemon that steers such a training is killed, again and again, in the middle of a change of size and in the middle of
-taking over as well: alone, so that the process that watches it starts the next one; with that process, so that the command that
-follows the training does; or with both, so that `punctual attach` does. Now and then the command alone is killed, which changes
-nothing for the training. No training may be without steering for more than 15 s.
+size was asked for, and now and then the agent is killed, after which the same command is started again. Then the daemon that steers
+such a training is killed again and again, also amid changes of size and amid taking over: alone, so that the process that watches it
+starts the next one; with that process, so that the command that follows the training does; or with both, so that `punctual attach`
+does. Now and then the command alone is killed, which changes nothing for the training.
 """
 
 import random
@@ -27,7 +24,7 @@ from _common import Results
 from _faults import send, watcher_of, words_of
 from _faults_training import FINAL, Job
 from _processes import home, processes_of, wait_until, workers_of
-from _report import Column, Section, Target, page_of, run, table_of
+from _report import Column, Section, Target, run, table_of
 
 from punctual.channel import SharedBlock
 from punctual.core.errors import InvalidSpec
@@ -417,13 +414,5 @@ def _section(name: str, results: Results, part: str, rows: dict[str, str]) -> Se
     return Section(name, *table_of(runs, rows, columns), [Target(text, len(runs), n_same, COUNT, at_least=True)])
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
-def main() -> int:
-    return run("kills", __doc__, measured, sections, page)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("kills", __doc__, measured, sections))

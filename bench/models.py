@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from _common import Results, on_record, parser
 from _published import data, has_data
-from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
+from _report import Column, Section, Target, conclude_report, page_of, table_of
 from scipy.optimize import nnls
 
 from punctual.core.ids import JobId
@@ -484,8 +484,7 @@ def main() -> int:
     if profiles is None:
         print("no measured tables: set PUNCTUAL_DATA to the folder that holds profiles/: not run")
         return 0
-    reached = report("models", measured(profiles, quick=options.quick), sections, page, quick=options.quick)
-    return conclude_targets(reached, reached[0], quick=options.quick)
+    return conclude_report("models", measured(profiles, quick=options.quick), sections, page, quick=options.quick)
 
 
 if __name__ == "__main__":

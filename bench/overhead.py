@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from _common import Results
-from _report import Section, Target, page_of, run
+from _report import Section, Target, run
 
 from punctual.channel import BLOCK_VARIABLE, Directives, SharedBlock
 
@@ -112,13 +112,5 @@ def sections(results: Results) -> list[Section]:
     return [Section("What a training pays", ["cost of", "turns, median", "least", "most", "µs, median"], rows, targets)]
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
-def main() -> int:
-    return run("overhead", __doc__, measured, sections, page, key=1)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("overhead", __doc__, measured, sections, key=1))

@@ -1,19 +1,8 @@
 """Measure what the page of a service costs: its first paint, an update of all jobs, its size, and the service beside an open page.
 
-`punctual up` has 500 jobs: a few trainings with deadlines, steered, and the rest waiting for one of them (`after`).
-
-*First paint.* In contexts without memory, as the browser tells it (first contentful paint), in turns with a page of one line.
-
-*An update.* CPU time of the page's thread but for style and layout while the page is open and events come, over how often it
-has asked for all jobs: scripts, and what the browser does for them, such as reading an answer. What it tells as time in scripts
-alone leaves out what goes on once an answer has come. Beside it stands what a script takes in the same browser to fill a bare table of as
-many cells anew. CPU time, because on a machine that others use too the wall time of a script says how long it waited.
-
-*The service.* CPU time of its process with a page open on all jobs, or on one that runs, less that without, in blocks in turns: of a core, and in turns of
-the reference (`bench/_reference.py`), measured before and after.
-
-Targets in seconds are those of the issue that asked for the page; beside each stands what the same machine took for
-something bare, since a busy or slow machine misses the former and not the latter.
+`bench/page.md` says how. *An update* is CPU time of the page's thread but for style and layout, over how often the page has asked
+for all jobs: what the browser tells as time in scripts alone leaves out what goes on once an answer has come, and wall time says
+how long a script waited. Beside each target in seconds stands what the same machine took for something bare.
 """
 
 import statistics
@@ -27,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from _common import Results, parser
 from _reference import TURNS, turn_s
-from _report import Section, Target, conclude_targets, page_of, report
+from _report import Section, Target, conclude_report
 from service import Service, service
 
 from punctual.api import page as page_module
@@ -227,15 +216,10 @@ def _size_section(found: dict[str, int]) -> Section:
     return Section("Size", ["file", "bytes"], [[name, f"{value:,}"] for name, value in found.items()], [target])
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     options = parser("What the page of a service costs.").parse_args()
     sizes = QUICK if options.quick else FULL
     # The browser of the tests.
-    sys.path.append(str(Path(__file__).parents[1]))
     from tests.page.live_page import PROGRAMS, browser_of, chromium_here
 
     program = chromium_here()
@@ -252,8 +236,7 @@ def main() -> int:
             results["updates"] = updates(sizes, live, browser)
             results["cost"] = cost(sizes, live, browser)
     results["files"] = files()
-    targets = report("page", results, sections, page, quick=options.quick)
-    return conclude_targets(targets, targets[0], quick=options.quick)
+    return conclude_report("page", results, sections, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 from _common import Results, parser
 from _published import PUBLISHED, SIA_KINDS, by_rule, data, elastic_of, gavel_jobs, has_data, tables_of, timed, trace_of
-from _report import Column, Run, Section, Target, conclude_targets, grouped, page_of, report, table_of
+from _report import Column, Run, Section, Target, conclude_report, grouped, table_of
 from _simulated import Simulated
 
 from punctual.core.speed import Shape
@@ -391,10 +391,6 @@ def sections(results: Results) -> list[Section]:
     ]  # fmt: skip
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def measured(*, quick: bool) -> Results:
     workloads: Iterable[Workload] = WORKLOADS
     if quick:
@@ -410,8 +406,7 @@ def main() -> int:
     if not has_data():
         print("not run: PUNCTUAL_DATA is to name the folder of the published traces")
         return 0
-    targets = report("policies", measured(quick=quick), sections, page, quick=quick)
-    return conclude_targets(targets, targets[0], quick=quick)
+    return conclude_report("policies", measured(quick=quick), sections, quick=quick)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from _common import Results
-from _report import Column, Section, Target, page_of, run, table_of
+from _report import Column, Section, Target, run, table_of
 
 from punctual.core.cluster import Node
 from punctual.core.commands import WarnUser
@@ -143,13 +143,5 @@ def sections(results: Results) -> list[Section]:
     return [Section("Promises in drawn worlds", *table, [Target(text, 0, n_broken, "{:.0f}".format)])]
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
-def main() -> int:
-    return run("promises", __doc__, measured, sections, page)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("promises", __doc__, measured, sections))

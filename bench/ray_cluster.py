@@ -1,20 +1,8 @@
-"""Punctual on many nodes: what a service with 200 agents costs, and a training that grows to a second node.
+"""Measure Punctual on many nodes: what a service with 200 agents costs, and a training that grows to a second node.
 
-*scale.* The real service (`punctual up`, journal, planner and HTTP included) has 10 to 200 agents and five jobs for each. Each agent is
-a whole one but for the executor below it: its jobs only pretend to run. All agents share one process, which the service talks to as
-to the one that talks to Ray, by the same channel; it is counted by itself. A job has hours left and needs a tenth of a core. CPU is
-that of the service and of its planner. A *decision* is one event that is handled, written into the journal and performed; a *plan* is
-what the policy makes of all jobs, from the request to the instant at which it is handled. Growth is the exponent p of
-cost ~ agents^p, 1 is linear; of CPU and memory between the two largest sizes, after what a service with one agent and no job costs
-is taken off.
-
-*resize.* A training of ten million parameters, 40 MB and twice that of AdamW's state, grows from one node to two and shrinks back.
-Punctual's has the processes of two nodes and what connects them, without Ray and without a service, with
-`deterministic=True`; its weights are compared every ten steps with those of one worker all the time. Ray Train v2
-(`ScalingConfig(num_workers=(1, 2))`, gloo, a checkpoint every five steps) has a cluster of one real node, to which another is added, and which loses
-it again; as it is by itself, and *quick*: it looks for another number of workers as often as it can, and gives up after a second
-to wait for workers on a node that has gone. They take turns. A stop lasts from the last step before a change to the end of the first step after it;
-while Ray Train does not know yet that there is a node more, it trains. It needs `ray[train]`.
+`bench/ray_cluster.md` says how. *scale*: agents whose jobs only pretend to run share one process, which the service talks to as to
+the one that talks to Ray. Growth is the exponent p of cost ~ agents^p; of CPU and memory after what a service with one agent and no
+job costs is taken off. *resize*: Punctual's training beside Ray Train's, as it is by itself, and *quick*; needs `ray[train]`.
 
 The file has not the name `ray.py`, which would hide the package of that name from everything beside it.
 """
@@ -29,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from _common import Results, parser
-from _report import Run, Section, Target, conclude_targets, page_of, report
+from _report import Run, Section, Target, conclude_targets, report
 from _scale_runs import ScaleRun, measured
 from _service_load import quantile
 
@@ -147,10 +135,6 @@ def sections(results: Results) -> list[Section]:
     return PARTS[results["part"]][1](results)
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     made = parser("Punctual on many nodes.")
     made.add_argument("--part", choices=list(PARTS), action="append", help="only this one; may be given several times")
@@ -161,7 +145,7 @@ def main() -> int:
     for name in options.part or (QUICK_PARTS if options.quick else PARTS):
         with tempfile.TemporaryDirectory(prefix="punctual-bench-") as folder:
             found = PARTS[name][0](options, Path(folder))
-        targets += report(f"ray_{name}", {"part": name, **found}, sections, page, quick=options.quick)
+        targets += report(f"ray_{name}", {"part": name, **found}, sections, quick=options.quick)
     return conclude_targets(targets, targets[0], quick=options.quick)
 
 

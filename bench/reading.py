@@ -1,11 +1,7 @@
-"""Measure how much of the output of training programs is read right, and what it costs.
+"""Measure how much of the output of training programs is read right, and what it costs; `bench/reading.md` says how.
 
-*Outputs.* Those of `tests/progress_text/corpus`: whole outputs of programs, written after their documented formats. Right: the
-total, where the output tells it, is known from a tenth of the training on, what is acted on is never another, and so is the
-count, between two lines. Wrong: something else was acted on at any moment. Late: nothing was, where something could be.
-
-*Lines.* CPU time of a line in turns of the reference (`bench/_reference.py`), as they come for the length of a run; and of one
-line without an end, of 1 MiB, compared with a quarter of it.
+Right: the total, where the output tells it, is known from a tenth of the training on, what is acted on is never another, and so is
+the count, between two lines. Wrong: something else was acted on at any moment. Late: nothing was, where something could be.
 """
 
 import sys
@@ -15,10 +11,7 @@ from pathlib import Path
 
 from _common import Results
 from _reference import TURNS, turn_s
-from _report import Section, Target, page_of, run
-
-sys.path.append(str(Path(__file__).parents[1]))  # the outputs of the tests
-
+from _report import Section, Target, run
 from tests.progress_text.corpus import FOLDER, Output, outputs
 
 from punctual.progress_text.reader import CHANGED, ProgressReader
@@ -145,13 +138,5 @@ def _endless_section(found: dict[str, dict[str, float]]) -> Section:
     return Section("Lines without an end", ["of", "ms for 1 MiB", "to a quarter"], rows, [target])
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
-def main() -> int:
-    return run("reading", __doc__, measured, sections, page, key=1)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("reading", __doc__, measured, sections, key=1))

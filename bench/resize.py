@@ -23,7 +23,7 @@ from pathlib import Path
 
 from _agent import N_STEPS_BETWEEN, Agent, environment
 from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
-from _processes import PATIENCE_S, children, wait_until
+from _processes import PATIENCE_S, children, rss_bytes, status_of, wait_until
 from _report import Target, conclude_targets, targets_table
 
 PROGRAM = str(Path(__file__).with_name("_resize_training.py"))
@@ -74,12 +74,10 @@ class Elastic(Agent):
 
 
 def footprint(pid: int) -> dict[str, float]:
-    process = Path(f"/proc/{pid}")
-    status = dict(line.split(":", 1) for line in (process / "status").read_text().splitlines())
     return {
-        "n_threads": int(status["Threads"]),
-        "n_descriptors": len([*(process / "fd").iterdir()]),
-        "memory_mib": int(status["VmRSS"].split()[0]) / 1024,
+        "n_threads": int(status_of(pid)["Threads"]),
+        "n_descriptors": len([*Path(f"/proc/{pid}/fd").iterdir()]),
+        "memory_mib": rss_bytes(pid) / 2**20,
     }
 
 

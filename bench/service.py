@@ -1,18 +1,7 @@
 """Measure what the service answers in time: reads with many jobs on the board, submissions, quotes, and what reads do to control.
 
-*Reads.* `punctual up` has 500 jobs: a few trainings with deadlines, steered, and the rest waiting for one of them (`after`).
-Lists, single jobs, reasons, ranges of logs, the cluster and metrics are asked for at instants of a Poisson process, over
-TCP with a token, from one process beside it. Blocks of that, of the same number of requests to an empty route of the same
-framework in a process of its own, and of nothing alternate. Latency counts from the instant at which a request was due.
-
-*Control.* The lateness of a tick is the time from the instant for which it was set to the one at which it was handled,
-from the service's journal: with reads, with requests to the other server, and with nothing.
-
-*Submissions.* One after the other over a connection that is kept, in turns with bare durable inserts of rows as long as a
-submission in a file on the same disk, and with such inserts behind a route of the empty server.
-
-*Quotes.* For a new job and for those that run, on one snapshot of a hundred jobs that run, in turns with decisions of the
-same policy on it; CPU time, without HTTP.
+`bench/service.md` says how. Blocks of reads, of as many requests to an empty route, and of nothing alternate; so do submissions
+and bare inserts, quotes and decisions. The lateness of a tick is read from the service's journal.
 """
 
 import asyncio
@@ -30,9 +19,9 @@ from random import Random
 from typing import Any
 
 from _common import Results
-from _contended_cores import Contention, CoreLoad, simulate
-from _report import Column, Section, Target, page_of, run, table_of
+from _report import Column, Section, Target, run, table_of
 from _service_load import LiveService, Server, durable, insert, latencies_s, quantile
+from tests.plants.contended_cores import Contention, CoreLoad, simulate
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
@@ -316,14 +305,6 @@ def sections(results: Results) -> list[Section]:
     ]  # fmt: skip
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
-def main() -> int:
-    return run("service", __doc__, measured, sections, page)
-
-
 def measured(*, quick: bool) -> Results:
     sizes = QUICK if quick else FULL
     results: Results = {"sizes": asdict(sizes)}
@@ -337,4 +318,4 @@ def measured(*, quick: bool) -> Results:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("service", __doc__, measured, sections))

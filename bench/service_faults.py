@@ -1,21 +1,11 @@
-"""Faults that come over a live service: is a job lost, run twice, or a word that was given forgotten?
+"""Faults that come over a live service: is a job lost, run twice, or a word that was given forgotten? `bench/host.md` says what must hold.
 
-A session is a service (`punctual up`) in a home of its own on a small disk, with its users: they submit small trainings, move
-their deadlines, pause, resume and stop them, over HTTP, and write down what the service has
-acknowledged. Some trainings have a deadline, and crash half-way once. Over it come random faults, one after another, also while users are asking:
-
-* SIGKILL for the service, the policy's process, a keeper or a job;
-* SIGKILL for the service at the next message of a given kind: before the message is in the journal (*unwritten*), when it is there and nothing has been
-  done about it (*written*), or after (*performed*); and then for some of its helpers as well, before it is started again;
-* SIGSTOP for one of them, longer than the lease of four seconds; another service may take the place of one that is stopped;
-* a disk without room; a store where nothing can be opened for writing, while the service goes on or is to be started;
-* a wall clock that steps by an hour or a day (as `time.time` has it), while the service goes on or is started again.
-
-After each, a service is started again where it has ended. It must hold then that each job that was acknowledged is there, and was
-submitted once; that no two processes of a job were there at once, that none was started again but for one that was killed, and
-none has done a step that was not due, as the trainings themselves write down; that all that was acknowledged is in the journal,
-and what is paused stands still; that no promise is forgotten; and that neither the journal's grants nor the quotas of control groups exceed the machine. At the
-end of a session all jobs must end, each once and as it should, and no process, control group, page, socket or file be left.
+A session is a service (`punctual up`) in a home of its own on a small disk, with its users, who ask over HTTP and write down what the
+service has acknowledged. Over it come random faults, one after another, also while users are asking: SIGKILL and SIGSTOP for the
+service, the policy's process, a keeper or a job; SIGKILL for the service at a message of a given kind, before it is in the journal
+(*unwritten*), when it is there and nothing has been done about it (*written*), or after (*performed*), and for some of its helpers as
+well; a disk without room; a store where nothing can be opened for writing; a wall clock that steps by an hour or a day. After each a
+service is started again where it has ended, and all that must hold is looked at.
 
 Each fault is drawn by its number: ``--seed 0 --fault 17`` repeats the 17th alone.
 """
@@ -48,7 +38,7 @@ from _faults import (
 from _faults_service import ANCHOR, MOMENTS, N_OPEN, PATIENCE_S, LiveService, Users, code_of, small_disk
 from _faults_training import MOVED
 from _processes import home, wait_until
-from _report import Column, Section, Target, conclude_targets, page_of, report, table_of
+from _report import Column, Section, Target, conclude_targets, report, table_of
 
 from punctual.client.client import ServiceFailed
 from punctual.core.events import JobFinished
@@ -384,10 +374,6 @@ def sections(results: Results) -> list[Section]:
     ])]  # fmt: skip
 
 
-def page(results: Results) -> str:
-    return page_of(sections(results), results)
-
-
 def main() -> int:
     made = parser(__doc__ or "")
     made.add_argument("--seed", type=int, default=0)
@@ -396,7 +382,7 @@ def main() -> int:
     is_quick, n_faults = options.quick or options.fault is not None, N_QUICK if options.quick else N_FAULTS
     faults = drawn(options.seed, max(n_faults, (options.fault or 0) + 1))
     results = measured([fault for fault in faults if options.fault in (None, fault.number)])
-    targets = report("service_faults", results, sections, page, quick=is_quick)
+    targets = report("service_faults", results, sections, quick=is_quick)
     for what in [*(fault["faults"] for fault in results["faults"]), *results["sessions"]]:
         print(*what, sep="\n", end="\n" * bool(what))
     return conclude_targets(targets, targets[0], quick=is_quick)

@@ -176,9 +176,5 @@ def page(results: Results) -> str:
     return page_of(sections(results), results, *more)
 
 
-def main() -> int:
-    return run("simulator", __doc__, partial(measured_of, FAMILIES), sections, page)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("simulator", __doc__, partial(measured_of, FAMILIES), sections, page))

@@ -9,27 +9,37 @@ import os
 # Before numpy is loaded: the targets are for one core.
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
+import gc
+import random
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
 from _common import Results
-
-sys.path.append(str(Path(__file__).parents[1]))  # the instances of the tests
-
-from _decisions import DECISION_FAMILIES
-from _exact import exact_knapsack, exact_vector_knapsack
 from _reference import TURNS, in_turns, timed_s
 from _report import Column, Family, Run, Section, Target, measured_of, most, page_of, run, sections_of, table_of
+from tests.solvers.exact import exact_knapsack, exact_vector_knapsack
 from tests.solvers.instances import Counts, cluster, vector_cluster
 
+from punctual import registry
+from punctual.core.cluster import Node, Snapshot
+from punctual.core.job import JobSpec, JobView
+from punctual.core.plan import Plan
+from punctual.core.protocols import Policy
+from punctual.core.resources import total
+from punctual.core.speed import RateCurve
+from punctual.papers.optimus.optimus import Optimus
+from punctual.papers.optimus.optimus_jobs import Optimus as OptimusJobs
+from punctual.papers.optimus.parameter_servers import ParameterServers
 from punctual.papers.smd.frieze_clarke import exact_packing, frieze_clarke
 from punctual.papers.smd.sum_of_ratios import PairProblem, approximate_pair, fastest_pair
+from punctual.request.cluster_file import NodeGroup, nodes_of
+from punctual.sim.scaling import sim_jobs
 from punctual.solvers.knapsack import solve_knapsack
 from punctual.solvers.vector_knapsack import solve_vector_knapsack
 
@@ -42,7 +52,7 @@ METHOD = (
 
 T = TypeVar("T")
 MS, GAP, TIMES = "{:.2f} ms".format, "{:.1e}".format, "{:.0f}x".format
-SHARE, COUNT = "{:.3f}".format, "{:.0f}".format
+SHARE, COUNT, MANY, S = "{:.3f}".format, "{:.0f}".format, "{:,.0f}".format, "{:.1f} s".format
 
 
 def timed_ms(solve: Callable[[], T], n_repetitions: int) -> tuple[float, T]:
@@ -212,10 +222,95 @@ def _packing_run(n_jobs: int, size: int, seed: int) -> Run:
     }  # fmt: skip
 
 
+# Whole decisions: from a snapshot of running and waiting jobs to a plan.
+
+
+def _timed(
+    policy: Policy, nodes: Sequence[Node], jobs: Sequence[JobView], at: float, **more: Any
+) -> tuple[float, Plan]:
+    """Return the CPU seconds of a decision, and the plan."""
+    snapshot = Snapshot.of(at, nodes, jobs, **more)
+    gc.collect()  # what making the instances left behind is no part of the decision
+    return timed_s(lambda: policy.allocate(snapshot))
+
+
+def _view(spec: JobSpec, at: float) -> JobView:
+    curve = RateCurve(SERVERS_MODEL, SERVERS_MODEL.init(spec))
+    return JobView(
+        spec=spec, status="queued", submitted_at=at, done_steps=0.0, demand=spec.ceiling, granted={}, curve=curve
+    )
+
+
+# A decision for a whole data centre: the size that the source of Optimus gives a time for.
+
+N_LARGE_JOBS, N_LARGE_NODES = 4_000, 16_000
+NODE = {"gpus": 4, "cores": 18.0, "memory_gib": 80.0}
+#: Turns of the reference.
+LARGE_LIMIT = 2_500_000.0
+N_PARTS = 100_000
+SERVERS_MODEL = registry.load("models", "parameter-server")()
+#: Jobs that go on speeding up, so that as many workers and servers are handed out as in the source.
+RULE = ParameterServers(
+    compute_frac=0.9, fixed_frac=0.01, link_frac=0.08, worker_frac=0.005, server_frac=0.005, n_workers_max=32,
+    n_servers_max=32,
+)  # fmt: skip
+
+
+def optimus(*, quick: bool) -> list[Run]:
+    """The policy `optimus` with fitted speed models: all jobs new, and again after ten minutes."""
+    n_jobs, n_nodes = (N_LARGE_JOBS // 10, N_LARGE_NODES // 10) if quick else (N_LARGE_JOBS, N_LARGE_NODES)
+    return [_large_run(n_jobs, n_nodes, seed) for seed in range(1 if quick else 3)]
+
+
+def _optimus_section(runs: list[Run]) -> Section:
+    columns = [
+        Column("workers and servers", "n_parts", MANY), Column("all new: CPU time", "new_s", S),
+        Column("10 min later", "later_s", S), Column("jobs changed", "n_changed", MANY),
+    ]  # fmt: skip
+    is_whole = all(run["n_jobs"] == N_LARGE_JOBS for run in runs)
+    slowest = most(runs, "new_turns", "later_turns") if is_whole else None
+    n_parts = min(run["n_parts"] for run in runs) if is_whole else None
+    size = f"optimus {MANY(N_LARGE_JOBS)} jobs × {MANY(N_LARGE_NODES)} nodes"
+    targets = [
+        Target(f"{size}: CPU time of a decision, slowest of all", LARGE_LIMIT, slowest, TURNS),
+        Target(f"{size}: workers and servers, fewest of all", N_PARTS, n_parts, MANY, at_least=True),
+    ]
+    return Section(
+        "large decisions", *table_of(runs, {"jobs": "n_jobs", "nodes": "n_nodes", "seed": "seed"}, columns), targets
+    )
+
+
+def _large_run(n_jobs: int, n_nodes: int, seed: int) -> Run:
+    nodes = nodes_of([NodeGroup(n_nodes=n_nodes, **NODE)])  # type: ignore[arg-type]
+    traces = OptimusJobs(n_jobs=n_jobs).jobs(seed)
+    jobs = [_view(job.spec, float(i)) for i, job in enumerate(sim_jobs(traces, RULE, seed=seed))]
+    new_s, plan = _timed(Optimus(), nodes, jobs, 0.0)
+    draw = random.Random(seed)
+    running = [_running(job, plan, draw.uniform(0.0, 0.5)) for job in jobs if plan.grants.get(job.id)]
+    later_s, again = _timed(Optimus(), nodes, running, 600.0, carry=plan.carry, revision=2)
+    return {
+        "seed": seed, "n_jobs": n_jobs, "n_nodes": n_nodes, "n_parts": sum(map(_n_parts, running)), "new_s": new_s,
+        "later_s": later_s, "n_changed": len(again.grants), "n_running": len(running),
+        **in_turns(new_turns=new_s, later_turns=later_s),
+    }  # fmt: skip
+
+
+def _running(job: JobView, plan: Plan, done_frac: float) -> JobView:
+    held = plan.grants[job.id]
+    done_steps = done_frac * (job.spec.work_steps or 0.0)
+    return replace(job, planned=held, granted=held, status="running", started_at=0.0, done_steps=done_steps)
+
+
+def _n_parts(job: JobView) -> int:
+    parts = job.spec.parts_of(total(job.planned.values()))
+    assert parts is not None
+    return sum(parts)
+
+
 #: A family of solvers is added here.
 FAMILIES: list[Family] = [
     Family(knapsack, _knapsack_section), Family(vector_knapsack, _vector_knapsack_section),
-    Family(pairs_of_one_job, _pairs_of_one_job_section), Family(packings, _packings_section), *DECISION_FAMILIES,
+    Family(pairs_of_one_job, _pairs_of_one_job_section), Family(packings, _packings_section), Family(optimus, _optimus_section),
 ]  # fmt: skip
 
 
@@ -227,9 +322,5 @@ def page(results: Results) -> str:
     return page_of(sections(results), results, "", f"{METHOD} One core.")
 
 
-def main() -> int:
-    return run("solvers", __doc__, partial(measured_of, FAMILIES), sections, page, key=1)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("solvers", __doc__, partial(measured_of, FAMILIES), sections, page, key=1))

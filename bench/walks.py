@@ -11,23 +11,22 @@ Punctual between two events of the scheduler, in all threads of one process, wit
 Targets are those of the design. With `--quick` the same: it takes seconds.
 """
 
-import ast
 import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
 from _processes import PATIENCE_S, home, wait_until
+from tests.architecture.source import PACKAGE, modules, reachable
 
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.sharing import daemon_run
 
-SOURCE = Path(__file__).parents[1] / "src"
+SOURCE = PACKAGE.parent
 #: What needs a module -> that module.
 REACHES = {
     "a daemon": "punctual.api.watcher",
@@ -108,34 +107,9 @@ Mark = tuple[int, str, str]
 Walk = tuple[list[int], list[Mark]]
 
 
-def imports_of() -> dict[str, set[str]]:
-    """Module of Punctual -> modules of Punctual that it names in imports, also in functions."""
-    trees = {_module(file): (file, ast.parse(file.read_text(encoding="utf-8"))) for file in SOURCE.rglob("*.py")}
-    return {name: set(_targets(tree)) & trees.keys() for name, (_, tree) in trees.items()}
-
-
-def _module(file: Path) -> str:
-    parts = file.relative_to(SOURCE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _targets(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-            yield node.module
-
-
 def reach(graph: dict[str, set[str]], start: str) -> list[str]:
     """Return the modules that the imports of `start` lead to, itself included, packages' own files left out."""
-    seen, waiting = {start}, [start]
-    while waiting:
-        new = graph[waiting.pop()] - seen
-        seen |= new
-        waiting += new
-    return sorted(seen - {"punctual"})
+    return sorted((reachable(graph, start) | {start}) - {"punctual"})
 
 
 def n_lines(module: str) -> int:
@@ -189,7 +163,10 @@ def submitted(calls: list[int], marks: list[Mark]) -> dict[str, int]:
 
 
 def measured() -> Results:
-    graph = imports_of()
+    all_modules = {module.name: module for module in modules()}
+    graph = {
+        name: {found.target for found in module.imports()} & all_modules.keys() for name, module in all_modules.items()
+    }
     reaches = {name: reach(graph, module) for name, module in REACHES.items()}
     with home("walks") as folder:
         daemon = Traced(folder, "daemon", DaemonRequest(options=OPTIONS).as_json())
@@ -203,7 +180,7 @@ def measured() -> Results:
     tick = {key: statistics.median(change[key] for change in changes) for key in ("calls", "files")}
     return {
         "reach": {
-            name: {"modules": len(modules), "lines": sum(map(n_lines, modules))} for name, modules in reaches.items()
+            name: {"modules": len(reached), "lines": sum(map(n_lines, reached))} for name, reached in reaches.items()
         },
         "walks": {
             "a tick": {**tick, "of": len(changes)}, "a start": started(*live), "a command": submitted(*command),

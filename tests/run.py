@@ -43,7 +43,7 @@ LIGHT = (
             "tracking",
         )
     ),
-    "tests/executors/test_keeper.py",
+    "tests/executors/test_supervisor.py",
     "tests/executors/test_page_progress.py",
     "tests/cli/test_run.py::test_it_does_not_land_before_its_deadline_and_says_so_in_json",
     "--ignore=tests/policies/test_in_hostile_worlds.py",

@@ -54,6 +54,9 @@ def counted(texts: Sources) -> Counts:
         "classes of one name": _repeated(_by_file(lambda file: _classes(trees[file]), filter(_is_product, texts))),
         "fmt: skip": _by_file(lambda file: {"fmt: skip": texts[file].count("# fmt: skip")}, texts),
         "forbidden names": _by_file(lambda file: Counter(filter(is_forbidden, bound_names(nodes[file]))), texts),
+        "numeric constants": _by_file(
+            lambda file: {"of modules": sum(1 for _ in numeric_constants(trees[file]))}, filter(_is_product, texts)
+        ),
         "print": _by_file(lambda file: {"print": sum(map(_is_print, nodes[file]))}, texts),
     }
 
@@ -99,6 +102,30 @@ def bound_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
                 yield name
 
 
+def numeric_constants(tree: ast.Module) -> Iterator[str]:
+    """The names of a module that stand for numbers written there: a limit, a time, a tuned value; also several in one line."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)):
+                yield from (ast.unparse(name) for name, value in zip(names, values, strict=True) if _is_number(value))
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+            ) if _is_number(value):
+                yield name
+
+
+def _is_number(value: ast.expr) -> bool:
+    match value:
+        case ast.Constant(value=number):
+            return isinstance(number, int | float) and not isinstance(number, bool)
+        case ast.UnaryOp(operand=operand):
+            return _is_number(operand)
+        case ast.BinOp(left=left, right=right):
+            return _is_number(left) and _is_number(right)
+    return False
+
+
 def _stem(word: str) -> str:
     """The singular of a noun, or the infinitive of a verb, as far as `METAPHORS` needs it."""
     for ending, instead in (("ies", "y"), ("ied", "y"), ("es", ""), ("ed", ""), ("s", "")):
@@ -121,9 +148,9 @@ def _is_print(node: ast.AST) -> bool:
 
 
 def _is_of_another(node: ast.AST) -> bool:
-    """Whether it is a private attribute of anything but `self` or `cls`."""
+    """Whether it is a private attribute of anything but `self` or `cls`; `os._exit` is none."""
     match node:
-        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+        case ast.Attribute(value=ast.Name(id="self" | "cls")) | ast.Attribute(value=ast.Name(id="os"), attr="_exit"):
             return False
         case ast.Attribute(attr=name):
             return name.startswith("_") and not name.startswith("__")

@@ -97,16 +97,15 @@ def _deepest(targets: set[str]) -> set[str]:
 
 def cycles(graph: Mapping[str, set[str]]) -> list[set[str]]:
     """Largest groups of modules that need each other, and modules that need themselves."""
-    reachable = {name: _reachable(graph, name) for name in graph}
+    reached = {name: reachable(graph, name) for name in graph}
     groups = {
-        frozenset(other for other in reachable[name] if name in reachable[other])
-        for name in graph
-        if name in reachable[name]
+        frozenset(other for other in reached[name] if name in reached[other]) for name in graph if name in reached[name]
     }
     return sorted((set(group) for group in groups), key=sorted)
 
 
-def _reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """Return what the edges from `start` lead to; `start` itself only where a way leads back."""
     seen: set[str] = set()
     waiting = [start]
     while waiting:

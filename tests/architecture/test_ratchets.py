@@ -33,6 +33,10 @@ def test_there_is_no_more_than_is_listed() -> None:
         ("import a as mine\ntry: ...\nexcept E as theirs: ...", {"forbidden names": {"mine": {"a.py": 1}, "theirs": {"a.py": 1}}}),
         ("match x:\n    case A(b=found): ...", {"forbidden names": {"found": {"a.py": 1}}}),
         ("run.print(1)\nprint(2)", {"print": {"print": {"a.py": 1}}}),
+        (
+            "A = 1\nB, C, D = -2.0, 1 << 3, ''\nE: int = 4 * 60\nF = A + 1\nG = True\ndef f(): h = 1",
+            {"numeric constants": {"of modules": {"a.py": 4}}},
+        ),
     ],
 )  # fmt: skip
 def test_what_is_to_go_is_found(text: str, found: Counts) -> None:
@@ -47,6 +51,7 @@ def test_what_is_to_go_is_found(text: str, found: Counts) -> None:
         ("self._a._b", 1),
         ("a.__class__.b", 0),
         ("from a import _b\n_b()", 0),
+        ("os._exit(1)", 0),
     ],
 )
 def test_private_attributes_of_others_are_found_in_tests(text: str, n_found: int) -> None:

@@ -20,7 +20,7 @@ def rows_of(name: str) -> list[Row]:
 
 @pytest.mark.parametrize("name", ["decor-nn", "smd", "elasticflow"])
 def test_the_notes_are_those_of_the_code(name: str) -> None:
-    assert STORED[name]["note"] == {"decor-nn": decor, "smd": smd, "elasticflow": elasticflow}[name]._NOTE
+    assert STORED[name]["note"] == {"decor-nn": decor, "smd": smd, "elasticflow": elasticflow}[name].NOTE
 
 
 @pytest.mark.parametrize("device", ["CPU", "GPU"])
@@ -40,15 +40,15 @@ def test_why_elasticflow_meets_more_or_fewer() -> None:
 
 def test_what_is_said_of_all_settings_of_the_elastic_allocator() -> None:
     settings = [row for row in rows_of("elastic-mip") if row.published is None]
-    assert STORED["elastic-mip"]["note"] == elastic_mip._NOTE.format(ranges=elastic_mip.ranges(settings))
+    assert STORED["elastic-mip"]["note"] == elastic_mip.NOTE.format(ranges=elastic_mip.ranges(settings))
 
 
 def test_which_reading_of_smd_is_nearest() -> None:
     rows = rows_of("smd")
-    for kind in smd._KINDS:
+    for kind in smd.KINDS:
         readings = [row for row in rows if row.what.startswith(f"{kind}, t_f of a ")]
         for row in rows:
             _, _, figure = row.what.partition(": ")
             if row.what.startswith(f"{kind}, ") and "nearest: " in row.why:
                 key = f"{figure}, capacity {row.what.split()[2][:-1]}" if figure == "share of limits used" else figure
-                assert row.why.endswith(smd._nearest(readings, key))
+                assert row.why.endswith(smd.nearest_reading(readings, key))

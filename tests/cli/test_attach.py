@@ -176,12 +176,12 @@ def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
     kept.rename(journal)
     here = record.read_text()
     record.write_text(json.dumps({**json.loads(here), "machine": "elsewhere", "boot": "another"}))
-    keeper = record.with_name("job.keeper.json")
-    kept_by = keeper.read_text()
-    keeper.write_text(json.dumps({**json.loads(kept_by), "boot": "another"}))
+    supervisor = record.with_name("job.keeper.json")
+    kept_by = supervisor.read_text()
+    supervisor.write_text(json.dumps({**json.loads(kept_by), "boot": "another"}))
     assert refused(terminal.tell("attach", "job")) == "one of machine 'elsewhere'"
     record.write_text(here)
-    keeper.write_text(kept_by)
+    supervisor.write_text(kept_by)
     command = attached(terminal, "--json")
     terminal.go_on()
     assert report_of(command)["status"] == "finished"
@@ -205,8 +205,8 @@ def refused(done: "subprocess.CompletedProcess[str]") -> str:
 
 def test_a_job_that_is_gone_with_its_command_is_started_again(terminal: Terminal) -> None:
     kill(terminal, terminal.begin(PAUSING, "--name", "job"))
-    keeper = json.loads((terminal.home / "runtime" / "live" / "daemon" / "job.keeper.json").read_text())
-    os.kill(keeper["pid"], signal.SIGKILL)
+    supervisor = json.loads((terminal.home / "runtime" / "live" / "daemon" / "job.keeper.json").read_text())
+    os.kill(supervisor["pid"], signal.SIGKILL)
     listed = wait_until(lambda: terminal.tell("ps"), lambda listed: "interrupted" in listed.stdout)
     assert "punctual attach job" in listed.stderr
     assert refused(terminal.tell("run", "--name", "job", "--", "true")) == "'job', which was interrupted"

@@ -29,7 +29,7 @@ def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     ):
         run, ended_at = create_run(name), time.time() - age_s
         if state == "running":
-            run.record_job(JobId(name), state)
+            run.record_job(JobId(name), "running")
         else:
             with monkeypatch.context() as patched:
                 patched.setattr(time, "time", lambda: ended_at)  # noqa: B023 -- it is called at once

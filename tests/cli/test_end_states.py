@@ -23,7 +23,7 @@ STOPPED_CLEANLY = JobFailed(at=9.0, job=JOB, cause="`punctual stop`", exit_code=
 NEVER_STARTED = RejectJob(at=9.0, job=JOB, reason=Reason("stopped", "`punctual stop`"))
 TURNED_AWAY = RejectJob(at=9.0, job=JOB, reason=Reason("cannot-promise", "no deadline can be guaranteed"))
 FAILED = JobFailed(at=9.0, job=JOB, cause="its process ended with exit code 7", exit_code=7)
-LOST = JobFailed(at=9.0, job=JOB, cause="its keeper was killed")
+LOST = JobFailed(at=9.0, job=JOB, cause="its supervisor was killed")
 GIVEN_UP = RejectJob(at=9.0, job=JOB, reason=Reason("no-retries-left", "exit code 7; no retries are left"))
 
 

@@ -42,7 +42,7 @@ def test_what_is_told_of_a_run_is_below_its_plots_in_lines_that_fit() -> None:
     assert title.get_text() == "a job"
     assert " ".join(lines[:3]).startswith(texts[0].strip())
     assert texts[1] in lines
-    assert len(lines) == 3 + 1 + _plot._LINES_MAX
+    assert len(lines) == 3 + 1 + 4  # of each text at most four lines
     box = below.get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width
     assert 0 <= box.y0 < box.y1 <= min(axes.get_tightbbox().y0 for axes in figure.axes)

@@ -256,7 +256,7 @@ def test_jobs_that_are_paused_with_the_service_stand_still_until_they_are_resume
 
     machine.let("a")  # it would end at once if it went on
     used_s = cpu_s(pid)
-    time.sleep(1.5 * LEASE_S)  # its keeper has noticed by now that nobody steers it
+    time.sleep(1.5 * LEASE_S)  # its supervisor has noticed by now that nobody steers it
     assert cpu_s(pid) == used_s
     assert machine.jobs() == [{"job": "a", "state": "paused", "paused": "paused by the user: `punctual down`"}]
     listed = machine.tell("ps")

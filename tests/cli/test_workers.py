@@ -127,7 +127,7 @@ def test_workers_train_under_the_command_and_one_may_be_killed(terminal: Termina
     run = begin(terminal, "--json", n_epochs=20)
     (job,) = terminal.jobs()
     assert (job["n_workers"], job["controller"]) == (2, DEFAULT_WORKER_CONTROLLER)
-    _keeper, _agent, _forkserver, *workers = descendants(run.pid)
+    _supervisor, _agent, _forkserver, *workers = descendants(run.pid)
     os.kill(max(workers), signal.SIGKILL)
     terminal.go_on()
     output, errors = run.communicate(timeout=PATIENCE_S)

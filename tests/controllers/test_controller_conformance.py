@@ -7,8 +7,8 @@ import pytest
 
 from punctual import registry
 from punctual.core.protocols import Controller
-from punctual.papers.decor_nn.quota_plant import STEADY, Run, Training, World, run_closed_loop
-from punctual.papers.decor_nn.worker_plant import ElasticRun, ElasticTraining, run_elastic
+from punctual.sim.plants.quota_plant import STEADY, PlantWorld, QuotaRun, Training, run_closed_loop
+from punctual.sim.plants.worker_plant import ElasticTraining, WorkerRun, run_elastic
 from punctual.testing.controller_kit import ControllerConformance
 
 #: Those that are meant for jobs made of workers.
@@ -38,9 +38,9 @@ def test_the_published_controllers_are_found() -> None:
     assert {"decor-pi", "proportional-integral"} <= set(registry.names("controllers"))
 
 
-def _run(name: str, deadline_s: float, **changes: Any) -> Run | ElasticRun:
+def _run(name: str, deadline_s: float, **changes: Any) -> QuotaRun | WorkerRun:
     controller = registry.load("controllers", name)()
-    world = replace(World(noise=STEADY), **changes)
+    world = replace(PlantWorld(noise=STEADY), **changes)
     if name in _OF_WORKERS:
         return run_elastic(controller, _ELASTIC, deadline_s=deadline_s, world=replace(world, can_pace=True))
     return run_closed_loop(controller, _TRAINING, deadline_s=deadline_s, world=world)
@@ -59,7 +59,7 @@ def test_lands_a_training_with_phases_near_its_deadline(name: str, deadline_s: f
 def test_uses_all_there_is_when_the_deadline_cannot_be_met(name: str) -> None:
     run = _run(name, 15.0 if name in _OF_WORKERS else 25.0)
     assert not run.on_time
-    if isinstance(run, ElasticRun):
+    if isinstance(run, WorkerRun):
         assert run.worker_s > 0.9 * run.landed_s * _ELASTIC.counts[-1]
     else:
         assert run.used_core_s > 0.9 * run.landed_s

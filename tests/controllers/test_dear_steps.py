@@ -6,9 +6,13 @@ import pytest
 from tests.controllers.test_remaining_cost import runs, training
 
 from punctual.controllers._dear_steps import DearSteps, Span
-from punctual.papers.decor_nn.quota_plant import Run, Training, World
+from punctual.sim.plants.quota_plant import PlantWorld, QuotaRun, Training
 
-PACED, CAPPED, UNCAPPED = World(can_pace=True), World(can_pace=False), World(can_pace=True, can_cap=False)
+PACED, CAPPED, UNCAPPED = (
+    PlantWorld(can_pace=True),
+    PlantWorld(can_pace=False),
+    PlantWorld(can_pace=True, can_cap=False),
+)
 
 
 def dear(*ends: float, extra_steps: float = 40.0) -> DearSteps:
@@ -27,7 +31,7 @@ def with_evaluations(ratio: float, n: int, share: float) -> Training:
     return replace(work, dear_every=work.n_steps // n, dear_core_s=core_s)
 
 
-def false_alarms(run: Run, from_step: float) -> int:
+def false_alarms(run: QuotaRun, from_step: float) -> int:
     """Forecasts from that step on that the deadline cannot be met."""
     later = [demand.forecast for reading, demand in run.ticks if reading.steps_done >= from_step]
     return sum(forecast is not None and not forecast.feasible for forecast in later)
@@ -61,7 +65,7 @@ def test_a_small_one_before_a_large_one_is_forgotten() -> None:
 @pytest.mark.parametrize("ratio", [2.0, 3.0])
 @pytest.mark.parametrize(("n", "share"), [(5, 0.2), (10, 0.2), (20, 0.3)])
 def test_an_undeclared_regular_evaluation_is_no_false_alarm_after_its_second_time(
-    ratio: float, n: int, share: float, world: World
+    ratio: float, n: int, share: float, world: PlantWorld
 ) -> None:
     work = with_evaluations(ratio, n, share)
     for run in runs(work, world):
@@ -71,7 +75,7 @@ def test_an_undeclared_regular_evaluation_is_no_false_alarm_after_its_second_tim
 
 @pytest.mark.parametrize("world", [PACED, CAPPED, UNCAPPED], ids=["paced", "capped", "uncapped"])
 @pytest.mark.parametrize("at_frac", [0.1, 0.5])
-def test_a_single_dear_step_is_no_alarm_and_changes_no_landing(at_frac: float, world: World) -> None:
+def test_a_single_dear_step_is_no_alarm_and_changes_no_landing(at_frac: float, world: PlantWorld) -> None:
     work = training(2.0)
     work = replace(work, dear_every=int(at_frac * work.n_steps), dear_core_s=3.0, n_dear_max=1)
     for run in runs(work, world):

@@ -5,8 +5,8 @@ import pytest
 from punctual.controllers.remaining_cost import RemainingCost
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.control import Demand, Forecast
-from punctual.papers.decor_nn.quota_plant import STEADY, Contention, Training, World, run_closed_loop
-from punctual.papers.decor_nn.worker_plant import run_elastic
+from punctual.sim.plants.quota_plant import STEADY, Contention, PlantWorld, Training, run_closed_loop
+from punctual.sim.plants.worker_plant import run_elastic
 
 
 def told_after(ticks: list[tuple[float, Demand]], at_s: float) -> list[Forecast]:
@@ -16,7 +16,7 @@ def told_after(ticks: list[tuple[float, Demand]], at_s: float) -> list[Forecast]
 def test_the_interval_of_a_job_that_is_late_does_not_close_at_its_deadline() -> None:
     training = Training(n_epochs=8)
     deadline_s = 0.5 * training.core_s()
-    made = run_closed_loop(RemainingCost(), training, deadline_s=deadline_s, world=World())
+    made = run_closed_loop(RemainingCost(), training, deadline_s=deadline_s, world=PlantWorld())
     late = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], deadline_s)
     assert len(late) > 5
     assert all(each.std_s > 0 for each in late if each.finish_s > deadline_s + 1.0)
@@ -30,7 +30,7 @@ def test_the_same_of_a_job_of_workers() -> None:
 
 
 def test_a_steered_job_is_told_a_narrow_interval_with_its_deadline_in_it() -> None:
-    made = run_closed_loop(RemainingCost(), deadline_s=90.0, world=World(can_pace=True))
+    made = run_closed_loop(RemainingCost(), deadline_s=90.0, world=PlantWorld(can_pace=True))
     told = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], 20.0)
     assert told
     low_s, high_s = told[-1].interval_s
@@ -41,7 +41,7 @@ def test_a_steered_job_is_told_a_narrow_interval_with_its_deadline_in_it() -> No
 def test_the_forecast_follows_cores_that_are_taken_while_a_late_job_is_on_its_line() -> None:
     training = Training(n_epochs=8)
     deadline_s = 0.6 * training.core_s()
-    world = World(
+    world = PlantWorld(
         noise=STEADY, can_pace=True, contention=(Contention(from_s=deadline_s - 1.0, until_s=1e3, delivered_frac=0.5),)
     )
     made = run_closed_loop(RemainingCost(), training, deadline_s=deadline_s, world=world)
@@ -55,7 +55,7 @@ def test_a_job_of_whose_cores_others_take_some_is_told_a_wider_interval() -> Non
     widths = []
     for delivered_frac in (1.0, 0.5):
         others = Contention(from_s=0.0, until_s=1e3, delivered_frac=delivered_frac)
-        world = World(noise=STEADY, contention=(others,))
+        world = PlantWorld(noise=STEADY, contention=(others,))
         made = run_closed_loop(RemainingCost(), training, deadline_s=0.5 * training.core_s(), world=world)
         told = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], 0.1 * made.landed_s)
         widths.append(told[0].std_s / made.landed_s)

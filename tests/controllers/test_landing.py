@@ -17,8 +17,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.papers.decor_nn.quota_plant import STEADY, Landing, Noise, Training, World, run_closed_loop
-from punctual.papers.decor_nn.worker_plant import ElasticTraining, Scaling, run_elastic
+from punctual.sim.plants.quota_plant import STEADY, Landing, Noise, PlantWorld, Training, run_closed_loop
+from punctual.sim.plants.worker_plant import ElasticTraining, Scaling, run_elastic
 
 CALM = Noise(neighbour_factor=1.1)
 TRAINING = Training(epoch_steps=300)
@@ -30,7 +30,7 @@ ELASTIC = ElasticTraining(
 
 def landings(controller: Any, jitter_s: float, *, n: int = 8, can_cap: bool = True) -> list[Landing]:
     """Landings of deadlines of 50 to 85 s."""
-    world = World(noise=CALM, can_pace=True, can_cap=can_cap, pacing_jitter_s=jitter_s)
+    world = PlantWorld(noise=CALM, can_pace=True, can_cap=can_cap, pacing_jitter_s=jitter_s)
     if isinstance(controller, TwoLevel):
         return [run_elastic(controller, ELASTIC, deadline_s=50.0 + 5 * i, world=world, seed=i) for i in range(n)]
     return [run_closed_loop(controller, TRAINING, deadline_s=50.0 + 5 * i, world=world, seed=i) for i in range(n)]
@@ -62,7 +62,7 @@ def test_a_larger_jitter_makes_a_larger_margin() -> None:
 
 @pytest.mark.parametrize("jitter_s", [0.0, 0.01])
 def test_few_lines_are_made(jitter_s: float) -> None:
-    world = World(noise=CALM, can_pace=True, pacing_jitter_s=jitter_s)
+    world = PlantWorld(noise=CALM, can_pace=True, pacing_jitter_s=jitter_s)
     run = run_closed_loop(RemainingCost(), TRAINING, deadline_s=60.0, world=world)
     lines = [demand.pacing for _, demand in run.ticks if demand.pacing is not None]
     assert len(lines) > 8
@@ -74,7 +74,7 @@ def test_a_margin_that_the_user_declared_is_kept() -> None:
     spec = JobSpec(
         id=JobId("a"), ceiling=Resources(cores=1.0), floor=Resources(cores=0.02), deadline_s=60.0, margin_frac=0.004
     )
-    world = World(noise=STEADY, can_pace=True)
+    world = PlantWorld(noise=STEADY, can_pace=True)
     run = run_closed_loop(RemainingCost(), TRAINING, deadline_s=60.0, world=world, spec=spec)
     assert run.landed_s == pytest.approx(60.0 * 0.996, abs=1e-6)
 

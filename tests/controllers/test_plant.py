@@ -10,9 +10,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.papers.decor_nn.quota_plant import STEADY, Contention, Training, World, run_closed_loop
+from punctual.sim.plants.quota_plant import STEADY, Contention, PlantWorld, Training, run_closed_loop
 
-_CALM = World(noise=STEADY)
+_CALM = PlantWorld(noise=STEADY)
 _TRAINING = Training()
 
 
@@ -48,7 +48,7 @@ def test_one_seed_gives_one_run() -> None:
 
 
 def test_cost_varies_around_its_expectation() -> None:
-    noise = World().noise
+    noise = PlantWorld().noise
     runs = [run_closed_loop(_Alternating((1.0,)), _TRAINING, deadline_s=60.0, seed=seed) for seed in range(60)]
     mean = sum(run.used_core_s for run in runs) / len(runs)
     assert mean == pytest.approx(_TRAINING.core_s(noise), rel=0.06)
@@ -57,7 +57,7 @@ def test_cost_varies_around_its_expectation() -> None:
 
 def test_every_write_refills_the_quota() -> None:
     """At a period of 100 ms, 0.3 cores and two writes a second far more is delivered than was granted."""
-    world = World(noise=STEADY, quota_period_s=0.1)
+    world = PlantWorld(noise=STEADY, quota_period_s=0.1)
     steady = run_closed_loop(_Alternating((0.3,)), _TRAINING, deadline_s=60.0, world=world)
     written = run_closed_loop(_Alternating((0.3, 0.3001)), _TRAINING, deadline_s=60.0, world=world)
     assert steady.n_resizes == 1
@@ -67,7 +67,7 @@ def test_every_write_refills_the_quota() -> None:
 
 
 def test_contention_withholds_a_share_of_the_grant() -> None:
-    world = World(noise=STEADY, contention=(Contention(from_s=0.0, until_s=inf, delivered_frac=0.8),))
+    world = PlantWorld(noise=STEADY, contention=(Contention(from_s=0.0, until_s=inf, delivered_frac=0.8),))
     run = run_closed_loop(_Alternating((0.5,)), _TRAINING, deadline_s=60.0, world=world)
     assert run.used_core_s / run.granted_core_s == pytest.approx(0.8, abs=0.01)
 
@@ -80,7 +80,7 @@ def test_no_more_cores_are_used_than_the_process_can() -> None:
 
 def test_an_unenforced_quota_holds_nothing_back() -> None:
     run = run_closed_loop(
-        _Alternating((0.2,)), _TRAINING, deadline_s=60.0, world=World(noise=STEADY, can_cap=False, can_pace=True)
+        _Alternating((0.2,)), _TRAINING, deadline_s=60.0, world=PlantWorld(noise=STEADY, can_cap=False, can_pace=True)
     )
     assert run.landed_s == pytest.approx(_TRAINING.core_s())
 
@@ -96,7 +96,7 @@ def test_units_do_not_end_before_the_pacing_line() -> None:
     costs = {"evaluate": 4.0, "checkpoint": 0.0}
     work = _TRAINING.n_steps + 4.0 * 8 * _TRAINING.n_epochs
     line = PacingLine(end_s=60.0, end_work=work, s_per_step=50.0 / work, phase_cost_steps=costs)
-    world = World(noise=STEADY, can_pace=True)
+    world = PlantWorld(noise=STEADY, can_pace=True)
     run = run_closed_loop(_Alternating((1.0,), line=line), _TRAINING, deadline_s=60.0, world=world)
     assert run.landed_s == pytest.approx(60.0, abs=0.02)  # the last unit is a checkpoint, which counts as no work
     for reading, _ in run.ticks:
@@ -106,7 +106,7 @@ def test_units_do_not_end_before_the_pacing_line() -> None:
 
 
 def test_readings_are_what_happened() -> None:
-    world = World(noise=STEADY, deadline_changes=((10.0, 50.0), (20.0, 70.0)))
+    world = PlantWorld(noise=STEADY, deadline_changes=((10.0, 50.0), (20.0, 70.0)))
     run = run_closed_loop(_Alternating((0.5,)), _TRAINING, deadline_s=60.0, world=world)
     readings = [reading for reading, _ in run.ticks]
     deadlines_s = [(reading.elapsed_s, reading.deadline_s) for reading in readings]

@@ -14,13 +14,13 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
-from punctual.papers.decor_nn.quota_plant import (
+from punctual.sim.plants.quota_plant import (
     STEADY,
     Contention,
     Noise,
-    Run,
+    PlantWorld,
+    QuotaRun,
     Training,
-    World,
     job_spec,
     run_closed_loop,
 )
@@ -40,7 +40,7 @@ def training(ratio: float, noise: Noise = NOISE, **changes: Any) -> Training:
     return replace(base, epoch_steps=int((per_epoch_s - phases_s) / base.step_core_s))
 
 
-def runs(work: Training, world: World) -> list[Run]:
+def runs(work: Training, world: PlantWorld) -> list[QuotaRun]:
     return [run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S, seed=seed) for seed in SEEDS]
 
 
@@ -48,21 +48,21 @@ def runs(work: Training, world: World) -> list[Run]:
 @pytest.mark.parametrize(
     "world",
     [
-        World(can_pace=True),
-        World(can_pace=True, contention=(Contention(from_s=20.0, until_s=40.0, delivered_frac=0.85),)),
-        World(can_pace=True, deadline_changes=((18.0, 90.0),)),
-        World(can_pace=True, can_cap=False),
+        PlantWorld(can_pace=True),
+        PlantWorld(can_pace=True, contention=(Contention(from_s=20.0, until_s=40.0, delivered_frac=0.85),)),
+        PlantWorld(can_pace=True, deadline_changes=((18.0, 90.0),)),
+        PlantWorld(can_pace=True, can_cap=False),
     ],
     ids=["undisturbed", "contention", "deadline moved", "pacing alone"],
 )
-def test_lands_on_time_and_within_about_a_thousandth(ratio: float, world: World) -> None:
+def test_lands_on_time_and_within_about_a_thousandth(ratio: float, world: PlantWorld) -> None:
     for run in runs(training(ratio), world):
         assert run.on_time
         assert abs(run.deviation_frac) < 0.0011
 
 
 def test_cores_that_are_taken_during_the_last_second_make_no_job_late() -> None:
-    world = World(can_pace=True, contention=(Contention(from_s=59.2, until_s=61.0, delivered_frac=0.5),))
+    world = PlantWorld(can_pace=True, contention=(Contention(from_s=59.2, until_s=61.0, delivered_frac=0.5),))
     for run in (*runs(training(2.0), world), *runs(training(3.0), world)):
         assert run.on_time
 
@@ -71,23 +71,23 @@ def test_cores_that_are_taken_during_the_last_second_make_no_job_late() -> None:
 @pytest.mark.parametrize(("startup_core_s", "exit_s"), [(0.1, 0.05), (1.0, 0.5), (5.0, 1.0)])
 def test_lands_within_a_hundredth_by_the_quota_alone(ratio: float, startup_core_s: float, exit_s: float) -> None:
     """The plant has landed at its last unit; what is kept for the process to leave goes by what it took to start."""
-    for run in runs(training(ratio, startup_core_s=startup_core_s), World(can_pace=False)):
+    for run in runs(training(ratio, startup_core_s=startup_core_s), PlantWorld(can_pace=False)):
         assert -0.01 < run.deviation_frac + exit_s / DEADLINE_S <= 0.001
 
 
 def test_a_dearer_step_that_nobody_declared_is_at_most_two_percent_late_at_twice_the_fastest_time() -> None:
     work = training(2.0, cost_change_at_frac=0.5, cost_change_factor=1.8)
-    for run in runs(work, World(can_pace=True)):
+    for run in runs(work, PlantWorld(can_pace=True)):
         assert run.deviation_frac < 0.02
 
 
 def test_makes_fewer_resizes_than_seconds() -> None:
-    for run in runs(training(2.0), World(can_pace=True)):
+    for run in runs(training(2.0), PlantWorld(can_pace=True)):
         assert run.n_resizes < DEADLINE_S
 
 
 def test_grants_little_more_than_is_used() -> None:
-    for run in runs(training(2.0), World(can_pace=True)):
+    for run in runs(training(2.0), PlantWorld(can_pace=True)):
         assert run.granted_core_s < 1.03 * run.used_core_s
 
 
@@ -95,7 +95,7 @@ def test_grants_little_more_than_is_used() -> None:
 def test_a_single_thread_under_two_cores_still_lands(can_cap: bool) -> None:
     work = training(1.5)
     spec = replace(job_spec(work, DEADLINE_S), ceiling=Resources(cores=2.0))
-    world = World(can_pace=True, can_cap=can_cap)
+    world = PlantWorld(can_pace=True, can_cap=can_cap)
     run = run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S, spec=spec, seed=3)
     assert run.on_time
     assert abs(run.deviation_frac) < 0.001
@@ -105,7 +105,7 @@ def test_a_single_thread_under_two_cores_still_lands(can_cap: bool) -> None:
 def test_a_ceiling_that_the_job_cannot_use_does_not_embellish_the_forecast(can_cap: bool) -> None:
     work = training(0.8, STEADY)
     spec = replace(job_spec(work, DEADLINE_S), ceiling=Resources(cores=2.0))
-    world = World(noise=STEADY, can_pace=True, can_cap=can_cap)
+    world = PlantWorld(noise=STEADY, can_pace=True, can_cap=can_cap)
     run = run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S, spec=spec, seed=0)
     told = next(demand for _, demand in run.ticks if demand.forecast and not demand.forecast.feasible)
     assert told.forecast is not None
@@ -113,7 +113,7 @@ def test_a_ceiling_that_the_job_cannot_use_does_not_embellish_the_forecast(can_c
 
 
 def test_an_impossible_deadline_is_announced_at_once_with_the_true_finish() -> None:
-    world = World(noise=STEADY, can_pace=True)
+    world = PlantWorld(noise=STEADY, can_pace=True)
     work = training(0.8, STEADY)
     run = run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S, seed=0)
     told = [(reading, demand) for reading, demand in run.ticks if demand.forecast and not demand.forecast.feasible]
@@ -126,7 +126,7 @@ def test_an_impossible_deadline_is_announced_at_once_with_the_true_finish() -> N
 
 @pytest.mark.parametrize("ratio", [1.3, 2.0])
 def test_no_false_alarm(ratio: float) -> None:
-    for run in runs(training(ratio), World(can_pace=True)):
+    for run in runs(training(ratio), PlantWorld(can_pace=True)):
         assert all(demand.forecast is None or demand.forecast.feasible for _, demand in run.ticks)
 
 
@@ -364,7 +364,7 @@ def test_what_a_job_could_not_use_at_its_ceiling_is_forgotten_when_it_holds_less
 def test_steps_of_ten_seconds_give_no_false_alarm() -> None:
     work = Training(n_epochs=1, epoch_steps=40, step_core_s=10.0, phases=(), n_rehearsals=0)
     for seed in SEEDS:
-        run = run_closed_loop(RemainingCost(), work, world=World(can_pace=True), deadline_s=1100.0, seed=seed)
+        run = run_closed_loop(RemainingCost(), work, world=PlantWorld(can_pace=True), deadline_s=1100.0, seed=seed)
         assert run.on_time
         assert all(demand.forecast is None or demand.forecast.feasible for _, demand in run.ticks)
 
@@ -419,7 +419,7 @@ class Times:
 @pytest.mark.parametrize("factor", [0.5, 1.6])
 def test_a_job_uses_what_it_is_granted_and_lands_on_time(factor: float, can_cap: bool) -> None:
     """Also where nothing but pacing holds it to its grant, less or more than it demands."""
-    world = World(noise=STEADY, can_pace=True, can_cap=can_cap)
+    world = PlantWorld(noise=STEADY, can_pace=True, can_cap=can_cap)
     run = run_closed_loop(
         RemainingCost(), training(3.0, STEADY), world=world, deadline_s=DEADLINE_S, policy=Times(factor)
     )  # fmt: skip
@@ -434,7 +434,7 @@ def test_a_job_uses_what_it_is_granted_and_lands_on_time(factor: float, can_cap:
 def test_what_is_left_is_told_in_core_seconds_as_granted() -> None:
     """A neighbour that takes four tenths of what is granted makes it as many more."""
     contention = (Contention(from_s=20.0, until_s=40.0, delivered_frac=0.6),)
-    world = World(noise=STEADY, contention=contention)
+    world = PlantWorld(noise=STEADY, contention=contention)
     work = training(3.0, STEADY)
     run = run_closed_loop(RemainingCost(), work, world=world, deadline_s=DEADLINE_S)
     in_all_core_s = work.core_s()

@@ -17,8 +17,8 @@ from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve, SeenRate, Shape
 from punctual.estimators.speed.all_reduce import AllReduce
-from punctual.papers.decor_nn.quota_plant import STEADY, Contention, Noise, World
-from punctual.papers.decor_nn.worker_plant import ElasticRun, ElasticTraining, Scaling, run_elastic
+from punctual.sim.plants.quota_plant import STEADY, Contention, Noise, PlantWorld
+from punctual.sim.plants.worker_plant import ElasticTraining, Scaling, WorkerRun, run_elastic
 
 MILD = Noise(neighbour_factor=1.1)
 TRAINING = ElasticTraining()
@@ -29,15 +29,15 @@ def deadline_s(ratio: float, training: ElasticTraining = TRAINING, noise: Noise 
 
 
 def runs(
-    ratio: float, world: World, n: int = 6, training: ElasticTraining = TRAINING, **options: Any
-) -> list[ElasticRun]:
+    ratio: float, world: PlantWorld, n: int = 6, training: ElasticTraining = TRAINING, **options: Any
+) -> list[WorkerRun]:
     due_s = deadline_s(ratio, training, world.noise)
     return [run_elastic(TwoLevel(), training, deadline_s=due_s, world=world, seed=seed, **options) for seed in range(n)]
 
 
 @pytest.mark.parametrize("ratio", [1.2, 1.5, 2.0, 2.6])
 def test_lands_on_time_within_two_thousandths_at_little_more_than_the_least_cost(ratio: float) -> None:
-    for run in runs(ratio, World(noise=MILD, can_pace=True)):
+    for run in runs(ratio, PlantWorld(noise=MILD, can_pace=True)):
         assert run.on_time
         assert abs(run.deviation_frac) < 0.002
         assert run.worker_s < 1.15 * TRAINING.least_worker_s(run.deadline_s, MILD)
@@ -45,7 +45,9 @@ def test_lands_on_time_within_two_thousandths_at_little_more_than_the_least_cost
 
 
 def test_few_changes_are_made() -> None:
-    made = [run.n_resizes for ratio in (1.2, 1.5, 2.0, 2.6) for run in runs(ratio, World(noise=MILD, can_pace=True), 4)]
+    made = [
+        run.n_resizes for ratio in (1.2, 1.5, 2.0, 2.6) for run in runs(ratio, PlantWorld(noise=MILD, can_pace=True), 4)
+    ]
     assert sum(made) / len(made) < 3.2
     assert max(made) <= 5
 
@@ -53,20 +55,20 @@ def test_few_changes_are_made() -> None:
 @pytest.mark.parametrize(
     "world",
     [
-        World(noise=MILD, can_pace=True, deadline_changes=((20.0, 75.0),)),
-        World(noise=MILD, can_pace=True, deadline_changes=((20.0, 140.0),)),
-        World(noise=MILD, can_pace=True, contention=(Contention(from_s=30.0, until_s=50.0, delivered_frac=0.8),)),
+        PlantWorld(noise=MILD, can_pace=True, deadline_changes=((20.0, 75.0),)),
+        PlantWorld(noise=MILD, can_pace=True, deadline_changes=((20.0, 140.0),)),
+        PlantWorld(noise=MILD, can_pace=True, contention=(Contention(from_s=30.0, until_s=50.0, delivered_frac=0.8),)),
     ],
     ids=["sooner", "later", "contention"],
 )
-def test_lands_on_time_whatever_happens_on_the_way(world: World) -> None:
+def test_lands_on_time_whatever_happens_on_the_way(world: PlantWorld) -> None:
     for run in runs(2.0, world, 4):
         assert run.on_time
         assert abs(run.deviation_frac) < 0.0025
 
 
 def test_a_model_of_the_speed_is_of_no_harm() -> None:
-    world = World(noise=MILD, can_pace=True)
+    world = PlantWorld(noise=MILD, can_pace=True)
     for run in runs(1.7, world, 3, models={"all-reduce": AllReduce()}):
         assert run.on_time
         assert run.worker_s < 1.15 * TRAINING.least_worker_s(run.deadline_s, MILD)
@@ -74,14 +76,14 @@ def test_a_model_of_the_speed_is_of_no_harm() -> None:
 
 def test_with_one_worker_and_time_to_spare_it_is_paced() -> None:
     training = replace(TRAINING, epoch_steps=60)
-    for run in runs(5.0, World(noise=MILD, can_pace=True), 3, training):
+    for run in runs(5.0, PlantWorld(noise=MILD, can_pace=True), 3, training):
         assert run.numbers[-1][1] == 1
         assert run.on_time
         assert abs(run.deviation_frac) < 0.002
 
 
 def test_an_impossible_deadline_is_told_once_with_the_true_finish() -> None:
-    run = runs(0.7, World(noise=STEADY, can_pace=True), 1)[0]
+    run = runs(0.7, PlantWorld(noise=STEADY, can_pace=True), 1)[0]
     assert run.warnings == ("infeasible", "deadline-passed")
     told = next(demand.forecast for _, demand in run.demands if demand.forecast and not demand.forecast.feasible)
     assert told.earliest_finish_s == pytest.approx(run.landed_s, rel=0.03)
@@ -92,14 +94,17 @@ def test_a_resize_that_costs_much_is_not_made_for_little() -> None:
     """Eight workers at most; each change stops training for six seconds of seventy."""
     dear = replace(TRAINING, stop_s=6.0)
     run = run_elastic(
-        TwoLevel(stop_s=6.0), dear, deadline_s=deadline_s(1.4, noise=STEADY), world=World(noise=STEADY, can_pace=True)
+        TwoLevel(stop_s=6.0),
+        dear,
+        deadline_s=deadline_s(1.4, noise=STEADY),
+        world=PlantWorld(noise=STEADY, can_pace=True),
     )
     assert run.on_time
     assert run.n_resizes <= 1
 
 
 def test_no_workers_are_started_to_leave() -> None:
-    run = runs(2.0, World(noise=STEADY, can_pace=True), 1)[0]
+    run = runs(2.0, PlantWorld(noise=STEADY, can_pace=True), 1)[0]
     assert all(at_s < run.landed_s - 0.5 for at_s, _ in run.numbers[1:])
 
 

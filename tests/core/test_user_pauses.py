@@ -126,7 +126,7 @@ def test_it_is_still_paused_by_a_scheduler_that_was_loaded_and_resumes_steering(
     loaded = Scheduler({"scripted": desk.controller}, strict=True)
     loaded.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
     desk.scheduler = loaded
-    commands = desk.tell(SteeringResumed(at=20.0, lost_at=15.0, granted={A: cores(1.0)}))  # its keeper let it go on
+    commands = desk.tell(SteeringResumed(at=20.0, lost_at=15.0, granted={A: cores(1.0)}))  # its supervisor let it go on
     desk.applied(only(commands, ResizeJob), at=20.0)
     assert desk.scheduler.job(A).status == "paused"
     assert none(desk.plan({A: cores(1.0)}, at=21.0), ResizeJob)

@@ -362,7 +362,7 @@ def test_a_job_outlives_its_agent_and_the_one_that_comes_back_adopts_it(closing:
     os.kill(pid, signal.SIGKILL)
     os.kill(
         pids_of(folder, OTHER)[0], signal.SIGKILL
-    )  # nobody is there who could say so, but the keeper writes it down
+    )  # nobody is there who could say so, but the supervisor writes it down
     before = steps_of(executor)
     (failed,) = wait_until(lambda: of_kind(events, JobFailed))
     assert failed.job == OTHER
@@ -376,7 +376,9 @@ def test_a_job_outlives_its_agent_and_the_one_that_comes_back_adopts_it(closing:
     wait_until(lambda: any(getattr(event, "granted", None) == {A: Resources(0.25)} for event in events))
 
 
-def test_a_job_whose_agent_does_not_come_back_in_time_is_ended_by_its_keeper(closing: ExitStack, folder: Path) -> None:
+def test_a_job_whose_agent_does_not_come_back_in_time_is_ended_by_its_supervisor(
+    closing: ExitStack, folder: Path
+) -> None:
     process = AgentProcess(AgentOptions(name="gone", node=A, actuator="pacing", lost_after_s=6.0))
     closing.callback(lambda: end(process))
     wire = Wire(process)

@@ -25,7 +25,7 @@ from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.output import JobOutput
 from punctual.executors.local.progress import PageProgress
-from punctual.executors.local.supervisor_client import KeeperLink
+from punctual.executors.local.supervisor_client import SupervisorLink
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of
 
@@ -49,7 +49,10 @@ CALLS: list[tuple[type, str]] = [
     *((LocalExecutor, name) for name in ("perform", "observe", "worker_status", "faults")),
     *((JobRun, name) for name in ("start", "resize", "observe", "renew", "stop", "terminate", "faults")),
     *((JobRun, name) for name in ("_see_through", "_begin", "_put", "_end", "_report", "_answer")),
-    *((JobProcess, name) for name in ("start", "_start_keeper", "_launch_request", "_environment", "wait", "finish")),
+    *(
+        (JobProcess, name)
+        for name in ("start", "_start_supervisor", "_launch_request", "_environment", "wait", "finish")
+    ),
     *((JobProcess, name) for name in ("renew", "read_usage", "sample", "terminate", "clear_away")),
     *((JobGrant, name) for name in ("__init__", "put", "_pause", "_settle_pause", "_resume", "_check_devices")),
     *(
@@ -57,7 +60,7 @@ CALLS: list[tuple[type, str]] = [
         for name in ("latest", "landed_at", "new_phases", "new_losses", "pace", "heartbeat", "begin")
     ),
     *((PacingOnlyGroup, name) for name in ("grant", "used_core_s", "final_core_s")),
-    *((KeeperLink, name) for name in ("send", "read", "renew", "await_end", "terminate", "finish")),
+    *((SupervisorLink, name) for name in ("send", "read", "renew", "await_end", "terminate", "finish")),
     *((JobOutput, name) for name in ("start", "finish")),
 ]
 #: Those of them that are made once the job is stopped or has ended.
@@ -95,8 +98,8 @@ class Saboteur:
         self.n_failures: Counter[JobId] = Counter()
         #: What belongs to which job.
         self._job_of: dict[int, JobId] = {}
-        self.links: list[KeeperLink] = []
-        made, started, opened = JobProcess.__init__, JobProcess._start_keeper, PacingOnly.open
+        self.links: list[SupervisorLink] = []
+        made, started, opened = JobProcess.__init__, JobProcess._start_supervisor, PacingOnly.open
         paged: Callable[..., None] = PageProgress.__init__
 
         def make(process: JobProcess, context: Any, program: Any, launch: Any, *more: Any) -> None:
@@ -107,7 +110,7 @@ class Saboteur:
             patch.setattr(PageProgress, "__init__", begin)
             made(process, context, program, launch, *more)
 
-        def start(process: JobProcess) -> KeeperLink:
+        def start(process: JobProcess) -> SupervisorLink:
             link = started(process)
             self._job_of[id(link)] = process._launch.job
             self.links.append(link)
@@ -119,7 +122,7 @@ class Saboteur:
             return group
 
         patch.setattr(JobProcess, "__init__", make)
-        patch.setattr(JobProcess, "_start_keeper", start)
+        patch.setattr(JobProcess, "_start_supervisor", start)
         patch.setattr(PacingOnly, "open", open_group)
 
     def breaks(self, kind: type, name: str, error: Callable[[], Exception]) -> None:

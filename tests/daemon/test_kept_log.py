@@ -14,7 +14,7 @@ LINE_BYTES = len("line 00000\n")
 
 
 class Written:
-    """A log as a keeper writes it, of numbered lines."""
+    """A log as a supervisor writes it, of numbered lines."""
 
     def __init__(self, log: Path) -> None:
         self.log = log

@@ -68,7 +68,7 @@ def test_an_urgent_job_pauses_another_which_then_goes_on(policy: str, workers: b
     assert [message.job for message in messages if isinstance(message, JobStarted)] == [PATIENT, URGENT]
 
 
-def test_the_keeper_of_a_job_that_its_user_has_paused_knows_it_at_once(
+def test_the_supervisor_of_a_job_that_its_user_has_paused_knows_it_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the job would go on after the lease, if the host is killed before it renews that."""

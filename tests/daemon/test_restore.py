@@ -406,8 +406,7 @@ def test_a_machine_that_was_drained_is_used_again_once_it_has_been_started_again
             NodeNoticed(at=1000.0, node=HERE, ends_at=1e9),
             JobSubmitted(at=1000.0, spec=given.spec, program=given.program),
         ])  # fmt: skip
-    run.keep_submission(A, encode(submitted(given)), given.inherited)
-    run.record_job(A, "queued")
+    run.record_submitted([new_job(A, encode(submitted(given)), given.inherited)])
     run.remove_live_places()
     with resumed_host(run, output_of=lambda _: lambda _: None) as host:
         host.run_for(PATIENCE_S, host.all_ended)
@@ -446,7 +445,7 @@ def test_a_job_that_was_accepted_is_run_although_the_journal_does_not_know_it() 
     assert run.submission(A) is None
 
 
-def test_a_keeper_that_waits_for_the_word_of_a_stopped_host_no_longer_finds_its_socket() -> None:
+def test_a_supervisor_that_waits_for_the_word_of_a_stopped_host_no_longer_finds_its_socket() -> None:
     run = create_run("host", {})
     run.takeover_socket(A).touch()
     assert _claim(run, A) is None

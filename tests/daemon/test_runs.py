@@ -62,7 +62,7 @@ def elsewhere(run: RunFolder) -> None:
 
 
 def ended_unsteered(run: RunFolder, job: str, code: int, page: bytes = b"") -> None:
-    """What a keeper leaves of a job that nobody steers."""
+    """What a supervisor leaves of a job that nobody steers."""
     record = {
         "ended": code, "at_ns": 9_000_000_000, "usage": "", "core_s": 1.0, "boot": boot_id(), "page": page.hex()
     }  # fmt: skip

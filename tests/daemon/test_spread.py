@@ -118,8 +118,8 @@ class Cluster:
 
     def pids(self, node: NodeId) -> list[int]:
         """The job's own process on a node, if there is one."""
-        keeper = agent_run(f"test-{node}").keeper_pid(JOB)
-        return [] if keeper is None else descendants(keeper)[:1]
+        supervisor = agent_run(f"test-{node}").keeper_pid(JOB)
+        return [] if supervisor is None else descendants(supervisor)[:1]
 
 
 @pytest.fixture

@@ -64,8 +64,8 @@ class Stage:
         self.events: list[Event] = []
         self._arrived: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._request = 0
-        #: The keeper of each job, once it has one.
-        self.keepers: dict[JobId, int] = {}
+        #: The supervisor of each job, once it has one.
+        self.supervisors: dict[JobId, int] = {}
         self.submitted_at = time.monotonic()
         self.program: Program | None = None
         self._executor: LocalExecutor | None = None
@@ -80,9 +80,9 @@ class Stage:
         given = {name: options.pop(name) for name in EXECUTOR_OPTIONS if name in options}
         on_kept = given.pop("on_kept", lambda *_: None)
 
-        def kept(job: JobId, keeper: int, guard: int) -> None:
-            self.keepers[job] = keeper
-            on_kept(job, keeper, guard)
+        def kept(job: JobId, supervisor: int, guard: int) -> None:
+            self.supervisors[job] = supervisor
+            on_kept(job, supervisor, guard)
 
         self.program = Program(**{"argv": (sys.executable, "-c", code), **options})
         self._executor = LocalExecutor(
@@ -143,8 +143,8 @@ class Stage:
                 return event
 
     def pid(self, job: JobId = JOB) -> int:
-        """The job's own process: the first that its keeper has started."""
-        return until(lambda: descendants(self.keepers[job]))[0]
+        """The job's own process: the first that its supervisor has started."""
+        return until(lambda: descendants(self.supervisors[job]))[0]
 
     def environment(self, job: JobId = JOB) -> dict[str, str]:
         """What the job's own process was started with."""

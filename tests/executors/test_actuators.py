@@ -87,7 +87,7 @@ class Refused:
         raise Unusable("'/some/file' cannot be used (Permission denied)")
 
     open = check
-    keeper_prefix = ()
+    supervisor_prefix = ()
 
 
 def candidates() -> list[Actuator]:
@@ -352,7 +352,7 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
     systemd.write_text("#!/bin/sh\necho cpuset cpu\n")
     scope = UserScope(base, n_cpus=2)
     scope.check()
-    assert scope.keeper_prefix[-1] == "--"
+    assert scope.supervisor_prefix[-1] == "--"
     monkeypatch.setattr("punctual.executors.local.user_scope.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
     moved: list[str] = []
     original = Path.write_text

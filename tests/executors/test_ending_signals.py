@@ -1,4 +1,4 @@
-"""Who of a job's processes is asked to end, when, and what is told of it; jobs by a keeper, with nobody else."""
+"""Who of a job's processes is asked to end, when, and what is told of it; jobs by a supervisor, with nobody else."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tests.executors.conftest import is_alive, until
 
 from punctual.executors.local.job_signals import Ending, stop_grace_s
 from punctual.executors.local.supervisor import LaunchRequest
-from punctual.executors.local.supervisor_client import KeeperLink, start_keeper
+from punctual.executors.local.supervisor_client import SupervisorLink, start_supervisor
 
 #: A training with a handler that notes each signal, and saves when it may. `NAME` is what it calls itself.
 SAVING = """
@@ -38,19 +38,19 @@ WITH_WORKER = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', 
 #: Waits for the training as simple launchers do, and catches nothing.
 LAUNCHER = "import subprocess, sys; sys.exit(subprocess.Popen([sys.executable, *sys.argv[1:]]).wait())"
 
-Keep = Callable[..., KeeperLink]
+Keep = Callable[..., SupervisorLink]
 
 
 @pytest.fixture
 def keep(tmp_path: Path) -> Iterator[Keep]:
-    """Starts a keeper with a job, whose folder is `tmp_path`, and sees to its end."""
+    """Starts a supervisor with a job, whose folder is `tmp_path`, and sees to its end."""
     (tmp_path / "train.py").write_text(SAVING)
     (tmp_path / "with_worker.py").write_text(WITH_WORKER)
     (tmp_path / "launcher.py").write_text(LAUNCHER)
-    links: list[KeeperLink] = []
+    links: list[SupervisorLink] = []
 
-    def start(*argv: str, **request: Any) -> KeeperLink:
-        link = start_keeper(())
+    def start(*argv: str, **request: Any) -> SupervisorLink:
+        link = start_supervisor(())
         links.append(link)
         assert link.read() is not None
         environment = {**os.environ, "PYTHON": sys.executable}
@@ -97,7 +97,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def last_of(link: KeeperLink) -> dict[str, Any]:
+def last_of(link: SupervisorLink) -> dict[str, Any]:
     last = link.read()
     assert last is not None
     return last

@@ -32,12 +32,12 @@ def path(tmp_path: Path) -> Path:
 
 
 class Job:
-    """Stands for a job and its keeper: what is written is moved into the log at once, in this thread."""
+    """Stands for a job and its supervisor: what is written is moved into the log at once, in this thread."""
 
     def __init__(self, path: Path, limit_bytes: int = 1 << 30) -> None:
         source_fd, self.write_fd = os.pipe()
-        self.wakeup_fd, keeper_bell_fd = os.pipe()
-        self.log = JobLog(str(path), limit_bytes, source_fd, keeper_bell_fd)
+        self.wakeup_fd, supervisor_bell_fd = os.pipe()
+        self.log = JobLog(str(path), limit_bytes, source_fd, supervisor_bell_fd)
 
     def write(self, output: bytes) -> None:
         for start in range(0, len(output), 4096):  # no more than a pipe takes
@@ -73,7 +73,7 @@ def written(path: Path) -> bytes:
     return (earlier.read_bytes() if earlier.exists() else b"") + path.read_bytes()
 
 
-# The keeper's side.
+# The supervisor's side.
 
 
 def test_output_is_kept_as_it_came(path: Path) -> None:
@@ -326,7 +326,7 @@ def test_two_followers_of_one_bell_both_get_everything(path: Path) -> None:
     assert b"".join(received[0]) == b"".join(received[1]) == path.read_bytes()
 
 
-KEEPER = """
+SUPERVISOR = """
     import os, sys
     from punctual.executors.local.job_log import JobLog
 
@@ -350,33 +350,33 @@ FOLLOWER = """
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_job_writes_on_when_whoever_looks_is_stopped_or_killed(path: Path, number: signal.Signals) -> None:
     """Far more than pipes hold, and none of it is lost."""
-    wakeup_fd, keeper_bell_fd = os.pipe()
+    wakeup_fd, supervisor_bell_fd = os.pipe()
     path.touch()
     looker = subprocess.Popen(
         [sys.executable, "-c", dedent(FOLLOWER), str(path)], stdin=wakeup_fd, stdout=subprocess.PIPE
     )
-    keeper = subprocess.Popen([sys.executable, "-c", dedent(KEEPER), str(path)], stdin=subprocess.PIPE)
+    supervisor = subprocess.Popen([sys.executable, "-c", dedent(SUPERVISOR), str(path)], stdin=subprocess.PIPE)
     try:
-        assert keeper.stdin is not None
-        keeper.stdin.write(b"x" * 9 + b"\n")
-        keeper.stdin.flush()
+        assert supervisor.stdin is not None
+        supervisor.stdin.write(b"x" * 9 + b"\n")
+        supervisor.stdin.flush()
         assert looker.stdout is not None
-        os.write(keeper_bell_fd, b"\n")
+        os.write(supervisor_bell_fd, b"\n")
         assert looker.stdout.readline()
         looker.send_signal(number)
-        keeper.stdin.write((b"x" * 9 + b"\n") * 50_000)
-        keeper.stdin.close()
-        assert keeper.wait(PATIENCE_S) == 0
+        supervisor.stdin.write((b"x" * 9 + b"\n") * 50_000)
+        supervisor.stdin.close()
+        assert supervisor.wait(PATIENCE_S) == 0
         assert path.stat().st_size == 10 * 50_001
     finally:
-        for process in (looker, keeper):
+        for process in (looker, supervisor):
             with suppress(ProcessLookupError):
                 process.kill()
             process.wait()
         if looker.stdout is not None:
             looker.stdout.close()
         os.close(wakeup_fd)
-        os.close(keeper_bell_fd)
+        os.close(supervisor_bell_fd)
 
 
 # Garbage.

@@ -41,7 +41,7 @@ from punctual.executors.local.job_files import read_end
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import MEMORY_NAME, JobProcess, new_page, page_path
 from punctual.executors.local.own_pattern import OwnPattern
-from punctual.executors.local.supervisor_client import KeeperLink
+from punctual.executors.local.supervisor_client import SupervisorLink
 
 TRAIN = (
     SPIN
@@ -141,10 +141,10 @@ def test_phases_are_reported_when_they_change(stage: Stage) -> None:
 
 def test_launch_said_again_is_answered_and_changes_nothing(stage: Stage) -> None:
     stage.run(SLEEP)
-    pid, keepers = stage.pid(), dict(stage.keepers)
+    pid, supervisors = stage.pid(), dict(stage.supervisors)
     stage.launch()
     assert stage.wait(JobStarted).request == 2
-    assert (stage.pid(), stage.keepers) == (pid, keepers)
+    assert (stage.pid(), stage.supervisors) == (pid, supervisors)
 
 
 def test_a_job_is_launched_again_after_its_end(stage: Stage) -> None:
@@ -372,16 +372,16 @@ def test_a_job_stopped_when_it_was_about_to_start(stage: Stage) -> None:
     assert stage.wait(JobFailed).cause == "the user"
 
 
-def test_a_job_stopped_before_its_keeper_deals_with_signals(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    reading, stopped, deal = threading.Event(), threading.Event(), KeeperLink._signal
-    monkeypatch.setattr(KeeperLink, "_signal", lambda link, number: deal(link, number) if link.pid else None)
+def test_a_job_stopped_before_its_supervisor_deals_with_signals(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, stopped, deal = threading.Event(), threading.Event(), SupervisorLink._signal
+    monkeypatch.setattr(SupervisorLink, "_signal", lambda link, number: deal(link, number) if link.pid else None)
 
-    def read(link: KeeperLink, original: Callable[[KeeperLink], object] = KeeperLink.read) -> object:
+    def read(link: SupervisorLink, original: Callable[[SupervisorLink], object] = SupervisorLink.read) -> object:
         reading.set()
         assert stopped.wait(PATIENCE_S)
         return original(link)
 
-    monkeypatch.setattr(KeeperLink, "read", read)
+    monkeypatch.setattr(SupervisorLink, "read", read)
     stage.prepare(SLEEP)
     stage.launch()
     assert reading.wait(PATIENCE_S)
@@ -399,7 +399,7 @@ def test_a_job_that_another_host_takes_over_while_it_is_started_is_left_to_that(
     stage.prepare(
         f"open({str(tmp_path / 'ran')!r}, 'w')",
         may_steer=lambda: next(answers, False),
-        on_kept=lambda _job, keeper, _guard: recorded.append(keeper),
+        on_kept=lambda _job, supervisor, _guard: recorded.append(supervisor),
     )
     stage.launch()
     until(lambda: JOB not in stage.executor.held())
@@ -617,12 +617,14 @@ def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
 
 
 @pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])
-def test_when_the_keeper_is_killed_the_job_ends(stage: Stage, actuator: str, request: pytest.FixtureRequest) -> None:
+def test_when_the_supervisor_is_killed_the_job_ends(
+    stage: Stage, actuator: str, request: pytest.FixtureRequest
+) -> None:
     stage.run(SLEEP, actuator=request.getfixturevalue("quota") if actuator == "quota" else actuator)
     pid = stage.pid()
-    os.kill(stage.keepers[JOB], signal.SIGKILL)
+    os.kill(stage.supervisors[JOB], signal.SIGKILL)
     ended = stage.wait(JobFailed)
-    assert "keeper" in ended.cause
+    assert "supervisor" in ended.cause
     assert ended.retryable
     assert not is_alive(pid)
 
@@ -738,7 +740,7 @@ def test_a_stopped_job_saves_without_a_quota(stage: Stage, quota: str, tmp_path:
 
 
 def test_a_job_whose_lease_ran_out_is_held_to_its_quota_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its keeper takes the job for unsteered; the executor, which was only late, steers it again."""
+    """Its supervisor takes the job for unsteered; the executor, which was only late, steers it again."""
     regained, restore = threading.Event(), JobRun._restore_grant
 
     def restored(run: JobRun) -> None:
@@ -756,7 +758,7 @@ def test_a_job_whose_lease_ran_out_is_held_to_its_quota_again(stage: Stage, monk
 def test_output_is_still_read_once_the_lease_has_run_out(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keeper takes the job for unsteered again and again, and closes its bell each time; nobody opens more and more."""
+    """The supervisor takes the job for unsteered again and again, and closes its bell each time; nobody opens more and more."""
     code = (
         "import os, time\n"
         "for step in range(1, 9):\n"

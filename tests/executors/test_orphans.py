@@ -13,7 +13,7 @@ from tests.executors.conftest import SPIN, groups_of, is_alive, until
 from tests.forked_python import ForkedPython
 
 from punctual.executors.local import supervisor
-from punctual.executors.local.orphans import KEEPER_VARIABLE, end_orphans, end_processes_of, processes_of
+from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_orphans, end_processes_of, processes_of
 
 FILES = {"cpu.cfs_quota_us": "2000\n", "cpu.max": "2000 20000\n", "cgroup.freeze": "1\n", "freezer.state": "FROZEN\n"}
 LIFTED = {"cpu.cfs_quota_us": "-1", "cpu.max": "max", "cgroup.freeze": "0", "freezer.state": "THAWED"}
@@ -21,7 +21,7 @@ LIFTED = {"cpu.cfs_quota_us": "-1", "cpu.max": "max", "cgroup.freeze": "0", "fre
 
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Iterator[int]:
-    """A process that no keeper looks after."""
+    """A process that no supervisor looks after."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     yield process.pid
     process.kill()
@@ -69,7 +69,7 @@ def test_a_group_of_another_pid_namespace_is_left_alone(
     assert {name: (group / name).read_text() for name in FILES} == FILES
 
 
-def test_a_job_that_a_keeper_looks_after_is_left_alone(tmp_path: Path, maker: int, sleeper: int) -> None:
+def test_a_job_that_a_supervisor_looks_after_is_left_alone(tmp_path: Path, maker: int, sleeper: int) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     kept = subprocess.Popen([sys.executable, "-c", code, supervisor.__file__], stdin=subprocess.PIPE)
     try:
@@ -83,7 +83,7 @@ def test_a_job_that_a_keeper_looks_after_is_left_alone(tmp_path: Path, maker: in
 
 def test_the_processes_of_a_job_are_found_without_a_control_group(tmp_path: Path, sleeper: int) -> None:
     address = tmp_path / "job.keeper"
-    environment = {**os.environ, KEEPER_VARIABLE: str(address)}
+    environment = {**os.environ, SUPERVISOR_VARIABLE: str(address)}
     orphan = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], env=environment)
     try:
         until(lambda: processes_of(tmp_path / "other", address) == [orphan.pid])
@@ -101,11 +101,11 @@ from pathlib import Path
 from tests.executors.conftest import Stage
 stage = Stage(Path(sys.argv[1]) / "runtime")
 stage.run(Path(sys.argv[1], "job.py").read_text(), cores=0.2, actuator=sys.argv[2], cwd=sys.argv[1])
-Path(sys.argv[1], "keeper").write_text(str(stage.keepers["job"]))
+Path(sys.argv[1], "keeper").write_text(str(stage.supervisors["job"]))
 Path(sys.argv[1], "up").touch()
 time.sleep(1000)
 """
-#: SIGTERM, which the kernel sends when its keeper is killed, does not end it.
+#: SIGTERM, which the kernel sends when its supervisor is killed, does not end it.
 STUBBORN = SPIN + (
     "import os, signal\n"
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"

@@ -241,7 +241,7 @@ def test_more_steps_than_can_be_counted_are_no_fault(total_steps: int) -> None:
     assert not progress.latest(1.0).unreadable
 
 
-def test_what_a_keeper_has_left_of_a_page_is_believed_no_more_than_the_page_was() -> None:
+def test_what_a_supervisor_has_left_of_a_page_is_believed_no_more_than_the_page_was() -> None:
     mapped, now_ns = memory(), time.monotonic_ns()
     page = SharedBlock.made(mapped)
     started_ns = now_ns - 10**9

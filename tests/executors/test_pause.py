@@ -121,12 +121,12 @@ def test_no_process_of_a_job_escapes_a_pause(stage: Stage, tmp_path: Path, way: 
     stage.run(FAMILY, actuator=way, cwd=str(tmp_path))
     pids = [int(path.name[4:]) for path in until(lambda: list(tmp_path.glob("pid-*")), lambda paths: len(paths) == 3)]
     assert paused(stage).granted == {}
-    keeper = stage.keepers[JOB]
-    family = [pid for pid in descendants(keeper) if pid not in pids]
+    supervisor = stage.supervisors[JOB]
+    family = [pid for pid in descendants(supervisor) if pid not in pids]
     before = clocks(pids + family)
     time.sleep(0.2)
     assert clocks(pids + family) == before
-    assert set(descendants(keeper)) == {*pids, *family}
+    assert set(descendants(supervisor)) == {*pids, *family}
 
 
 def test_a_job_paused_twice_is_answered_twice_and_resumed_once(stage: Stage, tmp_path: Path, way: str | Choice) -> None:
@@ -170,12 +170,12 @@ def test_closing_ends_a_paused_job(stage: Stage, way: str | Choice) -> None:
     assert isinstance(stage.events[-1], JobFailed)
 
 
-def test_a_paused_job_whose_keeper_is_killed_ends(stage: Stage, way: str | Choice) -> None:
+def test_a_paused_job_whose_supervisor_is_killed_ends(stage: Stage, way: str | Choice) -> None:
     stage.run("import time; time.sleep(1000)", actuator=way)
     paused(stage)
     pid = stage.pid()
-    os.kill(stage.keepers[JOB], signal.SIGKILL)
-    assert "keeper" in stage.wait(JobFailed).cause
+    os.kill(stage.supervisors[JOB], signal.SIGKILL)
+    assert "supervisor" in stage.wait(JobFailed).cause
     assert not is_alive(pid)
 
 
@@ -263,7 +263,7 @@ def test_a_job_that_its_user_has_paused_stays_so_when_punctual_is_killed(
         controller.wait()
     kept = until(lambda: take_over(takeover_socket_of(stage.runtime_dir, JOB)))
     assert kept is not None
-    kept.close()  # once more: by now its keeper has seen that nobody steers it
+    kept.close()  # once more: by now its supervisor has seen that nobody steers it
     kept = until(lambda: take_over(takeover_socket_of(stage.runtime_dir, JOB)))
     assert kept is not None
     stage.prepare(COUNTS, actuator=name, cwd=str(tmp_path))

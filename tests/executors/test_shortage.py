@@ -71,7 +71,7 @@ def test_what_a_start_was_short_of_is_told(
         raise error()
 
     with monkeypatch.context() as patch:
-        patch.setattr(JobProcess, "_start_keeper", refuse)
+        patch.setattr(JobProcess, "_start_supervisor", refuse)
         stage.prepare("pass")
         stage.launch()
         failed = stage.wait(GrantFailed)
@@ -121,7 +121,7 @@ def test_a_change_for_which_no_thread_can_be_had_is_answered(stage: Stage, monke
 
 
 @pytest.mark.parametrize("call", ["os.fork", "os.pipe"])
-def test_a_keeper_that_can_have_no_process_and_no_descriptor_says_so(
+def test_a_supervisor_that_can_have_no_process_and_no_descriptor_says_so(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str
 ) -> None:
     short = {"os.fork": errno.EAGAIN, "os.pipe": errno.EMFILE}[call]
@@ -143,7 +143,7 @@ def test_a_keeper_that_can_have_no_process_and_no_descriptor_says_so(
 def test_a_job_whose_own_process_cannot_be_had_waits(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The keeper has its process, and not the job."""
+    """The supervisor has its process, and not the job."""
     program = tmp_path / "keeper.py"
     program.write_text(
         "import errno, os, runpy, sys\nfork, left = os.fork, [1]\n"

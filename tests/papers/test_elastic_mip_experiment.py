@@ -10,12 +10,12 @@ from punctual.papers.reproduction import Row, load, names
 from punctual.sim.traces import TraceJob
 
 
-def _case(n_jobs: int, least: str) -> elastic_mip._Case:
+def _case(n_jobs: int, least: str) -> elastic_mip.Case:
     def jobs(load: float, seed: int) -> Sequence[TraceJob]:
-        made = elastic_mip._generated(n_jobs, load, seed)
-        return elastic_mip._from_asked(made) if least == elastic_mip._ASKED else made
+        made = elastic_mip.generated(n_jobs, load, seed)
+        return elastic_mip.from_asked(made) if least == elastic_mip.ASKED else made
 
-    return elastic_mip._Case("modelarts-like", least, jobs, ("fraction", "throughput"))
+    return elastic_mip.Case("modelarts-like", least, jobs, ("fraction", "throughput"))
 
 
 def test_it_is_found_by_its_name() -> None:
@@ -24,18 +24,18 @@ def test_it_is_found_by_its_name() -> None:
 
 
 def test_all_policies_get_the_same_jobs_and_change_is_counted_from_greedy() -> None:
-    case = _case(25, elastic_mip._ASKED)
-    found = elastic_mip._outcomes(case, 1.5, 2)
+    case = _case(25, elastic_mip.ASKED)
+    found = elastic_mip.outcomes_of(case, 1.5, 2)
     assert {name: len(many) for name, many in found.items()} == {"greedy": 2, "fraction": 2, "throughput": 2}
     assert all(0 < one.efficiency <= 1 and one.queued_s >= 30 for many in found.values() for one in many)
-    same = elastic_mip._compared(case, 1.5, "fraction", found["greedy"], found["greedy"])
+    same = elastic_mip.compared(case, 1.5, "fraction", found["greedy"], found["greedy"])
     assert [row.obtained for row in same] == [0.0, 0.0]
 
 
 def test_rows_say_what_was_compared() -> None:
-    greedy = [elastic_mip._Outcome(100.0, 0.5, 0.0), elastic_mip._Outcome(300.0, 0.5, 0.0)]
-    ours = [elastic_mip._Outcome(50.0, 0.6, 0.0), elastic_mip._Outcome(90.0, 0.7, 0.0)]
-    queueing, efficiency = elastic_mip._compared(_case(1, elastic_mip._ASKED), 0.8, "fraction", greedy, ours)
+    greedy = [elastic_mip.Outcome(100.0, 0.5, 0.0), elastic_mip.Outcome(300.0, 0.5, 0.0)]
+    ours = [elastic_mip.Outcome(50.0, 0.6, 0.0), elastic_mip.Outcome(90.0, 0.7, 0.0)]
+    queueing, efficiency = elastic_mip.compared(_case(1, elastic_mip.ASKED), 0.8, "fraction", greedy, ours)
     assert queueing.obtained == pytest.approx(-65.0)
     assert efficiency.obtained == pytest.approx(30.0)
     assert queueing.why == "greedy's queue: 200 s; seeds from -70 to -50"
@@ -77,14 +77,12 @@ def test_what_is_said_of_all_settings_is_counted_from_their_rows() -> None:
 
 
 def test_no_job_runs_with_less_than_it_asked_for() -> None:
-    for before, after in zip(
-        elastic_mip._generated(50, 1.0, 0), _case(50, elastic_mip._ASKED).jobs(1.0, 0), strict=True
-    ):
+    for before, after in zip(elastic_mip.generated(50, 1.0, 0), _case(50, elastic_mip.ASKED).jobs(1.0, 0), strict=True):
         assert after.parameters["n_gpus_min"] == before.n_gpus
         assert before.n_gpus <= after.parameters["n_gpus_max"] <= 256
 
 
 def test_missing_traces_are_named(tmp_path: Path) -> None:
-    assert "philly_jobs_pollux.csv" in elastic_mip._note(None, "")
-    assert "cluster10.csv" in elastic_mip._note(tmp_path, "")
-    assert [case.name for case in elastic_mip._cases(tmp_path, quick=False)] == ["modelarts-like"] * 2
+    assert "philly_jobs_pollux.csv" in elastic_mip.note_of(None, "")
+    assert "cluster10.csv" in elastic_mip.note_of(tmp_path, "")
+    assert [case.name for case in elastic_mip.cases(tmp_path, quick=False)] == ["modelarts-like"] * 2

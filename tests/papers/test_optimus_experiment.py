@@ -43,7 +43,7 @@ def test_parameters_of_unbalanced_servers_pile_up_on_one() -> None:
     shares = optimus.busiest_frac(4)
     assert shares[0] == 1.0
     assert all(1 / n < share < 2 / n for n, share in enumerate(shares[1:], 2))
-    assert sum(optimus._blocks()) == pytest.approx(25.5e6, rel=0.01)
+    assert sum(optimus.blocks_of_resnet()) == pytest.approx(25.5e6, rel=0.01)
 
 
 def test_what_stays_on_a_node_makes_jobs_faster_and_a_busy_server_slower() -> None:

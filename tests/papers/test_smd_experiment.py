@@ -91,16 +91,16 @@ def test_a_marginal_gain_is_that_for_its_dominant_share() -> None:
 
 def test_first_come_charges_limits() -> None:
     jobs = [case(limit=5.0, height=1.0), case(limit=7.0, height=100.0), case(limit=3.0, height=10.0)]
-    assert smd._first_come(jobs, np.array([8.0, 0, 0, 0])) == pytest.approx(11.0)
+    assert smd.first_come(jobs, np.array([8.0, 0, 0, 0])) == pytest.approx(11.0)
 
 
 def test_marginal_gains_use_what_there_is_and_no_more() -> None:
     jobs = [case(), case((0.0, 0.0, 0.0, 0.0, 1200.0))]
     # Two pairs take 4 of 8 units; the rest goes to the longer job, which then has 5 workers and takes 240 s.
-    assert smd._marginal_gains(jobs, np.array([8.0, 0, 0, 0])) == pytest.approx(10.0)
+    assert smd.marginal_gains(jobs, np.array([8.0, 0, 0, 0])) == pytest.approx(10.0)
     long = replace(jobs[1], utility=replace(jobs[1].utility, middle_s=240.0))
-    assert smd._marginal_gains([jobs[0], long], np.array([8.0, 0, 0, 0])) == pytest.approx(10.0 + 5.0)
-    assert smd._marginal_gains(jobs, np.array([1.0, 0, 0, 0])) == 0.0
+    assert smd.marginal_gains([jobs[0], long], np.array([8.0, 0, 0, 0])) == pytest.approx(10.0 + 5.0)
+    assert smd.marginal_gains(jobs, np.array([1.0, 0, 0, 0])) == 0.0
 
 
 def test_a_longer_unit_is_a_more_patient_user_with_the_same_pairs() -> None:
@@ -119,19 +119,19 @@ def test_smd_is_no_better_than_the_optimum_nor_worse_than_equal_numbers() -> Non
             ]  # fmt: skip
             assert one.exact[2] == pytest.approx(min(times))
             assert one.rounded[2] <= 1.05 * one.equal[2]
-    assert 0.8 < smd._to_optimum(draws) <= 1.0
-    assert smd._exact(draws, UNIT) >= smd._smd(draws, UNIT)
+    assert 0.8 < smd.to_optimum(draws) <= 1.0
+    assert smd.exact_total(draws, UNIT) >= smd.smd_total(draws, UNIT)
 
 
 def test_a_unit_of_time_in_which_nothing_is_worth_anything_is_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(smd, "_UNITS_S", (1e-6, 1800.0))
-    assert smd._fitted("async", Interpretation(), 1)[0].unit_s == 1800.0
+    assert smd.fitted("async", Interpretation(), 1)[0].unit_s == 1800.0
 
 
 def test_a_reading_is_a_reason_only_where_it_brings_a_figure_near() -> None:
     def reason(*obtained: float) -> str:
         rows = [smd.Row(f"sync, reading {i}: a ratio", 2.0, value) for i, value in enumerate(obtained)]
-        return smd._nearest(rows, "a ratio")
+        return smd.nearest_reading(rows, "a ratio")
 
     assert reason(3.0, 2.1) == "of 2 readings nearest: reading 1, 2.10 for 2.00"
     assert reason(3.0, 2.9) == "not known; of 2 readings nearest: reading 1, 2.90 for 2.00"
@@ -139,13 +139,13 @@ def test_a_reading_is_a_reason_only_where_it_brings_a_figure_near() -> None:
 
 
 def test_it_is_said_at_which_point_readings_are_compared() -> None:
-    found = smd._nearest([smd.Row("sync, reading: SMD / optimum", 2.0, 3.0)], "SMD / optimum")
+    found = smd.nearest_reading([smd.Row("sync, reading: SMD / optimum", 2.0, 3.0)], "SMD / optimum")
     assert found.startswith("not known; of 1 readings at capacity 1, 50 jobs, nearest: ")
 
 
 def test_a_rival_that_is_worth_next_to_nothing_is_called_so() -> None:
-    assert smd._unit_text(300.0, 1.7e6) == "unit of 5 min, in which the rival's jobs are worth next to nothing"
-    assert smd._unit_text(300.0, 4.0) == "unit of 5 min"
+    assert smd.unit_text(300.0, 1.7e6) == "unit of 5 min, in which the rival's jobs are worth next to nothing"
+    assert smd.unit_text(300.0, 4.0) == "unit of 5 min"
 
 
 def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

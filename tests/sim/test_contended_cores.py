@@ -4,8 +4,8 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from _contended_cores import BACKGROUND, IN_TURN, URGENT, Contention, CoreLoad, overload, simulate
 from tests.examples import examples
+from tests.plants.contended_cores import BACKGROUND, IN_TURN, URGENT, Contention, CoreLoad, overload, simulate
 
 from punctual.core.commands import ResizeJob
 from punctual.core.events import GrantApplied, JobFinished, JobStarted

@@ -5,10 +5,10 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from _exact import exact_knapsack
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from tests.solvers.exact import exact_knapsack
 from tests.solvers.instances import Counts, cluster, small
 
 from punctual.core.errors import InvalidSpec

@@ -3,11 +3,11 @@ from math import inf
 
 import numpy as np
 import pytest
-from _exact import exact_vector_knapsack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 from tests.examples import examples
+from tests.solvers.exact import exact_vector_knapsack
 from tests.solvers.instances import cluster, small, vector_cluster
 
 from punctual.core.errors import InvalidSpec

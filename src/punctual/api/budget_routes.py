@@ -18,9 +18,6 @@ from punctual.request.deadlines import Now
 
 router = APIRouter(tags=["cluster"])
 
-#: Jobs that are told one by one; the others, which held least, together.
-_N_JOBS = 12
-
 
 @router.get("/budget/history", responses=answers())
 def budget_history(
@@ -43,7 +40,8 @@ def budget_history(
 
 def _shares(means: Mapping[JobId, FloatArray]) -> list[BudgetShare]:
     """Return the jobs that held most, in their order, and then all others as one."""
-    largest = set(sorted(means, key=lambda job: -means[job].sum())[:_N_JOBS])
+    # Jobs that are told one by one; the others, which held least, together.
+    largest = set(sorted(means, key=lambda job: -means[job].sum())[:12])
     shares = [BudgetShare(job=job, cores=_rounded(cores)) for job, cores in means.items() if job in largest]
     others = [cores for job, cores in means.items() if job not in largest]
     return [*shares, BudgetShare(job=None, cores=_rounded(np.sum(others, axis=0)))] if others else shares

@@ -31,8 +31,6 @@ _LOG = logging.getLogger(__name__)
 #: Loggers that get a line, or a traceback, for each caller who sends nonsense.
 _OF_SERVER = ("uvicorn.error", "asyncio", __name__)
 
-#: Seconds that requests may still take when the server is to end.
-_END_S = 2
 #: Layout of the kernel's record of a socket's other end: process, user and group.
 _CREDENTIALS = struct.Struct("3i")
 
@@ -203,7 +201,8 @@ def _server(app: Any, context: ServiceContext, endpoint: Endpoint) -> uvicorn.Se
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        timeout_graceful_shutdown=_END_S,
+        # Seconds that requests may still take when the server is to end.
+        timeout_graceful_shutdown=2,
     )
     config.load()
     config.ssl = endpoint.tls

@@ -31,8 +31,6 @@ from punctual.journal.errors import JournalTaken
 
 #: Exit statuses, of which `punctual.api.watcher` has two: another process has its place; it cannot be begun; it has failed.
 EXIT_REPLACED, EXIT_REFUSED, EXIT_FAILED = 1, 2, os.EX_SOFTWARE
-#: Seconds for which a daemon that was asked over HTTP waits, after its last job's end, for clients to see that.
-_LINGER_S = 10.0
 
 
 def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) -> tuple[int, Daemon]:
@@ -150,7 +148,9 @@ class _Http:
                 with ExitStack() as opening:
                     self.addresses = opening.enter_context(options.served(self._daemon.host))
                     self._opened = opening.pop_all()
-                self._daemon.lingers_s = _LINGER_S
+                # Seconds for which a daemon that was asked over HTTP waits, after its last job's end, for clients to
+                # see that.
+                self._daemon.lingers_s = 10.0
 
     def __enter__(self) -> Self:
         return self

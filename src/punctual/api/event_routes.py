@@ -27,14 +27,8 @@ KINDS = sorted(kind.__name__ for kind in (*get_args(Event), *get_args(Command)))
 #: Told only if they are asked for: there are many, and they say nothing about a job.
 UNASKED_KINDS = frozenset({"TimerFired", "SetTimer", "RequestPlan", "PlanProposed"})
 
-#: Rows fetched at once.
-_N_ROWS = 200
-#: Seconds of messages that are read at once: looking for each alone would cost much of a core.
-_GATHERED_S = 0.2
 #: Seconds without an event until a sign of life is sent; and seconds that a client waits before it connects again.
 _SILENCE_S, _RETRY_MS = 15.0, 2000
-#: A store that is away is asked again after so many seconds.
-_AWAY_S = 1.0
 _SEQUENCE_MAX = 2**63 - 2
 
 _STREAM: dict[int | str, dict[str, Any]] = {
@@ -83,7 +77,8 @@ async def _told(
     def read(begin: int) -> tuple[list[Row], int]:
         """Read the next rows; return them and the number of the last message examined."""
         n_written = journal.last_sequence
-        rows = journal.rows_from(begin, _N_ROWS, wanted)
+        # Rows fetched at once.
+        rows = journal.rows_from(begin, 200, wanted)
         return rows, rows[-1][0] if rows else max(begin - 1, n_written)
 
     with context.signal.waiter(kinds) as waiter:
@@ -96,7 +91,8 @@ async def _told(
             try:
                 rows, sequence = await run_in_threadpool(read, sequence + 1)
             except StoreUnreachable:  # what comes meanwhile is told once it is back
-                wait_s = _AWAY_S
+                # A store that is away is asked again after so many seconds.
+                wait_s = 1.0
             now = context.host.clocks()
             for number, kind, body in rows:
                 if told := _event(number, kind, json.loads(body), job, now):
@@ -104,7 +100,8 @@ async def _told(
                     told_at = monotonic()
             wait_s = min(wait_s, max(0.0, told_at + _SILENCE_S - monotonic()))
             if not rows and await waiter.wait(wait_s):
-                await asyncio.sleep(_GATHERED_S)
+                # Seconds of messages that are read at once: looking for each alone would cost much of a core.
+                await asyncio.sleep(0.2)
             if monotonic() >= told_at + _SILENCE_S:  # also where much happens that was not asked for
                 yield b": nothing new\n\n"
                 told_at = monotonic()

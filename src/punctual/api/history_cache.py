@@ -11,8 +11,6 @@ from punctual.history.job import JobHistory
 
 #: Steps of the decision trace that can be asked for.
 N_STEPS_MAX = 10_000
-#: Histories that are kept, the last ones requested.
-_N_KEPT = 32
 
 
 class HistoryCache:
@@ -42,6 +40,7 @@ class HistoryCache:
                 history.curves.thin(N_POINTS_MAX, N_STEPS_MAX)
             # The messages about other jobs are not looked through again either.
             self._kept[job] = history, max(sequence, n_written + 1)
-            if len(self._kept) > _N_KEPT:
+            # Histories that are kept, the last ones requested.
+            if len(self._kept) > 32:
                 del self._kept[next(iter(self._kept))]
             yield history

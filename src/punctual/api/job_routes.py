@@ -47,7 +47,6 @@ router = APIRouter(tags=["jobs"])
 #: Variables of the service that every program gets.
 USUAL_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
 
-_N_ON_PAGE_MAX = 500
 
 IdempotencyKey = Annotated[
     str | None,
@@ -84,7 +83,7 @@ async def list_jobs(
     verdicts: Annotated[list[Verdict], Query(alias="verdict", max_length=16)] = [],  # noqa: B006 -- the same
     name: Annotated[str | None, Query(max_length=64, description="What the name begins with.")] = None,
     cursor: Annotated[str | None, Query(max_length=256, description="`nextCursor` of the page before.")] = None,
-    limit: Annotated[int, Query(ge=1, le=_N_ON_PAGE_MAX)] = 100,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
 ) -> Response:
     """List jobs in order of submission: open ones, and those that have ended lately."""
     now, after = context.host.clocks(), None if cursor is None else _read_cursor(cursor)

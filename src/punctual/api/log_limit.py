@@ -5,22 +5,21 @@ import time
 from collections.abc import Callable
 from math import inf
 
-#: Seconds between two lines from one place in the code.
-_PERIOD_S = 60.0
-
 
 class LogLimit(logging.Filter):
     """Passes a record of each place in the code once in `period_s` seconds, with the number left out since.
 
     Parameters
     ----------
+    period_s
+        Seconds between two lines from one place in the code.
     untraced
         Exceptions that are told in the line itself, without their traceback.
     """
 
     def __init__(
         self,
-        period_s: float = _PERIOD_S,
+        period_s: float = 60.0,
         *,
         untraced: tuple[type[BaseException], ...] = (BaseException,),
         now: Callable[[], float] = time.monotonic,

@@ -24,10 +24,6 @@ router = APIRouter(tags=["jobs"])
 MEDIA_TYPE = "text/plain"
 #: Seconds between two looks for more output, and whether the job has ended.
 _POLL_INTERVAL_S = 0.1
-#: Seconds that a reader may take for the last output once the job has ended.
-_END_S_MAX = 60.0
-#: Pieces that a slow reader may leave unread; then no more is read for it.
-_N_PIECES_MAX = 16
 
 _TEXT: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}
 _LOG_ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -99,7 +95,8 @@ async def _followed(context: ServiceContext, job: JobId, *, of_errors: bool) -> 
             if is_last:
                 return
             if ending is None and (context.host.has_ended(job) or not context.host.knows(job)):
-                ending = asyncio.ensure_future(run_in_threadpool(finish, _END_S_MAX))
+                # Seconds that a reader may take for the last output once the job has ended.
+                ending = asyncio.ensure_future(run_in_threadpool(finish, 60.0))
             await asyncio.sleep(_POLL_INTERVAL_S)
 
 
@@ -108,7 +105,8 @@ def _tailed(
     context: ServiceContext, job: JobId, *, of_errors: bool
 ) -> Iterator[tuple["Queue[bytes]", Callable[[float], None]]]:
     """Yield a queue of the log's new pieces, and a function that waits for the last, for so many seconds at most."""
-    pieces: Queue[bytes] = Queue(_N_PIECES_MAX)
+    # Pieces that a slow reader may leave unread; then no more is read for it.
+    pieces: Queue[bytes] = Queue(16)
     is_over = Event()
 
     def receive(piece: bytes) -> None:

@@ -36,9 +36,6 @@ DEFAULT_ADDRESS = "127.0.0.1:4747"
 _EVERYWHERE = "*"
 
 _BACKLOG = 128
-#: Seconds for which a computing thread may block the others. An answer waits for it up to once for
-#: each thing that it has to ask of the system; the usual 5 ms make 20 of it.
-_SWITCH_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +165,9 @@ def _answered(
 def _quick_threads() -> Iterator[None]:
     """Shorten the switch interval of threads: one answers while others steer, make plans and read journals."""
     usual_s = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
+    # Seconds for which a computing thread may block the others. An answer waits for it up to once for each thing that
+    # it has to ask of the system; the usual 5 ms make 20 of it.
+    sys.setswitchinterval(0.0005)
     freezes = not is_frozen()
     if freezes:
         gc.freeze()  # what was imported stays: to look whether it is garbage would stop all threads for some 20 ms

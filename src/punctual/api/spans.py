@@ -28,8 +28,6 @@ SpanEvent = tuple[str, int, Mapping[str, Value]]
 _KINDS = (RequestPlan, PlanProposed, JobFinished, JobFailed, RejectJob)
 #: Seconds between two looks at new messages.
 _POLL_INTERVAL_S = 1.0
-#: Messages that wait for the next look, and ends that wait for a readable journal, at most: the oldest are dropped.
-_N_MESSAGES_MAX, _N_ENDS_MAX = 10_000, 1000
 
 
 class SpanReader:
@@ -41,7 +39,8 @@ class SpanReader:
 
     def __init__(self, host: LocalHost, tracer: Tracer) -> None:
         self._host, self._tracer = host, tracer
-        self._messages: deque[Message] = deque(maxlen=_N_MESSAGES_MAX)
+        # Messages that wait for the next look: the oldest are dropped.
+        self._messages: deque[Message] = deque(maxlen=10_000)
         #: The last messages about jobs of which nothing was told yet.
         self._ends: dict[JobId, Message] = {}
         self._asked_at: float | None = None
@@ -94,7 +93,8 @@ class SpanReader:
         job = ended_by(message)
         if job is not None:
             self._ends[job] = message
-        while len(self._ends) > _N_ENDS_MAX:
+        # Ends that wait for a readable journal.
+        while len(self._ends) > 1000:
             del self._ends[next(iter(self._ends))]
 
     def _tell_plan(self, event: PlanProposed) -> None:

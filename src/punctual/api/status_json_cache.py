@@ -12,8 +12,6 @@ from punctual.request.deadlines import Now
 
 T = TypeVar("T")
 
-#: Seconds that the wall clock may move against the monotonic one before cached times are wrong.
-_CLOCK_S = 0.01
 #: Seconds by which the ends that jobs wait for may move before their texts are made again.
 _WAIT_S = 10.0
 #: Texts of jobs that the host has forgotten, at most.
@@ -47,7 +45,8 @@ class StatusJsonCache(Generic[T]):
 
     def _drop_if_clocks_moved(self, now: Now) -> None:
         apart_s = now.wall.timestamp() - now.at
-        if abs(apart_s - self._clocks_apart_s) > _CLOCK_S:
+        # Seconds that the wall clock may move against the monotonic one before cached times are wrong.
+        if abs(apart_s - self._clocks_apart_s) > 0.01:
             self._kept, self._clocks_apart_s = {}, apart_s
 
     def _of(self, status: JobStatus, now: Now, promised_until_at: float | None, wait: Wait) -> T:

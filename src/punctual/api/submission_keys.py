@@ -10,9 +10,6 @@ from punctual.api.database import ServiceDatabase
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 
-#: A key is remembered for so long.
-KEPT_S = 86_400.0
-
 
 class SubmissionKeys:
     """Job of each caller's key."""
@@ -60,7 +57,8 @@ class ClaimedKey:
         """Assign the key to `job`; to be called before the job is submitted, in case of a kill."""
         now = time.time()
         with self._database.writing() as connection:
-            connection.execute("DELETE FROM submission_key WHERE at < ?", (now - KEPT_S,))
+            # A key is remembered for so long.
+            connection.execute("DELETE FROM submission_key WHERE at < ?", (now - 86_400.0,))
             connection.execute(
                 "INSERT OR REPLACE INTO submission_key VALUES (?, ?, ?, ?, ?, 0)", (*self._row, job, now)
             )

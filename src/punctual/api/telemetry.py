@@ -23,13 +23,6 @@ from punctual.api.telemetry_options import is_exported
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.logs import LogFormatter
 
-#: Seconds for which a collection's metrics are reused: a collector reads them one after the other.
-_SAME_S = 1.0
-#: Seconds for sending the rest in the end: an absent collector delays nothing.
-_END_S_MAX = 2.0
-#: Seconds between two logged complaints of an exporter, which complains each time that a collector does not answer.
-_COMPLAINT_S = 600.0
-
 
 @contextmanager
 def telemetry(host: LocalHost) -> Iterator[Tracer]:
@@ -87,7 +80,8 @@ class _Gauges:
         return [Observation(sample.value, sample.labels) for sample in self._metrics()[name].samples]
 
     def _metrics(self) -> dict[str, Metric]:
-        if time.monotonic() > self._read_at + _SAME_S:
+        # Seconds for which a collection's metrics are reused: a collector reads them one after the other.
+        if time.monotonic() > self._read_at + 1.0:
             self._read = {metric.name: metric for metric in metrics(self._host, self._kept)}
             self._read_at = time.monotonic()
         return self._read
@@ -97,7 +91,8 @@ def _end_soon(traces: TracerProvider, meters: MeterProvider) -> None:
     ends = [Thread(target=provider.shutdown, daemon=True) for provider in (traces, meters)]
     for thread in ends:
         thread.start()
-    give_up_at = time.monotonic() + _END_S_MAX
+    # Seconds for sending the rest in the end: an absent collector delays nothing.
+    give_up_at = time.monotonic() + 2.0
     for thread in ends:
         thread.join(max(0.0, give_up_at - time.monotonic()))
 
@@ -107,7 +102,9 @@ def _seldom_complaining() -> Iterator[None]:
     log = logging.getLogger("opentelemetry")
     handler = logging.StreamHandler()
     handler.setFormatter(LogFormatter("punctual: OpenTelemetry: %(message)s"))
-    handler.addFilter(LogLimit(_COMPLAINT_S))
+    # Seconds between two logged complaints of an exporter, which complains each time that a collector does not
+    # answer.
+    handler.addFilter(LogLimit(600.0))
     log.addHandler(handler)
     propagated, log.propagate = log.propagate, False
     try:

@@ -9,8 +9,6 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python has no name for: an expired certificate has the same names.
-_NO_CHECK_TIME = 0x200000
 #: Kinds of a certificate's names that a caller can ask for.
 _KINDS = ("DNS", "IP Address")
 
@@ -49,7 +47,9 @@ class Tls:
         caller = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         caller.check_hostname = False
         caller.load_verify_locations(self.certificate)
-        caller.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+        # OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which Python has no name for: an expired certificate has the same
+        # names.
+        caller.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | 0x200000
         to_server, to_caller = ssl.MemoryBIO(), ssl.MemoryBIO()
         asking = caller.wrap_bio(to_caller, to_server)
         answering = self.context().wrap_bio(to_server, to_caller, server_side=True)

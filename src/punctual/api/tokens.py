@@ -27,7 +27,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PREFIX = "punctual_"
 #: An end that is farther away is a slip, and perhaps beyond the calendar.
 _LIFETIME_S_MAX = 36_500 * DAY_S
-_N_SECRET_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ def _check(name: str, role: str, lifetime_s: float | None) -> None:
 
 
 def _new_text() -> str:
-    return _PREFIX + secrets.token_urlsafe(_N_SECRET_BYTES)
+    return _PREFIX + secrets.token_urlsafe(32)
 
 
 def _insert(connection: sqlite3.Connection, name: str, role: str, text: str, lifetime_s: float | None = None) -> None:

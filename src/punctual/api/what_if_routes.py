@@ -13,9 +13,6 @@ from punctual.sim.what_if import SimulatedEnd, WhatIfFailed, asked
 
 router = APIRouter(tags=["cluster"])
 
-#: CPU time that the simulation under each policy may take.
-_LIMIT_S = 5.0
-
 
 @router.post("/what-if", responses=answers(415))
 def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAnswer:
@@ -30,7 +27,8 @@ def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAn
         if wait_s:
             raise Refused(429, "another question of this kind is or was just answered", {"Retry-After": str(wait_s)})
         try:
-            told = asked(context.host.run_folder, policy.name, policy.parameters, _LIMIT_S)
+            # CPU time that the simulation under each policy may take.
+            told = asked(context.host.run_folder, policy.name, policy.parameters, 5.0)
         except WhatIfFailed as error:
             raise Refused(503, f"there is no answer just now: {error}", {"Retry-After": "5"}) from error
     jobs = [

@@ -19,8 +19,6 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon.logs import LogFormatter
 
 _PROGRAM = "punctual"
-#: Help is written in lines of no more than this many characters, fewer on a narrower terminal.
-_HELP_WIDTH = 100
 
 #: Section of the help -> its commands, each with the module that defines it. A module has a function of the command's
 #: name, `EXAMPLES` for its help, and if it needs any `SETTINGS` for how its arguments are read; or an application of that
@@ -141,7 +139,8 @@ def application(argv: list[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
         cls=SectionedGroup,
-        context_settings={"max_content_width": _HELP_WIDTH, "help_option_names": ["-h", "--help"]},
+        # Help is written in lines of no more than this many characters, fewer on a narrower terminal.
+        context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
         help="Neural-network training that finishes on time, on no more hardware than it needs.",
     )
     app.callback()(_options)

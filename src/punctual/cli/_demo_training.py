@@ -15,9 +15,6 @@ from torch import Tensor, nn
 import punctual
 
 _N_HELD_OUT, _N_ROWS, _N_CLASSES = 540, 64, 10
-_IMAGE_PIXELS = 28
-#: Batches of an evaluation that are timed before the first step.
-_N_REHEARSED = 2
 
 
 def main(n_epochs: int, n_steps: int, folder: Path | None = None) -> None:
@@ -28,7 +25,8 @@ def main(n_epochs: int, n_steps: int, folder: Path | None = None) -> None:
     held_out = list(zip(images[:_N_HELD_OUT].split(_N_ROWS), classes[:_N_HELD_OUT].split(_N_ROWS), strict=True))
     model = _network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    _accuracy(model, held_out[:_N_REHEARSED], is_rehearsal=True)
+    # Batches of an evaluation that are timed before the first step.
+    _accuracy(model, held_out[:2], is_rehearsal=True)
     phases = {"evaluate": punctual.Phase(units=len(held_out)), "checkpoint": punctual.Phase()}
     run = punctual.track(range(n_steps), epochs=n_epochs, phases=phases)
     for _ in run:
@@ -53,7 +51,7 @@ def _digits() -> tuple[Tensor, Tensor]:
     rows = torch.from_numpy(np.loadtxt(path, delimiter=",", dtype=np.float32))
     rows = rows[torch.randperm(len(rows))]
     images = rows[:, :-1].reshape(-1, 1, 8, 8) / 16
-    return nn.functional.interpolate(images, (_IMAGE_PIXELS, _IMAGE_PIXELS), mode="bilinear"), rows[:, -1].long()
+    return nn.functional.interpolate(images, (28, 28), mode="bilinear"), rows[:, -1].long()
 
 
 def _network() -> nn.Module:

@@ -31,14 +31,8 @@ from punctual.journal.sqlite import SqliteJournal
 
 Level = Literal["ok", "warning", "fault"]
 
-#: Free space below which a journal can hardly be written any more, in bytes.
-_FREE_FAULT_BYTES = 64 << 20
 #: File systems of other machines, on which a journal cannot be shared among processes as it must be.
 _REMOTE = ("nfs", "cifs", "smb", "afs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
-#: Seconds of difference between clocks from which it matters to a deadline.
-_STEP_S = 1.0
-#: Size of the kernel's record of its clock (`struct timex`, 64-bit Linux), index of the status, its bit for no server.
-_TIMEX_BYTES, _I_STATUS, _UNSYNCHRONISED = 256, 40, 0x40
 
 
 #: Use of each extra.
@@ -144,7 +138,8 @@ def _disk() -> Iterator[Finding]:
     if free_bytes >= FREE_WARNING_BYTES:
         yield Finding("ok", text)
     else:
-        level: Level = "fault" if free_bytes < _FREE_FAULT_BYTES else "warning"
+        # Free space below which a journal can hardly be written any more, in bytes.
+        level: Level = "fault" if free_bytes < 64 << 20 else "warning"
         yield Finding(level, text, "Make room: `punctual clean --older-than 1d`.")
 
 
@@ -192,7 +187,8 @@ def _extras() -> Iterator[Finding]:
 
 def _clock() -> Iterator[Finding]:
     moved_s = _wall_moved_s()
-    if moved_s is not None and abs(moved_s) > _STEP_S:
+    # Seconds of difference between clocks from which it matters to a deadline.
+    if moved_s is not None and abs(moved_s) > 1.0:
         yield Finding(
             "warning",
             f"the wall clock was set by {format_duration(abs(moved_s))} since a journal that is in use was begun",
@@ -223,10 +219,12 @@ def _wall_moved_s() -> float | None:
 
 def _is_synchronised() -> bool | None:
     """Whether a server sets the wall clock; None: the kernel does not tell."""
-    answer = ctypes.create_string_buffer(_TIMEX_BYTES)
+    # Size of the kernel's record of its clock (`struct timex`, 64-bit Linux).
+    answer = ctypes.create_string_buffer(256)
     if ctypes.CDLL(None).adjtimex(answer) < 0:
         return None
-    return not int.from_bytes(answer.raw[_I_STATUS : _I_STATUS + 4], "little") & _UNSYNCHRONISED
+    # Its status, and the bit that says that it follows no server.
+    return not int.from_bytes(answer.raw[40 : 40 + 4], "little") & 0x40
 
 
 def _hosts() -> Iterator[Finding]:

@@ -15,9 +15,6 @@ from punctual.daemon.status_reader import measured
 from punctual.history.user_requests import told_request
 from punctual.request.json_text import json_text
 
-#: Readings come up to ten times a second; a machine that follows needs fewer.
-PROGRESS_PERIOD_S = 0.5
-
 
 def write(kind: str, fields: Mapping[str, Any]) -> None:
     """Write one object; `type` comes first, so that lines can be told apart at a glance."""
@@ -37,13 +34,14 @@ class JsonLines:
     def tell(self, message: Message) -> None:
         status = self._job.status()
         told = {"elapsed_s": message.at - status.submitted_at, "job": status.spec.id}
+        # Readings come up to ten times a second; a machine that follows needs fewer.
         match message:
             case SteeringResumed():
                 self._verb = "resumed"  # the answer to being launched again has all that there is to tell
             case JobStarted():
                 fields = {"deadline_s": status.spec.deadline_s, "grant_cores": status.held.cores}
                 write(self._verb, {**told, **self._job.facts(), **fields})
-            case ProgressReported(at=at) if at - self._progress_at >= PROGRESS_PERIOD_S or message.landed:
+            case ProgressReported(at=at) if at - self._progress_at >= 0.5 or message.landed:
                 self._progress_at = at
                 write("progress", {**told, **measured(status)})
             case GrantApplied(granted=granted):

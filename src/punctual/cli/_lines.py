@@ -19,10 +19,6 @@ from punctual.core.recent_messages import NOTICES
 from punctual.core.status import OVER
 from punctual.history.user_requests import told_request
 
-#: A line about the grant is written when it has changed by this share, and not within this time of the last one.
-GRANT_CHANGE_FRAC = 0.1
-GRANT_QUIET_S = 3.0
-
 
 class Lines:
     """Writes a line for each message that a person would want in a log.
@@ -119,8 +115,9 @@ class Lines:
     def _granted(self, at: float) -> str:
         status = self._job.status()
         granted = status.held.cores
-        small = abs(granted - self._told_cores) <= GRANT_CHANGE_FRAC * self._told_cores
-        if small or at - self._told_at < GRANT_QUIET_S:
+        # A line about the grant is written when it has changed by a tenth, and not within 3 s of the last one.
+        small = abs(granted - self._told_cores) <= 0.1 * self._told_cores
+        if small or at - self._told_at < 3.0:
             return ""
         self._told_cores, self._told_at = granted, at
         reason = status.reason.text if status.reason else ""

@@ -25,9 +25,6 @@ EXIT_FAILED, EXIT_STOPPED = 1, 128 + signal.SIGTERM
 #: Kinds of outcomes, the best first.
 _KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "turned away", "not landed")
 
-#: Exit status of sysexits.h for an internal software error.
-EXIT_BROKEN = 70
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:

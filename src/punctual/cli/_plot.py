@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".html", ".png")
 _INK = "#222222"
-#: Characters of the text below the plots that fit in a line, and most lines of it.
-_LINE_CHARACTERS, _LINES_MAX = 130, 4
-_LINE_INCHES = 0.16
 
 _PROGRESS, _GRANT, _USAGE, _DEADLINE = "#1f9d55", "#2b7de9", "#f08c2e", "#d6336c"
 
@@ -91,7 +88,7 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
     with rc_context({**styles, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         n_plots = 3 if run.series.workers else 2
         lines = [line for text in texts for line in _wrapped(text)]
-        figure = Figure(figsize=(9, 3 + 1.2 * n_plots + _LINE_INCHES * len(lines)), layout="constrained")
+        figure = Figure(figsize=(9, 3 + 1.2 * n_plots + 0.16 * len(lines)), layout="constrained")
         axes = figure.subplots(n_plots, 1, sharex=True, height_ratios=(3, 2, 1)[:n_plots])
         _draw_progress(axes[0], run)
         _draw_cores(axes[1], run)
@@ -107,7 +104,8 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(visible(text), _LINE_CHARACTERS, max_lines=_LINES_MAX, placeholder=" …")
+    # Characters of the text below the plots that fit in a line, and most lines of it.
+    return textwrap.wrap(visible(text), 130, max_lines=4, placeholder=" …")
 
 
 def _right_edge_s(run: DrawnRun) -> float:

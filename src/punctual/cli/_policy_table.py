@@ -15,9 +15,6 @@ from punctual.sim.result import Result
 #: A column: its measure, and its cell for each policy.
 Column = tuple[Measure, list[Text]]
 
-#: Width for a file or a pipe, in which no line is broken.
-_PIPE_WIDTH = 400
-_GAP = 2
 #: So many jobs have their cost printed; all are in ``run.json``.
 _N_COSTS = 10
 
@@ -62,7 +59,8 @@ def cost_lines(result: Result) -> list[str]:
 def table_console() -> Console:
     """Return standard output for tables, wide enough for any line if it is no terminal."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+    # Width for a file or a pipe, in which no line is broken.
+    return console if console.is_terminal else Console(highlight=False, width=400)
 
 
 def failure_lines(result: Result) -> list[str]:
@@ -89,7 +87,7 @@ def _fitting(columns: Sequence[Column], width: int) -> list[Column]:
     """Return the first columns that fit side by side, one at least."""
     shown: list[Column] = []
     for measure, cells in columns:
-        width -= _GAP + max(cell_len(measure.heading), *(text.cell_len for text in cells))
+        width -= 2 + max(cell_len(measure.heading), *(text.cell_len for text in cells))
         if width < 0 and shown:
             break
         shown.append((measure, cells))

@@ -17,11 +17,6 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.history.run import RunSummary, history_of, series, smooth_usage, summarize
 from punctual.history.shortfall import Shortfall
 
-#: Less than this share of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
-_TOLD_FRAC, _TOLD_CORE_S = 0.01, 0.05
-#: Seconds of work after the last declared step above which it is reported, even for a job that was in time.
-_WORKED_ON_S = 1.0
-
 
 def paragraph(summary: RunSummary) -> str:
     """Describe the run in plain words."""
@@ -51,7 +46,8 @@ def _amounts(summary: RunSummary) -> str:
     resizes = "1 resize" if summary.n_resizes == 1 else f"{summary.n_resizes} resizes"
     text = f"It used {used:.1f} core-seconds of {granted:.1f} granted, with {resizes}."
     left_core_s = summary.ceiling_core_s - granted
-    if left_core_s > max(_TOLD_FRAC * summary.ceiling_core_s, _TOLD_CORE_S):
+    # A hundredth of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
+    if left_core_s > max(0.01 * summary.ceiling_core_s, 0.05):
         ceiling = f"{summary.ceiling_core_s:.1f} core-seconds"
         text += f" Its ceiling over the same time is {ceiling}: it left {left_core_s:.1f} of them to others."
     if summary.peak_memory_bytes:
@@ -80,7 +76,8 @@ def _changes(summary: RunSummary) -> list[str]:
 def _worked_on(summary: RunSummary) -> list[str]:
     """Report work after the last declared step, if it took long or made the job late."""
     is_cause = summary.deviation_s is not None and 0.0 < summary.deviation_s <= summary.worked_on_s
-    if not is_cause and summary.worked_on_s < _WORKED_ON_S:
+    # Seconds of work after the last declared step above which it is reported, even for a job that was in time.
+    if not is_cause and summary.worked_on_s < 1.0:
         return []
     remedy = "put that into `punctual.phase`, and it is planned for"
     return [f"It worked on for {short(summary.worked_on_s)} after its last declared step: {remedy}."]

@@ -37,8 +37,6 @@ from punctual.sim.scenario import (
 from punctual.sim.study import Study, StudyProgress
 from punctual.sim.traces.synthetic import FAMILY
 
-EXIT_FAILED = 1
-
 #: Deadlines where nothing is said: without any, the table of a tool for deadlines would say nothing of them.
 USUAL_DEADLINES = "uniform:1.2,4"
 
@@ -263,7 +261,7 @@ def _conclude(result: Result, out: Path, export: Path | None, *, report: bool, a
         if page is not None:
             write_line(f"report: {page}")
     write_lines(failure_lines(result), err=True)
-    return EXIT_FAILED if result.failures else 0
+    return 1 if result.failures else 0
 
 
 def as_fields(result: Result, page: Path | None) -> dict[str, Any]:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Drawn in this colour, and replaced by the page's own text colour, so that one drawing suits light and dark pages.
 _INK = "#123456"
-#: A Gantt chart is an image of some 50 kB: of more policies than this only the first ones get one.
-N_GANTT_MAX = 12
 #: Of more jobs than this only the dearest have their cost in the page.
 N_COSTS_MAX = 50
 
@@ -43,7 +41,8 @@ def write_page(result: Result, path: Path) -> None:
 
 def page(result: Result) -> str:
     """Return the report as HTML."""
-    charts = [_svg(gantt(runs[0], _INK)) for runs in list(result.by_policy.values())[:N_GANTT_MAX]]
+    # A Gantt chart is an image of some 50 kB: of more policies than this only the first ones get one.
+    charts = [_svg(gantt(runs[0], _INK)) for runs in list(result.by_policy.values())[:12]]
     billed = [runs[0] for runs in result.by_policy.values() if runs[0].facts.get("bill")]
     title = "Policies compared" if len(result.by_policy) > 1 else html.escape(next(iter(result.by_policy)))
     return _PAGE.format(

@@ -9,9 +9,6 @@ from punctual.cli._health import findings
 from punctual.cli._streams import write_line
 from punctual.request.json_text import json_text
 
-#: Exit status if something must be put right before jobs can run.
-EXIT_FAULT = 1
-
 
 def doctor(
     port: Annotated[
@@ -36,4 +33,5 @@ def doctor(
             if finding.remedy:
                 write_line(f"{'':<24} to do: {finding.remedy}")
     if has_fault:
-        raise typer.Exit(EXIT_FAULT)
+        # Exit status if something must be put right before jobs can run.
+        raise typer.Exit(1)

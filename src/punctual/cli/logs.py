@@ -18,9 +18,6 @@ from punctual.daemon.log_snapshot import LogSnapshot
 from punctual.daemon.runs import KnownJob, job_to_tell_of, jobs_of
 from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_all
 
-#: Seconds between two looks whether the job has ended, and seconds that its last output may take.
-_POLL_INTERVAL_S, _END_S_MAX = 0.2, 5.0
-
 
 def logs(
     job: AnyJob = None,
@@ -53,7 +50,7 @@ def logs(
             for piece in _pieces(path):
                 skipped(piece)
     while follow and not any(tail.error for tail in tails) and _is_open(target):
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.2)
     for tail in tails:
         tail.finish()
     for output in written:
@@ -115,7 +112,8 @@ class _Followed:
 
     def finish(self) -> None:
         """Pass on the rest; raises the error with which that has failed."""
-        self._tail.finish(_END_S_MAX)
+        # Seconds that the last output may take.
+        self._tail.finish(5.0)
         if self.error is not None:
             raise self.error
 

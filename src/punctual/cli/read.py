@@ -24,8 +24,6 @@ _LINE = re.compile(rb"[^\r\n]*[\r\n]*")
 _QUOTE_MAX = 70
 #: Codes that are printed once for the whole file.
 _AT_END = {READ, NO_TOTAL}
-#: Exit status if nothing was found, as grep has it.
-_EXIT_NOTHING = 1
 
 
 def read(
@@ -41,7 +39,8 @@ def read(
         write_line(json_text(_fields(reader, notices)))
     else:
         _print(reader, notices)
-    raise typer.Exit(0 if reader.chosen is not None else _EXIT_NOTHING)
+    # Exit status if nothing was found, as grep has it.
+    raise typer.Exit(0 if reader.chosen is not None else 1)
 
 
 def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterator[Notice]:

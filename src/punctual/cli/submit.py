@@ -28,8 +28,6 @@ from punctual.request.json_text import json_text
 
 SETTINGS = running.SETTINGS
 
-#: Between two looks whether a guarantee is decided.
-_POLL_INTERVAL_S = 0.1
 #: Options of `punctual run` that only tell of something where the command follows its jobs.
 _ONLY_WAITING = ("strict", "report", "quiet", "page")
 
@@ -112,7 +110,8 @@ def _refusals(run: RunFolder, jobs: Sequence[JobId]) -> dict[JobId, InvalidSpec]
     """
     try:
         while any(map(_is_undecided, standings := standings_of(run, jobs) if jobs else [])):
-            time.sleep(_POLL_INTERVAL_S)
+            # Between two looks whether a guarantee is decided.
+            time.sleep(0.1)
     except ControlFailed as error:
         raise InvalidSpec(
             "the service must answer until the deadline is guaranteed",

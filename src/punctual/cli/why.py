@@ -17,9 +17,6 @@ from punctual.history.run import history_of
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
 
-#: Changes of a grant for one reason are told as one if they come within so many seconds: the last seconds have one at each tick.
-_TOGETHER_S = 1.0
-
 
 def why(
     job: AnyJob = None,
@@ -75,11 +72,13 @@ def grouped(links: Iterable[DecisionStep]) -> list[list[DecisionStep]]:
     groups: list[list[DecisionStep]] = []
     for link in links:
         first = groups[-1][0] if groups else None
+        # Changes of a grant for one reason are told as one if they come within so many seconds: the last seconds have
+        # one at each tick.
         if (
             first is not None
             and first.kind == link.kind == "grant"
             and first.facts["code"] == link.facts["code"]
-            and link.elapsed_s - first.elapsed_s <= _TOGETHER_S
+            and link.elapsed_s - first.elapsed_s <= 1.0
         ):
             groups[-1].append(link)
         else:

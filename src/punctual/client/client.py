@@ -44,11 +44,8 @@ T = TypeVar("T")
 
 #: Names of this machine for itself: there the owner's token is looked for.
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "::1", "localhost"})
-#: Time between two looks at a job that is waited for: at first, and at most.
-_POLL_INTERVAL_S, _LOOK_S_MAX = 0.05, 1.0
 #: Number of tries for a submission that gets no answer, and seconds between them.
 _N_TRIES, _PAUSE_S = 3, 0.5
-_PIECE_BYTES = 65_536
 
 
 class ServiceFailed(Exception):
@@ -446,7 +443,7 @@ class Answered:
 
     def piece(self) -> bytes:
         """Return the next bytes, at least one; empty: there are no more."""
-        return self._response.read1(_PIECE_BYTES)
+        return self._response.read1(65_536)
 
     def line(self) -> bytes:
         """Return the next line; empty: there is none."""
@@ -521,10 +518,12 @@ def _events(answered: Answered) -> Iterator[JobEvent]:
 def pauses(timeout_s: float | None) -> Iterator[float]:
     """Yield the seconds to wait before the next look, until the time is over."""
     give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
-    pause_s = _POLL_INTERVAL_S
+    # Time between two looks: at first this, ...
+    pause_s = 0.05
     while give_up_at is None or time.monotonic() < give_up_at:
         yield pause_s
-        pause_s = min(2 * pause_s, _LOOK_S_MAX)
+        # ... and at most this.
+        pause_s = min(2 * pause_s, 1.0)
 
 
 def _invalid(told: Mapping[str, Any], others: Sequence[InvalidSpec] = ()) -> InvalidSpec:

@@ -11,8 +11,6 @@ from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import LEAST_CORES, TOLERANCE, Resources
 
-#: Before there is anything to steer by, ticks are as far apart as this share of the time that the process has run.
-_WAIT_FRAC = 0.02
 _WORD = compiled("[A-Z][a-z]*")
 
 
@@ -79,7 +77,8 @@ def waiting_tick_s(reading: Reading, least_s: float, long_s: float) -> float:
 
     A program may load its data for an hour, or compute so little that its cost is not known for as long.
     """
-    return clamp(_WAIT_FRAC * (reading.elapsed_s - reading.held_since_s), least_s, long_s)
+    # Before there is anything to steer by, ticks are as far apart as 2 % of the time that the process has run.
+    return clamp(0.02 * (reading.elapsed_s - reading.held_since_s), least_s, long_s)
 
 
 def check_parameters(controller: Any) -> None:

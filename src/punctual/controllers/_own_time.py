@@ -15,9 +15,6 @@ from punctual.core.resources import NOTHING, TOLERANCE, Resources
 
 #: Seconds over which is seen what a job waits for.
 _WINDOW_S = 2.0
-#: A job mostly waits once its main thread is active for less than the first share of its own time, and all its processes use
-#: less than this of their cores, or of one; and no longer does so once one of them is above the second.
-_WAITS_FRAC, _COMPUTES_FRAC = 0.5, 0.75
 #: Its quota may make a job slower by this share of its own time.
 _SLOWED_FRAC = 0.05
 
@@ -66,7 +63,10 @@ class OwnTime:
         granted_cores = granted_core_s / (reading.reported_s - mark.reported_s)
         active_frac = (reading.active_s - mark.active_s) / busy_s if reading.active_s else 0.0
         used_frac = cores / max(min(granted_cores, 1.0), TOLERANCE)
-        return max(active_frac, used_frac) < (_COMPUTES_FRAC if self.applies else _WAITS_FRAC)
+        # A job mostly waits once its main thread is active for less than the first share of its own time, and all its
+        # processes use less than this of their cores, or of one; and no longer does so once one of them is above the
+        # second.
+        return max(active_frac, used_frac) < (0.75 if self.applies else 0.5)
 
     def cores_for(self, spec: JobSpec, reading: Reading, own_frac: float) -> float:
         """Cores that a job needs which is to have `own_frac` of its own time.

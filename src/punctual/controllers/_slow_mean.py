@@ -11,14 +11,8 @@ from typing import TypeVar
 #: Time over which a passing deviation decays, and over which the mean is taken, seconds.
 REVERSION_S = 5.0
 MEAN_S = 25.0
-#: The error of a forecast has two parts: disturbances that were seen to come and go, and such as are too rare to have been
-#: seen. Their correlation times, seconds.
-_SEEN_S, _RARE_S = 8.0, 100.0
 #: Standard deviation of the rare disturbances, as a share of the quantity.
 _RARE_FRAC = 0.05
-#: The standard deviation of those that were seen counts as at least this share of the quantity in the first so many seconds;
-#: after that the least falls with the root of the time.
-_LEAST_FRAC, _LEAST_S = 0.14, 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +40,13 @@ class SlowMean:
     def error_frac(self, horizon_s: float, over_s: float = MEAN_S) -> float:
         """Standard deviation of the mean over the next `horizon_s` seconds around one of the last `over_s` that were seen."""
         over_s = max(min(over_s, self.seen_s), 1e-6)
-        least_frac = _LEAST_FRAC * sqrt(min(1.0, _LEAST_S / max(self.seen_s, 1e-6)))
-        seen = max(self.spread, least_frac) ** 2 * _difference(_SEEN_S, over_s, horizon_s)
-        return sqrt(seen + _RARE_FRAC**2 * _difference(_RARE_S, over_s, horizon_s))
+        # The standard deviation of those that were seen counts as at least this share of the quantity in the first so
+        # many seconds; after that the least falls with the root of the time.
+        least_frac = 0.14 * sqrt(min(1.0, 10.0 / max(self.seen_s, 1e-6)))
+        # The error of a forecast has two parts: disturbances that were seen to come and go, and such as are too rare to
+        # have been seen. Their correlation times, seconds.
+        seen = max(self.spread, least_frac) ** 2 * _difference(8.0, over_s, horizon_s)
+        return sqrt(seen + _RARE_FRAC**2 * _difference(100.0, over_s, horizon_s))
 
 
 _Mean = TypeVar("_Mean", bound=SlowMean)

@@ -40,9 +40,6 @@ _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
 _AHEAD_FRAC = 0.1
 #: Nearer to the end than this many stops nothing is changed for a doubt.
 _LAST_STOPS = 8.0
-#: Seconds for which the job is timed unpaced at most, or this share of the time left, for a performance model that knows
-#: nothing of what the job holds: policies promise nothing to a job whose speed is not known.
-_MODEL_S, _MODEL_FRAC = 5.0, 0.05
 
 
 #: Standard deviation of a landing by control, as a share of a step. Measured: bench/forecasts.py.
@@ -352,7 +349,9 @@ def _must_show_speed(times: StepTime, reading: Reading) -> bool:
     """Whether the job's model does not know the present shape yet; it learns only from unpaced steps."""
     if reading.curve is None or reading.shape is None or isfinite(reading.curve.std_sps(reading.shape)):
         return False
-    return times.seen_s < min(_MODEL_S, _MODEL_FRAC * (reading.deadline_s - reading.elapsed_s))
+    # Seconds for which the job is timed unpaced at most, or this share of the time left, for a performance model that
+    # knows nothing of what the job holds: policies promise nothing to a job whose speed is not known.
+    return times.seen_s < min(5.0, 0.05 * (reading.deadline_s - reading.elapsed_s))
 
 
 def _may_be_tried(outlook: Projection, n: int) -> bool:

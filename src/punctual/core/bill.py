@@ -23,8 +23,7 @@ from punctual.core.job import Allocation
 from punctual.core.pools import PoolSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
-
-_HOUR_S = 3600.0
+from punctual.core.units import HOUR_S
 
 
 @dataclass(slots=True)
@@ -97,7 +96,7 @@ class Bill:
         claims = {job: self.by_job.get(job, 0.0) + idle_usd for job, idle_usd in self._idle_usd.items()}
         for machine in self._machines.values():
             paid_at = max(at, machine.asked_at + self._specs[machine.pool].least_billed_s)
-            left_usd = max(0.0, paid_at - machine.paid_until_at) / _HOUR_S * self._prices.get(machine.pool, 0.0)
+            left_usd = max(0.0, paid_at - machine.paid_until_at) / HOUR_S * self._prices.get(machine.pool, 0.0)
             held = sum(machine.holders.values())
             for job, share in machine.holders.items():
                 part = share / held if held > 0 else 1 / len(machine.holders)
@@ -166,7 +165,7 @@ class Bill:
 
     def _pay(self, machine: _Machine, until_at: float) -> None:
         over_s = max(0.0, until_at - machine.paid_until_at)
-        cost_usd = over_s / _HOUR_S * self._prices.get(machine.pool, 0.0)
+        cost_usd = over_s / HOUR_S * self._prices.get(machine.pool, 0.0)
         machine.paid_until_at = max(until_at, machine.paid_until_at)
         self.by_pool[machine.pool] = self.by_pool.get(machine.pool, 0.0) + cost_usd
         if machine.holders:

@@ -10,9 +10,6 @@ from punctual.core.job import JobView
 from punctual.core.pools import Pool
 from punctual.core.resources import Resources, total
 
-#: On less than a quarter of a core a training hardly advances, and many jobs on one node slow each other down.
-_JOBS_PER_CORE = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -45,7 +42,8 @@ class Node:
 
 def usual_jobs_at_once(cores: float) -> int:
     """Default number of jobs that run on a node at once: each can hold a quarter of a core."""
-    return max(1, ceil(_JOBS_PER_CORE * cores))
+    # On less than a quarter of a core a training hardly advances, and many jobs on one node slow each other down.
+    return max(1, ceil(4 * cores))
 
 
 @fast_init

@@ -6,11 +6,6 @@ from punctual.core.control import Forecast
 from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import Periods, ScheduledJob
 
-#: Loading PyTorch takes so many seconds on a busy machine.
-_LOADING_S = 10.0
-#: Share of the steps after which a declared phase that was never seen is pointed out.
-_UNMEASURED_FRAC = 0.25
-
 
 def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
     """Yield the new warnings about a running job; its grant must be accrued."""
@@ -29,7 +24,8 @@ def _is_overdue(job: ScheduledJob, periods: Periods) -> bool:
     deadline_s = job.spec.deadline_s
     if deadline_s is None:
         return job.ran_s > periods.grace_s
-    return job.ran_s > max(periods.grace_frac * deadline_s, min(_LOADING_S, 0.5 * deadline_s))
+    # Loading PyTorch takes so many seconds on a busy machine.
+    return job.ran_s > max(periods.grace_frac * deadline_s, min(10.0, 0.5 * deadline_s))
 
 
 def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
@@ -75,7 +71,8 @@ def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
     if "unmeasured-phase" in job.told or not job.progress or not steps_total or job.phases_at_steps is None:
         return None
     unknown = [phase.name for phase in job.phases if phase.units_planned and not phase.is_measured]
-    if not unknown or job.progress.steps_done <= max(job.phases_at_steps, _UNMEASURED_FRAC * steps_total):
+    # Share of the steps after which a declared phase that was never seen is pointed out.
+    if not unknown or job.progress.steps_done <= max(job.phases_at_steps, 0.25 * steps_total):
         return None
     names = " and ".join(f"`{name}`" for name in unknown)
     has = "has" if len(unknown) == 1 else "have"

@@ -64,10 +64,6 @@ class StepsLeft:
     status: StepsLeftStatus
 
 
-#: Standard deviations from the middle to an end of an interval that holds 80 of 100.
-_INTERVAL_STD = 1.2816
-
-
 @dataclass(frozen=True, slots=True)
 class LossCurve:
     """A job's course to its goal: a convergence model, its state, and the expected remaining steps.
@@ -108,4 +104,5 @@ class LossCurve:
         least, expected, most = (min(limit, one) for one in (self.left.least, self.left.expected, self.left.most))
         if not isfinite(expected):
             return None, 0.0
-        return self.at_steps + expected, ((most if isfinite(most) else 2 * expected) - least) / (2 * _INTERVAL_STD)
+        # An interval that holds 80 of 100 is 1.2816 standard deviations wide to either side.
+        return self.at_steps + expected, ((most if isfinite(most) else 2 * expected) - least) / (2 * 1.2816)

@@ -14,8 +14,6 @@ Market = Literal["spot", "on-demand", "own"]
 
 #: What was seen of a pool is kept for so long. In one window of a published trace a job cost a tenth more with one week of it.
 SEEN_S = 14 * 86_400.0
-#: An order without an answer counts as lost after so many seconds.
-_ANSWER_S = 600.0
 
 
 @fast_init
@@ -217,7 +215,8 @@ class PoolTable:
         changes = list[tuple[str, int, tuple[NodeId, ...]]]()
         for name, record in self._pools.items():
             n_wanted = max(record.spec.least, min(record.n_wanted, record.spec.most))
-            n_under_way = record.n_asked if at < record.asked_at + _ANSWER_S else 0
+            # An order without an answer counts as lost after so many seconds.
+            n_under_way = record.n_asked if at < record.asked_at + 600.0 else 0
             n_more = min(n_wanted, record.obtainable) - record.n_held - n_under_way
             if n_more > 0:
                 record.n_asked, record.asked_at = n_under_way + n_more, at

@@ -14,18 +14,12 @@ from punctual.core.protocols import Policy
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
 
-#: A job that has no promise is hurt if it would hold less by more than this share.
-_LESS_FRAC = 0.05
 #: Warnings of a plan by which a promise is lost.
 _LOST = ("promise-lost", "promise-in-danger")
 #: Shares of the ceiling at which the finish is told where no amounts are asked for.
 _SHARES = (0.25, 0.5, 0.75, 1.0)
 #: Times until deadlines whose prices are told, as multiples of that until the earliest.
 _LATER = (1.0, 1.5, 2.0, 3.0)
-#: Largest number of worker counts in a quote.
-_N_COUNTS = 8
-#: Number of halvings in the search for promises that are in the way: a quote may cost as much as a few plans.
-_N_HALVINGS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,7 +299,8 @@ def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob,
         low, n = 0, len(latest)  # so few will not do, so many may
         if not is_kept(n):
             return None
-        for _ in range(_N_HALVINGS):
+        # Each halving costs a plan, and a quote may cost as much as a few.
+        for _ in range(4):
             middle = (low + n) // 2
             if middle == low:
                 break
@@ -357,7 +352,8 @@ def _with_less(snapshot: Snapshot, plan: Plan, job: JobId) -> tuple[HurtJob, ...
 
 
 def _has_less(before: Resources, after: Resources) -> bool:
-    kept_frac = 1.0 - _LESS_FRAC
+    # A job that has no promise is hurt if it would hold less by more than a twentieth.
+    kept_frac = 0.95
     return after.cores < kept_frac * before.cores or after.gpus < kept_frac * before.gpus
 
 
@@ -376,7 +372,8 @@ def _usual(view: JobView) -> list[Resources]:
     if unit is None:
         return [replace(spec.ceiling, cores=frac * spec.ceiling.cores) for frac in _SHARES]
     counts = spec.worker_counts()
-    step = max(1, -(-len(counts) // _N_COUNTS))
+    # Largest number of worker counts in a quote.
+    step = max(1, -(-len(counts) // 8))
     return [unit * n for n in counts[::-1][::step][::-1]]
 
 

@@ -33,15 +33,13 @@ class Reason:
 #: Codes of messages that are told once and need no attention.
 NOTICES = frozenset({"progress-read"})
 
-#: Enough to see a resize asked, failed, asked again and applied, with the readings between.
-STORY_LENGTH = 20
-
 
 class RecentMessages:
     """The last messages about one job, oldest first."""
 
     def __init__(self) -> None:
-        self._messages: deque[object] = deque(maxlen=STORY_LENGTH)
+        # Enough to see a resize asked, failed, asked again and applied, with the readings between.
+        self._messages: deque[object] = deque(maxlen=20)
         #: Adds a message.
         self.add = self._messages.append
 

@@ -21,10 +21,6 @@ from punctual.core.speed import RateCurve, Shape
 _OF_SUBMISSION = ("controller", "model", "goal", "convergence", "after", "ends")
 _BOUNDS = ("floor", "ceiling", "worker", "server", "counts")
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
-#: After so many seconds a process is taken to have held as much memory as it ever will.
-_MEMORY_S = 60.0
-#: Work left, and an instant it is due, that differ by these shares from what policies were shown are worth a plan.
-_WORK_BAND_FRAC, _DUE_BAND_FRAC = 0.05, 0.02
 
 _view = unchecked_constructor(JobView)
 
@@ -305,7 +301,8 @@ class ScheduledJob:
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0
         self.memory_bytes, self.peak_memory_bytes = event.memory_bytes, max(self.peak_memory_bytes, event.memory_bytes)
-        was_known, self.is_memory_known = self.is_memory_known, self.peak_memory_bytes > 0 and self.ran_s >= _MEMORY_S
+        # After so many seconds a process is taken to have held as much memory as it ever will.
+        was_known, self.is_memory_known = self.is_memory_known, self.peak_memory_bytes > 0 and self.ran_s >= 60.0
         return self.is_memory_known > was_known
 
     def ask_to_stop(self, event: StopRequested) -> None:
@@ -346,8 +343,10 @@ class ScheduledJob:
         if work is None or known is None:
             return work is not known
         expected_core_s = known.core_s - (self.granted_core_s - self.planned_core_s)
-        band_core_s = max(_WORK_BAND_FRAC * known.core_s, known.std_core_s)
-        is_due_otherwise = abs(work.due_s - known.due_s) > _DUE_BAND_FRAC * known.due_s
+        # Work left, and an instant it is due, that differ by these shares from what policies were shown are worth a
+        # plan.
+        band_core_s = max(0.05 * known.core_s, known.std_core_s)
+        is_due_otherwise = abs(work.due_s - known.due_s) > 0.02 * known.due_s
         return is_due_otherwise or abs(work.core_s - expected_core_s) > band_core_s
 
     def steps_total(self) -> tuple[float | None, float]:

@@ -16,8 +16,6 @@ _KINDS: tuple[tuple[str, Any], ...] = (
     ("resources", Resources), ("reason", Reason), ("pacing", PacingLine | None), ("forecast", Forecast | None),
     ("work", CoreWork | None),
 )  # fmt: skip
-#: Relative standard deviation of a step's mean cost, for controllers that do not state the remaining work.
-_COST_STD_FRAC = 0.05
 #: Shortest time between two readings, in seconds.
 _SOONEST_TICK_S = 0.01
 _NO_DEADLINE = Reason("no-deadline", "no deadline is set: the job runs at its ceiling")
@@ -112,7 +110,8 @@ def _work_left(job: ScheduledJob, reading: Reading) -> CoreWork | None:
     margin_frac = MARGIN_FRAC if spec.margin_frac is None else spec.margin_frac
     return CoreWork(
         core_s=core_s,
-        std_core_s=core_s * _COST_STD_FRAC,
+        # Relative standard deviation of a step's mean cost, for controllers that do not state the remaining work.
+        std_core_s=core_s * 0.05,
         usable_cores=reading.ceiling.cores,
         due_s=reading.deadline_s * (1.0 - margin_frac),
         slack_s=reading.deadline_s * margin_frac,

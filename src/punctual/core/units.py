@@ -5,6 +5,7 @@ from math import inf
 MINUTE_S = 60
 HOUR_S = 3_600
 DAY_S = 86_400
+GIB_BYTES = 1 << 30
 
 UNITS_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 

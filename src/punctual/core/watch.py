@@ -16,8 +16,6 @@ from punctual.core.scheduled_job import Periods, ScheduledJob
 _STEPS, _LONGEST = 10.0, 2.0
 #: It is stopped or retried once that has lasted so many times as long, if it used less than this share of what it was granted.
 _ENDED, _IDLE_FRAC = 2.0, 0.05
-#: One that computes may do undeclared work: it has a fifth of its deadline, or so many times as long.
-_ENDED_BUSY = 10.0
 #: A program that has its results takes a second or so to leave.
 _LEAVING_S = 2.0
 #: Share of the deadline reserved for an unmeasured checkpoint, and factor on the time of a measured one.
@@ -149,7 +147,8 @@ def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
     return _Silence(
         lasted_s=lasted_s,
         patience_s=patience_s,
-        busy_patience_s=_ENDED_BUSY * patience_s if deadline_s is None else max(patience_s, share_s),
+        # One that computes may do undeclared work: it has a fifth of its deadline, or so many times as long.
+        busy_patience_s=10.0 * patience_s if deadline_s is None else max(patience_s, share_s),
         has_begun=progress.steps_done > 0,
         step_s=step_s,
         used_frac=progress.in_flight_core_s / (lasted_s * max(job.held.cores, TOLERANCE)),

@@ -28,12 +28,10 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Why an agent, or in its absence a keeper, ends a job by itself.
+#: Why an agent, or in its absence a supervisor, ends a job by itself.
 FENCED = "its node had not heard from the service for so long that it might have been started elsewhere"
 
 _POLL_INTERVAL_S = 0.1
-#: Seconds that a keeper may take to end once it has begun to clear up.
-_CLEARING_S_MAX = 5.0
 
 
 def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, AdoptableJob]:
@@ -56,7 +54,7 @@ def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[Jo
 
 
 def _claim(run: RunFolder, job: JobId) -> AdoptableJob | None:
-    """Claim a job from its keeper. None: the job has no process and none is about to start."""
+    """Claim a job from its supervisor. None: the job has no process and none is about to start."""
     address = run.takeover_socket(job)
     give_up_at = time.monotonic() + LEASE_S + 1.0
     while run.keeper_pid(job) is not None:  # it may be just ending, or wait for the word of a host that is stopped
@@ -76,10 +74,10 @@ def _claim(run: RunFolder, job: JobId) -> AdoptableJob | None:
 
 
 def _end_unkept(run: RunFolder, job: JobId) -> None:
-    """Clear up behind a job whose keeper is gone or ending; returns when no process is left."""
+    """Clear up behind a job whose supervisor is gone or ending; returns when no process is left."""
     address = run.takeover_socket(job)
     address.unlink(missing_ok=True)
-    _await(lambda: not run.is_looked_after(job), GUARD_S_MAX)  # it ends what the keeper has left
+    _await(lambda: not run.is_looked_after(job), GUARD_S_MAX)  # it ends what the supervisor has left
     end_processes_of(address)
 
 
@@ -128,7 +126,8 @@ def adopted(
         except InvalidSpec:
             raise
         except Exception as error:
-            if _await(partial(_is_unkept, run, job), _CLEARING_S_MAX):
+            # Seconds that a supervisor may take to end once it has begun to clear up.
+            if _await(partial(_is_unkept, run, job), 5.0):
                 continue  # its process has just ended
             if isinstance(error, OSError | PageVersionError):
                 raise InvalidSpec(
@@ -143,13 +142,13 @@ def adopted(
     return granted
 
 
-# What a keeper has left.
+# What a supervisor has left.
 
 
 def recorded_end(
     job: JobId, record: Mapping[str, Any], *, shift_s: float = 0.0, at_least: float
 ) -> tuple[ProgressReported | None, JobFinished | JobFailed]:
-    """Read a keeper's record of a job's end: the last progress report, if any, and the end as an event.
+    """Read a supervisor's record of a job's end: the last progress report, if any, and the end as an event.
 
     Parameters
     ----------

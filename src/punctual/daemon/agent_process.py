@@ -21,11 +21,6 @@ from punctual.daemon.run_folder import RunFolder, agent_run
 from punctual.executors.cluster.channel import Answer, ChannelLost, Request
 from punctual.request.words import visible
 
-#: Seconds that an agent may take to answer after its start: all cores may be busy, and it may take over jobs.
-_START_S_MAX = 60.0
-#: Seconds between two checks whether the agent is still needed.
-_IDLE_LOOK_S = 1.0
-
 
 class AgentProcess:
     """Channel to the agent of a given name on this machine; starts the agent if it does not run."""
@@ -68,7 +63,9 @@ class AgentProcess:
             environment |= self._home
             starter = start_detached(command, self.log, environment)
             try:
-                starter.wait(_START_S_MAX)
+                # Seconds that an agent may take to answer after its start: all cores may be busy, and it may take
+                # over jobs.
+                starter.wait(60.0)
             except subprocess.TimeoutExpired:
                 threading.Thread(
                     target=starter.wait, name="punctual-agent-start", daemon=True
@@ -136,7 +133,8 @@ def run(options: AgentOptions, on_answering: Callable[[], object]) -> int:
         run = agent_run(options.name)
         with log_bounded(_log_of(run)), ControlSocket(run.socket, agent.answer):
             on_answering()
-            while not ends.wait(_IDLE_LOOK_S) and not agent.is_idle:
+            # Seconds between two checks whether the agent is still needed.
+            while not ends.wait(1.0) and not agent.is_idle:
                 pass
     finally:
         agent.close()

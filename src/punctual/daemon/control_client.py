@@ -29,10 +29,8 @@ STARTING, SILENT = "starting", "silent"
 _ANSWER_S_MAX = 5.0
 #: Seconds that a host may take to answer a submission.
 _SUBMIT_S_MAX = 20.0
-#: And for a quote, for which it may have to load the policy.
-_QUOTE_S_MAX = 30.0
-#: And for the page, whose libraries may have to be loaded first.
-_PAGE_S_MAX = 30.0
+#: And for what it may have to load first: the policy of a quote, the libraries of the page.
+_LOADING_S_MAX = 30.0
 
 
 def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
@@ -184,19 +182,19 @@ def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | Non
 
 def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the job's host to quote a deadline; raises `InvalidSpec` if it does not answer."""
-    return _told_to_host(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _QUOTE_S_MAX)
+    return _told_to_host(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _LOADING_S_MAX)
 
 
 def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the host of a run to quote a new job; raises `ControlFailed` if it does not answer."""
     request = {"verb": "quote", "submission": encode_submission(submission), "cores": list(cores)}
-    return ask(run.socket, request, timeout_s=_QUOTE_S_MAX)
+    return ask(run.socket, request, timeout_s=_LOADING_S_MAX)
 
 
 def page_of(run: RunFolder, job: str | None = None) -> str:
     """Return the address of the page, or of one job there, with a token; raises `InvalidSpec` if there is none."""
     try:
-        return str(ask(run.socket, {"verb": "page", "job": job}, timeout_s=_PAGE_S_MAX)["url"])
+        return str(ask(run.socket, {"verb": "page", "job": job}, timeout_s=_LOADING_S_MAX)["url"])
     except ControlFailed as error:
         raise InvalidSpec(
             "the daemon must answer", str(error), f"process {run.record().get('pid')}", "See `punctual doctor`."
@@ -227,19 +225,19 @@ def leave(run: RunFolder) -> None:
 
 
 def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
-    """Stop the job through its host or its keeper; return in words what was done."""
+    """Stop the job through its host or its supervisor; return in words what was done."""
     if job.steering == "interrupted":
         from punctual.daemon.sweeping import give_up  # it restores the whole state of a run
 
         give_up(job.run, [job.job], f"given up ({cause}) after it was interrupted")
         return "it will not be resumed"
     if job.steering == "unsteered" or (job.steering == "steered" and is_silent(job.run)):
-        return _stopped_by_keeper(job)
+        return _stopped_by_supervisor(job)
     _asked(job, {"verb": "stop", "job": job.job, "cause": cause})
     return "asked to stop"
 
 
-def _stopped_by_keeper(job: KnownJob) -> str:
+def _stopped_by_supervisor(job: KnownJob) -> str:
     keeper_pid = job.run.keeper_pid(job.job)
     if keeper_pid is None:
         raise _unanswered(job, "nobody steers it, and it has no process")

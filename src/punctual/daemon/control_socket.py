@@ -23,19 +23,12 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 FDS = "fds"
 
 _REQUEST_BYTES_MAX = 1 << 24
-_N_FDS_MAX = 4
-#: Read at once.
-_PIECE_BYTES = 65536
 #: A client that has not said what it wants by then is sent away, in seconds.
 _REQUEST_S = 10.0
 #: Simultaneous clients; each has a thread and may send a request of the greatest size.
 _N_CLIENTS_MAX = 128
-#: Seconds that `close` may wait; the server's thread wakes as often, so a shorter time costs CPU.
-_POLL_S = 0.2
 #: Layout of a peer's credentials, as the kernel gives them: process, user, group.
 _CREDENTIALS = struct.Struct("3i")
-#: Greatest length of a socket's path that the kernel accepts, in bytes.
-_PATH_BYTES_MAX = 107
 
 
 class ControlFailed(Exception):
@@ -67,7 +60,8 @@ class ControlSocket:
         self._path = path
         self._server = _Server(path, answer)
         self._inode = path.stat().st_ino
-        self._thread = Thread(target=self._server.serve_forever, args=(_POLL_S,), name="punctual-control", daemon=True)
+        # Seconds that `close` may wait; the server's thread wakes as often, so a shorter time costs CPU.
+        self._thread = Thread(target=self._server.serve_forever, args=(0.2,), name="punctual-control", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -189,7 +183,7 @@ def _received(connection: socket.socket, until_at: float, fds: list[int]) -> byt
     line = bytearray()
     while not line.endswith(b"\n") and len(line) < _REQUEST_BYTES_MAX:
         connection.settimeout(max(0.001, until_at - time.monotonic()))
-        piece, new, *_ = socket.recv_fds(connection, _PIECE_BYTES, _N_FDS_MAX)
+        piece, new, *_ = socket.recv_fds(connection, 65536, 4)
         fds += new
         if not piece:
             break
@@ -262,7 +256,8 @@ def _connected(path: Path, timeout_s: float) -> Iterator[socket.socket]:
 @contextmanager
 def short_enough(path: Path) -> Iterator[str]:
     """Yield an address of `path` that the kernel accepts, even if the path itself is too long."""
-    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
+    # Greatest length of a socket's path that the kernel accepts, in bytes.
+    if len(os.fsencode(path)) <= 107:
         yield str(path)
         return
     folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)

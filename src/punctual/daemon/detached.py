@@ -14,8 +14,6 @@ from punctual.executors.local.output import earlier_log
 
 #: Bytes after which a log is begun anew: tens of thousands of lines, and nothing on a disk that holds trainings.
 LOG_BYTES_MAX = 8 << 20
-#: Seconds between two looks at its size.
-_POLL_S = 2.0
 
 
 def start_detached(
@@ -61,7 +59,7 @@ def caught(
 
 
 @contextmanager
-def log_bounded(log: Path, n_bytes_max: int = LOG_BYTES_MAX, poll_s: float = _POLL_S) -> Iterator[None]:
+def log_bounded(log: Path, n_bytes_max: int = LOG_BYTES_MAX, poll_s: float = 2.0) -> Iterator[None]:
     """Start `log` anew whenever it is full while this context is open, if this process's standard error goes there.
 
     The latest `n_bytes_max` bytes before are then in the file with `.1` behind its name.

@@ -12,8 +12,6 @@ from punctual.request.submission import Submission
 
 #: Free bytes of a disk below which a training is likely to fill it before it ends.
 FREE_WARNING_BYTES = 1 << 30
-#: Files of a checkpoint whose sizes are read, at most.
-_N_FILES_MAX = 10_000
 
 
 def check_room(submissions: Iterable[Submission]) -> Iterator[str]:
@@ -66,6 +64,7 @@ def _bytes_of(entry: Path) -> int:
         if not entry.is_dir():
             return entry.stat().st_size
         files = (Path(place, name) for place, _, names in os.walk(entry) for name in names)
-        return sum(path.lstat().st_size for path, _ in zip(files, range(_N_FILES_MAX), strict=False))
+        # Files of a checkpoint whose sizes are read, at most.
+        return sum(path.lstat().st_size for path, _ in zip(files, range(10_000), strict=False))
     except OSError:  # it has just been removed
         return 0

@@ -21,7 +21,7 @@ from punctual.journal.state import loads
 
 #: Seconds between two queries to the host; and seconds that an answer may take.
 _ASK_S, _ANSWER_S_MAX = 1.0, 4.0
-#: A host that has not answered for so long is stopped or hangs. Longer than what its jobs' keepers wait for.
+#: A host that has not answered for so long is stopped or hangs. Longer than what its jobs' supervisors wait for.
 SILENT_S = 10.0
 
 _TOLD = Reason("told", "the host says so")

@@ -37,13 +37,6 @@ from punctual.journal.sqlite import SqliteJournal
 #: This machine.
 HERE = NodeId("local")
 
-#: Size at which a log is begun anew, as on this machine.
-_LOG_BYTES_MAX = 1 << 26
-
-
-#: Seconds after its submission for which a job waits for a plan and not for room.
-_NEW_S = 5.0
-
 
 def requested(snapshot: Snapshot, n_nodes_max: int) -> list[Bundle]:
     """List the bundles of whole CPUs and GPUs that jobs hold or need to start; empty if none waits.
@@ -52,7 +45,8 @@ def requested(snapshot: Snapshot, n_nodes_max: int) -> list[Bundle]:
     waiting jobs are limited to the number of nodes that may be added: even if the autoscaler adds one node for each
     bundle, there are at most `n_nodes_max` nodes.
     """
-    waiting = [view for view in snapshot.waiting if snapshot.at >= view.submitted_at + _NEW_S]
+    # Seconds after its submission for which a job waits for a plan and not for room.
+    waiting = [view for view in snapshot.waiting if snapshot.at >= view.submitted_at + 5.0]
     lacking = [_bundle(_least(view)) for view in waiting if view.status != "stopping"]
     lacking = lacking[: max(0, n_nodes_max - len(snapshot.nodes))]
     held = [_bundle(amount) for view in snapshot.holding for amount in (view.planned or view.granted).values()]
@@ -157,7 +151,8 @@ def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
     """Append output that a job has written on its node to the job's log here."""
     log = run.log(job)
     with suppress(OSError):  # the disk is full, say
-        if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
+        # Size at which a log is begun anew, as on this machine.
+        if log.exists() and log.stat().st_size > 1 << 26:
             log.replace(earlier_log(log))
         fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "ab") as file:

@@ -14,9 +14,6 @@ from punctual.journal.sqlite import SqliteJournal
 from punctual.journal.state import dumps, loads
 from punctual.request.deadlines import Now
 
-#: Seconds that a plan may take: several times as long as the planner waits for its worker process.
-_PLAN_S_MAX = 10.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
@@ -72,7 +69,8 @@ def new_scheduler() -> Scheduler:
         registry.maker("controllers"),
         models=registry.maker("models"),
         convergences=registry.maker("convergence"),
-        periods=Periods(plan_s=_PLAN_S_MAX),
+        # Seconds that a plan may take: several times as long as the planner waits for its worker process.
+        periods=Periods(plan_s=10.0),
     )
 
 

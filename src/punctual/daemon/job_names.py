@@ -9,8 +9,6 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import open_jobs
 from punctual.request.submission import Submission
 
-_NAME_CHARACTERS_MAX = 64
-
 
 def names_in(run: RunFolder | None, submissions: Sequence[Submission]) -> list[Submission]:
     """Return the submissions under names that are free in `run`; None: in a run of their own.
@@ -41,6 +39,7 @@ def _after_renamed(submission: Submission, renamed: Mapping[JobId, JobId]) -> Su
 
 def _numbered(name: JobId, taken: Collection[JobId]) -> JobId:
     number = 2
-    while (numbered := JobId(f"{name[: _NAME_CHARACTERS_MAX - len(str(number)) - 1]}-{number}")) in taken:
+    # A name has at most 64 characters.
+    while (numbered := JobId(f"{name[: 64 - len(str(number)) - 1]}-{number}")) in taken:
         number += 1
     return numbered

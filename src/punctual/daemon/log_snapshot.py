@@ -11,8 +11,6 @@ from punctual.executors.local.output import MISSING, earlier_log
 
 #: Bytes read at once.
 PIECE_BYTES = 65_536
-#: A place in a log is known again by so many bytes before it: the number of a file that is gone is soon that of another.
-_TAIL_BYTES = 64
 
 
 class LogPlace(NamedTuple):
@@ -93,7 +91,9 @@ def _has(fd: int, place: LogPlace) -> bool:
 
 
 def _tail(fd: int, position: int) -> int:
-    begin = max(0, position - _TAIL_BYTES)
+    # A place in a log is known again by so many bytes before it: the number of a file that is gone is soon that of
+    # another.
+    begin = max(0, position - 64)
     return crc32(os.pread(fd, position - begin, begin))
 
 

@@ -10,8 +10,6 @@ from punctual.core.timer import Timer
 from punctual.daemon.engine import Due, Question, Together
 from punctual.daemon.timers import Timers
 
-#: Longest wait in one go, in seconds: the operating system refuses very long ones.
-_WAIT_S_MAX = 3600.0
 #: Events that a file of jobs produces in thousands, and the number handled together before any other event.
 _IN_NUMBERS, _N_TOGETHER_MAX = (JobSubmitted, StopRequested), 100
 
@@ -64,7 +62,8 @@ class Mailbox(MonotonicClock):
             fire_at = self._timers.next_at()
             wake_at = min(self._pulse_at, inf if fire_at is None else fire_at)
             try:
-                event = self._taken() or self._events.get(timeout=min(max(0.0, wake_at - now), _WAIT_S_MAX))
+                # Longest wait in one go, in seconds: the operating system refuses very long ones.
+                event = self._taken() or self._events.get(timeout=min(max(0.0, wake_at - now), 3600.0))
             except Empty:
                 continue
             return self._with_those_behind(event) if isinstance(event, _IN_NUMBERS) else event

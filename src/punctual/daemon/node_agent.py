@@ -42,9 +42,6 @@ _LOG = logging.getLogger(__name__)
 
 #: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous; and between two renewals.
 _POLL_INTERVAL_S, _RENEW_S = 0.25, 1.0
-_WAIT_S_MAX = 10.0
-#: Bytes of one log that are sent at a time.
-_OUTPUT_BYTES_MAX = 1 << 20
 _PIPED = Streams()
 
 
@@ -203,10 +200,10 @@ class NodeAgent:
         return replace(launch, request=0)
 
     def _tell_end_of(self, job: JobId) -> None:
-        """Record the end of a job whose keeper is gone."""
+        """Record the end of a job whose supervisor is gone."""
         now, record = self._clock.now(), self._run.end_record(job)
         if record is None:
-            cause = "its agent and its keeper were killed, and the job with them"
+            cause = "its agent and its supervisor were killed, and the job with them"
             self._receive(JobFailed(at=now, job=job, cause=cause, retryable=True, is_lost=True))
             return
         for event in recorded_end(job, record, at_least=now):
@@ -281,9 +278,7 @@ class NodeAgent:
     def _news(self, wait_s: float) -> Answer:
         """Return events, progress and output that the host lacks, as soon as there are events or after a while."""
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._events or self._has_more or self._ends.is_set(), min(wait_s, _WAIT_S_MAX)
-            )
+            self._changed.wait_for(lambda: self._events or self._has_more or self._ends.is_set(), min(wait_s, 10.0))
         self._look()
         with self._changed:
             events, reports = list(self._events), list(self._latest.values())
@@ -323,7 +318,8 @@ class NodeAgent:
         pieces, cut = [], set()
         for job, known in list(self._open.items()):
             with suppress(OSError):
-                output, place, is_cut = read_on(self._run.log(job), known, _OUTPUT_BYTES_MAX)
+                # Bytes of one log that are sent at a time.
+                output, place, is_cut = read_on(self._run.log(job), known, 1 << 20)
                 if output:
                     pieces.append((job, place, b64encode(output).decode()))
                 if is_cut:

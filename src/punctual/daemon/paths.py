@@ -20,9 +20,6 @@ from punctual.core.failures import cause_of, short_of
 
 HOME_VARIABLE = "PUNCTUAL_HOME"
 
-#: Owner that a user namespace shows for files of users outside it, whoever they are.
-_OVERFLOW_USER = 65534
-
 
 def runtime_root() -> Path:
     """Folder of all live runs; made, for its owner only, if it is missing."""
@@ -159,7 +156,8 @@ def _check_above(folder: Path) -> None:
 def _check_closed(folder: Path) -> None:
     """Raise `InvalidSpec` if another user than root may replace the contents of `folder`."""
     status = folder.stat()
-    is_others = status.st_uid not in (os.geteuid(), 0, _OVERFLOW_USER)
+    # Owner that a user namespace shows for files of users outside it, whoever they are.
+    is_others = status.st_uid not in (os.geteuid(), 0, 65534)
     # In a folder like /tmp (its mode is "sticky") only the owner of a thing may replace it.
     written_by_others = not status.st_mode & S_ISVTX and (
         status.st_mode & S_IWOTH

@@ -32,10 +32,6 @@ T = TypeVar("T")
 _START_S_MAX = 60.0
 #: Seconds before a worker that was lost is replaced: the first time, and at most; doubled from loss to loss.
 _PAUSE_S_MIN, _PAUSE_S_MAX = 0.5, 60.0
-#: While a worker starts another plan is asked for after so many seconds.
-_ASK_AGAIN_S = 0.5
-#: A process that has closed its channel is about to end, and is given so long to.
-_EXIT_S_MAX = 1.0
 
 
 class Planner(Protocol):
@@ -176,7 +172,8 @@ def _to_be_asked_again(event: Event, snapshot: Snapshot) -> Event:
     """Mark the plan of a stand-in policy to be replaced as soon as the chosen policy has started."""
     if not isinstance(event, PlanProposed) or event.plan is None:
         return event
-    return replace(event, plan=replace(event.plan, ask_again_at=snapshot.at + _ASK_AGAIN_S))
+    # While a worker starts another plan is asked for after so many seconds.
+    return replace(event, plan=replace(event.plan, ask_again_at=snapshot.at + 0.5))
 
 
 def _allocate(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
@@ -453,7 +450,8 @@ class _Worker:
     def _exit_cause(self) -> str:
         """Describe in words how the process ended."""
         try:
-            code = self._process.wait(_EXIT_S_MAX)
+            # A process that has closed its channel is about to end, and is given so long to.
+            code = self._process.wait(1.0)
         except subprocess.TimeoutExpired:
             return "it closed its channel"
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"

@@ -23,10 +23,7 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
 from punctual.core.quoting import QuoteRequest, refusing_guarantees
 
-_PR_SET_PDEATHSIG = 1
 _N_LENGTH_BYTES = 8
-#: Longer than any plan; a longer answer is no answer of ours.
-_N_BYTES_MAX = 1 << 28
 
 
 class BadFrameError(Exception):
@@ -63,7 +60,8 @@ class Channel:
         """
         self._fill(_N_LENGTH_BYTES)
         n_bytes = int.from_bytes(self._received[:_N_LENGTH_BYTES], "big")
-        if n_bytes > _N_BYTES_MAX:
+        # Longer than any plan; a longer answer is no answer of ours.
+        if n_bytes > 1 << 28:
             raise BadFrameError(f"a frame of {n_bytes} bytes")
         self._fill(_N_LENGTH_BYTES + n_bytes)
         content, self._received = bytes(self._received[_N_LENGTH_BYTES:]), bytearray()
@@ -82,7 +80,7 @@ class Channel:
 
 def end_with(parent: int) -> bool:
     """Have the kernel kill this process when its parent, `parent`, ends; False: the parent has ended already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     return os.getppid() == parent
 
 

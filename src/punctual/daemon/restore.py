@@ -146,7 +146,7 @@ def _leave(run: RunFolder) -> None:
 def _local_site(
     state: HostState, options: HostOptions, output_of: OutputOf, jobs: list[JobId], steer: Callable[[], None]
 ) -> Resumed:
-    """Make the site of this machine, with the jobs whose keepers run.
+    """Make the site of this machine, with the jobs whose supervisors run.
 
     `steer`: writes down that this process steers the run, once nobody else does.
     """

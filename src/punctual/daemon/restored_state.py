@@ -1,4 +1,4 @@
-"""Rebuild the state of a run whose host was killed, from its journal and the records of its keepers."""
+"""Rebuild the state of a run whose host was killed, from its journal and the records of its supervisors."""
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace

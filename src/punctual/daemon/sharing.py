@@ -18,8 +18,6 @@ from punctual.distribution import __version__
 #: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
 SHARED_NAME = "daemon"
 _SHARED_RUN = re.compile(rf"{SHARED_NAME}(-\d+)?")
-#: Seconds between two attempts to get the lock: jobs may be unsteered until then.
-_POLL_INTERVAL_S = 0.01
 
 
 @contextmanager
@@ -44,7 +42,8 @@ def _locked(file: int, give_up_at: float) -> bool:
         except BlockingIOError:
             if time.monotonic() >= give_up_at:
                 return False
-            time.sleep(_POLL_INTERVAL_S)
+            # Seconds between two attempts to get the lock: jobs may be unsteered until then.
+            time.sleep(0.01)
         else:
             return True
 

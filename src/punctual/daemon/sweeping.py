@@ -20,7 +20,7 @@ from punctual.journal.sqlite import SqliteJournal
 
 
 def sweep() -> None:
-    """End jobs without a keeper, record ends that no process saw, and remove files that are not needed."""
+    """End jobs without a supervisor, record ends that no process saw, and remove files that are not needed."""
     end_orphans()
     for run in live_folders():
         if run.is_live() or run.machine() is not None:
@@ -32,14 +32,14 @@ def sweep() -> None:
 
 
 def _end_unkept(run: RunFolder) -> None:
-    """End remaining processes of jobs whose keeper and guard were killed."""
+    """End remaining processes of jobs whose supervisor and guard were killed."""
     if processes_of(*_unkept(run)):
         with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
             end_processes_of(*_unkept(run))
 
 
 def _unkept(run: RunFolder) -> list[Path]:
-    """Return the socket paths of the keepers of open jobs that no keeper or guard looks after any more."""
+    """Return the socket paths of the supervisors of open jobs that no supervisor or guard looks after any more."""
     return [run.takeover_socket(job) for job in run.open_jobs() if not run.is_looked_after(job)]
 
 

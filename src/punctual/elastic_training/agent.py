@@ -56,21 +56,11 @@ from punctual.tracking.complaint import invalid, warn
 
 #: Seconds between two looks for workers that hang, which read the state of their processes.
 _CHECK_S_MAX = 1.0
-#: The same as a share of `HANG_S`, if that is shorter; and the share above which this process itself has stood still.
+#: The same as a share of `HANG_S`, if that is shorter.
 _CHECK_FRAC = 0.05
-_PAUSE_FRAC = 0.25
 
-#: Seconds that a new worker may take to build its model; it may have to fetch something.
-_START_S_MAX = 600.0
-#: Seconds that workers may take to end once told to.
-_LEAVE_S_MAX = 10.0
 #: Deaths before a first step, one after the other, or workers that stood still after the same one: another would, too.
 _N_DEATHS_MAX = 3
-#: Seconds between two looks at the page and at the board; a change of size is not urgent: training goes on.
-_POLL_INTERVAL_S = 0.05
-#: The end of a process is told by the forkserver a moment after those that it was connected with have told that; more
-#: than a moment where the machine is busy.
-_EXIT_S_MAX = 10.0
 
 
 def managed_page() -> SharedBlock | None:
@@ -197,7 +187,9 @@ class Agent:
     def run(self) -> int:
         """Run until the training has ended, and return its exit code."""
         while self._exit_code is None or self._pool.workers:
-            for fd, _ in self._poll.poll(_POLL_INTERVAL_S * 1e3):
+            # Seconds between two looks at the page and at the board; a change of size is not urgent: training goes
+            # on.
+            for fd, _ in self._poll.poll(0.05 * 1e3):
                 for node in self._nodes:
                     for words in node.receive(fd):
                         self._on_message(node, words)
@@ -397,7 +389,9 @@ class Agent:
             target = replace(target, n_servers=min(max(target.n_servers, n_least), n_most))
         if target != self._here.target:
             self._here.target, self._n_deaths = target, 0
-        if self._state_lost_ns and now_ns - self._state_lost_ns > _EXIT_S_MAX * 1e9:
+        # The end of a process is told by the forkserver a moment after those that it was connected with have told
+        # that; more than a moment where the machine is busy.
+        if self._state_lost_ns and now_ns - self._state_lost_ns > 10.0 * 1e9:
             self._restart()
         for node in self._nodes:
             if node.is_ready:
@@ -453,7 +447,7 @@ class Agent:
     def _allow_for_pause(self, now_ns: int) -> None:
         """Restart the workers' times after a pause of the job, which has stopped this process too."""
         paused_ns = now_ns - self._checked_ns
-        if paused_ns > self._hang_ns * _PAUSE_FRAC:
+        if paused_ns > self._hang_ns * 0.25:  # this process itself has stood still
             for worker in self._pool.workers:
                 worker.since_ns = now_ns
             self._checked_ns = now_ns
@@ -462,8 +456,10 @@ class Agent:
         if now_ns - self._checked_ns < min(self._hang_ns * _CHECK_FRAC, _CHECK_S_MAX * 1e9):
             return
         self._checked_ns = now_ns
-        slow = late(self._pool.newcomers(), now_ns, _START_S_MAX, self._hang_ns)
-        stuck = [one for one in self._pool.workers if one.state == "leaving" and one.has_been(_LEAVE_S_MAX, now_ns)]
+        # Seconds that a new worker may take to build its model; it may have to fetch something.
+        slow = late(self._pool.newcomers(), now_ns, 600.0, self._hang_ns)
+        # Seconds that workers may take to end once told to.
+        stuck = [one for one in self._pool.workers if one.state == "leaving" and one.has_been(10.0, now_ns)]
         # A server waits for workers, and they for it: it only hangs if a signal has stopped it.
         groups = (self._pool.trainers, *([server] for server in self._pool.servers))
         still = [one for members in groups for one in hung(members, now_ns, self._hang_ns)]

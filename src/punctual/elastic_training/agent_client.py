@@ -15,13 +15,10 @@ from punctual.elastic_training.heartbeat_board import N_SLOTS, HeartbeatBoard
 from punctual.elastic_training.links import Links
 from punctual.elastic_training.membership import Membership, Progress
 
-_MESSAGE_BYTES_MAX = 65_536
+#: The longest message between an agent, its forkserver and its workers.
+MESSAGE_BYTES_MAX = 65_536
 #: A socket to each server, and what connects workers.
 _N_FILES_MAX = N_SLOTS + links.N_FILES_MAX
-#: The end of a traceback says what went wrong; each character may take six bytes in a message.
-_TRACE_CHARS_MAX = 8_000
-#: A worker whose agent is gone; nobody sees it.
-_EXIT_ALONE = 70
 
 
 class AgentClient(Protocol):
@@ -181,7 +178,8 @@ class SocketAgentClient:
 
     def fail(self, trace: str) -> None:
         """Report that the training function has raised an exception; `trace` is Python's traceback."""
-        self._end(said="failed", trace=trace[-_TRACE_CHARS_MAX:])
+        # The end of a traceback says what went wrong; each character may take six bytes in a message.
+        self._end(said="failed", trace=trace[-8_000:])
 
     def leave(self, code: int) -> None:
         """Report that the training function ends the process with exit code `code`."""
@@ -199,17 +197,17 @@ class SocketAgentClient:
         try:
             self._connection.send(json.dumps(words).encode())
         except OSError:  # the agent is gone, and this process is about to be
-            os._exit(_EXIT_ALONE)
+            os._exit(os.EX_SOFTWARE)  # a worker whose agent is gone; nobody sees it
 
     def _receive(self) -> tuple[dict[str, Any], list[int]]:
         try:
             answer, fds, _, _ = socket.recv_fds(
-                self._connection, _MESSAGE_BYTES_MAX, _N_FILES_MAX, socket.MSG_CMSG_CLOEXEC
+                self._connection, MESSAGE_BYTES_MAX, _N_FILES_MAX, socket.MSG_CMSG_CLOEXEC
             )
         except OSError:
             answer, fds = b"", []
         if not answer:
-            os._exit(_EXIT_ALONE)
+            os._exit(os.EX_SOFTWARE)  # a worker whose agent is gone; nobody sees it
         return json.loads(answer), fds
 
 

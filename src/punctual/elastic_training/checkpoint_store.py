@@ -24,10 +24,6 @@ _SUFFIX = ".safetensors"
 _TEMPORARY = ".writing"
 _LOCK = "writer.lock"
 
-#: Largest share of the training's time for checkpoints: the period follows from the last ones' cost.
-_COST_FRAC_MAX = 0.01
-#: Period while the cost of a checkpoint is unknown, and the least period afterwards.
-_PERIOD_MIN_S = 10.0
 #: The workers of a training that has just ended may still be on their way out.
 _CLAIM_WAIT_S = 5.0
 
@@ -75,7 +71,8 @@ class CheckpointStore:
     @property
     def period_s(self) -> float:
         """Seconds from one checkpoint to the next."""
-        return self._every_s if self._every_s is not None else max(_PERIOD_MIN_S, self.cost_s / _COST_FRAC_MAX)
+        # Checkpoints take a hundredth of the training's time at most, and none comes within 10 s of the last one.
+        return self._every_s if self._every_s is not None else max(10.0, 100.0 * self.cost_s)
 
     def is_due(self) -> bool:
         """Whether the next checkpoint is due; costs less than a microsecond."""

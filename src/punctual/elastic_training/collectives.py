@@ -24,11 +24,6 @@ from punctual.elastic_training.links import N_TURNS, SLOT_BYTES, Links, n_memory
 from punctual.elastic_training.node_connections import NodeConnections
 from punctual.elastic_training.virtual_ranks import cut
 
-#: Bytes of all workers together up to which each adds up everything: cheaper than to wait twice for the others.
-_ONE_WAIT_BYTES = 1 << 18
-#: Seconds between two checks whether the generation has lost a member.
-_POLL_INTERVAL_S = 0.1
-
 #: Returns contiguous parts of the memory that the first ranks have written and the second ones need.
 Moves = Callable[[range, range], Sequence[Tensor]]
 
@@ -75,7 +70,8 @@ class Collectives:
         #: Shape (turns, workers, bytes of a slot).
         self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(N_TURNS, n_workers, SLOT_BYTES)
         for connection in links.connections:
-            connection.settimeout(_POLL_INTERVAL_S)
+            # Seconds between two checks whether the generation has lost a member.
+            connection.settimeout(0.1)
 
     def close(self) -> None:
         self._slots = torch.empty(0)
@@ -88,7 +84,9 @@ class Collectives:
         for chunk in _chunks(tensor):
             slots = self._next_slots(chunk)
             slots[self._rank].copy_(chunk)
-            if slots.numel() * slots.element_size() <= _ONE_WAIT_BYTES:
+            # Bytes of all workers together up to which each adds up everything: cheaper than to wait twice for the
+            # others.
+            if slots.numel() * slots.element_size() <= 1 << 18:
                 self.wait(partial(_all_of, slots), _SUM)
                 chunk.copy_(_add_to_first(slots.clone()))
                 continue

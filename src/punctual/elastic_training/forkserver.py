@@ -39,14 +39,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from punctual.elastic_training.agent_client import SocketAgentClient
+from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
 from punctual.elastic_training.worker import run
 from punctual.tracking.complaint import invalid
-
-_PR_SET_PDEATHSIG = 1
-_MESSAGE_BYTES_MAX = 65_536
-_PICKLE_BYTES_MAX = 1_048_576
-_EXIT_ORPHAN = 70
 
 #: Modules that every training needs. An optimizer's constructor imports `torch._dynamo`.
 PRELOADED = ("torch", "torch._dynamo", "torch.distributed", "punctual.elastic_training.context")
@@ -108,7 +103,7 @@ class Forkserver:
     def _handle_request(self) -> bool:
         """Handle one message; False at the end."""
         try:
-            text, fds, _, _ = socket.recv_fds(self._control, _MESSAGE_BYTES_MAX, 1)
+            text, fds, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES_MAX, 1)
         except OSError:
             return False
         if not text:
@@ -152,9 +147,9 @@ def _serve(agent: SocketAgentClient) -> None:
 
 def exit_with_parent(parent: int) -> None:
     """Have the kernel end this process when its parent ends, for any reason, and even if this one hangs."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
-        os._exit(_EXIT_ORPHAN)
+        os._exit(os.EX_SOFTWARE)
 
 
 def send(control: socket.socket, **words: Any) -> None:
@@ -162,17 +157,17 @@ def send(control: socket.socket, **words: Any) -> None:
     try:
         control.send(json.dumps(words).encode())
     except OSError:
-        os._exit(_EXIT_ORPHAN)
+        os._exit(os.EX_SOFTWARE)
 
 
 def _unpickled(control: socket.socket) -> Any:
     """Receive the agent's next object; if the agent is gone, end this process."""
     try:
-        content = control.recv(_PICKLE_BYTES_MAX)
+        content = control.recv(1_048_576)
     except OSError:
         content = b""
     if not content:
-        os._exit(_EXIT_ORPHAN)
+        os._exit(os.EX_SOFTWARE)
     return pickle.loads(content)  # noqa: S301 -- the agent is of this program
 
 

@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 from punctual.tracking.complaint import invalid
 
 _BODY = "the body of `run.batches`"
-_N_SAMPLED = 8
 _scale = torch.amp.GradScaler.scale
 
 
@@ -87,7 +86,7 @@ class GradientGuard:
         grad = None if self._i_smallest is None else self._params[self._i_smallest].grad
         if grad is None or grad.device.type != "cpu" or grad.layout != torch.strided:
             return ""
-        return str(grad.detach().reshape(-1)[:_N_SAMPLED].tolist())
+        return str(grad.detach().reshape(-1)[:8].tolist())
 
     def _refuse_change(self, i: int, where: Callable[[], str]) -> NoReturn:
         grad = self._params[i].grad

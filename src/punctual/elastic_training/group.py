@@ -25,13 +25,6 @@ from punctual.elastic_training.collectives import Collectives
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.node_connections import NodeConnections
 
-#: Seconds of a collective of NCCL: as long as the slowest worker's step, phase or pause; hung workers are found by the
-#: agent, which ends it.
-_TIMEOUT_S = 1800.0
-_CONNECTING_TIMEOUT_S = 30.0
-#: Seconds between two looks at whether the device has done a collective.
-_DEVICE_POLL_S = 0.0001
-
 #: Whether NCCL's watchdog ends the process when a collective fails: it must not, the group is formed again.
 _WATCHDOG_VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 #: Network interface of NCCL: the workers are on one machine.
@@ -118,9 +111,11 @@ class WorkerGroup:
             store=dist.FileStore(membership.store_path, membership.n_workers),
             rank=membership.rank,
             world_size=membership.n_workers,
-            timeout=timedelta(seconds=_CONNECTING_TIMEOUT_S),
+            timeout=timedelta(seconds=30.0),
         )
-        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=_TIMEOUT_S))  # noqa: SLF001 -- has no public name
+        # Seconds of a collective of NCCL: as long as the slowest worker's step, phase or pause; hung workers are
+        # found by the agent, which ends it.
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1800.0))  # noqa: SLF001 -- has no public name
 
     def _is_broken(self) -> bool:
         return self._agent is not None and self._agent.generation_broken >= self.membership.generation
@@ -173,7 +168,8 @@ class WorkerGroup:
         while not done.query():
             if self._is_broken():
                 raise RuntimeError(f"a member of generation {self.membership.generation} is gone")
-            sleep(_DEVICE_POLL_S)
+            # Seconds between two looks at whether the device has done a collective.
+            sleep(0.0001)
 
     def send_from(self, source: int, tensor: Tensor) -> None:
         """Replace `tensor` by that of the member `source`."""

@@ -14,13 +14,12 @@ from hashlib import sha256
 
 from punctual.tracking.complaint import invalid
 
-KEY_BYTES = 32
 #: Clocks of nodes may differ, and the key lives no longer than its job.
 _VALID_FROM, _VALID_UNTIL = datetime(2000, 1, 1, tzinfo=UTC), datetime(2999, 1, 1, tzinfo=UTC)
 
 
 def new_key() -> bytes:
-    return secrets.token_bytes(KEY_BYTES)
+    return secrets.token_bytes(32)
 
 
 def certificate_of(key: bytes) -> str:

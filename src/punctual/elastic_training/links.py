@@ -20,8 +20,6 @@ N_FILES_MAX = 3 + FAN_OUT
 SLOT_BYTES = 2 << 20
 #: Slots of a worker, used in turns: one is written while others still read the other.
 N_TURNS = 2
-#: Mode of the files: any other reader could read all weights.
-_MODE = 0o600
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,8 @@ def make(
     if n_workers > 1 or listening is not None:
         memory_fd = os.memfd_create("punctual-links")
         opened.callback(os.close, memory_fd)
-        os.fchmod(memory_fd, _MODE)
+        # Mode of the files: any other reader could read all weights.
+        os.fchmod(memory_fd, 0o600)
         os.truncate(memory_fd, n_memory_bytes(n_everywhere or n_workers))
         for files in fds[:n_workers]:
             files.append(memory_fd)

@@ -21,8 +21,6 @@ _HELLO = struct.Struct("<qq")
 _CONNECT_S_MAX = 30.0
 #: Seconds between two looks whether the generation has lost a member.
 _POLL_INTERVAL_S = 0.1
-#: Bytes encrypted at once: each repeated try to send must be of the same bytes.
-_PIECE_BYTES = 1 << 18
 
 
 class NodeConnections:
@@ -134,7 +132,8 @@ class _Transfer:
         if not self._outgoing:
             return False
         try:
-            n_bytes = self.connection.send(self._outgoing[-1][:_PIECE_BYTES])
+            # Bytes encrypted at once: each repeated try to send must be of the same bytes.
+            n_bytes = self.connection.send(self._outgoing[-1][: 1 << 18])
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         self._outgoing.append(self._outgoing.pop()[n_bytes:])

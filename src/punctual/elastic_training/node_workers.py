@@ -11,12 +11,11 @@ from typing import Any, Protocol
 
 from punctual.channel import N_DEVICES_MAX, WorkerTarget
 from punctual.elastic_training import links
-from punctual.elastic_training.agent_client import SocketAgentClient
+from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.worker_spawner import WorkerSpawner
 
-_MESSAGE_BYTES_MAX = 65_536
 #: Variable with the job's devices, which CUDA reads and Punctual sets.
 DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -161,7 +160,7 @@ class LocalWorkers:
     def _hear_worker(self, slot: int) -> list[Words]:
         connection = self._connections[slot]
         try:
-            text = connection.recv(_MESSAGE_BYTES_MAX)
+            text = connection.recv(MESSAGE_BYTES_MAX)
         except OSError:
             text = b""
         if not text:  # it has ended, which the forkserver will say too, and how

@@ -33,12 +33,9 @@ from punctual.elastic_training.node_workers import LocalWorkers, Words, last_lin
 from punctual.elastic_training.other_nodes import listening_at
 from punctual.tracking.complaint import invalid
 
-_CONNECT_S_MAX = 10.0
 _POLL_INTERVAL_S = 0.05
 #: After so long without a word the first node is lost; it says something twice a second. Longer than it waits for this one.
 _SILENT_S_MAX = 20.0
-#: Seconds for which a failure is shown on the page before the process ends.
-_SHOWN_S = 5.0
 #: Exit code if the process could not join, has lost the first node, or can have no workers: it may be started again.
 _EXIT_ALONE = 70
 
@@ -81,7 +78,7 @@ def serve(
 def _connected(address: tuple[str, int], certificate: str) -> MessageStream:
     """Connect to the first node; raises `ValueError` if it cannot be reached."""
     try:
-        return MessageStream(SecureSockets(certificate).connect(address, _CONNECT_S_MAX))
+        return MessageStream(SecureSockets(certificate).connect(address, 10.0))
     except (ConnectionError, ssl.SSLError) as error:  # its machine answers, and the agent does not
         raise _unreached(address, error, f"set {NODE_ADDRESS_VARIABLE} there to an address of its own") from None
     except OSError as error:
@@ -102,7 +99,8 @@ def _unreached(address: tuple[str, int], error: OSError, remedy: str) -> ValueEr
 def _fail(page: SharedBlock, stats: ElasticStats, text: str) -> int:
     """Show a failure on the page, where Punctual reads it, and to the user."""
     os.write(2, f"punctual: {text}\n".encode())
-    give_up_ns = monotonic_ns() + int(_SHOWN_S * 1e9)
+    # Seconds for which a failure is shown on the page before the process ends.
+    give_up_ns = monotonic_ns() + int(5.0 * 1e9)
     while monotonic_ns() < give_up_ns and not page.directives().stop:
         stats.answer(page.worker_target().request, text)
         select.select([], [], [], _POLL_INTERVAL_S)

@@ -29,10 +29,6 @@ from punctual.tracking.complaint import invalid, warn
 SILENT_S_MAX = 10.0
 #: Seconds between two heartbeats to a node.
 _BEAT_S = 0.5
-#: Seconds between two checks whether this node still listens.
-_POLL_INTERVAL_S = 0.5
-#: Seconds that another node may take to learn that the training has ended.
-_END_S_MAX = 1.0
 
 
 def listening_at(address: str) -> socket.socket:
@@ -191,7 +187,8 @@ class OtherNodes:
         for node in self.nodes:
             node.dismiss()
         for node in self.nodes:
-            node.await_end(_END_S_MAX)
+            # Seconds that another node may take to learn that the training has ended.
+            node.await_end(1.0)
             node.close()
 
     def address_of(self, node: NodeWorkers) -> tuple[str, int]:
@@ -269,7 +266,8 @@ class OtherNodes:
         handshakes = Handshakes(SecureSockets(self._here.certificate), listening)
         while listening.fileno() >= 0:
             with suppress(OSError, ValueError):  # it has just been closed
-                for connection in handshakes.advance(_POLL_INTERVAL_S):
+                # Seconds between two checks whether this node still listens.
+                for connection in handshakes.advance(0.5):
                     stream = MessageStream(connection)
                     hello = _first_of(stream)
                     if hello is not None:

@@ -29,8 +29,6 @@ from punctual.tracking.declaration import Phases, by_name
 _LOOP, _EVALUATION = "`run.batches`", "`run.evaluate`"
 _END = "the end of the training"
 
-#: Batches of an evaluation that a rehearsal makes: the first one may have to warm something up.
-_N_REHEARSED = 2
 
 #: Gives the batch of a request; called with that, and with what gives all requests to come.
 _Fetcher = Callable[[Request, Callable[[], Iterator[Request]]], Any]
@@ -547,7 +545,8 @@ class ElasticRun:
         if self._member.is_beginning:
             with span.phase(name, rehearsal=True) as progress:
                 telling = EvaluationProgress(self._n_units[name], progress.advance)
-                evaluation.rehearse(self._evaluated_ranks(), _N_REHEARSED, self._stamped(telling.of))
+                # Batches of an evaluation that a rehearsal makes: the first one may have to warm something up.
+                evaluation.rehearse(self._evaluated_ranks(), 2, self._stamped(telling.of))
 
     def _evaluation(
         self,

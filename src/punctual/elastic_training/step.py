@@ -33,11 +33,7 @@ from punctual.elastic_training.random_state import mixed
 #: Numbers sent with the gradients besides the loss: votes to leave the generation, requests to stop, against fusing,
 #: requests to compare, and each worker's epoch and step.
 _N_NOTES = 6
-#: Their sums over thousands of workers are exact as float32.
-_PLACE_MAX = 4096
 
-#: Stands for all virtual ranks in a seed; and for none, in what comes after a step.
-_ALL, _NONE = -1, -2
 
 _BODY = "the body of `run.batches`"
 
@@ -234,7 +230,8 @@ class Stepper:
         member.agent.stamp(member.position.n_steps, waiting=False)
         if first.i_piece == 0:
             self._buffers.begin_rank()
-        rank = _ALL if member.fuses else first.virtual_rank
+        # Stands for all virtual ranks.
+        rank = -1 if member.fuses else first.virtual_rank
         seeds = (self._step.seed, member.position.n_steps, rank, first.i_piece, 1)
         seed_all(*seeds)
         self._dropout.begin_part(part.pieces if self._draws_dropout else (), part.n_samples)
@@ -339,7 +336,8 @@ class Stepper:
         member.position.advance()
         member.pass_boundary()
         step.is_over = True
-        seed_all(step.seed, member.position.n_steps, _NONE)
+        # Stands for none, in what comes after a step.
+        seed_all(step.seed, member.position.n_steps, -2)
 
     def _warn_loss(self, loss: float) -> None:
         """Warn of a loss that is not finite: the first one, the tenth, the hundredth and so on."""
@@ -368,7 +366,8 @@ class Stepper:
             The workers are not at the same step: one of them has left a loop, say.
         """
         member, served = self._member, self.served
-        place = [float(member.position.epoch % _PLACE_MAX), float(member.position.i_step % _PLACE_MAX)]
+        # Their sums over thousands of workers are exact as float32.
+        place = [float(member.position.epoch % 4096), float(member.position.i_step % 4096)]
         if served is not None:
             served.exit_code = round(notes[1])
         try:

@@ -10,9 +10,6 @@ from punctual.tracking.complaint import invalid, whole
 
 T = TypeVar("T")
 
-#: Default number. Each of two, three or four workers then has about as much to do as the others.
-_N_RANKS = 8
-
 
 @dataclass(frozen=True, slots=True)
 class RankNumber:
@@ -53,7 +50,8 @@ class RankNumber:
             return cls(n)
         if is_deterministic and n_workers_max:
             return cls(n_workers_max, n_workers_max)
-        return cls(max(_N_RANKS, n_workers_max), n_workers_max)
+        # Default number. Each of two, three or four workers then has about as much to do as the others.
+        return cls(max(8, n_workers_max), n_workers_max)
 
     def after(self, n_before: int) -> int:
         """Number for a training that began with `n_before` and is resumed."""

@@ -13,8 +13,6 @@ from punctual.elastic_training.agent_client import SocketAgentClient
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.tracking import session
 
-_EXIT_FAILED = 1
-
 
 def run(
     connection: socket.socket,
@@ -24,7 +22,7 @@ def run(
     train: Callable[[SocketAgentClient], object],
 ) -> NoReturn:
     """Run a worker, from the fork to the end of the process."""
-    code = _EXIT_FAILED
+    code = 1
     try:
         _become_ordinary(environment)
         code = _train(SocketAgentClient(connection, HeartbeatBoard(board_fd), i_slot), train)
@@ -59,7 +57,7 @@ def _train(agent: SocketAgentClient, train: Callable[[SocketAgentClient], object
     except BaseException:  # noqa: BLE001 -- whatever it is, the agent shows it once for all workers
         _flush()
         agent.fail(traceback.format_exc())
-        return _EXIT_FAILED
+        return 1
     agent.finish()
     return 0
 

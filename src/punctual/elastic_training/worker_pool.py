@@ -17,8 +17,6 @@ from punctual.tracking.complaint import invalid
 HANG_VARIABLE = "PUNCTUAL_HANG_S"
 #: Longer than anything that one worker does alone while the others wait.
 HANG_S = 60.0
-#: Share of a processor below which a process counts as asleep: a thread that only polls now and then uses less.
-_ASLEEP_FRAC = 0.01
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 #: A worker is *starting* until it first joins, *ready* while it waits for the next generation, *training* in one,
@@ -105,7 +103,9 @@ class Worker:
             self.asleep_since = (now_ns, 0)
             return False
         since_ns, ticks_before = self.asleep_since
-        is_awake = (ticks - ticks_before) * _TICK_NS > _ASLEEP_FRAC * span_ns
+        # Share of a processor below which a process counts as asleep: a thread that only polls now and then uses
+        # less.
+        is_awake = (ticks - ticks_before) * _TICK_NS > 0.01 * span_ns
         if is_awake or since_ns < max(self.since_ns, self.heartbeat.stamp_ns):
             self.asleep_since = (now_ns, ticks)
         return now_ns - self.asleep_since[0] >= span_ns

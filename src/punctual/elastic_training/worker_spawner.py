@@ -11,11 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from punctual.channel import BLOCK_VARIABLE
-from punctual.elastic_training.agent_client import SocketAgentClient
+from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
 from punctual.elastic_training.forkserver import ScriptOrigin
 from punctual.tracking.complaint import invalid
 
-_MESSAGE_BYTES_MAX = 65_536
 #: `-P`: a file of the user's named like one of Python's must not be taken for it.
 _COMMAND = (sys.executable, "-P", "-m", "punctual.elastic_training.forkserver")
 
@@ -51,7 +50,7 @@ class WorkerSpawner:
     def receive(self) -> dict[str, Any] | None:
         """Return the forkserver's next message; None: it has ended. Workers may be requested once it is ready."""
         try:
-            text = self.control.recv(_MESSAGE_BYTES_MAX)
+            text = self.control.recv(MESSAGE_BYTES_MAX)
         except OSError:
             text = b""
         if not text:

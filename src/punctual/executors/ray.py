@@ -45,16 +45,7 @@ _LOG = logging.getLogger(__name__)
 _HEAD = "node:__internal_head__"
 #: Ray's namespace of the relays' names.
 NAMESPACE = "punctual"
-#: Seconds between two looks at what other applications leave, and for Ray to reserve resources.
-_POLL_INTERVAL_S, _LEASE_S_MAX = 0.5, 2.0
-#: Seconds that Ray may take beyond the agent's own time.
-_ANSWER_S = 1.0
-#: Seconds between two tries to start a relay.
-_AGAIN_S = 2.0
-_N_CALLS_MAX = 8
 _CONNECT_S_MAX = 2.0
-#: Seconds that a request to the autoscaler may take, the start of a process included.
-_REQUEST_S_MAX = 30.0
 
 #: Makes the channel to the agent on the node on which it is called; given the node's name, and its address in the cluster.
 StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
@@ -87,7 +78,7 @@ class NodeLeases:
 
     def _watch(self) -> None:
         total, ends = self._has, threading.Event()
-        while not ends.wait(_POLL_INTERVAL_S):
+        while not ends.wait(0.5):
             try:
                 drained_ms = state.get_draining_nodes().get(self._ray_node)
                 self.ends_wall = None if drained_ms is None else drained_ms / 1000
@@ -103,7 +94,8 @@ class NodeLeases:
         groups, n_free = self._groups[kind], int(free.get(kind, 0.0))
         for _ in range(min(n_units - len(groups), n_free)):  # what others hold cannot be put aside
             group = placement_group([{kind: 1}], bundle_label_selector=[{"ray.io/node-id": self._ray_node}])
-            if not group.wait(_LEASE_S_MAX):
+            # Seconds for Ray to reserve resources.
+            if not group.wait(2.0):
                 remove_placement_group(group)
                 return
             groups.append(group)
@@ -149,9 +141,11 @@ class RayChannel:
     def call(self, request: Request, limit_s: float) -> Answer:
         """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
         try:
-            answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + _ANSWER_S)
+            # Seconds that Ray may take beyond the agent's own time.
+            answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + 1.0)
         except (RayError, ConnectionError, ValueError) as error:
-            self._relay, self._again_at = None, time.monotonic() + _AGAIN_S
+            # Seconds between two tries to start a relay.
+            self._relay, self._again_at = None, time.monotonic() + 2.0
             raise ChannelLost(str(error) or type(error).__name__) from error
         if "lost" in answer:
             raise ChannelLost(answer["lost"])
@@ -187,7 +181,7 @@ class RayChannel:
                     "lifetime": "detached",
                     "num_cpus": 0,
                     "max_restarts": -1,
-                    "max_concurrency": _N_CALLS_MAX,
+                    "max_concurrency": 8,
                     "scheduling_strategy": NodeAffinitySchedulingStrategy(self._ray_node, soft=False),
                 }
                 self._relay = ray.remote(AgentRelay).options(**options).remote(self._start, self._ray_node)
@@ -346,7 +340,8 @@ class RayMembers:
         """Ask Ray's autoscaler for nodes with room for all of these; empty: withdraw the request."""
         wanted = [{kind: n for kind, n in bundle.items() if n} for bundle in bundles]
         if self._is_client:  # by an address `ray://`: only a process of the cluster itself can ask
-            ray.get(ray.remote(num_cpus=0)(request_resources).remote(bundles=wanted), timeout=_REQUEST_S_MAX)
+            # Seconds that a request to the autoscaler may take, the start of a process included.
+            ray.get(ray.remote(num_cpus=0)(request_resources).remote(bundles=wanted), timeout=30.0)
         else:
             request_resources(bundles=wanted)
 

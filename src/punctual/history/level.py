@@ -4,9 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: Multiple of a course's points at which it is thinned: rarely, so that a change costs little.
-_SLACK = 4
-
 
 @dataclass(frozen=True, slots=True)
 class LevelCourse:
@@ -52,7 +49,8 @@ class Level:
     def __init__(self, n_points: int) -> None:
         #: The level now.
         self.value = 0.0
-        self._n_points, self._n_pieces_max = n_points, _SLACK * n_points
+        # Multiple of a course's points at which it is thinned: rarely, so that a change costs little.
+        self._n_points, self._n_pieces_max = n_points, 4 * n_points
         self._since_at: float | None = None
         self._area = 0.0
         self._pieces: list[_Piece] = []

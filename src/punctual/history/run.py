@@ -28,9 +28,6 @@ T = TypeVar("T")
 #: A point of a curve: seconds since submission, and a value.
 Point = tuple[float, float]
 
-#: Usage is drawn as means over at least so many seconds, and this share of the run.
-_WINDOW_S, _WINDOW_FRAC = 0.5, 0.01
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineSet:
@@ -221,7 +218,8 @@ def _submitted(history: JobHistory) -> JobHistory:
 
 def smooth_usage(usage: Sequence[Point], duration_s: float) -> tuple[Point, ...]:
     """Return `usage` of a run of `duration_s` as means that can be seen beside its grants: over ticks it shows single steps."""
-    window_s = max(_WINDOW_S, _WINDOW_FRAC * duration_s)
+    # Usage is drawn as means over at least so many seconds, and this share of the run.
+    window_s = max(0.5, 0.01 * duration_s)
     smooth: list[Point] = []
     before_s = from_s = usage[0][0] if usage else 0.0
     core_s = 0.0

@@ -10,8 +10,6 @@ from punctual.core.events import ProgressReported
 WINDOW_S = 1.0
 #: A window counts if the job used less than this share of what it was granted and can use.
 _USED_FRAC = 0.75
-#: Less than this share of all that was granted is not worth a word.
-_LEAST_FRAC = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +66,8 @@ def shortfall(
         if not window.is_paced and window.used_core_s < _USED_FRAC * wanted_core_s:
             short.append((window.seconds, window.used_core_s, wanted_core_s))
     seconds, used_core_s, wanted_core_s = (sum(amounts) for amounts in zip(*short, strict=True)) if short else (0, 0, 0)
-    if wanted_core_s - used_core_s <= _LEAST_FRAC * sum(window.granted_core_s for window in windows):
+    # Less than 2 % of all that was granted is not worth a word.
+    if wanted_core_s - used_core_s <= 0.02 * sum(window.granted_core_s for window in windows):
         return None
     return Shortfall(duration_s=seconds, used_cores=used_core_s / seconds, granted_cores=wanted_core_s / seconds)
 

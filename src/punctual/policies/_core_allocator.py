@@ -35,8 +35,6 @@ from punctual.solvers.solution import Solution, status_of
 from punctual.solvers.timeline import Share, Timeline
 
 _BASE = Reason("floor", "the job is at its floor")
-#: A job of workers gives way only for so many seconds or longer, and only if it has held what it holds for as long.
-_REST_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +413,8 @@ class CoreAllocator:
         """Promised jobs of workers on this node alone whose promises need nothing for some time."""
         for view, reserved in self._promised_workers(node):
             for_s, rests_s = _idle_s(reserved), self._at - view.granted_at
-            if may_pause(view) and for_s is not None and for_s >= _REST_S <= rests_s:
+            # A job of workers gives way only for 10 s or longer, and only if it has held what it holds for as long.
+            if may_pause(view) and for_s is not None and for_s >= 10.0 <= rests_s:
                 cores, needed_cores = self._builder.held(view)[node].cores, np.array(reserved.amounts) / PARTS_PER_CORE
                 spare = Timeline(np.array(reserved.starts_s), np.maximum(cores - needed_cores, 0.0))
                 yield _Deferrable(view, for_s, cores, spare)

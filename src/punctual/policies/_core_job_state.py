@@ -22,9 +22,6 @@ SOON_S = 0.25
 #: A planned job that is due within so many seconds gets what its controller wants before all others: cores that its last
 #: steps go without cannot be made up for later, and they are few.
 _LANDING_S = 1.0
-#: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
-#: nothing is known are like jobs without a deadline.
-_MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
 #: Until then it is planned for as if it needed this part of what it can use for so many seconds, or to its deadline if
 #: that is nearer or is promised.
 _GUESSED_FRAC, GUESSED_S = 0.5, 20.0
@@ -93,7 +90,9 @@ class CoreJobState:
         """The job as long as it has not told how much work it has."""
         running_s = 0.0 if view.started_at is None else at - view.started_at
         left_s = (view.deadline_at or at) - at
-        if left_s <= 0 or (running_s >= _MEASURED_S and view.granted_core_s >= _MEASURED_CORE_S):
+        # After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others
+        # of which nothing is known are like jobs without a deadline.
+        if left_s <= 0 or (running_s >= 10.0 and view.granted_core_s >= 10.0):
             return cls(view, base, wanted)
         most_cores = max(wanted.cores - base.cores, 0.0)
         due_s = left_s if view.promised_until_at == view.deadline_at else min(left_s, GUESSED_S)

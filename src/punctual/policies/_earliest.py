@@ -10,8 +10,6 @@ from punctual.policies._jobs import span_text
 
 #: Relative precision of the search, and the number of later deadlines to try if the first guess is too early.
 EXACT_FRAC, _N_LATER = 0.01, 6
-#: It is told with so many digits: what is said can be written down, and given again a little later.
-_N_DIGITS = 3
 
 
 def earliest(can_be_promised: Callable[[float], bool], least_s: float, guess_s: float) -> float | None:
@@ -49,7 +47,8 @@ def rounded_up(seconds: float) -> float:
     """The next number of seconds of three digits."""
     if not isfinite(seconds) or seconds <= 0:
         return max(seconds, 0.001)
-    digit_s = 10.0 ** (floor(log10(seconds)) - _N_DIGITS + 1)
+    # Three digits: what is said can be written down, and given again a little later.
+    digit_s = 10.0 ** (floor(log10(seconds)) - 2)
     return float(round(ceil(seconds / digit_s - 1e-9) * digit_s, 6))
 
 

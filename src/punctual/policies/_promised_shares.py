@@ -10,16 +10,12 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.policies._reservations import Pool, ReservationRequest
 from punctual.solvers.solution import FloatArray
-from punctual.solvers.timeline import Changes, Share, Timeline
+from punctual.solvers.timeline import ROOM_TOLERANCE, Changes, Share, Timeline
 
 #: Number of repeats with more work, for the changes that a share contains.
 _N_TRIES = 4
 #: Changes that cost nothing.
 _FREE = Changes()
-#: Rounding: this share of the work, and what is done in this time, may be left.
-_LEFT_FRAC, _LEFT_S = 1e-7, 1e-5
-#: Sums of core fractions are sums of floats: this much less free is still enough.
-_ROOM_TOLERANCE = 1e-6
 #: Time within which a due share counts as due now, because of rounding.
 NOW_S = 1e-6
 #: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
@@ -122,7 +118,8 @@ class PromiseRequest(ReservationRequest):
     @property
     def _rounding(self) -> float:
         """Work that counts as none."""
-        return _LEFT_FRAC * self.work + _LEFT_S * float(self.levels.rates[-1])
+        # Rounding: this share of the work, and what is done in this time, may be left.
+        return 1e-7 * self.work + 1e-5 * float(self.levels.rates[-1])
 
     def is_done_with(self, share: Share) -> bool:
         """Whether the share is enough."""
@@ -142,7 +139,7 @@ class PromiseRequest(ReservationRequest):
 
 
 def _fits(share: Share, timeline: Timeline) -> bool:
-    return bool(np.all(share.amounts <= timeline.free[: len(share.amounts)] + _ROOM_TOLERANCE))
+    return bool(np.all(share.amounts <= timeline.free[: len(share.amounts)] + ROOM_TOLERANCE))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import total
+from punctual.core.units import HOUR_S
 from punctual.policies._admission_control import AdmissionControl, Reservation
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
@@ -54,8 +55,7 @@ _GAP, _GAP_SEVERAL = 1e-3, 1e-2
 _ASK_AGAIN_S = 1.0
 #: A job is moved to make room if that costs at most this share of the time it still needs.
 _MOVE_FRAC = 0.05
-#: The unit in which volumes are compared, device-seconds; smaller ones than `_LEAST_VOLUME_S` count as that.
-_UNIT_S = 3600.0
+#: Smaller volumes than this count as this, in device-seconds.
 _LEAST_VOLUME_S = 60.0
 #: Also what is nearly done lasts so long.
 _LEAST_LASTS_S = 1e-3
@@ -242,7 +242,7 @@ class UtilityModel:
 
     def of_steps(self, features: JobFeatures) -> FloatArray:
         """Worth of one step of each job."""
-        by_volume = (self.volumes_s(features) / _UNIT_S) ** -self._policy.volume_power
+        by_volume = (self.volumes_s(features) / HOUR_S) ** -self._policy.volume_power
         urgent = 1.0 + self._policy.urgency * self.tightness(features) ** _URGENCY_POWER
         worth: FloatArray = features.weights / features.best * by_volume * urgent
         return worth

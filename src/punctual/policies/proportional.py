@@ -19,12 +19,6 @@ from punctual.solvers.water_filling import fill
 
 Shortage = Literal["scale", "earliest-deadline", "deadline-weighted"]
 
-#: A deadline that is nearer, or has passed, counts as being that far away.
-_LEAST_TIME_S = 1.0
-
-#: Weight of a job without a deadline: it comes after all that have one.
-_NO_HURRY = 1e-12
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proportional(PolicyBase):
@@ -122,7 +116,8 @@ def _deadline_at(view: JobView) -> float:
 
 
 def _urgency(view: JobView, at: float) -> float:
-    return _NO_HURRY if view.deadline_at is None else 1 / max(_LEAST_TIME_S, view.deadline_at - at)
+    # A job without a deadline comes after all that have one; a deadline within a second counts as a second away.
+    return 1e-12 if view.deadline_at is None else 1 / max(1.0, view.deadline_at - at)
 
 
 def _measure(amount: Resources) -> float:

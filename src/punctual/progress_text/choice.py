@@ -13,14 +13,6 @@ from punctual.progress_text.series import N_TOTAL_GROWN, Series, SeriesTable
 _N_FIT_MAX = 6
 #: Share of a count, and number of steps, that must be seen before its duration is believed.
 _SEEN_FRAC, _SEEN_STEPS = 0.05, 3
-#: A first increment that is so many times the next ones: the count goes on where an earlier run has ended.
-_JUMP = 10
-#: Numbers of epochs are mostly multiples of it.
-_ROUND = 5
-#: Rows of a table that come at once are no progress.
-_ROWS_S = 1.0
-#: A series is over when another one has grown for this share of the time in which it grew, or for all of that time.
-_OVER_FRAC, _OVER_INCOMPLETE_FRAC = 0.3, 1.0
 
 
 class Doubt(StrEnum):
@@ -190,7 +182,8 @@ class Judge:
             return None  # a setting
         if total is None:
             is_named = series.unit is not Unit.UNKNOWN or is_measured or series.mention.is_open
-            is_row = series.n_grown > 2 and series.is_regular and series.last_at - series.first_at >= _ROWS_S
+            # Rows of a table that come at once are no progress.
+            is_row = series.n_grown > 2 and series.is_regular and series.last_at - series.first_at >= 1.0
             is_sure = series.mention.is_own or (series.n_grown > 0 if is_named else is_row)
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
         outer = series.outer
@@ -270,7 +263,8 @@ class Judge:
         """Return whether a count without a name goes over the whole training, not over one part of it."""
         if not series.is_whole and not self._has_bar_around(series):
             mention = series.mention
-            n_jumped = max(_SEEN_FRAC * total, _JUMP * series.increment)
+            # A first increment of ten times the next ones: the count goes on where an earlier run has ended.
+            n_jumped = max(_SEEN_FRAC * total, 10 * series.increment)
             is_resumed = mention.is_bar and series.n_grown > 1 and series.first_increment > n_jumped
             is_trainer_s = self._table.has_epoch_frac and mention.is_bar and not mention.template and series.n_grown > 1
             series.is_whole = (
@@ -354,7 +348,8 @@ def _is_over(meaning: Assessment, other: Assessment) -> bool:
         return True
     if after.n_grown <= 1:
         return False
-    share = _OVER_FRAC if meaning.is_done or other.has_total else _OVER_INCOMPLETE_FRAC
+    # A series is over when another one has grown for this share of the time in which it grew, or for all of that time.
+    share = 0.3 if meaning.is_done or other.has_total else 1.0
     return after.last_at - max(after.first_at, series.last_at) > share * series.active_s
 
 
@@ -371,7 +366,8 @@ def _length(series: Series, stated: int | None) -> int | None:
     if total is None or series.total is None:  # not said, or by a name of its own
         return total or stated
     # `Epoch 0/9` with nothing but a bar behind it is mostly the first of ten; `[0/9]`, `Epoch 0/10`, `Epoch 0/9, loss` are not.
-    is_number = not series.mention.is_heading or total % _ROUND == 0
+    # Numbers of epochs are mostly multiples of five.
+    is_number = not series.mention.is_heading or total % 5 == 0
     is_last = series.last >= total or not is_number or stated == total + 1
     return total + 1 if series.counts_from_zero and is_last and stated != total else total
 

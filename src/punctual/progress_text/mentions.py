@@ -264,11 +264,9 @@ _TO_STOP = re.compile(r"improve|patience|early|every|until|warm", re.IGNORECASE)
 
 #: The families of shares of a hundred, and of parts of an epoch; of these there are so many.
 SHARE, EPOCH_FRACTION, PER_EPOCH = "percent", "hundredths of an epoch", 100
-_N_NESTED = 2
 #: Numbers of one line that are looked at, and counts; characters around one that are.
 _N_NUMBERS_MAX, _N_MENTIONS_MAX, _AROUND = 200, 12, 200
 _TEMPLATE_MAX = 80
-_PERCENT = 100
 _SCALES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
@@ -321,7 +319,7 @@ def _ordered(mentions: list[Mention]) -> list[Mention]:
         if mention.unit >= Unit.EPOCH and any(later.total is not None or later.is_open for later in mentions[i + 1 :]):
             mentions[i] = replace(mention, is_bar=False)  # it only names the bar
     nameless = [mention for mention in mentions if mention.unit is Unit.UNKNOWN and mention.total is not None]
-    if len(nameless) == _N_NESTED and not any(mention.is_outer for mention in mentions):
+    if len(nameless) == 2 and not any(mention.is_outer for mention in mentions):
         # `[0/5][50/156]`: the first of two fractions without a name is of the epochs.
         outer = replace(nameless[0], unit=Unit.EPOCH, family="epoch", is_bar=False)
         mentions = [outer if mention is nameless[0] else mention for mention in mentions]
@@ -376,7 +374,7 @@ class _Place:
         is_known = bool(words & _PROGRESS and not is_value) or self._is_drawn or self._is_beside_count()
         if not is_known and not (i_number == 0 and self._is_before_value()):
             return None
-        return self._mention(int(float(self._match["percent"])), _PERCENT, family=SHARE)
+        return self._mention(int(float(self._match["percent"])), 100, family=SHARE)
 
     def _is_before_value(self) -> bool:
         """Return whether a share stands in front of a value, as in `[12%] loss=0.3`."""

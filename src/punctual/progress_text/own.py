@@ -10,7 +10,6 @@ from punctual.progress_text.mentions import Mention, Role, Unit
 AUTO = "auto"
 
 _NAMES = ("step", "total", "epoch", "epochs")
-_N_DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def _mention(unit: Unit, step: int, total: int | None) -> Mention:
 
 def _number(text: str | None) -> int | None:
     digits = (text or "").replace(",", "").replace("_", "")
-    return int(digits) if digits.isdecimal() and len(digits) <= _N_DIGITS_MAX else None
+    return int(digits) if digits.isdecimal() and len(digits) <= 18 else None
 
 
 def _invalid(got: str) -> InvalidSpec:

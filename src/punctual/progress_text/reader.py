@@ -17,10 +17,6 @@ from punctual.progress_text.series import Series, SeriesTable
 _LINE_BYTES_MAX, _OPEN_MAX = 4096, 1024
 #: A line takes some 0.1 ms to read. So many are read each second, in the long run, and so many at once.
 _LINES_PER_S, _N_LINES_MAX = 100.0, 2000
-#: A doubt is told once a count has lasted for this share of the deadline, and was seen to grow so often: it may be dispelled.
-_TOLD_FRAC, _N_TOLD = 0.05, 3
-#: A total that changes by a greater share than this is told anew.
-_CHANGE_FRAC = 0.05
 #: After so many changes no total is believed, so that nothing is held back on a wrong one, nor told again and again.
 _N_CHANGES_MAX = 5
 _QUOTE_MAX = 60
@@ -241,12 +237,15 @@ class ProgressReader:
             if self._told_total is None:
                 self._told_total = self._total_of(chosen)
                 self._say(READ, self._in_all(chosen))
-            elif abs(self._total_of(chosen) - self._told_total) > _CHANGE_FRAC * self._told_total:
+            elif abs(self._total_of(chosen) - self._told_total) > 0.05 * self._told_total:
+                # A total that changes by more than a twentieth is told anew.
                 self._tell_change(chosen, f"{self._in_all(chosen)}; it was read as {self._told_total:g} before")
             return
-        has_lasted = series.last_at - series.first_at >= _TOLD_FRAC * self._deadline_s
+        # A doubt is told once a count has lasted for this share of the deadline, and was seen to grow so often: it may
+        # be dispelled.
+        has_lasted = series.last_at - series.first_at >= 0.05 * self._deadline_s
         is_seen = has_lasted or series.n_laps > 0 or doubt in {Doubt.EXCEEDED, Doubt.CHANGES}
-        if is_seen and series.n_grown >= _N_TOLD and self.is_counted:
+        if is_seen and series.n_grown >= 3 and self.is_counted:
             self._say(NO_TOTAL, _told_doubt(chosen, self._steps_total, _AT_FULL_SPEED))
 
     def _tell_change(self, chosen: Assessment, text: str) -> None:

@@ -13,8 +13,6 @@ _IRREGULAR_FRAC = 0.34
 _GAP_INCREMENTS = 3
 #: A number that is called a total is a count if it has grown so often.
 N_TOTAL_GROWN = 2
-_N_SERIES_MAX = 64
-_N_STATED_MAX = 16
 #: Families that a shorter word may mean.
 _MEANT = {"ep": ("ep", "epoch", "episode")}
 #: A number that is not seen again within so many lines counts nothing by now.
@@ -428,7 +426,7 @@ class SeriesTable:
         self._by_key[mention.key] = series
         if is_new:
             self._in_order = []
-        if len(self._by_key) > _N_SERIES_MAX:
+        if len(self._by_key) > 64:
             # What was seen longest ago is forgotten, and first of all what was seen once.
             once = (key for key, other in self._by_key.items() if other.n_seen == 1 and not other.mention.is_total)
             del self._by_key[next(once, next(iter(self._by_key)))]
@@ -507,7 +505,7 @@ class SeriesTable:
         )
         if family and series.last > 0 and not counts:
             stated = self._stated_laps if series.mention.is_lap else self._stated
-            stated[:] = [series, *(other for other in stated if other is not series)][:_N_STATED_MAX]
+            stated[:] = [series, *(other for other in stated if other is not series)][:16]
 
 
 def _is_same(series: Series, mention: Mention) -> bool:

@@ -11,15 +11,14 @@ from punctual.core.cluster import Node
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
+from punctual.core.units import GIB_BYTES
 from punctual.request.input_file import keys_in
 from punctual.request.pydantic_errors import first_complaint
 
 _GROUP = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?::([A-Za-z0-9_.-]+))?")
-_GIB_BYTES = 2**30
 
 #: Each node is an object in memory, and a larger cluster than any that there is.
 N_NODES_MAX = 100_000
-_N_GPUS_MAX = 10_000
 
 #: Default cores and memory of a device, large enough to limit no job.
 PLENTY_CORES = 1_000.0
@@ -50,7 +49,7 @@ class NodeGroup(BaseModel):
 
     nodes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     n_nodes: Annotated[int, Field(ge=1, le=N_NODES_MAX)] = 1
-    gpus: Annotated[int, Field(ge=0, le=_N_GPUS_MAX)] = 0
+    gpus: Annotated[int, Field(ge=0, le=10_000)] = 0
     cores: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     device: str = ""
@@ -78,7 +77,7 @@ class NodeGroup(BaseModel):
     def capacity(self) -> Resources:
         """Capacity of one node."""
         n = max(1, self.gpus)
-        memory_bytes = n * PLENTY_BYTES if self.memory_gib is None else int(self.memory_gib * _GIB_BYTES)
+        memory_bytes = n * PLENTY_BYTES if self.memory_gib is None else int(self.memory_gib * GIB_BYTES)
         cores = n * PLENTY_CORES if self.cores is None else self.cores
         return Resources(cores, self.gpus, memory_bytes, self.others)
 

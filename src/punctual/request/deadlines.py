@@ -15,8 +15,6 @@ from punctual.request.written_time import After, Day, Extend, WallTime, parse_wh
 #: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
 _HORIZON_S = 3650 * DAY_S
 
-#: A date so many years away is beyond the horizon, and may be beyond the ends of the calendar of `datetime`.
-_CALENDAR_YEARS = 1000
 
 _NEW_REMEDY = (
     "Write a duration with its unit (`90s`, `1h30m`) or a time (`18:00`, `18:00 tomorrow`, `2026-12-01 18:00`, "
@@ -26,12 +24,6 @@ _PAST_REMEDY = "Write how long ago it was (`2h`) or a time (`18:00`, `2026-12-01
 
 #: Instants behind this are told as it: the calendar of `datetime` ends soon after.
 _LAST_WALL = datetime(9999, 7, 1, tzinfo=UTC)
-
-#: Loading the interpreter and this program takes a fraction of a second, and some seconds from a cold, slow disk.
-_LOADING_S_MAX = 10.0
-
-#: Field 22 of /proc/PID/stat, counted after the name in parentheses, which may itself hold spaces.
-_I_START_TIME = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +74,11 @@ def process_started_at() -> float:
     only the CPU time of loading is counted.
     """
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    started_s = int(fields[_I_START_TIME]) / os.sysconf("SC_CLK_TCK")
+    # Field 22 of /proc/PID/stat, counted after the name in parentheses, which may itself hold spaces.
+    started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
-    if age_s > _LOADING_S_MAX:
+    # Loading the interpreter and this program takes a fraction of a second, and some seconds from a cold, slow disk.
+    if age_s > 10.0:
         age_s = time.process_time()
     return time.monotonic() - max(0.0, age_s)
 
@@ -169,7 +163,8 @@ def _clock_at(clock: WallTime, now: Now, *, is_past: bool = False) -> float:
     `is_past`, the last one.
     """
     here = now.wall.astimezone(clock.zone).replace(tzinfo=None)
-    if clock.day is not None and clock.day.year is not None and abs(clock.day.year - here.year) > _CALENDAR_YEARS:
+    # A date so many years away is beyond the horizon, and may be beyond the ends of the calendar of `datetime`.
+    if clock.day is not None and clock.day.year is not None and abs(clock.day.year - here.year) > 1000:
         return now.at + (clock.day.year - here.year) * 365.25 * DAY_S
     wall = now.wall
     for day in _days(clock.day, here.date(), -1 if is_past else 1):

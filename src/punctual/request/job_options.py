@@ -11,9 +11,6 @@ from pydantic.alias_generators import to_camel
 from punctual.core.job import WEIGHT_MAX
 from punctual.core.program import PATTERN_LENGTH_MAX
 
-#: The longest that the kernel takes as one argument or variable.
-_TEXT_LENGTH_MAX = 131_072
-
 
 def _without_nul(text: str) -> str:
     if "\0" in text:
@@ -33,7 +30,8 @@ def _absolute(path: str) -> str:
     return path
 
 
-Text = Annotated[str, Field(max_length=_TEXT_LENGTH_MAX), AfterValidator(_without_nul)]
+# The longest that the kernel takes as one argument or variable.
+Text = Annotated[str, Field(max_length=131_072), AfterValidator(_without_nul)]
 Sentence = Annotated[str, Field(max_length=256), AfterValidator(_without_nul)]
 ShortText = Annotated[str, Field(max_length=64), AfterValidator(_without_nul)]
 VariableName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_variable)]

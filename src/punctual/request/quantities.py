@@ -57,8 +57,6 @@ _ISO_DURATION = re.compile(
 _CORES = re.compile(rf"({_NUMBER}|\.[0-9]+)\s*(?:cores?)?")
 _BYTES = re.compile(rf"({_NUMBER})\s*([KMGT])(?:i?B)?", re.IGNORECASE)
 
-#: More than any machine has, and little enough that a JSON number is exact.
-_BYTES_BOUND = 1 << 53
 _TEXT_LENGTH_MAX = 64
 
 _DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h`, `1:30:00` or `2-12:00:00`."
@@ -66,9 +64,6 @@ _CORES_REMEDY = "Write for example `2`, `0.5 cores` or the range `0.1..2`."
 _BYTES_REMEDY = "Write for example `4GiB`, `512M` or the range `4G..16G`."
 _SHARE_REMEDY = "Write `0.1%` or `0.001`."
 _GOAL_REMEDY = "Write `--until 'loss<0.1'`."
-
-#: A job's margin lies below this share of its deadline.
-_MARGIN_BOUND = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +188,8 @@ def parse_bytes(text: str) -> int:
     if not match:
         raise _invalid_bytes("memory must be a number with a unit", text)
     n_bytes = float(match[1]) * UNITS_BYTES[match[2].upper()]
-    if not 1 <= n_bytes < _BYTES_BOUND:
+    # More than any machine has, and little enough that a JSON number is exact.
+    if not 1 <= n_bytes < 1 << 53:
         raise _invalid_bytes("memory must be above zero, and less than 8192 TiB", text)
     return int(n_bytes)
 
@@ -239,7 +235,8 @@ def parse_share(text: str) -> float:
     if not match:
         raise InvalidSpec("a margin must be a share of the deadline", repr(text), "`--margin`", _SHARE_REMEDY)
     share = float(match[1]) / (100 if match[2] else 1)
-    if share >= _MARGIN_BOUND:
+    # A job's margin lies below this share of its deadline.
+    if share >= 0.5:
         raise InvalidSpec("a margin must be less than half of the deadline", repr(text), "`--margin`", _SHARE_REMEDY)
     return share
 

@@ -25,11 +25,6 @@ Statistic = Callable[[Values], float]
 #: *percentile*: quantiles of the resampled statistic; *bca*: the same, corrected for its bias and its skewness.
 Method = Literal["percentile", "bca"]
 
-#: The influence of single values on the skewness is taken over at most so many groups of them.
-_N_GROUPS_MAX = 200
-#: Sums of the same numbers in another order are equal up to this share of their size.
-_ROUNDING_FRAC = 1e-12
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
@@ -274,7 +269,8 @@ def _acceleration(pick: Callable[[Indices], Values], order: Indices, statistic: 
     """`order`: all units in random order, so that groups of them are alike."""
     if len(order) < 2:
         return 0.0
-    cuts = np.linspace(0, len(order), min(len(order), _N_GROUPS_MAX) + 1).astype(np.int64)
+    # The influence of single values on the skewness is taken over at most 200 groups of them.
+    cuts = np.linspace(0, len(order), min(len(order), 200) + 1).astype(np.int64)
     parts = [np.concatenate([order[:start], order[stop:]]) for start, stop in pairwise(cuts)]
     without = np.array([statistic(pick(part)) for part in parts])
     influence = without.mean() - without
@@ -286,7 +282,8 @@ def _sign_flip_p(differences: Values, seed: int, n_resamples: int) -> float:
     differences = differences[differences != 0]  # a flip does not change them
     if not len(differences):
         return 1.0
-    least = abs(fsum(differences)) - _ROUNDING_FRAC * fsum(abs(differences))
+    # Sums of the same numbers in another order are equal up to this share of their size.
+    least = abs(fsum(differences)) - 1e-12 * fsum(abs(differences))
     if len(differences) < n_resamples.bit_length():  # 2ⁿ is at most `n_resamples`
         return float((abs(_all_flips(differences)) >= least).mean())
     random = np.random.default_rng(seed)

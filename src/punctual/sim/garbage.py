@@ -6,15 +6,13 @@ from contextlib import contextmanager
 
 #: Whether a simulation has left objects that no search has looked at.
 _is_left = False
-#: New objects between two searches of the youngest, and searches of the middle ones between two of all objects.
-_N_OBJECTS, _N_SEARCHES = 200_000, 100
-#: Python 3.12 begins with some hundreds of frozen objects; who freezes what a program has imported freezes more than these.
-_N_FROZEN_BY_PYTHON = 10_000
 
 
 def is_frozen() -> bool:
     """Return whether somebody has frozen objects, which `gc.unfreeze` would thaw."""
-    return gc.get_freeze_count() > _N_FROZEN_BY_PYTHON
+    # Python 3.12 begins with some hundreds of frozen objects; who freezes what a program has imported freezes more
+    # than these.
+    return gc.get_freeze_count() > 10_000
 
 
 @contextmanager
@@ -31,7 +29,8 @@ def rare_collections() -> Iterator[None]:
     if _is_left and thresholds[0]:
         gc.collect()
         _is_left = False
-    gc.set_threshold(_N_OBJECTS if thresholds[0] else 0, thresholds[1], _N_SEARCHES)
+    # New objects between two searches of the youngest, and searches of the middle ones between two of all objects.
+    gc.set_threshold(200_000 if thresholds[0] else 0, thresholds[1], 100)
     try:
         yield
     finally:

@@ -25,12 +25,8 @@ from punctual.sim.recording import Live, Replayed, groups_of
 from punctual.sim.scenario import PolicyChoice, Scenario
 from punctual.sim.simulation import Simulation
 
-#: Number of progress reports of a run.
-_N_TELLS = 100
 #: Messages that end a job, unless it may be retried.
 _ENDS = {JobFinished, JobFailed, RejectJob}
-#: Points of each curve.
-_N_POINTS = 500
 
 
 @rare_collections()
@@ -118,7 +114,7 @@ class _MoneyCourse:
             self._bill.settle(message.at)
             self._course.append((message.at, dict(self._bill.by_pool)))
             self._next_at = message.at + self._every_s
-            if len(self._course) > _N_POINTS:
+            if len(self._course) > 500:  # a chart shows no more
                 self._course, self._every_s = self._course[::2], 2 * self._every_s
 
     def told(self) -> dict[str, Any]:
@@ -143,7 +139,8 @@ class _Count:
         self.n_messages = 0
         self._n_jobs = max(1, n_jobs)
         self._n_ended = 0
-        self._n_between = max(1, n_jobs // _N_TELLS)
+        # Number of progress reports of a run.
+        self._n_between = max(1, n_jobs // 100)
         self._tell = tell
 
     def add(self, message: Message) -> None:
@@ -156,7 +153,8 @@ class _Count:
 
 def facts_of(history: ClusterHistory, ideal: Ideal) -> dict[str, Any]:
     """The numbers of a run and its curves, in plain values."""
-    course = history.course(_N_POINTS)
+    # Points of each curve.
+    course = history.course(500)
     summary = history.summary(alone_s=ideal.alone_s, private_s=ideal.private_s, least_device_s=ideal.least_device_s)
     curves = {"queue": course.n_queued, "granted": course.devices, "capacity": course.devices_capacity}
     return {

@@ -22,9 +22,6 @@ JobKey = tuple[int, str, float, float | None]
 
 #: Number of seeds from which jobs of one seed are drawn together: fewer could not tell a difference from chance.
 N_SEEDS_LEAST = 6
-#: Resampling costs its number times the jobs; so much of it takes a second or two.
-_COST_MAX = 40_000_000
-_N_RESAMPLES_LEAST, _N_RESAMPLES_MOST = 400, 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +137,8 @@ def _seed_of(key: JobKey) -> int:
 
 
 def _n_resamples(n_jobs: int) -> int:
-    return max(_N_RESAMPLES_LEAST, min(_N_RESAMPLES_MOST, _COST_MAX // n_jobs))
+    # Resampling costs its number times the jobs; so much of it takes a second or two.
+    return max(400, min(2_000, 40_000_000 // n_jobs))
 
 
 def _keys(run: StoredRun) -> list[JobKey]:

@@ -26,7 +26,6 @@ Tell = Callable[[int, float], None]
 #: Does a piece of work.
 Work = Callable[[A, Callable[[float], None]], R]
 
-_POLL_INTERVAL_S = 0.2
 
 #: Queue for a worker's progress reports; None outside workers.
 _reports: Any = None
@@ -73,7 +72,7 @@ def in_processes(
 def _completed(futures: "dict[Future[R], int]", reports: Any, tell: Tell) -> "Iterator[Future[R]]":
     pending = set(futures)
     while pending:
-        done, pending = wait(pending, timeout=_POLL_INTERVAL_S, return_when=FIRST_COMPLETED)
+        done, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
         while not reports.empty():
             tell(*reports.get())
         yield from done

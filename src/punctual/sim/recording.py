@@ -18,6 +18,7 @@ from punctual.core.events import PlanProposed
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
+from punctual.core.units import GIB_BYTES
 from punctual.history.cluster import ClusterHistory
 from punctual.request.cluster_file import NodeGroup
 from punctual.sim.choice import PlugInChoice
@@ -29,7 +30,6 @@ LIVE, REPLAYED, AS_IT_WAS = "live", "replayed", "as it was live"
 RECORDED = "recorded"
 #: First bytes of a journal.
 SQLITE_MAGIC = b"SQLite format 3\0"
-_GIB_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def groups_of(nodes: Iterable[Node]) -> tuple[NodeGroup, ...]:
         NodeGroup(
             gpus=int(node.capacity.gpus),
             cores=node.capacity.cores or None,
-            memory_gib=node.capacity.memory_bytes / _GIB_BYTES or None,
+            memory_gib=node.capacity.memory_bytes / GIB_BYTES or None,
             device=node.device,
             jobs_at_once=node.jobs_at_once,
             others=dict(node.capacity.others),

@@ -22,9 +22,6 @@ from punctual.sim.physics import Physics
 from punctual.sim.virtual_time import FiresAt, VirtualTime
 from punctual.sim.world import World
 
-#: Time-out of answers that may be lost: longer than most start-ups, because a launch is repeated after it.
-_ANSWER_S = 600.0
-
 _plan_proposed = unchecked_constructor(PlanProposed)
 
 #: Makes a policy of its registered name and parameters.
@@ -220,7 +217,8 @@ def _proposed(_at: float, plan: PlanProposed, _version: int) -> tuple[Event]:
 def _periods(periods: Periods | None, physics: Physics) -> Periods:
     lossy = physics.lost_answer_frac > 0
     if periods is None:
-        return Periods(answer_s=_ANSWER_S if lossy else inf)
+        # Time-out of answers that may be lost: longer than most start-ups, because a launch is repeated after it.
+        return Periods(answer_s=600.0 if lossy else inf)
     if lossy and periods.answer_s == inf:
         raise InvalidSpec(
             "`answer_s` must be finite where answers may be lost", f"{periods.answer_s} s", "the periods",

@@ -30,6 +30,7 @@ from punctual.core.resources import LEAST_CORES
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
 from punctual.core.timer import Timer
+from punctual.core.units import DAY_S
 from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.host_state import HostState, new_state
 from punctual.daemon.policy_worker import end_with
@@ -42,10 +43,6 @@ from punctual.sim.speed_laws import SpeedLaw
 
 #: Time limit of the process, on a machine on which trainings come first.
 _ANSWER_S_MAX = 60.0
-#: Longest time to predict.
-_HORIZON_S = 366 * 86_400.0
-#: Ticks to the deadline, if all were as far apart as the first.
-_N_TICKS = 200
 _UNKNOWN = "nothing says how much it has left"
 _NOT_REACHED = "it had not ended where the simulation ended"
 
@@ -197,7 +194,8 @@ def played(
             SteeringResumed(at=at, lost_at=at, granted=running),
         ],
         listeners=(listen,),
-        end_at=at + _HORIZON_S,
+        # Nothing is predicted beyond a year.
+        end_at=at + 366 * DAY_S,
         fires_at=_Ticks(at, {job: status.deadline_at for job, status in statuses.items()}),
     )
     for node in board.nodes():
@@ -227,7 +225,8 @@ class _Ticks:
         deadline_at = self.deadlines_at.get(timer.job)
         is_ahead = deadline_at is not None and deadline_at > now
         span_s = deadline_at - now if is_ahead and deadline_at is not None else now - self.begun_at
-        return max(fire_at, now + span_s / _N_TICKS)
+        # Ticks to the deadline, if all were as far apart as the first.
+        return max(fire_at, now + span_s / 200)
 
 
 def _unknown(statuses: Mapping[JobId, JobStatus], works: "Mapping[JobId, _Work]") -> dict[JobId, str]:

@@ -34,6 +34,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, shape_of
 from punctual.core.protocols import Sink
 from punctual.core.resources import total
+from punctual.core.units import HOUR_S
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
@@ -42,7 +43,6 @@ from punctual.sim.physics import Physics
 from punctual.sim.traces.draw import Draw
 from punctual.sim.true_state import TrueState
 
-_HOUR_S = 3600.0
 _NEVER_STARTED = "the process did not start"
 _NOT_RESIZED = "the allocation could not be changed"
 _CRASHED = "the process failed"
@@ -355,7 +355,7 @@ class World:
         rate_sps = true_sps * self._noise(state)
         if self._physics.report_s is not None and state.report_at == inf:
             state.report_at = at + self._physics.report_s
-        failures_per_s = self._physics.failures_per_device_h / _HOUR_S
+        failures_per_s = self._physics.failures_per_device_h / HOUR_S
         state.train(at, rate_sps, until_steps, amount, failures_per_s * (amount.gpus or amount.cores))
 
     # Answers.

@@ -14,8 +14,6 @@ _PickArray = NDArray[np.int16]
 
 #: Least number of changes, those that lose least, among which repeats are searched.
 _N_SIFTED = 4096
-#: Losses that differ by less than this share of what is missing count as equal where it is only about the order.
-_EQUAL_FRAC = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,7 +154,9 @@ class CoreSearch:
         ranks = _ranks(changes.shifts)
         needed = np.flatnonzero(ranks < n_changed_max)
         # Among equal losses, each shift has its turn.
-        coarse = np.round(changes.losses[needed] / (_EQUAL_FRAC * changes.missing))
+        # Losses that differ by less than this share of what is missing count as equal where it is only about the
+        # order.
+        coarse = np.round(changes.losses[needed] / (1e-6 * changes.missing))
         return changes.at(needed[np.lexsort((ranks[needed], coarse))]), beyond
 
     def _first_of_job_and_shift(self, changes: _Changes) -> IntArray:

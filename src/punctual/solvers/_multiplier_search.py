@@ -6,12 +6,6 @@ import numpy as np
 
 from punctual.solvers.solution import FloatArray, IntArray
 
-#: Reduced values this close, relative to the largest, count as equal: the multiplier is a quotient of differences.
-_TIE = 1e-12
-_N_ROUNDS_MAX = 200
-#: Relative half-width of the first bracket around a given multiplier.
-_WARM_FRAC = 0.02
-
 
 class MultiplierSearch:
     """Brackets the multiplier between a choice that fits (`low`) and one that does not (`high`).
@@ -58,8 +52,9 @@ class MultiplierSearch:
         if start is not None:
             fits = self._try(start)
             # The second one lies inside the bracket that the first one left: below it if that one fits.
-            self._try(start * (1 - _WARM_FRAC if fits else 1 + _WARM_FRAC))
-        while not self._found and self.n_rounds < _N_ROUNDS_MAX and len(self._rows):
+            # Relative half-width of the first bracket around a given multiplier.
+            self._try(start * (0.98 if fits else 1.02))
+        while not self._found and self.n_rounds < 200 and len(self._rows):
             self._try(self._crossing())
         if not self._found:
             # Out of rounds: every multiplier proves a bound; the choice that fits is the one to go on from.
@@ -72,7 +67,9 @@ class MultiplierSearch:
         self.n_rounds += 1
         self.multiplier = multiplier
         reduced = self._value - multiplier * self._cost
-        tolerance = _TIE * float(np.abs(self._low_value).max() + multiplier * self._high_cost.max())
+        # Reduced values this close, relative to the largest, count as equal: the multiplier is a quotient of
+        # differences.
+        tolerance = 1e-12 * float(np.abs(self._low_value).max() + multiplier * self._high_cost.max())
         low, high = _ends(reduced, self._cost, tolerance)
         local = np.arange(len(low))
         low_cost, high_cost = self._cost[local, low], self._cost[local, high]

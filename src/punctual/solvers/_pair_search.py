@@ -7,7 +7,8 @@ import numpy as np
 from punctual.solvers._tables import choice_sum
 from punctual.solvers.solution import FloatArray, IntArray
 
-_TOLERANCE = 1e-9
+#: Tolerance of a fit, as a share of the capacity: amounts are sums of floating-point numbers.
+TOLERANCE = 1e-9
 #: Changes that take part in pairs: those that lose least at the multipliers.
 _N_CHANGES = 400
 
@@ -47,7 +48,7 @@ class PairSearch:
         now = self.choices[self._jobs]
         gains = self._values[self._jobs, self._columns] - self._values[self._jobs, now]
         steps = self._share[self._jobs, self._columns] - self._share[self._jobs, now]
-        slack = 1 + _TOLERANCE - choice_sum(self._share, self.choices)
+        slack = 1 + TOLERANCE - choice_sum(self._share, self.choices)
         pair = _best_pair(self._jobs, gains, steps, slack)
         if pair is None:
             return False

@@ -9,13 +9,7 @@ from math import inf
 import numpy as np
 
 from punctual.solvers.solution import Solution, infeasible, status_of
-from punctual.solvers.timeline import Share, Timeline
-
-#: Work left below this share of a job's work is rounding, not work.
-_ROUNDING_FRAC = 1e-9
-#: The search for the best choice is made for so many jobs at most, and looks at no more partial choices than this.
-_N_SEARCHED_MAX = 40
-_N_NODES_MAX = 1000
+from punctual.solvers.timeline import WORK_TOLERANCE_FRAC, Share, Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +123,7 @@ def fits_alone(job: CoreJob, timeline: Timeline) -> bool:
     ends_s = np.minimum(np.append(timeline.starts_s[1:], np.inf), max(job.due_s, 0.0))
     lengths_s = np.maximum(ends_s - timeline.starts_s, 0.0)
     room_core_s = float(np.clip(timeline.free, 0.0, job.most_cores) @ lengths_s)
-    return job.work_core_s - room_core_s <= _ROUNDING_FRAC * job.work_core_s
+    return job.work_core_s - room_core_s <= WORK_TOLERANCE_FRAC * job.work_core_s
 
 
 def due_at_least_s(work_core_s: float, jobs: Sequence[CoreJob], timeline: Timeline) -> float:
@@ -154,7 +148,7 @@ def due_at_least_s(work_core_s: float, jobs: Sequence[CoreJob], timeline: Timeli
     dues_s = np.array(sorted(max(job.due_s, 0.0) for job in jobs))
     taken_core_s = np.cumsum([job.work_core_s for job in sorted(jobs, key=lambda job: job.due_s)])
     rooms = np.interp(dues_s, starts_s, room_core_s) + free[-1] * np.maximum(dues_s - starts_s[-1], 0.0)
-    full = np.flatnonzero(rooms - taken_core_s < work_core_s * (1.0 - _ROUNDING_FRAC))
+    full = np.flatnonzero(rooms - taken_core_s < work_core_s * (1.0 - WORK_TOLERANCE_FRAC))
     i_last, needed_core_s = (
         (int(full[-1]), work_core_s + float(taken_core_s[full[-1]])) if len(full) else (-1, work_core_s)
     )
@@ -200,7 +194,8 @@ def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int =
     >>> fewest_misses(jobs, Timeline.of(1)).choices.tolist()
     [0, 1, 1]
     """
-    return _Search(jobs, timeline, n_fixed).run(_N_NODES_MAX if search and len(jobs) <= _N_SEARCHED_MAX else 0)
+    # The best choice is searched for among 40 jobs at most, and through 1000 partial choices at most.
+    return _Search(jobs, timeline, n_fixed).run(1000 if search and len(jobs) <= 40 else 0)
 
 
 class _Spans:
@@ -233,7 +228,7 @@ class _Spans:
         if least > 0:
             return amounts, 0.0
         left = job.work_core_s - sum(amount * length for amount, length in zip(amounts, self.lengths_s, strict=False))
-        return amounts, left if left > _ROUNDING_FRAC * job.work_core_s else 0.0
+        return amounts, left if left > WORK_TOLERANCE_FRAC * job.work_core_s else 0.0
 
     def _level(self, job: CoreJob, rooms: list[float], n: int) -> float:
         """Return the level of room down to which the job fills its first `n` spans; 0 if they do not suffice.

@@ -13,7 +13,6 @@ from punctual.solvers.solution import FloatArray, IntArray, Solution, infeasible
 
 #: Configurations looked at in the first exact search; each further one looks at four times as many.
 _N_CANDIDATES = 48
-_GROWTH = 4
 
 
 def solve_knapsack(
@@ -128,7 +127,7 @@ def _improve(
         bound = min(bound, max(best, lagrangian - searched.least_missing))
         if searched.least_missing == inf or searched.limited:
             break
-        n_candidates *= _GROWTH
+        n_candidates *= 4
     return _solution(choices, best, bound, search.multiplier, limit, n_rounds)
 
 

@@ -12,9 +12,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.solvers.solution import FloatArray, IntArray
 
 #: Work left below this share of a job's work is rounding, not work.
-_WORK_TOLERANCE_FRAC = 1e-9
+WORK_TOLERANCE_FRAC = 1e-9
 #: Sums of core fractions are sums of floats: this much less free is still enough.
-_ROOM_TOLERANCE = 1e-6
+ROOM_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Levels:
     @cached_property
     def _pairs(self) -> tuple[list[float], list[float]]:
         """Amounts, a little less than they are, and rates: a list is quicker to look one number up in."""
-        return (self.amounts - _ROOM_TOLERANCE).tolist(), self.rates.tolist()
+        return (self.amounts - ROOM_TOLERANCE).tolist(), self.rates.tolist()
 
     def rate(self, amount: float) -> float:
         """Work per second with the largest of the amounts that is not above `amount`."""
@@ -248,7 +248,7 @@ class Timeline:
             return None
         lengths_s = np.diff(self.starts_s[:n_spans], append=min(until_s, self._end_of(n_spans)))
         caps = self._caps(levels, n_spans)
-        goal = work * (1.0 - _WORK_TOLERANCE_FRAC)
+        goal = work * (1.0 - WORK_TOLERANCE_FRAC)
         shares = np.minimum(np.arange(len(levels.rates))[:, None], caps)
         enough = levels.rates[np.maximum(shares, least)] @ lengths_s >= goal
         if not enough[-1]:
@@ -278,7 +278,7 @@ class Timeline:
         starts_s, amounts
             The plan: amounts from these instants on; a span begins at each start that is not past (`split`).
         """
-        planned = np.searchsorted(levels.amounts, np.array([0.0, *amounts]) + _ROOM_TOLERANCE, side="right") - 1
+        planned = np.searchsorted(levels.amounts, np.array([0.0, *amounts]) + ROOM_TOLERANCE, side="right") - 1
         i_step = np.searchsorted(starts_s, self.starts_s, side="right")
         columns = np.maximum(np.minimum(planned[i_step], self._caps(levels, len(self.starts_s))), least)
         last_s = work / levels.rates[columns[-1]] if columns[-1] else 0.0
@@ -312,9 +312,9 @@ class Timeline:
         [1.0, 1.0]
         """
         starts_s = self.starts_s
-        n_spans = int(starts_s[1:].searchsorted(until_s * (1 + _WORK_TOLERANCE_FRAC), side="right"))
-        lengths_s, goal = starts_s[1 : n_spans + 1] - starts_s[:n_spans], work * (1 - _WORK_TOLERANCE_FRAC)
-        if levels.best * float(self.free[:n_spans] @ lengths_s) * (1 + _WORK_TOLERANCE_FRAC) < goal:
+        n_spans = int(starts_s[1:].searchsorted(until_s * (1 + WORK_TOLERANCE_FRAC), side="right"))
+        lengths_s, goal = starts_s[1 : n_spans + 1] - starts_s[:n_spans], work * (1 - WORK_TOLERANCE_FRAC)
+        if levels.best * float(self.free[:n_spans] @ lengths_s) * (1 + WORK_TOLERANCE_FRAC) < goal:
             return None  # not even if all that is free were used as well as possible
         caps = self._caps(levels, n_spans)
         below = levels.hull.searchsorted(caps, side="right") - 1
@@ -344,7 +344,7 @@ class Timeline:
             return None
         steps = np.searchsorted(starts_s, self.starts_s[:n_spans], side="right") - 1
         planned = np.array(amounts, dtype=np.float64)[np.maximum(steps, 0)]
-        if np.any(planned > self.free[:n_spans] + _ROOM_TOLERANCE):
+        if np.any(planned > self.free[:n_spans] + ROOM_TOLERANCE):
             return None
         return Share(self.starts_s[:n_spans], planned, self._end_of(n_spans))
 
@@ -386,14 +386,14 @@ class Timeline:
 
     def _caps(self, levels: Levels, n_spans: int) -> IntArray:
         """The largest level that is free in each span."""
-        columns = levels.amounts.searchsorted(self.free[:n_spans] + _ROOM_TOLERANCE, side="right") - 1
+        columns = levels.amounts.searchsorted(self.free[:n_spans] + ROOM_TOLERANCE, side="right") - 1
         return np.maximum(columns, 0)
 
     def _share(self, levels: Levels, columns: IntArray, lengths_s: FloatArray, work: float) -> Share:
         """The job in these columns until its work is done."""
         rates = levels.rates[columns]
         done = (rates * lengths_s).cumsum()
-        last = int(np.searchsorted(done, work * (1.0 - _WORK_TOLERANCE_FRAC)))
+        last = int(np.searchsorted(done, work * (1.0 - WORK_TOLERANCE_FRAC)))
         if last == len(columns):
             return Share(self.starts_s[: len(columns)], levels.amounts[columns], inf)
         before = float(done[last - 1]) if last else 0.0

@@ -5,17 +5,12 @@ from math import inf
 import numpy as np
 from numpy.typing import ArrayLike
 
-from punctual.solvers._pair_search import PairSearch
+from punctual.solvers._pair_search import TOLERANCE, PairSearch
 from punctual.solvers._smooth_dual import SmoothDual
 from punctual.solvers._tables import choice_sum, cost_table, require, rows_without_choice, value_table
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution, infeasible, relative_gap, status_of
 
-#: Tolerance of a fit, as a share of the capacity: amounts are sums of floating-point numbers.
-_TOLERANCE = 1e-9
 _N_REPAIRS_MAX = 1000
-#: Most exchanges that are tried to improve the choice.
-_N_EXCHANGES_MAX = 60
-_GOLDEN = (5**0.5 - 1) / 2
 
 
 def solve_vector_knapsack(
@@ -86,7 +81,7 @@ def solve_vector_knapsack(
         return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, np.zeros(len(capacity)), gap_limit, 0)
     share = cost / np.where(capacity > 0, capacity, 1.0)
     # A configuration that does not fit alone is excluded, so that the bound does not count on it.
-    value = np.where((share > np.where(capacity > 0, 1.0, 0.0) + _TOLERANCE).any(axis=2), -inf, value)
+    value = np.where((share > np.where(capacity > 0, 1.0, 0.0) + TOLERANCE).any(axis=2), -inf, value)
     if rows_without_choice(value).any() or _cannot_fit(share, value):
         return infeasible()
     return _solve(share, value, capacity, gap_limit)
@@ -103,7 +98,8 @@ def _solve(share: FloatArray, value: FloatArray, capacity: FloatArray, limit: fl
     reduced = value - share @ dual.multipliers
     search = PairSearch(share, value, reduced.max(axis=1)[:, None] - reduced, choices)
     n_rounds = 0
-    while n_rounds < _N_EXCHANGES_MAX and relative_gap(search.value, dual.bound) > limit and search.improve(dual.bound):
+    # At most 60 exchanges are tried to improve the choice.
+    while n_rounds < 60 and relative_gap(search.value, dual.bound) > limit and search.improve(dual.bound):
         n_rounds += 1
     n_rounds += dual.n_rounds
     return _solution(search.choices, search.value, dual.bound, dual.multipliers / usable, limit, n_rounds)
@@ -126,7 +122,8 @@ def _rounded(weights: FloatArray, reduced: FloatArray) -> IntArray:
 
     Thresholds at multiples of the golden section spread evenly over any run of jobs, so that no chance is needed.
     """
-    thresholds = ((np.arange(len(weights)) + 0.5) * _GOLDEN) % 1.0
+    # Multiples of the golden ratio fall evenly between 0 and 1.
+    thresholds = ((np.arange(len(weights)) + 0.5) * ((5**0.5 - 1) / 2)) % 1.0
     choices = (np.cumsum(weights, axis=1) < thresholds[:, None]).sum(axis=1)
     choices = np.minimum(choices, weights.shape[1] - 1)
     forbidden = reduced[np.arange(len(reduced)), choices] == -inf
@@ -139,13 +136,13 @@ def _repaired(share: FloatArray, reduced: FloatArray, choices: IntArray) -> IntA
     choices = choices.copy()
     for _ in range(_N_REPAIRS_MAX):
         usage = choice_sum(share, choices)
-        over = usage > 1 + _TOLERANCE
+        over = usage > 1 + TOLERANCE
         if not over.any():
             return choices
         jobs, columns = _reliefs(share, reduced, choices, over)
         steps = share[jobs, columns] - share[jobs, choices[jobs]]
         excess = np.maximum(usage + np.cumsum(steps, axis=0) - 1, 0.0).sum(axis=1)
-        if not len(jobs) or excess.min() >= np.maximum(usage - 1, 0.0).sum() - _TOLERANCE:
+        if not len(jobs) or excess.min() >= np.maximum(usage - 1, 0.0).sum() - TOLERANCE:
             return None
         n_taken = int(excess.argmin()) + 1
         choices[jobs[:n_taken]] = columns[:n_taken]
@@ -158,7 +155,7 @@ def _reliefs(share: FloatArray, reduced: FloatArray, choices: IntArray, over: Bo
     load = share @ over.astype(np.float64)
     relief = load[rows, choices][:, None] - load
     loss = reduced[rows, choices][:, None] - reduced
-    price = np.where((relief > _TOLERANCE) & (loss < inf), loss / np.maximum(relief, _TOLERANCE), inf)
+    price = np.where((relief > TOLERANCE) & (loss < inf), loss / np.maximum(relief, TOLERANCE), inf)
     columns = price.argmin(axis=1)
     jobs = np.argsort(price[rows, columns], kind="stable")
     jobs = jobs[price[jobs, columns[jobs]] < inf]
@@ -171,14 +168,14 @@ def _filled(share: FloatArray, value: FloatArray, choices: IntArray, multipliers
     worth = share @ multipliers
     rows = np.arange(len(choices))
     for _ in range(_N_REPAIRS_MAX):
-        slack = 1 + _TOLERANCE - choice_sum(share, choices)
+        slack = 1 + TOLERANCE - choice_sum(share, choices)
         gain = value - value[rows, choices][:, None]
         possible = gain > 0
         for r in range(share.shape[2]):
             possible &= share[:, :, r] - share[rows, choices, r][:, None] <= slack[r]
         if not possible.any():
             return choices
-        used = np.maximum(worth - worth[rows, choices][:, None], _TOLERANCE)
+        used = np.maximum(worth - worth[rows, choices][:, None], TOLERANCE)
         rate = np.where(possible, gain / used, -inf)
         columns = rate.argmax(axis=1)
         jobs = np.argsort(-rate[rows, columns], kind="stable")
@@ -193,7 +190,7 @@ def _filled(share: FloatArray, value: FloatArray, choices: IntArray, multipliers
 def _cannot_fit(share: FloatArray, value: FloatArray) -> bool:
     """Whether the smallest amounts of some one resource already exceed it."""
     least = np.where((value > -inf)[:, :, None], share, inf).min(axis=1).sum(axis=0)
-    return bool((least > 1 + _TOLERANCE).any())
+    return bool((least > 1 + TOLERANCE).any())
 
 
 def _capacities(capacities: ArrayLike) -> FloatArray:

@@ -13,13 +13,13 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobState, JobView
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import RateCurve, SeenRate, Shape
+from punctual.core.units import GIB_BYTES
 
 # Small values are listed with all their combinations: one then costs one draw, and draws take most of the time.
 
 #: Eighths, so that sums of cores are exact.
 _CORES = [eighths / 8 for eighths in range(65)]
 _LEAST_CORES = 1 / 8
-_GIB = 1 << 30
 
 
 def _amounts_of(*numbers: Sequence[float]) -> list[Resources]:
@@ -30,11 +30,15 @@ def _amounts_of(*numbers: Sequence[float]) -> list[Resources]:
     ]
 
 
-_AMOUNTS = st.sampled_from(_amounts_of(_CORES, range(9), [0, _GIB, 8 * _GIB], [0.0, 50.0]))
+_AMOUNTS = st.sampled_from(_amounts_of(_CORES, range(9), [0, GIB_BYTES, 8 * GIB_BYTES], [0.0, 50.0]))
 _WORKERS = st.sampled_from(
-    [worker for worker in _amounts_of([0.0, 0.5, 1.0], range(3), [0, _GIB], [0.0, 50.0]) if worker.gpus or worker.cores]
+    [
+        worker
+        for worker in _amounts_of([0.0, 0.5, 1.0], range(3), [0, GIB_BYTES], [0.0, 50.0])
+        if worker.gpus or worker.cores
+    ]
 )
-_ROOMS = st.sampled_from(_amounts_of(_CORES, range(9), [8 * _GIB, 64 * _GIB, 0], [150.0, 1000.0, 0.0]))
+_ROOMS = st.sampled_from(_amounts_of(_CORES, range(9), [8 * GIB_BYTES, 64 * GIB_BYTES, 0], [150.0, 1000.0, 0.0]))
 _KINDS = ("K80", "V100")
 #: Limits of jobs without workers on a node.
 _JOBS_AT_ONCE = st.sampled_from([None, None, 1, 2, 4])
@@ -125,7 +129,7 @@ def _with_memory(draw: st.DrawFn, view: JobView, nodes: Sequence[Node]) -> JobVi
     places = tuple(view.planned or view.granted)
     if view.status == "running" and not places:  # it is paused
         places = (draw(st.sampled_from(nodes)).id,)
-    n_bytes = draw(st.sampled_from([0, _GIB, 12 * _GIB]))
+    n_bytes = draw(st.sampled_from([0, GIB_BYTES, 12 * GIB_BYTES]))
     resident = {node: n_bytes for node in places if n_bytes}
     expected_bytes = 0 if view.spec.asked_memory_bytes else n_bytes
     return replace(view, resident=resident, expected_memory_bytes=expected_bytes)

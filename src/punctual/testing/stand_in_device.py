@@ -15,7 +15,6 @@ from threading import Event, Thread
 from time import sleep
 
 _COUNT, _PAIR = struct.Struct("<q"), struct.Struct("<qq")
-_N_PROCESSES_MAX = 1000
 
 
 class OutOfDeviceMemoryError(MemoryError):
@@ -102,7 +101,7 @@ class StandInDevice:
         """Yield the memory of each living process, to be changed."""
         fcntl.lockf(self._memory_fd, fcntl.LOCK_EX)
         try:
-            pairs = _PAIR.iter_unpack(os.pread(self._memory_fd, _N_PROCESSES_MAX * _PAIR.size, 0))
+            pairs = _PAIR.iter_unpack(os.pread(self._memory_fd, 1000 * _PAIR.size, 0))
             held = {pid: n_bytes for pid, n_bytes in pairs if Path(f"/proc/{pid}").exists()}
             yield held
             os.ftruncate(self._memory_fd, 0)

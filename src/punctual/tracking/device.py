@@ -13,14 +13,6 @@ from typing import Any, Protocol
 
 from punctual.channel import DEVICE_SHARE_VARIABLE, DEVICE_TURNS_VARIABLE, DeviceUse
 
-#: DeviceTurns last this long times the job's part of the device. Measured by bench/gpu.py: what changing hands costs is below a
-#: percent of that, and a job never waits longer than a few tenths of a second for the others.
-_ROUND_S = 0.2
-#: Seconds between two looks whether a turn is free.
-_POLL_S = 0.0005
-#: A job that has waited so long for its turn computes without it: whoever has it stands still, or has a very long step.
-_PATIENCE_NS = 2_000_000_000
-
 
 class DeviceMark(Protocol):
     """A place in the device's queue of work."""
@@ -96,7 +88,9 @@ class DeviceTurns:
         self._next_fd, self._device_fd = (
             os.open(path + end, os.O_RDWR | os.O_CREAT, 0o600) for end in (".next", ".turn")
         )
-        self._turn_ns = int(_ROUND_S * share * 1e9)
+        # DeviceTurns last this long times the job's part of the device. Measured by bench/gpu.py: what changing hands
+        # costs is below a percent of that, and a job never waits longer than a few tenths of a second for the others.
+        self._turn_ns = int(0.2 * share * 1e9)
         self._held_until_ns = 0
         self._waits = True
         self.is_held = False
@@ -107,7 +101,9 @@ class DeviceTurns:
         if self.is_held:
             return 0
         since_ns = monotonic_ns()
-        until_ns = since_ns + (_PATIENCE_NS if self._waits else 0)
+        # A job that has waited so long for its turn computes without it: whoever has it stands still, or has a very
+        # long step.
+        until_ns = since_ns + (2_000_000_000 if self._waits else 0)
         self._waits = self.is_held = self._lock(self._next_fd, until_ns) and self._lock(self._device_fd, until_ns)
         fcntl.lockf(self._next_fd, fcntl.LOCK_UN)
         now_ns = monotonic_ns()
@@ -138,7 +134,8 @@ class DeviceTurns:
             except (BlockingIOError, PermissionError):
                 if monotonic_ns() >= until_ns:
                     return False
-                sleep(_POLL_S)
+                # Seconds between two looks whether a turn is free.
+                sleep(0.0005)
             else:
                 return True
 

@@ -7,12 +7,6 @@ from time import monotonic_ns, sleep
 from punctual.channel import Directives, SharedBlock
 from punctual.tracking.record import PhaseRecord
 
-#: A sleep is cut into slices, so that new directives take effect within one.
-_SLICE_S = 0.1
-
-#: Punctual ticks at least every half second; after this long nobody steers, and training goes on at full speed.
-_HEARTBEAT_AGE_MAX_NS = 5_000_000_000
-
 
 def work_steps(n_steps: int, phases: Sequence[PhaseRecord], directives: Directives) -> float:
     """Work done, in steps: a unit of a phase counts as many steps as the directives say."""
@@ -48,13 +42,16 @@ class Pacer:
         if self._wait_ns(n_steps, phases) > 0:
             with self.excused():
                 while (wait_ns := self._wait_ns(n_steps, phases)) > 0:
-                    sleep(min(wait_ns / 1e9, _SLICE_S))
+                    # A sleep is cut into slices, so that new directives take effect within one.
+                    sleep(min(wait_ns / 1e9, 0.1))
                     self.refresh()
 
     def _wait_ns(self, n_steps: int, phases: Sequence[PhaseRecord]) -> float:
         if not self.directives.pacing or self.directives.stop or self.directives.leave:
             return 0.0
         now_ns = monotonic_ns()
-        if now_ns - self._page.heartbeat_ns() > _HEARTBEAT_AGE_MAX_NS:
+        # Punctual ticks at least every half second; after this long nobody steers, and training goes on at full
+        # speed.
+        if now_ns - self._page.heartbeat_ns() > 5_000_000_000:
             return 0.0
         return self.directives.unit_may_end_ns(work_steps(n_steps, phases, self.directives)) - now_ns

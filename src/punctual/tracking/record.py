@@ -7,12 +7,6 @@ from punctual.channel import PhaseEntry
 from punctual.tracking.complaint import invalid
 from punctual.tracking.declaration import Phase
 
-#: An occurrence expected exactly at the last step must not be lost to rounding.
-_HALF_STEP = 0.5
-
-#: A word of the page.
-_N_STEPS_MAX = 2**63 - 1
-
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
@@ -29,7 +23,8 @@ class StepPlan:
     n_steps_per_epoch: int = 0
 
     def __post_init__(self) -> None:
-        if self.total_steps > _N_STEPS_MAX:
+        # A word of the page.
+        if self.total_steps > 2**63 - 1:
             raise invalid(
                 "the steps of a training must be below 2^63",
                 f"{self.total_steps}",
@@ -141,7 +136,8 @@ def _n_learned(record: PhaseRecord, course: StepPlan) -> int:
     """Number of occurrences still expected if none were declared: they go on as they came."""
     n_steps_apart = _n_steps_apart(record, course)
     n_steps_left = course.total_steps - record.last_step
-    return int((n_steps_left + _HALF_STEP) / n_steps_apart) if n_steps_apart and n_steps_left > 0 else 0
+    # An occurrence expected exactly at the last step must not be lost to rounding.
+    return int((n_steps_left + 0.5) / n_steps_apart) if n_steps_apart and n_steps_left > 0 else 0
 
 
 def _n_steps_apart(record: PhaseRecord, course: StepPlan) -> float:

@@ -29,14 +29,6 @@ from punctual.tracking.record import PhaseRecord, StepPlan, Stopwatch
 #: The index of a phase that is not in the page's table; and of a step, which is none.
 OUTSIDE = -1
 
-#: A step left, or interrupted by a phase, within this share of the shortest one has only been looked at: what stands at the
-#: top of its body (a limit, an evaluation that comes first) takes far less than a step, and its end no less.
-_LOOKED_AT_FRAC = 0.1
-#: Steps that must be known before that is judged: the first one is often much longer than those that follow.
-_LEAST_STEPS = 2
-
-#: Least nanoseconds between two reports of a device's memory.
-_DEVICE_TOLD_NS = 1_000_000_000
 
 #: Phases by name, each with the occurrences planned from the loop's start on (None: to be learned).
 Plan = Mapping[str, tuple[Phase, int | None]]
@@ -269,7 +261,10 @@ class Session:
     def _is_only_looked_at(self) -> bool:
         """Whether the present step has taken far less time than steps take: its batch was only fetched."""
         taken_ns = monotonic_ns() - self._body_from_ns
-        return self._n_bodies >= _LEAST_STEPS and taken_ns < _LOOKED_AT_FRAC * self._shortest_ns
+        # A step left, or interrupted by a phase, within a tenth of the shortest one has only been looked at: what stands
+        # at the top of its body (a limit, an evaluation that comes first) takes far less than a step, and its end no less.
+        # Two steps must be known: the first one is often much longer than those that follow.
+        return self._n_bodies >= 2 and taken_ns < 0.1 * self._shortest_ns
 
     def _time_body(self) -> None:
         """Note the end of a step's body."""
@@ -416,7 +411,8 @@ class Session:
         try:
             device.end(is_done=is_done)
             now_ns = monotonic_ns()
-            if now_ns - self._device_told_ns >= _DEVICE_TOLD_NS:
+            # Least nanoseconds between two reports of a device's memory.
+            if now_ns - self._device_told_ns >= 1_000_000_000:
                 self._device_told_ns = now_ns
                 self._page.publish_device(device.use())
         except Exception as error:  # noqa: BLE001 -- the same; what is wrong with the device its own next call tells

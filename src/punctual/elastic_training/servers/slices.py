@@ -9,9 +9,6 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-#: Parameters smaller than this share of the mean load are counted as requests only: their size hardly matters.
-_TINY_FRAC = 0.01
-
 
 @dataclass(frozen=True, slots=True)
 class Slice:
@@ -63,7 +60,8 @@ def _cut(i_parameter: int, size: int, mean: float) -> list[Slice]:
 
 def _chosen(size: int, mean: float, loads: Sequence[int], servers: Sequence[Sequence[Slice]]) -> int:
     everyone = range(len(loads))
-    if size < _TINY_FRAC * mean:
+    # Parameters smaller than this share of the mean load are counted as requests only: their size hardly matters.
+    if size < 0.01 * mean:
         return min(everyone, key=lambda i: (len(servers[i]), loads[i], i))
     fitting = [i for i in everyone if loads[i] + size <= mean * (1 + 1e-9)]
     if fitting:

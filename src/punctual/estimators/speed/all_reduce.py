@@ -17,8 +17,6 @@ from punctual.estimators.speed._regression import Place, Prior
 _COMPUTE_SCALES = (1.5, 0.5)
 #: Prior sizes of the communication terms, over the median time of a step.
 _COMMUNICATION_SCALES = (0.3, 0.5, 0.3, 0.05, 0.03, 0.1)
-#: Least share of a step that each of the two kinds of compute is believed to take.
-_COMPUTE_LEAST_FRAC = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +69,8 @@ class AllReduce(FittedModel):
             here = [point for point in points if point.shape.device == kind]
             worker_s = min(point.shape.n_workers / point.rate_sps for point in here)
             scale += [_COMPUTE_SCALES[0] * worker_s, _COMPUTE_SCALES[1] * median(1 / point.rate_sps for point in here)]
-            least += [_COMPUTE_LEAST_FRAC * worker_s, _COMPUTE_LEAST_FRAC * min(1 / point.rate_sps for point in here)]
+            # Least share of a step that each of the two kinds of compute is believed to take.
+            least += [0.1 * worker_s, 0.1 * min(1 / point.rate_sps for point in here)]
         step_s = median(1 / point.rate_sps for point in points)
         return Prior(
             scale=np.array([*scale, *(size * step_s for size in _COMMUNICATION_SCALES)]),

@@ -12,11 +12,6 @@ from punctual.estimators.speed._base import Point
 from punctual.estimators.speed._fitted import FittedModel, ModelTerms
 from punctual.estimators.speed._regression import Place, Prior
 
-#: Prior sizes of the serial and the parallel part, over the least seen of time and of core-seconds a step.
-_SERIAL_SCALE, _PARALLEL_SCALE = 0.5, 1.5
-#: Least share of either that the parallel part is believed to take.
-_PARALLEL_LEAST_FRAC = 0.05
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amdahl(FittedModel):
@@ -64,8 +59,10 @@ class Amdahl(FittedModel):
             for kind in basis.kinds
         ]
         return Prior(
-            scale=np.array([_SERIAL_SCALE * step_s, *(_PARALLEL_SCALE * one for one in core_s)]),
-            least=np.array([0.0, *(_PARALLEL_LEAST_FRAC * one for one in core_s)]),
+            # Prior sizes of the serial and the parallel part, over the least seen of time and of core-seconds a step.
+            scale=np.array([0.5 * step_s, *(1.5 * one for one in core_s)]),
+            # Least share of either that the parallel part is believed to take.
+            least=np.array([0.0, *(0.05 * one for one in core_s)]),
         )
 
     def place(self, shape: Shape) -> Place:

@@ -15,8 +15,6 @@ from punctual.executors.local.memory import JobMemory
 
 #: A longer period makes a job advance in jerks, and gives away more when a quota is written: each write refills it.
 PERIOD_US = 20_000
-#: Period for grants so small that the kernel rejects their quota of the usual period.
-_PERIOD_US_MAX = 100_000
 #: The kernel takes no shorter quota.
 _QUOTA_US_MIN = 1_000
 
@@ -58,7 +56,7 @@ class JobGroup(Protocol):
         ...
 
     def final_core_s(self, usage: str, core_s: float) -> float:
-        """CPU time from what the keeper reports at the end: the usage file's text, and its own count."""
+        """CPU time from what the supervisor reports at the end: the usage file's text, and its own count."""
         ...
 
     def processes(self) -> list[int]:
@@ -87,12 +85,12 @@ class Actuator(Protocol):
         ...
 
     @property
-    def keeper_prefix(self) -> Sequence[str]:
-        """Return the words with which the keeper's command line begins."""
+    def supervisor_prefix(self) -> Sequence[str]:
+        """Return the words with which the supervisor's command line begins."""
         ...
 
     def open(self, job: JobId, keeper_pid: int) -> JobGroup:
-        """Make the group of a job that is about to start under this keeper; raises `OSError`."""
+        """Make the group of a job that is about to start under this supervisor; raises `OSError`."""
         ...
 
     def find(self, files: CgroupFiles, keeper_pid: int) -> JobGroup:
@@ -162,7 +160,8 @@ def limit_us(cores: float, n_cpus: int) -> tuple[int | None, int]:
         return None, PERIOD_US
     period_us = PERIOD_US
     if cores * period_us < _QUOTA_US_MIN:
-        period_us = _PERIOD_US_MAX
+        # Period for grants so small that the kernel rejects their quota of the usual period.
+        period_us = 100_000
     return max(_QUOTA_US_MIN, math.floor(cores * period_us + 1e-6)), period_us
 
 

@@ -11,14 +11,14 @@ from punctual.core.ids import JobId
 
 #: Folder around the groups of all jobs, in each hierarchy.
 FOLDER = "punctual"
-#: Suffix of the names of commands' groups, after the command's process id. A keeper, which imports nothing of the
+#: Suffix of the names of commands' groups, after the command's process id. A supervisor, which imports nothing of the
 #: package, has it too.
 COMMAND_GROUP = "command"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupFiles:
-    """The files of a group that the keeper must know; see `punctual.executors.local.supervisor.LaunchRequest`."""
+    """The files of a group that the supervisor must know; see `punctual.executors.local.supervisor.LaunchRequest`."""
 
     cgroup_procs_files: tuple[Path, ...] = ()
     lift: tuple[tuple[Path, str], ...] = ()
@@ -59,7 +59,7 @@ def make_dir(folder: Path) -> None:
 
 
 def remove_abandoned(parent: Path) -> None:
-    """Remove empty groups under `parent` whose steering process and keeper were both killed."""
+    """Remove empty groups under `parent` whose steering process and supervisor were both killed."""
     if not parent.is_dir():
         return
     for folder in parent.iterdir():

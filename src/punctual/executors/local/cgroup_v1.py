@@ -29,7 +29,7 @@ class CgroupV1:
 
     name = "cgroup-v1"
     can_cap = True
-    keeper_prefix = ()
+    supervisor_prefix = ()
 
     def __init__(
         self,

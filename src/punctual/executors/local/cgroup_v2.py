@@ -11,9 +11,6 @@ from punctual.executors.local.freezer import Freezer, freezer_of
 from punctual.executors.local.memory import JobMemory, memory_of
 from punctual.executors.local.mounts import hierarchy
 
-#: Weight of each core granted against what else runs, which counts 100, and the largest the kernel takes.
-_WEIGHT, _WEIGHT_MAX = 200, 10_000
-
 #: Group for processes that must leave a group so that its children can be limited.
 _ASIDE = "punctual-controller"
 
@@ -29,7 +26,7 @@ class CgroupV2:
 
     name = "cgroup-v2"
     can_cap = True
-    keeper_prefix = ()
+    supervisor_prefix = ()
 
     def __init__(self, base: Path | None, n_cpus: int | None = None) -> None:
         self._base = base
@@ -142,7 +139,8 @@ def _weigh(folder: Path, cores: float) -> None:
     With equal weights all jobs run until the small ones have used their quotas; what is left of the period is too short
     for the large ones, and one of the CPUs has nothing to do.
     """
-    file, weight = folder / "cpu.weight", str(min(max(round(_WEIGHT * cores), 1), _WEIGHT_MAX))
+    # Weight of each core granted against what else runs, which counts 100, and the largest the kernel takes.
+    file, weight = folder / "cpu.weight", str(min(max(round(200 * cores), 1), 10_000))
     if _words(file) != [weight]:
         file.write_text(weight)
 

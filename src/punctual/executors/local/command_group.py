@@ -13,9 +13,6 @@ from pathlib import Path
 from punctual.executors.local.cgroup_files import COMMAND_GROUP, FOLDER, make_dir, remove_abandoned, remove_dir
 from punctual.executors.local.mounts import hierarchy
 
-#: Weight of a command; a job has 2048.
-_SHARES = 8192
-
 
 @contextmanager
 def command_group() -> Iterator[None]:
@@ -49,7 +46,8 @@ def _entered(base: Path) -> Path | None:
     group = base / FOLDER / f"{os.getpid()}-{COMMAND_GROUP}"
     try:
         make_dir(group)
-        (group / "cpu.shares").write_text(str(_SHARES))
+        # Weight of a command; a job has 2048.
+        (group / "cpu.shares").write_text(str(8192))
         (group / "cgroup.procs").write_text(str(os.getpid()))
     except OSError:
         remove_dir(group)

@@ -81,7 +81,7 @@ def end_event(
     sample, landed_at
         Its last progress, and the instant of its results; None: the end of its process.
     last
-        The keeper's last line; None: it was killed.
+        The supervisor's last line; None: it was killed.
     stop
         The command to end; None: there was none.
     seen_bytes
@@ -95,7 +95,7 @@ def end_event(
     if stop is not None:
         return events.stopped(stop, code)
     if last is None:
-        return events.failed("its keeper was killed, and the job with it", retryable=True)
+        return events.failed("its supervisor was killed, and the job with it", retryable=True)
     if "failed" in last:
         return events.failed(_not_run(program, last["failed"]), code)
     code = int(last["ended"])
@@ -110,7 +110,7 @@ def cause_of_failure(last: Mapping[str, Any], seen_bytes: int = 0) -> tuple[str,
     Parameters
     ----------
     last
-        The keeper's last line.
+        The supervisor's last line.
     seen_bytes
         The most memory that its processes were seen to hold.
     """

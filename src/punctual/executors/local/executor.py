@@ -47,7 +47,7 @@ class PacingOnly:
 
     name = "pacing"
     can_cap = limits_memory = False
-    keeper_prefix = ()
+    supervisor_prefix = ()
 
     def check(self) -> None:
         """Accept every machine: pacing is usable everywhere."""
@@ -60,7 +60,7 @@ class PacingOnly:
 
 
 class PacingOnlyGroup:
-    """The processes below the keeper; see `punctual.executors.local.actuator.JobGroup`."""
+    """The processes below the supervisor; see `punctual.executors.local.actuator.JobGroup`."""
 
     def __init__(self, keeper_pid: int) -> None:
         self._cores = float(os.cpu_count() or 1)
@@ -122,13 +122,13 @@ class LocalExecutor:
     stop_grace_s
         Seconds that a job which can make a checkpoint gets for it when it is stopped.
     on_kept
-        Called with the two processes that keep a job and outlive this one, keeper and guard, before the job starts.
+        Called with the two processes that keep a job and outlive this one, supervisor and guard, before the job starts.
     lease_s
         A job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
     fence_s
         A job is ended after so many seconds without `renew`. None: it is not.
     end_file_of
-        Returns the file in which a job's keeper records the job's end. None: none.
+        Returns the file in which a job's supervisor records the job's end. None: none.
     log_of
         The file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
     environment_of
@@ -254,7 +254,7 @@ class LocalExecutor:
             run.observe(at, sink)
 
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
-        """Renew the lease with the keepers of all jobs.
+        """Renew the lease with the supervisors of all jobs.
 
         `is_paused_by_user`: whether a paused job is to stay so even when no process steers it.
         """

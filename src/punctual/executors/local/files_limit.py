@@ -6,11 +6,6 @@ import resource
 from contextlib import suppress
 from functools import cache
 
-#: The share of the open files that may be had which jobs leave to everything else: the journal, those who ask, their answers.
-_LEFT_FRAC = 0.25
-#: Files that the start of one job opens.
-_N_START = 16
-
 
 @cache
 def raise_files_limit() -> tuple[int, int]:
@@ -28,6 +23,7 @@ def check_files_left() -> None:
     """Raise `OSError` if one more job would use up the files that this process can still open."""
     n_most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     n_open = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 -- as many names as there are files
-    if n_most != resource.RLIM_INFINITY and n_open + _N_START > (1.0 - _LEFT_FRAC) * n_most:
+    # The start of a job opens 16 files. Jobs leave a quarter to all else: the journal, those who ask, their answers.
+    if n_most != resource.RLIM_INFINITY and n_open + 16 > 0.75 * n_most:
         text = f"{n_open} of {n_most} open files are in use, and the rest is for those who ask (see `ulimit -Hn`)"
         raise OSError(errno.EMFILE, text)

@@ -12,9 +12,6 @@ from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_nam
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import TreeUsage, state_of
 
-#: A tree of processes that still grows after so many looks is stopped by the next ones.
-_N_SCANS_MAX = 100
-
 _SIGKILL_BIT = 1 << (signal.SIGKILL - 1)
 
 
@@ -95,7 +92,8 @@ class SignalFreezer:
     def freeze(self) -> None:
         """Stop the processes until no new one appears: one that was not stopped yet may have started another."""
         stopped: set[int] = set()
-        for _ in range(_N_SCANS_MAX):
+        # A tree of processes that still grows after so many looks is stopped by the next ones.
+        for _ in range(100):
             new = [pid for pid in self._processes() if pid not in stopped]
             if not new:
                 return
@@ -119,7 +117,7 @@ class SignalFreezer:
 
 
 def freezer_of(folder: Path | None, keeper_pid: int) -> Freezer:
-    """Return the freezer of the job with the group `folder` and the processes below a keeper, or one by signals."""
+    """Return the freezer of the job with the group `folder` and the processes below a supervisor, or one by signals."""
     if folder is not None and any((folder / name).exists() for name in ("cgroup.freeze", "freezer.state")):
         return CgroupFreezer(folder)
     return SignalFreezer(TreeUsage(keeper_pid).processes)

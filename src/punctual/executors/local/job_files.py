@@ -12,17 +12,17 @@ from punctual.executors.local.supervisor_files import UNFINISHED
 
 
 def takeover_socket_of(folder: Path, job: JobId) -> Path:
-    """Path of the takeover socket of the job's keeper."""
+    """Path of the takeover socket of the job's supervisor."""
     return folder / f"{file_name(job)}.keeper"
 
 
 def being_written(end_file: Path) -> Path:
-    """Path of the unfinished record that a keeper leaves if it is killed while it writes its last line."""
+    """Path of the unfinished record that a supervisor leaves if it is killed while it writes its last line."""
     return Path(f"{end_file}{UNFINISHED}")
 
 
 def read_end(path: Path | None) -> dict[str, Any] | None:
-    """Read the last line of an ended job's keeper, with the boot id of that time; None: the job has not ended."""
+    """Read the last line of an ended job's supervisor, with the boot id of that time; None: the job has not ended."""
     try:
         line: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,17 +1,15 @@
-"""The log of a job's output, written by its keeper.
+"""The log of a job's output, written by its supervisor.
 
-The job writes to a pipe or a terminal whose other end the keeper alone reads. So no other process is in the way: the
+The job writes to a pipe or a terminal whose other end the supervisor alone reads. So no other process is in the way: the
 process that steers the job may die, or be stopped, or be slow, and the job writes on and every line is kept. Whoever
 wants to see the output follows the file (`punctual.executors.local.output.LogFollower`), and is told by a byte on a
 pipe, the *bell*, that there is more.
 
-Needs nothing but the standard library, and little of that: it is loaded by the keeper.
+Needs nothing but the standard library, and little of that: it is loaded by the supervisor.
 """
 
 import os
 
-#: Bytes moved at once, few so that the keeper's other work does not wait.
-_PIECE_BYTES = 65_536
 #: A file that has come to its limit is closed at the end of a line, unless none comes within so many bytes.
 _LINE_BYTES_MAX = 65_536
 
@@ -49,7 +47,8 @@ class JobLog:
     def relay(self) -> bool:
         """Move a piece of the output to the file; False: no writer is left. To be called when there is output."""
         try:
-            output = os.read(self._source_fd, _PIECE_BYTES)
+            # Bytes moved at once, few so that the supervisor's other work does not wait.
+            output = os.read(self._source_fd, 65_536)
         except BlockingIOError:
             return True
         except OSError:  # how a pseudo-terminal says that nobody writes any more
@@ -78,7 +77,7 @@ class JobLog:
         self._file_fd = None
 
     def _has_more(self) -> bool:
-        import select  # the keeper has loaded it anyway
+        import select  # the supervisor has loaded it anyway
 
         poll = select.poll()
         poll.register(self._source_fd, select.POLLIN)

@@ -179,15 +179,15 @@ class JobRun:
                     self._answer()
 
     def renew(self, *, stays_paused: bool) -> None:
-        """Renew the lease with the keeper; the job stays paused at its end if a user has paused it."""
+        """Renew the lease with the supervisor; the job stays paused at its end if a user has paused it."""
         if self.ended:
             return
         self._process.renew(stays_paused=stays_paused and self._grant is not None and self._grant.is_paused)
-        if self._process.is_keeper_deaf and "deaf" not in self._noted:
+        if self._process.is_supervisor_deaf and "deaf" not in self._noted:
             self._noted.add("deaf")
             text = (
-                f"its keeper, process {self._process.keeper_pid}, hears nothing: it was stopped or hangs, and the job stands still "
-                "once it has written what its pipe can hold; have the keeper go on (`kill -CONT`), or stop the job"
+                f"its supervisor, process {self._process.keeper_pid}, hears nothing: it was stopped or hangs, and the job stands still "
+                "once it has written what its pipe can hold; have the supervisor go on (`kill -CONT`), or stop the job"
             )
             self._sink(self._events.warned(self._context.clock.now(), Reason("keeper-silent", text)))
 
@@ -197,7 +197,7 @@ class JobRun:
             if self.ended or (self._grant is None and not self._has_left):
                 return
             if not self._process.read_usage() and self._process.sample().landed:
-                return  # its processes had ended before this host read what they used, which their keeper tells soon
+                return  # its processes had ended before this host read what they used, which their supervisor tells soon
             self._report(at, sink)
             self._process.progress.heartbeat()
 
@@ -239,7 +239,7 @@ class JobRun:
                 self._process.release()
 
     def terminate(self, grace_s: float = 0.0) -> None:
-        """End the job: SIGTERM to its own process, after `grace_s` to all, then SIGKILL; also for a hanging keeper."""
+        """End the job: SIGTERM to its own process, after `grace_s` to all, then SIGKILL; also for a hanging supervisor."""
         with self._lock:
             now, job = self._context.clock.now(), self._launch.job
             self._stop = self._stop or StopJob(at=now, job=job, cause="Punctual is ending")
@@ -254,7 +254,7 @@ class JobRun:
                 self._process.hurry()
 
     def _insist(self) -> None:
-        """Kill a keeper that hangs after its time to end the job; called by the poller."""
+        """Kill a supervisor that hangs after its time to end the job; called by the poller."""
         if not self.ended:
             self._process.kill()
 
@@ -412,7 +412,7 @@ class JobRun:
                 self._answer(cause_of(error), short_of(error))
 
     def _end(self, last: Mapping[str, Any] | None) -> None:
-        """Report the end; `last` is the keeper's last line, None if it was killed."""
+        """Report the end; `last` is the supervisor's last line, None if it was killed."""
         with self.excused("cleared away"):
             self._process.finish(last)
         with self._lock:

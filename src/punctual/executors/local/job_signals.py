@@ -1,4 +1,4 @@
-"""Signals at a job's end: which of its processes get them, and when. For its keeper; standard library only.
+"""Signals at a job's end: which of its processes get them, and when. For its supervisor; standard library only.
 
 A training that is asked to end may have a handler that saves. It is the job's own process that is asked, alone: a signal to
 its whole group would end its loader's workers under it. A shell, and a launcher that does not catch the signal, would end
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from math import inf
 
-if __name__ == "job_signals":  # loaded by the keeper, by path
+if __name__ == "job_signals":  # loaded by the supervisor, by path
     import supervisor_files  # type: ignore[import-not-found]
 else:
     from punctual.executors.local import supervisor_files

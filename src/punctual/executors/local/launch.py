@@ -1,4 +1,4 @@
-"""Process of a job with its keeper, group, page and output, from its start or adoption to its end."""
+"""Process of a job with its supervisor, group, page and output, from its start or adoption to its end."""
 
 import fcntl
 import math
@@ -38,7 +38,7 @@ from punctual.executors.local.files_limit import check_files_left
 from punctual.executors.local.job_files import takeover_socket_of
 from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, stop_grace_s
 from punctual.executors.local.memory import MemoryGauge
-from punctual.executors.local.orphans import KEEPER_VARIABLE, processes_of
+from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, processes_of
 from punctual.executors.local.output import JobOutput, Receive, Streams, write_through
 from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
@@ -51,10 +51,10 @@ from punctual.executors.local.progress import (
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import (
     AdoptableJob,
-    KeeperLink,
     SteeringLostError,
+    SupervisorLink,
     listen_for_takeover,
-    start_keeper,
+    start_supervisor,
 )
 from punctual.executors.local.supervisor_files import mark_of, remove_own
 from punctual.executors.local.workers import Workers, parts_in
@@ -63,11 +63,6 @@ from punctual.executors.local.workers import Workers, parts_in
 _OUTPUT_S_MAX = 5.0
 #: Seconds that a process may take to end when told to.
 END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
-_POLL_INTERVAL_S = 0.05
-#: A launcher takes a second or so to leave after its training has.
-_LEAVING_S = 2.0
-#: Bytes of a log's end that are searched for the cause of the process's end.
-_LAST_BYTES = 4096
 
 
 #: Name of the memory that the kernel shows beside the file descriptors of its holders.
@@ -183,7 +178,7 @@ class JobProcess:
         self._launch = launch
         self._on_output = context.output_of(launch.job)
         self._page = page
-        #: Descriptor of the page for the keeper, which holds it from its start on; and the function to close it here.
+        #: Descriptor of the page for the supervisor, which holds it from its start on; and the function to close it here.
         self._page_fd: int | None = None
         self._close_page_fd: Callable[[], object] = lambda: None
         self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
@@ -205,7 +200,7 @@ class JobProcess:
         self._socket_mark = ""
         self._end_file = context.end_file_of(launch.job)
         self._lock = threading.Lock()
-        self._link: KeeperLink | None = None
+        self._link: SupervisorLink | None = None
         self._link_closed = False
         self._unwanted = False
 
@@ -273,7 +268,7 @@ class JobProcess:
         return self.used_core_s
 
     def results_at(self, last: Mapping[str, Any] | None) -> float | None:
-        """Instant of the program's results; None: the end of its own process. `last`: the keeper's last line.
+        """Instant of the program's results; None: the end of its own process. `last`: the supervisor's last line.
 
         If the job's own process reports, its last stamp is the end of its work, and afterwards it only leaves. Behind
         a shell or a launcher others may work on.
@@ -282,7 +277,8 @@ class JobProcess:
         if landed_at is None or self.workers is not None or self.progress.reporter_pid in (0, self.pid):
             return landed_at
         ended_at = inf if last is None or "at_ns" not in last else last["at_ns"] / 1e9
-        return landed_at if ended_at - landed_at < _LEAVING_S else None
+        # A launcher takes a second or so to leave after its training has.
+        return landed_at if ended_at - landed_at < 2.0 else None
 
     def sample(self) -> ProgressSample:
         """Read the latest progress."""
@@ -291,12 +287,12 @@ class JobProcess:
     # Starting.
 
     def start(self, amount: Resources, *, spans_nodes: bool = False) -> dict[str, Any]:
-        """Start keeper, group and process with `amount`.
+        """Start supervisor, group and process with `amount`.
 
         Returns
         -------
         dict
-            The keeper's answer: ``started``, or ``failed`` if the program cannot be run.
+            The supervisor's answer: ``started``, or ``failed`` if the program cannot be run.
 
         Raises
         ------
@@ -313,13 +309,13 @@ class JobProcess:
         if workers is not None:
             workers.set_target(*parts_in(self._launch.spec, amount), self.devices.indices, spans_nodes=spans_nodes)
         check_files_left()
-        link = self._start_keeper()
+        link = self._start_supervisor()
         ready = link.read()
         if ready is None:
-            raise NotStartedError("the keeper has ended before it began")
+            raise NotStartedError("the supervisor has ended before it began")
         if "failed" in ready:
             raise OSError(ready.get("errno"), ready["failed"])
-        self._check_wanted()  # a signal from before the keeper was ready may be lost; one from now on is not
+        self._check_wanted()  # a signal from before the supervisor was ready may be lost; one from now on is not
         self._check_steering()  # it may have been stopped meanwhile for as long as another host needs to take its place
         self._context.on_kept(self._launch.job, link.pid, link.guard_pid)
         group = self._context.actuator.open(self._launch.job, link.pid)
@@ -330,7 +326,7 @@ class JobProcess:
         link.send(self._launch_request(argv, group, link.pid))
         answer = link.read()
         if answer is None:
-            raise NotStartedError("the keeper has ended before it began")
+            raise NotStartedError("the supervisor has ended before it began")
         if "started" in answer:
             self.pid, self.started_at = answer["started"], answer["at_ns"] / 1e9
             self.progress.begin(self.started_at)
@@ -339,8 +335,8 @@ class JobProcess:
             raise lacking  # it was not the program that failed
         return answer
 
-    def _start_keeper(self) -> KeeperLink:
-        prefix = self._context.actuator.keeper_prefix
+    def _start_supervisor(self) -> SupervisorLink:
+        prefix = self._context.actuator.supervisor_prefix
         self._check_steering()
         if self._end_file is not None:
             self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
@@ -358,7 +354,7 @@ class JobProcess:
                 held = [self._takeover_fd, *([] if self._page_fd is None else [self._page_fd])]
                 fds = [*held, *(fd for _, *ends in self._logs for fd in ends)]
                 stdin = subprocess.DEVNULL if stdin_fd is None else stdin_fd
-                self._link = start_keeper(prefix, fds, output.stdout_fd, output.stderr_fd, stdin)
+                self._link = start_supervisor(prefix, fds, output.stdout_fd, output.stderr_fd, stdin)
             finally:
                 if stdin_fd is not None:
                     os.close(stdin_fd)
@@ -404,7 +400,7 @@ class JobProcess:
         )
 
     def _grace_s(self) -> float | None:
-        """Grace period of the process in seconds, for its keeper; None: the rest of its allocation at that time."""
+        """Grace period of the process in seconds, for its supervisor; None: the rest of its allocation at that time."""
         asked_s, inherited = self._launch.spec.ends.grace_s, self._context.environment_of(self._launch.job) or {}
         in_allocation = asked_s is None and allocation_left_s(inherited) is not None
         return None if in_allocation else stop_grace_s(asked_s, {}, self._context.stop_grace_s)
@@ -423,7 +419,7 @@ class JobProcess:
             device, part = shared
             environment[DEVICE_TURNS_VARIABLE] = str(self._context.runtime_dir / f"device-{device.replace('/', '-')}")
             environment[DEVICE_SHARE_VARIABLE] = f"{part:g}"
-        return {**environment, KEEPER_VARIABLE: str(self._takeover_socket)}
+        return {**environment, SUPERVISOR_VARIABLE: str(self._takeover_socket)}
 
     # Running and ending.
 
@@ -432,7 +428,8 @@ class JobProcess:
         texts = []
         for path in self._log_paths:
             with suppress(OSError), path.open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _LAST_BYTES))
+                # Bytes of a log's end that are searched for the cause of the process's end.
+                log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
                 texts.append(log.read().decode(errors="replace"))
         return "\n".join(texts)
 
@@ -442,12 +439,12 @@ class JobProcess:
             self._output.start()
 
     def wait(self, on_regained: Callable[[], None]) -> dict[str, Any] | None:
-        """Wait for the process's end and return the keeper's last line; None: the keeper was killed.
+        """Wait for the process's end and return the supervisor's last line; None: the supervisor was killed.
 
         Parameters
         ----------
         on_regained
-            Called when this process was stopped for so long that the keeper took the job for unsteered and lifted its
+            Called when this process was stopped for so long that the supervisor took the job for unsteered and lifted its
             quota, and steers it again.
 
         Raises
@@ -466,7 +463,7 @@ class JobProcess:
         return self._link.await_end(self._takeover_socket, self._end_file, regained)
 
     def renew(self, *, stays_paused: bool) -> None:
-        """Renew the lease with the keeper; the job stays paused at its end if a user has paused it."""
+        """Renew the lease with the supervisor; the job stays paused at its end if a user has paused it."""
         with self._lock:
             if self._link is not None and not self._link_closed:
                 self._link.renew(stays_paused=stays_paused)
@@ -489,24 +486,24 @@ class JobProcess:
 
     def terminate(self) -> None:
         """Ask the process to end within its grace period; a second call kills it. One about to start is not started."""
-        self._end(KeeperLink.terminate)
+        self._end(SupervisorLink.terminate)
 
     def interrupt(self) -> None:
         """Interrupt the process as Ctrl-C does: the program may catch it and go on."""
-        self._end(KeeperLink.interrupt)
+        self._end(SupervisorLink.interrupt)
 
     def hurry(self) -> None:
         """End the process, whose grace period is over: SIGTERM for all of it, then SIGKILL."""
-        self._end(KeeperLink.hurry)
+        self._end(SupervisorLink.hurry)
 
-    def _end(self, by: Callable[[KeeperLink], None]) -> None:
+    def _end(self, by: Callable[[SupervisorLink], None]) -> None:
         with self._lock:
             self._unwanted = True
             if self._link is not None and not self._link_closed:
                 by(self._link)
 
     def kill(self) -> None:
-        """Kill the process at once, without its keeper, which may hang."""
+        """Kill the process at once, without its supervisor, which may hang."""
         with self._lock:
             if self._link is not None and not self._link_closed:
                 self._link.kill()
@@ -514,9 +511,9 @@ class JobProcess:
             _kill(pid)
 
     def finish(self, last: Mapping[str, Any] | None) -> None:
-        """Finish output and progress after the keeper's last line."""
+        """Finish output and progress after the supervisor's last line."""
         if last is None:
-            self._outlive_keeper()
+            self._outlive_supervisor()
         self.clear_away()
         if self._output is not None:
             self._output.finish(_OUTPUT_S_MAX)
@@ -525,7 +522,7 @@ class JobProcess:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 
     def clear_away(self) -> None:
-        """Remove files that neither keeper nor guard has removed because they were killed; no file stays open."""
+        """Remove files that neither supervisor nor guard has removed because they were killed; no file stays open."""
         self._mark_link_closed()
         if self._link is not None:
             self._link.finish()
@@ -536,8 +533,8 @@ class JobProcess:
             remove_dir(folder)
         remove_own(str(self._takeover_socket), self._socket_mark)
 
-    def _outlive_keeper(self) -> None:
-        """End processes that a killed keeper has left; the kernel's SIGTERM does not reach a paused job."""
+    def _outlive_supervisor(self) -> None:
+        """End processes that a killed supervisor has left; the kernel's SIGTERM does not reach a paused job."""
         with suppress(OSError):
             if self.group is not None:
                 self.group.freezer.thaw()
@@ -546,7 +543,7 @@ class JobProcess:
             if time.monotonic() > kill_at:
                 for pid in alive:
                     _kill(pid)
-            time.sleep(_POLL_INTERVAL_S)
+            time.sleep(0.05)
         if self.pid:  # the group of number 0 is that of this process
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -555,11 +552,11 @@ class JobProcess:
         members: list[int] = []
         with suppress(OSError):
             members = self.group.processes() if self.group is not None else []
-        # One that has ended stays there until its keeper, which may hang, takes notice.
+        # One that has ended stays there until its supervisor, which may hang, takes notice.
         return [pid for pid in members or processes_of(self._takeover_socket) if state_of(pid) not in "ZX"]
 
     def close_link(self) -> None:
-        """Close the connection to a keeper that another process talks to; returns once a keeper of ours is gone."""
+        """Close the connection to a supervisor that another process talks to; returns once a supervisor of ours is gone."""
         self._mark_link_closed()
         if self._link is not None:
             self._link.close()
@@ -569,13 +566,13 @@ class JobProcess:
             self._link_closed = True
 
     @property
-    def is_keeper_deaf(self) -> bool:
-        """Whether its keeper has read nothing for long: the job stands still once its output fills its pipe."""
+    def is_supervisor_deaf(self) -> bool:
+        """Whether its supervisor has read nothing for long: the job stands still once its output fills its pipe."""
         return self._link is not None and self._link.is_deaf
 
     @property
     def keeper_pid(self) -> int:
-        """Process id of the keeper; 0: not known yet."""
+        """Process id of the supervisor; 0: not known yet."""
         return 0 if self._link is None else self._link.pid
 
     def _receiver_of(self) -> Callable[[int], Receive] | None:
@@ -619,7 +616,7 @@ def gpus_of(launch: LaunchJob, node: NodeId) -> float:
 
 
 def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
-    """Return the files of the job's group, from its keeper's request."""
+    """Return the files of the job's group, from its supervisor's request."""
     return CgroupFiles(
         cgroup_procs_files=tuple(map(Path, request.cgroup_procs_files)),
         lift=tuple((Path(file), text) for file, text in request.lift),

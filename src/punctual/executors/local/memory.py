@@ -1,5 +1,6 @@
 """The memory of a job: its use, its limit, and kills by the kernel when it runs out."""
 
+import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,17 +13,10 @@ from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_nam
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import TreeUsage
 
-#: Seconds between two measurements, and the part of the time that they may take at most. One takes milliseconds for a large
-#: process, or where the machine has many groups.
-_PERIOD_S, _COST_FRAC = 1.0, 0.01
-#: The kernel hands memory out in batches: a group that has run into its limit may be seen a little below it.
-_AT_LIMIT_FRAC = 0.95
-#: Exit code of a process that SIGKILL ended.
-_SIGKILL = 128 + 9
 #: Memory of files, which the kernel takes back when others need it.
 _CACHES = ("active_file", "inactive_file")
 
-#: Counters of a keeper: processes of the job that the kernel killed to free memory; or those of the whole machine, where no
+#: Counters of a supervisor: processes of the job that the kernel killed to free memory; or those of the whole machine, where no
 #: group counts them; the peak of the job, files included; and the memory that it asked for.
 OOM_KILLS, MACHINE_OOM_KILLS, PEAK_BYTES, ASKED_BYTES = (
     "oom_kills",
@@ -129,13 +123,15 @@ class MemoryGauge:
             with suppress(OSError, ValueError):  # the group is gone, as it is with the last process
                 self._used_bytes = self._memory.used_bytes()
             took_s = time.monotonic() - begun_at
-            self._next_at = begun_at + max(_PERIOD_S, took_s / _COST_FRAC)
+            # Seconds between two measurements, and the part of the time that they may take at most. One takes
+            # milliseconds for a large process, or where the machine has many groups.
+            self._next_at = begun_at + max(1.0, took_s / 0.01)
             self.peak_bytes = max(self.peak_bytes, self._used_bytes)
         return self._used_bytes
 
 
 def memory_of(folder: Path | None, keeper_pid: int) -> JobMemory:
-    """Return the memory of the job with the group `folder` and the processes below a keeper."""
+    """Return the memory of the job with the group `folder` and the processes below a supervisor."""
     if folder is not None and any((folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes")):
         return CgroupMemory(folder)
     return TreeMemory(TreeUsage(keeper_pid).processes)
@@ -178,7 +174,7 @@ def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tu
     Parameters
     ----------
     counted
-        Counters from its keeper, see `OOM_KILLS`.
+        Counters from its supervisor, see `OOM_KILLS`.
     code
         Its exit code, as a shell has it.
     seen_bytes
@@ -190,10 +186,11 @@ def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tu
         Why, as a clause; and whether it needed more than it asked for.
     """
     is_surely = counted.get(OOM_KILLS, 0) > 0
-    if not is_surely and not (counted.get(MACHINE_OOM_KILLS, 0) > 0 and code == _SIGKILL):
+    if not is_surely and not (counted.get(MACHINE_OOM_KILLS, 0) > 0 and code == 128 + signal.SIGKILL):
         return None
     asked_bytes, peak_bytes = counted.get(ASKED_BYTES, 0), counted.get(PEAK_BYTES, 0)
-    if asked_bytes and max(peak_bytes, seen_bytes) >= _AT_LIMIT_FRAC * asked_bytes:
+    # The kernel hands memory out in batches: a group that has run into its limit may be seen a little below it.
+    if asked_bytes and max(peak_bytes, seen_bytes) >= 0.95 * asked_bytes:
         held = format_bytes(max(seen_bytes, min(peak_bytes, asked_bytes)))
         why = f"its processes held {held} of the {format_bytes(asked_bytes)} that it asked for (`--memory`)"
         return f"out of memory: {why}, and the kernel killed one of them", True

@@ -1,4 +1,4 @@
-"""End jobs whose steering process, keeper and guard were all killed."""
+"""End jobs whose steering process, supervisor and guard were all killed."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ from punctual.executors.local.cgroup_files import FOLDER, remove_abandoned
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import stat_of
 
-#: Tells the processes of one job from those of every other: where the job's keeper can be talked to.
-KEEPER_VARIABLE = "PUNCTUAL_KEEPER"
+#: Tells the processes of one job from those of every other: where the job's supervisor can be talked to.
+SUPERVISOR_VARIABLE = "PUNCTUAL_KEEPER"
 
 #: End of a supervisor's path, in any installation.
 _SUPERVISOR = b"/executors/local/supervisor.py"
@@ -25,12 +25,9 @@ _LIFTED = (
     ("freezer.state", "THAWED"),
 )
 
-#: Seconds that a killed process may take to end, and seconds between two looks at it.
-_END_S_MAX, _POLL_INTERVAL_S = 5.0, 0.02
-
 
 def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
-    """End every process of a job that no keeper or guard looks after, and remove its control groups.
+    """End every process of a job that no supervisor or guard looks after, and remove its control groups.
 
     Such a job cannot be taken over; it is started again from its checkpoint, and must not run twice.
 
@@ -58,20 +55,21 @@ def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
 
 
 def processes_of(*addresses: Path) -> list[int]:
-    """Return this user's processes of jobs whose keepers listen, or listened, at `addresses`."""
-    wanted = {os.fsencode(f"{KEEPER_VARIABLE}={address}") for address in addresses}
+    """Return this user's processes of jobs whose supervisors listen, or listened, at `addresses`."""
+    wanted = {os.fsencode(f"{SUPERVISOR_VARIABLE}={address}") for address in addresses}
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()] if wanted else []
     return [pid for pid in pids if not wanted.isdisjoint(_file_of(pid, "environ").split(b"\0"))]
 
 
 def end_processes_of(*addresses: Path) -> None:
-    """End processes of jobs that have neither a keeper nor a guard; returns when they are gone, or cannot be ended."""
-    give_up_at = time.monotonic() + _END_S_MAX
+    """End processes of jobs that have neither a supervisor nor a guard; returns when they are gone, or cannot be ended."""
+    # Seconds that a killed process may take to end.
+    give_up_at = time.monotonic() + 5.0
     while (members := processes_of(*addresses)) and time.monotonic() < give_up_at:
         for pid in members:
             with suppress(OSError):  # it has just ended
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.02)
 
 
 def _parents() -> Iterator[Path]:
@@ -86,7 +84,7 @@ def _maker_is_gone(group: Path) -> bool:
 
 
 def _orphans_in(group: Path) -> list[int]:
-    """Return the processes of a group without a keeper; empty if one has a keeper or another PID namespace (0)."""
+    """Return the processes of a group without a supervisor; empty if one has a supervisor or another PID namespace (0)."""
     try:
         members = [int(pid) for pid in (group / "cgroup.procs").read_text().split()]
     except OSError:  # it has just been removed

@@ -33,12 +33,6 @@ OnOutput = Receive | None
 OutputOf = Callable[[JobId], OnOutput]
 
 _PIECE_BYTES = 65_536
-#: Seconds between two looks at a file that is written to all the time: a job may write a thousand lines a second.
-_PAUSE_S = 0.01
-#: The longest time between two looks, and so to the end of a follower that is stopped.
-_POLL_INTERVAL_S = 5.0
-#: The same where nobody rings the bell.
-_UNRUNG_LOOK_S = 0.1
 
 
 def ignore_output(_: bytes) -> None:
@@ -130,8 +124,8 @@ class LogFollower:
     path
         The log; may still be missing.
     wakeup_fd
-        Pipe that gets a byte for each addition. Its end means: the job and its keeper have ended, or
-        the keeper has closed it, and `hear` gives another. Closed here at its end.
+        Pipe that gets a byte for each addition. Its end means: the job and its supervisor have ended, or
+        the supervisor has closed it, and `hear` gives another. Closed here at its end.
     receive
         Called with the output in pieces, in order. If it raises, it is called again with the next piece.
     skip
@@ -150,7 +144,7 @@ class LogFollower:
         *,
         skip: bool = False,
         with_earlier: bool = False,
-        look_s: float = _POLL_INTERVAL_S,
+        look_s: float = 5.0,
     ) -> None:
         self._path = path
         self._earlier_path = earlier_log(path)
@@ -186,7 +180,7 @@ class LogFollower:
             raise
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until all output has been received, soon after the job and its keeper have ended."""
+        """Wait until all output has been received, soon after the job and its supervisor have ended."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         if not self._thread.is_alive():
@@ -202,7 +196,9 @@ class LogFollower:
         try:
             while not self._stopped.is_set() and self._await_bell():
                 self._read()
-                time.sleep(_PAUSE_S)
+                # Seconds between two looks at a file that is written to all the time: a job may write a thousand
+                # lines a second.
+                time.sleep(0.01)
             self._read()
         finally:
             _close(self._bell_fd)
@@ -278,7 +274,7 @@ def _close(fd: int) -> None:
 
 
 class JobOutput:
-    """Output of a job: the pipes for its keeper, and the threads that follow the logs.
+    """Output of a job: the pipes for its supervisor, and the threads that follow the logs.
 
     Attributes
     ----------
@@ -334,11 +330,11 @@ class JobOutput:
 
     @property
     def logs(self) -> list[tuple[str, int, int]]:
-        """Return each log's path, the descriptor of its content, and that of its bell, for the keeper."""
+        """Return each log's path, the descriptor of its content, and that of its bell, for the supervisor."""
         return [(str(channel.log), channel.source_fd, channel.ring_fd) for channel in self._channels]
 
     def start(self) -> None:
-        """Begin to follow, once the keeper has its descriptors; raises `RuntimeError` if no thread is available."""
+        """Begin to follow, once the supervisor has its descriptors; raises `RuntimeError` if no thread is available."""
         for channel in self._channels:
             for fd in channel[1:]:
                 os.close(fd)
@@ -347,13 +343,13 @@ class JobOutput:
                 starting.callback(follower.start)
 
     def hear(self, bell_fds: Sequence[int]) -> None:
-        """Continue with other bells, one for each log, because the keeper has closed those before."""
+        """Continue with other bells, one for each log, because the supervisor has closed those before."""
         with ExitStack() as hearing:
             for follower, wakeup_fd in zip(self._followers, bell_fds, strict=True):
                 hearing.callback(follower.hear, wakeup_fd)
 
     def finish(self, timeout_s: float) -> None:
-        """Wait until all output has been received, soon after the job and its keeper have ended."""
+        """Wait until all output has been received, soon after the job and its supervisor have ended."""
         for follower in self._followers:
             follower.finish(timeout_s)
 
@@ -415,7 +411,8 @@ class LogTail:
                 receive or partial(write_through, fd),
                 skip=skip,
                 with_earlier=with_earlier,
-                look_s=_UNRUNG_LOOK_S,
+                # The same where nobody rings the bell.
+                look_s=0.1,
             )
             for fd, (log, (wakeup_fd, _)) in enumerate(zip(logs, bells, strict=True), start=1)
         ]

@@ -5,13 +5,8 @@ from punctual.progress_text.lines import LineSplitter
 from punctual.progress_text.own import Groups
 from punctual.progress_text.reader import ProgressReader
 
-#: Longest line that is searched whole; of a longer one, the beginning and the end are searched.
-_LINE_BYTES_MAX = 1 << 20
-#: A line that is longer is searched when it is complete: one that grows is not to be searched again with every piece.
-_OPEN_MAX = 4096
 #: After so many lines without a match the user is told.
 _N_UNMATCHED_MAX = 50
-_QUOTE_MAX = 80
 
 
 class OwnOutput:
@@ -41,8 +36,11 @@ class OwnOutput:
 
     def feed(self, reader: ProgressReader, output: bytes, at: float, stream: int) -> bool:
         """Take in a piece of output of one stream; return whether the reader's belief has changed."""
-        splitter = self._splitters.setdefault(stream, LineSplitter(_LINE_BYTES_MAX))
-        lines = [line for line in splitter.feed(output) if line.is_complete or len(line.text) <= _OPEN_MAX]
+        # Longest line that is searched whole; of a longer one, the beginning and the end are searched.
+        splitter = self._splitters.setdefault(stream, LineSplitter(1 << 20))
+        # A line that is longer is searched when it is complete: one that grows is not to be searched again with every
+        # piece.
+        lines = [line for line in splitter.feed(output) if line.is_complete or len(line.text) <= 4096]
         has_changed = False
         for line, texts in zip(lines, self._pattern.search(lines), strict=True):
             mentions = () if texts is None else self._groups.mentions(texts)
@@ -59,7 +57,7 @@ class OwnOutput:
             if self._n_unmatched == _N_UNMATCHED_MAX:
                 self._complaint = (
                     f"`--progress-regex` fits none of the first {_N_UNMATCHED_MAX} lines, the last of which is "
-                    f"{text.strip()[:_QUOTE_MAX]!r}: how far the job is is not known, and it goes on at full speed; "
+                    f"{text.strip()[:80]!r}: how far the job is is not known, and it goes on at full speed; "
                     "try the expression on a log of the program (`punctual read FILE --progress-regex ...`)"
                 )
 

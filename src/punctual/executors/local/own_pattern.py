@@ -18,14 +18,6 @@ from itertools import islice
 
 _LOG = logging.getLogger(__name__)
 
-#: CPU seconds that the search of one line may take.
-CPU_S_MAX = 1.0
-#: A search that was ended is begun anew with the lines that follow, but not for ever.
-_N_STARTS_MAX = 3
-#: Lines sent at once. Their answers fit into a pipe, so that the process that gives them never waits.
-_N_LINES = 50
-#: Longest number that is read, in characters.
-_TEXT_MAX = 32
 #: The time that a search takes may grow with a power of the length of a text. A longer line is searched piece by piece, each
 #: half over the one before, so that the time for it grows with its length alone, and a match may be half a piece long.
 _PIECE_MAX = 4096
@@ -49,7 +41,7 @@ class OwnPattern:
         Limit for one line.
     """
 
-    def __init__(self, pattern: str, i_groups: Sequence[int], cpu_s_max: float = CPU_S_MAX) -> None:
+    def __init__(self, pattern: str, i_groups: Sequence[int], cpu_s_max: float = 1.0) -> None:
         self._pattern = pattern
         self._command = [sys.executable, "-I", "-S", __file__, pattern, str(cpu_s_max), *map(str, i_groups)]
         self._n_starts = 0
@@ -59,7 +51,8 @@ class OwnPattern:
     @property
     def gave_up(self) -> bool:
         """Whether the search has been given up because it was ended too often."""
-        return self._process is None and self._n_starts >= _N_STARTS_MAX
+        # A search that was ended is begun anew with the lines that follow, but not for ever.
+        return self._process is None and self._n_starts >= 3
 
     def close(self) -> None:
         """End the process; a later search starts another one."""
@@ -73,7 +66,8 @@ class OwnPattern:
         Lines that were sent together with one that took too long are without a match.
         """
         rest, texts = iter(lines), list[Texts | None]()
-        while batch := list(islice(rest, _N_LINES)):
+        # Lines sent at once. Their answers fit into a pipe, so that the process that gives them never waits.
+        while batch := list(islice(rest, 50)):
             texts += self._search(batch)
         return texts
 
@@ -128,7 +122,8 @@ def _answer_lines(pattern: str, cpu_s_max: float, i_groups: Sequence[int]) -> No
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, cpu_s_max)
         first = _first_match(compiled, line[1:-1].decode(), is_complete=line[:1] == b"1")
-        words = first and [(first[i_group] or "")[: _TEXT_MAX + 1] for i_group in i_groups]
+        # One character more than the longest number that is read.
+        words = first and [(first[i_group] or "")[:33] for i_group in i_groups]
         sys.stdout.write(json.dumps(words, ensure_ascii=False) + "\n")
         sys.stdout.flush()
         signal.setitimer(signal.ITIMER_PROF, 0.0)

@@ -1,14 +1,14 @@
-"""Keeper: parent of a job, starts it in its control groups and clears up behind it, whatever becomes of Punctual.
+"""Supervisor: parent of a job, starts it in its control groups and clears up behind it, whatever becomes of Punctual.
 
 A program of its own, run by path with nothing but the standard library, so that it starts in some milliseconds and
-outlives the process that started it. It is two processes: the *keeper*, and above it a *guard* that ends the job and
-clears up if the keeper is killed. Its only argument is the number of a connected socket, the *control connection* to
+outlives the process that started it. It is two processes: the *supervisor*, and above it a *guard* that ends the job and
+clears up if the supervisor is killed. Its only argument is the number of a connected socket, the *control connection* to
 the process that steers the job. On it, one JSON object a line:
 
 =========== ================================================================================================
 direction   meaning
 =========== ================================================================================================
-out         ``{"ready": true, "keeper": pid, "guard": pid}``: signals are dealt with from here on
+out         ``{"ready": true, "supervisor": pid, "guard": pid}``: signals are dealt with from here on
 in          `LaunchRequest` as an object: what to start, and what to clear up
 out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first line, ``{"failed": why, "code": exit code,
             "errno": number}`` as the last line
@@ -21,28 +21,28 @@ out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seco
 ========================================= ==================================================================
 what happens                              what follows
 ========================================= ==================================================================
-the job writes                            the keeper writes it into the logs
-the job ends                              the keeper writes the end file, ends what the job left behind, and
+the job writes                            the supervisor writes it into the logs
+the job ends                              the supervisor writes the end file, ends what the job left behind, and
                                           removes its control groups
-nothing comes for `lease_s`: who steers   the keeper lifts the quota and resumes a paused job, unless the last
+nothing comes for `lease_s`: who steers   the supervisor lifts the quota and resumes a paused job, unless the last
 hangs, or has closed the connection       word was `STAY_PAUSED`. Until then others may take it over as it is
 nothing comes for `fence_s`               as with SIGTERM: another machine may start the job soon
-somebody comes to the *takeover socket*   the keeper hands over the control connection, unless another holds
+somebody comes to the *takeover socket*   the supervisor hands over the control connection, unless another holds
                                           it; see `LaunchRequest.takeover_fd`
-SIGINT                                    the keeper lifts the quota; SIGINT to the job's process group, as a
+SIGINT                                    the supervisor lifts the quota; SIGINT to the job's process group, as a
                                           terminal sends it
-SIGTERM                                   the keeper lifts the quota; SIGTERM to the job's own process, or to what
+SIGTERM                                   the supervisor lifts the quota; SIGTERM to the job's own process, or to what
                                           its shell waits for; after `grace_s` to all others, SIGKILL 5 s later
 SIGALRM                                   the same as if `grace_s` were over
 SIGTERM again, SIGQUIT                    SIGKILL at once
 SIGUSR1, SIGUSR2                          the same to the first of the job's processes, from its own down, that catch
                                           it; if none does, to whom SIGTERM would go
-the keeper is killed                      the kernel sends the job SIGTERM; the guard lifts the quota, ends
+the supervisor is killed                      the kernel sends the job SIGTERM; the guard lifts the quota, ends
                                           what is left after 5 s with SIGKILL, and clears up
-the guard is killed                       the keeper goes on without it
+the guard is killed                       the supervisor goes on without it
 ========================================= ==================================================================
 
-Guard and keeper adopt processes whose parent has ended (as *sub-reapers*), so none of the job's descendants escapes.
+Guard and supervisor adopt processes whose parent has ended (as *sub-reapers*), so none of the job's descendants escapes.
 """
 
 import ctypes
@@ -66,32 +66,21 @@ else:
     from punctual.executors.local import job_signals, supervisor_files
     from punctual.executors.local.job_log import JobLog
 
-#: The signals that mean something to a guard, and so to its keeper.
+#: The signals that mean something to a guard, and so to its supervisor.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-#: Seconds that a job has to end, unless its request sets them.
-_GRACE_S = 60.0
-#: Seconds to wait for a request. A process that is stopped before it sends one must not keep others from the job.
-_REQUEST_S_MAX = 20.0
 #: Message that renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
 
-#: Seconds between two tries to write how a job ended that nobody steers, and for how long they go on. Without that record the
-#: next host takes the job for one that was killed, and runs it once more.
-_END_AGAIN_S, _END_S_MAX = 0.5, 3600.0
-#: Room for the last line and the page.
-_END_BYTES = 1 << 14
 
 #: File with the id of the machine's present boot.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _EXIT_NOT_FOUND, _EXIT_NOT_STARTED = 127, 126
 
 
 @dataclass
 class LaunchRequest:
-    """Request to a keeper: the job to start, and the files to clear up.
+    """Request to a supervisor: the job to start, and the files to clear up.
 
     Attributes
     ----------
@@ -111,7 +100,7 @@ class LaunchRequest:
         process has made in their place stays. If one of them is not there when the job is to be started, the job is not
         started: another process has it now.
     end_file
-        File with the keeper's last line, for a process that comes after the end. None: none.
+        File with the supervisor's last line, for a process that comes after the end. None: none.
     lease_s
         Seconds without a message after which the job counts as unsteered. None: only the end of
         the connection says so.
@@ -127,18 +116,18 @@ class LaunchRequest:
         Size at which a log is begun anew, see `punctual.executors.local.job_log`.
     takeover_fd
         A listening socket, by which another process can take the job over. That process gets a blank line, with a pipe for
-        each log; then ``{"keeper": pid, "guard": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``;
+        each log; then ``{"supervisor": pid, "guard": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``;
         then what any control connection brings. If somebody steers the job already, it gets nothing.
     page_fd
-        The page of the job, which is there as long as the keeper is; what it says at the end is left in `end_file`.
+        The page of the job, which is there as long as the supervisor is; what it says at the end is left in `end_file`.
         limits
         Limits of resources that the job gets, by their names in `resource`: soft and hard.
         umask, nice
-        Mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the keeper.
+        Mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the supervisor.
         asked_memory_bytes
         Memory that the job has asked for; 0: none.
         actuator, progress_pattern
-        Not for the keeper, but for the process that takes the job over.
+        Not for the supervisor, but for the process that takes the job over.
     """
 
     argv: list[str]
@@ -198,7 +187,8 @@ class Supervisor:
             return self._give_up(error)
         self._started_at_ns = time.monotonic_ns()
         # Without it, a job that ends while the disk is full is run again.
-        supervisor_files.reserve(self._request.end_file, _END_BYTES)
+        # Room for the last line and the page.
+        supervisor_files.reserve(self._request.end_file, 1 << 14)
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
         self._open_logs()
@@ -321,7 +311,8 @@ class Supervisor:
             self._end(grace_s=0.0).kill()
         else:
             request = self._request
-            left_s = job_signals.stop_grace_s(request.grace_s, request.environment, _GRACE_S)
+            # Seconds that a job has to end, unless its request sets them.
+            left_s = job_signals.stop_grace_s(request.grace_s, request.environment, 60.0)
             self._end(grace_s=left_s if number == signal.SIGTERM else 0.0)
 
     def _end(self, *, grace_s: float) -> job_signals.Ending:
@@ -389,11 +380,13 @@ class Supervisor:
     def _keep_end(self, text: str) -> None:
         """Write the record of the end, at once or, if no process is connected, as soon as the disk allows."""
         self._ending = None  # nothing is left to be killed; SIGTERM is for this process now
-        give_up_at = time.monotonic() + _END_S_MAX
+        # It is tried for an hour: without that record the next host takes the job for one that was killed, and runs it
+        # once more.
+        give_up_at = time.monotonic() + 3600.0
         while not supervisor_files.write_whole(self._request.end_file, text):
             if self._connection_fd is not None or self._gives_up or time.monotonic() > give_up_at:
                 return
-            self._wait(_END_AGAIN_S)
+            self._wait(0.5)
 
     def _tell(self, **fields: Any) -> None:
         if self._connection_fd is not None:
@@ -427,7 +420,7 @@ def _start(request: LaunchRequest) -> int:
 def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
     try:
         os.setsid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM, 0, 0, 0)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
             os._exit(_EXIT_NOT_STARTED)
         for entrance in request.cgroup_procs_files:
@@ -486,7 +479,7 @@ def _enter(entrance: str) -> None:
 
 
 def _let_go_of_output() -> None:
-    """Close the job's output in the keeper: otherwise its readers would never see its end."""
+    """Close the job's output in the supervisor: otherwise its readers would never see its end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(nothing, fd)
@@ -526,8 +519,11 @@ def _read_page(page_fd: int | None) -> bytes:
     return b"" if page_fd is None else os.pread(page_fd, 1 << 16, 0)
 
 
-def _read_request(connection_fd: int, most_s: float = _REQUEST_S_MAX) -> LaunchRequest | None:
-    """Read the request; None: the process that was to send it has ended, or is stopped."""
+def _read_request(connection_fd: int, most_s: float = 20.0) -> LaunchRequest | None:
+    """Read the request; None: the process that was to send it has ended, or is stopped.
+
+    A process that is stopped before it sends one must not keep others from the job for longer than `most_s`.
+    """
     text, give_up_at, poll = b"", time.monotonic() + most_s, select.poll()
     poll.register(connection_fd, select.POLLIN)  # its number may be too large for `select.select`
     while not text.endswith(b"\n"):
@@ -541,23 +537,23 @@ def _read_request(connection_fd: int, most_s: float = _REQUEST_S_MAX) -> LaunchR
 
 
 class SupervisorWatchdog:
-    """Waits for its child, the keeper, and clears up if that was killed.
+    """Waits for its child, the supervisor, and clears up if that was killed.
 
-    `request_fd`: where the keeper repeats its request; its end is the keeper's end.
+    `request_fd`: where the supervisor repeats its request; its end is the supervisor's end.
     """
 
     def __init__(self, keeper_pid: int, request_fd: int) -> None:
-        self._keeper_pid = keeper_pid
+        self._supervisor_pid = keeper_pid
         self._request_fd = request_fd
 
     def run(self) -> int:
-        """Wait until the keeper, or all it has left, is gone; return the exit code."""
+        """Wait until the supervisor, or all it has left, is gone; return the exit code."""
         # A signal that comes while it reads does not end the reading.
         for number in SIGNALS:
-            signal.signal(number, lambda number, _: job_signals.send(self._keeper_pid, number))
+            signal.signal(number, lambda number, _: job_signals.send(self._supervisor_pid, number))
         with open(self._request_fd, "rb") as repeated:
             text = repeated.read()
-        _, status = os.waitpid(self._keeper_pid, 0)
+        _, status = os.waitpid(self._supervisor_pid, 0)
         if os.WIFEXITED(status):
             return os.WEXITSTATUS(status)
         for number in SIGNALS:
@@ -568,7 +564,7 @@ class SupervisorWatchdog:
     def _end_job(self, text: bytes) -> None:
         try:
             request = LaunchRequest(**json.loads(text))
-        except ValueError:  # the keeper was killed before it had a job
+        except ValueError:  # the supervisor was killed before it had a job
             request = LaunchRequest(argv=[])
         _lift(request.lift, job_signals.descendants(os.getpid()))
         kill_at = time.monotonic() + request.kill_s  # the kernel has sent the job SIGTERM
@@ -595,7 +591,7 @@ def main(connection_fd: int) -> int:
     # Signals that do not matter get a function too: if they were ignored, so would they be in the job.
     for number in (signal.SIGCHLD, signal.SIGHUP, *SIGNALS):
         signal.signal(number, lambda *_: None)
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     try:
         request_fd, repeat_fd = os.pipe()
         keeper_pid = os.fork()
@@ -605,7 +601,7 @@ def main(connection_fd: int) -> int:
     if keeper_pid == 0:
         os.close(request_fd)
         os._exit(_keep(connection_fd, repeat_fd))
-    for fd in os.listdir("/proc/self/fd"):  # the keeper's connections must end with the keeper
+    for fd in os.listdir("/proc/self/fd"):  # the supervisor's connections must end with the supervisor
         if int(fd) not in (0, 1, 2, request_fd):
             _close(int(fd))
     _let_go_of_output()
@@ -613,12 +609,12 @@ def main(connection_fd: int) -> int:
 
 
 def _keep(connection_fd: int, repeat_fd: int) -> int:
-    """Run as the keeper; `repeat_fd` stays open until this process ends."""
+    """Run as the supervisor; `repeat_fd` stays open until this process ends."""
     wake_fd, wakes_fd = os.pipe()
     os.set_blocking(wakes_fd, False)
     # Signals are only noted, and dealt with by the loop; one that comes before the job has started waits there.
     signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     guard_pid = os.getppid()
     say(connection_fd, ready=True, keeper=os.getpid(), guard=guard_pid)
     request = _read_request(connection_fd)

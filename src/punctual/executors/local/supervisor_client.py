@@ -1,4 +1,4 @@
-"""Connection to a keeper, for the process that steers its job: its starter, or one that took the job over."""
+"""Connection to a supervisor, for the process that steers its job: its starter, or one that took the job over."""
 
 import array
 import fcntl
@@ -23,11 +23,9 @@ from punctual.executors.local.job_files import read_end
 from punctual.executors.local.job_signals import GRACE_S
 from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest
 
-#: Command that starts a keeper, without the user's settings and packages, which would only take time.
+#: Command that starts a supervisor, without the user's settings and packages, which would only take time.
 _PYTHON = (sys.executable, "-I", "-S", supervisor.__file__)
 
-#: Standard output and standard error.
-_N_LOGS_MAX = 2
 
 #: After so many seconds without a sign of life the process that steers a job is taken for stopped or hung.
 LEASE_S = 4.0
@@ -35,7 +33,7 @@ LEASE_S = 4.0
 #: Seconds that a guard may take to end a job and to clear up.
 GUARD_S_MAX = GRACE_S + 5.0
 
-#: Seconds that a keeper may take to answer at its takeover socket, and to read messages.
+#: Seconds that a supervisor may take to answer at its takeover socket, and to read messages.
 _ANSWER_S_MAX = 10.0
 
 
@@ -43,33 +41,33 @@ class SteeringLostError(Exception):
     """Raised if another process steers the job now."""
 
 
-class KeeperLink:
-    """The control connection to a keeper; closing it leaves the job unsteered.
+class SupervisorLink:
+    """The control connection to a supervisor; closing it leaves the job unsteered.
 
-    `process`: what this process has started and must wait for; None for a keeper that another process has started.
+    `process`: what this process has started and must wait for; None for a supervisor that another process has started.
     """
 
     def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         self._connection = connection
         self._process = process
         self._lines = connection.makefile("r", encoding="utf-8")
-        #: Whether the keeper has its request: what is said before would be taken for a part of it.
+        #: Whether the supervisor has its request: what is said before would be taken for a part of it.
         self._has_request = process is None
-        #: The process ids of the keeper and of its guard; 0 until it has told them.
+        #: The process ids of the supervisor and of its guard; 0 until it has told them.
         self.pid = self.guard_pid = 0
-        #: Descriptor for signals to the keeper, valid even if its guard, our only child, was killed.
-        self._keeper_fd: int | None = None
+        #: Descriptor for signals to the supervisor, valid even if its guard, our only child, was killed.
+        self._supervisor_fd: int | None = None
         self._is_released = False
-        #: Instant since which a message to the keeper waits to be read; None: none waits.
+        #: Instant since which a message to the supervisor waits to be read; None: none waits.
         self._unheard_since: float | None = None
 
     def send(self, request: LaunchRequest) -> None:
-        """Send the keeper its request; to be called once."""
+        """Send the supervisor its request; to be called once."""
         self._connection.sendall(json.dumps(asdict(request)).encode() + b"\n")
         self._has_request = True
 
     def renew(self, *, stays_paused: bool = False) -> None:
-        """Renew the lease with the keeper, if it has a job; never blocks.
+        """Renew the lease with the supervisor, if it has a job; never blocks.
 
         `stays_paused`: whether the job is paused and is to stay so when no process steers it.
         """
@@ -80,7 +78,7 @@ class KeeperLink:
             self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
 
     def _note_unheard(self) -> None:
-        """Check whether the keeper has read the earlier messages."""
+        """Check whether the supervisor has read the earlier messages."""
         n_bytes = array.array("i", [0])
         with suppress(OSError):  # it has ended, or this system does not tell
             fcntl.ioctl(self._connection, termios.TIOCOUTQ, n_bytes)
@@ -91,11 +89,11 @@ class KeeperLink:
 
     @property
     def is_deaf(self) -> bool:
-        """Whether the keeper has read nothing for long: it was stopped, or hangs, as with its log's file system."""
+        """Whether the supervisor has read nothing for long: it was stopped, or hangs, as with its log's file system."""
         return self._unheard_since is not None and time.monotonic() - self._unheard_since > _ANSWER_S_MAX
 
     def read(self) -> dict[str, Any] | None:
-        """Return the keeper's next line; None: it has ended."""
+        """Return the supervisor's next line; None: it has ended."""
         try:
             line: dict[str, Any] | None = json.loads(self._lines.readline() or "null")
         except (OSError, ValueError):
@@ -106,24 +104,24 @@ class KeeperLink:
                 leave_command_group([self.pid, self.guard_pid])
             if "keeper" in line:
                 with suppress(ProcessLookupError):  # it has just been killed
-                    self._keeper_fd = os.pidfd_open(self.pid)
+                    self._supervisor_fd = os.pidfd_open(self.pid)
         return line
 
     def await_end(
         self, address: Path, end_file: Path | None, on_regained: Callable[[tuple[int, ...]], None]
     ) -> dict[str, Any] | None:
-        """Wait for the keeper's last line, however long the job runs; None: the keeper was killed before it had one.
+        """Wait for the supervisor's last line, however long the job runs; None: the supervisor was killed before it had one.
 
         Parameters
         ----------
         address
-            The keeper's takeover socket. If this process was stopped for longer than the lease, the keeper has closed
+            The supervisor's takeover socket. If this process was stopped for longer than the lease, the supervisor has closed
             the connection, and it is made again there.
         end_file
-            File with the last line if the job has ended meanwhile, or the keeper was killed afterwards.
+            File with the last line if the job has ended meanwhile, or the supervisor was killed afterwards.
         on_regained
             Called when the connection has been made again, with the new bells, see `AdoptableJob`, which are its to close: the
-            keeper has lifted the quota and closed the bells before.
+            supervisor has lifted the quota and closed the bells before.
 
         Raises
         ------
@@ -145,7 +143,7 @@ class KeeperLink:
         return read_end(end_file) if line is None else line
 
     def _reconnect(self, address: Path) -> tuple[int, ...] | None:
-        """Reconnect to the keeper; return the new bells, or None if that is impossible."""
+        """Reconnect to the supervisor; return the new bells, or None if that is impossible."""
         kept = take_over(address)
         if kept is None:
             return None
@@ -153,18 +151,18 @@ class KeeperLink:
         self._lines.close()
         self._connection.close()
         self._connection, self._lines = link._connection, link._lines  # noqa: SLF001 -- it is one of our own
-        if link._keeper_fd is not None:  # noqa: SLF001
-            os.close(link._keeper_fd)  # noqa: SLF001
+        if link._supervisor_fd is not None:  # noqa: SLF001
+            os.close(link._supervisor_fd)  # noqa: SLF001
         return kept.bell_fds
 
     def release(self) -> None:
         """Leave the job unsteered; another process may take it over."""
         self._is_released = True
-        with suppress(OSError):  # the keeper has ended
+        with suppress(OSError):  # the supervisor has ended
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def terminate(self) -> None:
-        """Ask the keeper to end the job; a second call kills it."""
+        """Ask the supervisor to end the job; a second call kills it."""
         self._ask(signal.SIGTERM)
 
     def interrupt(self) -> None:
@@ -176,23 +174,23 @@ class KeeperLink:
         self._ask(signal.SIGALRM)
 
     def kill(self) -> None:
-        """Kill the keeper itself, and count it as gone even if it hangs in the kernel; its guard ends the job."""
+        """Kill the supervisor itself, and count it as gone even if it hangs in the kernel; its guard ends the job."""
         self._signal(signal.SIGKILL)
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def _ask(self, number: int) -> None:
-        """Send the keeper a signal, and resume it if it was stopped."""
+        """Send the supervisor a signal, and resume it if it was stopped."""
         self._signal(number)
         self._signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Close the connection; return when a keeper that is a child of this process has ended."""
+        """Close the connection; return when a supervisor that is a child of this process has ended."""
         self._disconnect()
         self._reap()
 
     def finish(self) -> None:
-        """Close the connection to a keeper that has ended or is ending; return when its guard is gone too.
+        """Close the connection to a supervisor that has ended or is ending; return when its guard is gone too.
 
         The guard clears up at places that are used again. One that was stopped goes on. One that does not end is killed if it is a
         child of this process: the number of any other may be that of a stranger by now.
@@ -212,9 +210,9 @@ class KeeperLink:
     def _disconnect(self) -> None:
         self._lines.close()
         self._connection.close()
-        if self._keeper_fd is not None:
-            os.close(self._keeper_fd)
-            self._keeper_fd = None
+        if self._supervisor_fd is not None:
+            os.close(self._supervisor_fd)
+            self._supervisor_fd = None
 
     def _reap(self) -> None:
         if self._process is not None:
@@ -222,8 +220,8 @@ class KeeperLink:
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
-            if self._keeper_fd is not None:
-                signal.pidfd_send_signal(self._keeper_fd, number)
+            if self._supervisor_fd is not None:
+                signal.pidfd_send_signal(self._supervisor_fd, number)
             elif self._process is not None and not self.pid:
                 self._process.send_signal(number)
 
@@ -234,21 +232,21 @@ def _ends_within(pid_fd: int, most_s: float) -> bool:
     return bool(poll.poll(most_s * 1e3))
 
 
-def start_keeper(
+def start_supervisor(
     prefix: Sequence[str],
     fds: Sequence[int] = (),
     stdout_fd: int | None = None,
     stderr_fd: int | None = None,
     stdin_fd: int = subprocess.DEVNULL,
-) -> KeeperLink:
-    """Start a keeper.
+) -> SupervisorLink:
+    """Start a supervisor.
 
     Parameters
     ----------
     prefix
         First words of the command line.
     fds
-        Handed to the keeper under the same numbers, for its request.
+        Handed to the supervisor under the same numbers, for its request.
     stdout_fd, stderr_fd
         Descriptors for the job's output; None: those of this process.
     stdin_fd
@@ -257,7 +255,7 @@ def start_keeper(
     Raises
     ------
     OSError
-        The keeper could not be started.
+        The supervisor could not be started.
     """
     connection, other_end = socket.socketpair()
     with other_end:
@@ -275,7 +273,7 @@ def start_keeper(
         except BaseException:
             connection.close()
             raise
-    return KeeperLink(connection, process)
+    return SupervisorLink(connection, process)
 
 
 # Taking over.
@@ -290,14 +288,14 @@ class AdoptableJob:
     link
         Closing it leaves the job as it was found.
     request
-        Request that its keeper got, without the environment.
+        Request that its supervisor got, without the environment.
     started_at
         Start of the job's process, monotonic seconds.
     bell_fds
         Pipe for each log that gets a byte when the log grows.
     """
 
-    link: KeeperLink
+    link: SupervisorLink
     request: LaunchRequest
     job_pid: int
     started_at: float
@@ -311,7 +309,7 @@ class AdoptableJob:
 
 
 def listen_for_takeover(address: Path) -> socket.socket:
-    """Return a socket that listens at `address`, for a keeper; raises `OSError`."""
+    """Return a socket that listens at `address`, for a supervisor; raises `OSError`."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         address.unlink(missing_ok=True)
@@ -325,7 +323,7 @@ def listen_for_takeover(address: Path) -> socket.socket:
 
 
 def take_over(address: Path) -> AdoptableJob | None:
-    """Take over the job whose keeper listens at `address`; None: it has ended, or another process steers it."""
+    """Take over the job whose supervisor listens at `address`; None: it has ended, or another process steers it."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_ANSWER_S_MAX)
     try:
@@ -340,10 +338,11 @@ def take_over(address: Path) -> AdoptableJob | None:
 
 
 def _introduced(connection: socket.socket) -> AdoptableJob | None:
-    """Receive the keeper's description of itself and its job; None: another process steers the job."""
-    hello, fds, _, _ = socket.recv_fds(connection, 1, _N_LOGS_MAX, socket.MSG_CMSG_CLOEXEC)
+    """Receive the supervisor's description of itself and its job; None: another process steers the job."""
+    # Two logs: standard output and standard error.
+    hello, fds, _, _ = socket.recv_fds(connection, 1, 2, socket.MSG_CMSG_CLOEXEC)
     connection.settimeout(None)
-    link = KeeperLink(connection)
+    link = SupervisorLink(connection)
     line = link.read() if hello else None
     if line is None:
         for fd in fds:

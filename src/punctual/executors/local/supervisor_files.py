@@ -1,4 +1,4 @@
-"""Files and control groups of a job, for its keeper, a program of its own; standard library only."""
+"""Files and control groups of a job, for its supervisor, a program of its own; standard library only."""
 
 import errno
 import os

@@ -35,7 +35,7 @@ class UserScope:
 
     name = "cgroup-v2"
     can_cap = True
-    keeper_prefix = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "--")
+    supervisor_prefix = ("systemd-run", "--user", "--scope", "--quiet", "--collect", "-p", "Delegate=yes", "--")
 
     def __init__(self, mount: Path | None, n_cpus: int | None = None) -> None:
         self._mount = mount
@@ -53,7 +53,7 @@ class UserScope:
             raise Unusable("no version 2 hierarchy is mounted")
         if shutil.which("systemd-run") is None or not _RUNS_SYSTEMD.exists():
             raise Unusable("no systemd that could delegate a scope to this user")
-        look = [*self.keeper_prefix, sys.executable, "-I", "-S", "-c", _LOOK, str(self._mount)]
+        look = [*self.supervisor_prefix, sys.executable, "-I", "-S", "-c", _LOOK, str(self._mount)]
         try:
             answer = subprocess.run(look, capture_output=True, text=True, timeout=_ANSWER_S_MAX, check=False)
         except subprocess.TimeoutExpired:
@@ -80,6 +80,6 @@ class UserScope:
 
 
 def _parent_of(keeper_pid: int) -> set[int]:
-    """Process id of the keeper's guard, which is in the scope as well; empty: the keeper has ended."""
+    """Process id of the supervisor's guard, which is in the scope as well; empty: the supervisor has ended."""
     stat = stat_of(keeper_pid)
     return {int(stat[1])} if stat else set()

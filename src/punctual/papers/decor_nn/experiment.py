@@ -7,13 +7,13 @@ from statistics import fmean
 
 from punctual import registry
 from punctual.papers.decor_nn.decor_pi import DecorPi
-from punctual.papers.decor_nn.quota_plant import Noise, Training, World, run_closed_loop
-from punctual.papers.decor_nn.worker_plant import ElasticTraining, Scaling, run_elastic
 from punctual.papers.reproduction import Reproduction, Row, nearest
+from punctual.sim.plants.quota_plant import Noise, PlantWorld, Training, run_closed_loop
+from punctual.sim.plants.worker_plant import ElasticTraining, Scaling, run_elastic
 
 #: Mean deviation over three applications, %.
 _PUBLISHED = 1.75
-_RATIOS = (1.0, 1.5, 1.8)
+RATIOS = (1.0, 1.5, 1.8)
 #: The source's run-time change: at this share of the deadline it becomes 0.8 times as long.
 _CHANGE_AT_FRAC, _CHANGE_FACTOR = 0.3, 0.8
 #: Floating-point operations of a batch of 32 images of 224 x 224, forward and backward, in 1e9.
@@ -24,7 +24,7 @@ _CORES, _CORE_GFLOPS, _DEVICES, _DEVICE_GFLOPS = 8, 20.0, 4, 3000.0
 _RESPAWN_S = 5.0
 _QUIET = Noise(spread_frac=0.05, correlation=0.8, neighbour_factor=1.0)
 
-_NOTE = f"""\
+NOTE = f"""\
 Simulated. From the source: the law, its period of 100 ms, batches of 32 (CPU: 20 in each of 5 epochs; GPU: 100 in each of
 2), deadlines of 1.0, 1.5 and 1.8 times the time at full allocation, measured with other noise as theirs is; time counts
 from the first batch; the deadline becomes 0.8 D at 30 % of it. Not published in what could be had: the third
@@ -38,7 +38,7 @@ Every figure is a mean of |finish - D| / D in %.
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class Setting:
     """Changes to the assumed machine.
 
     Attributes
@@ -51,21 +51,21 @@ class _Setting:
     noise: float = 1.0
     moved: bool = False  # Whether the deadline becomes shorter on the way.
 
-    def world(self, fastest_s: float, ratio: float) -> World:
+    def world(self, fastest_s: float, ratio: float) -> PlantWorld:
         noise = replace(_QUIET, spread_frac=self.noise * _QUIET.spread_frac)
         deadline_s = ratio * fastest_s
         changes = ((_CHANGE_AT_FRAC * deadline_s, _CHANGE_FACTOR * deadline_s),) if self.moved else ()
-        return World(noise=noise, quota_period_s=0.1, can_pace=True, deadline_changes=changes)
+        return PlantWorld(noise=noise, quota_period_s=0.1, can_pace=True, deadline_changes=changes)
 
 
 #: Punctual's own law beside the published one.
 _LAWS = {"CPU": "remaining-cost", "GPU": "two-level"}
-_AS_ASSUMED = _Setting()
+_AS_ASSUMED = Setting()
 _SETTINGS = {
-    "batches a quarter as long": _Setting(size=0.25),
-    "batches four times as long": _Setting(size=4.0),
-    "batches that cost the same": _Setting(noise=0.0),
-    "deadline to 0.8 D at 30 %": _Setting(moved=True),
+    "batches a quarter as long": Setting(size=0.25),
+    "batches four times as long": Setting(size=4.0),
+    "batches that cost the same": Setting(noise=0.0),
+    "deadline to 0.8 D at 30 %": Setting(moved=True),
 }
 
 
@@ -79,12 +79,12 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:  # noqa:
         changed = list(_by_setting(device, "decor-pi", models, seeds))
         headlines.append(headline(device, cells, changed))
         rows += [*cells, *_cells(device, ours, models, seeds), *changed, *_by_setting(device, ours, models, seeds)]
-    return Reproduction(title="Landings of [decor2025], simulated", rows=(*headlines, *rows), note=_NOTE)
+    return Reproduction(title="Landings of [decor2025], simulated", rows=(*headlines, *rows), note=NOTE)
 
 
 def headline(device: str, cells: Sequence[Row], changed: Sequence[Row]) -> Row:
     """The published mean beside ours, with the setting that is nearest to it: settings are compared at the ratios above 1."""
-    above = fmean(row.obtained for row in cells if f", {_RATIOS[0]:g} x fastest" not in row.what)
+    above = fmean(row.obtained for row in cells if f", {RATIOS[0]:g} x fastest" not in row.what)
     best, known = nearest([
         Row("as assumed", _PUBLISHED, above),
         *(replace(row, what=row.what.split(", ")[-2], published=_PUBLISHED) for row in changed),
@@ -98,10 +98,10 @@ def headline(device: str, cells: Sequence[Row], changed: Sequence[Row]) -> Row:
 
 def _cells(device: str, controller: str, models: Sequence[str], seeds: int) -> Iterator[Row]:
     for model in models:
-        for ratio in _RATIOS:
+        for ratio in RATIOS:
             found = _deviations(device, controller, model, ratio, seeds, _AS_ASSUMED)
             spread = f"signed {min(found):+.2f} to {max(found):+.2f}"
-            law = f"; {_work_s(device, model):.0f} s of one, stable above {_bound_s(device):.0f}"
+            law = f"; {work_s(device, model):.0f} s of one, stable above {bound_s(device):.0f}"
             what = f"{device}, {controller}, {model}, {ratio:g} x fastest, %"
             yield Row(what, None, _size(found), spread + law * (controller == "decor-pi"))
 
@@ -114,19 +114,19 @@ def _by_setting(device: str, controller: str, models: Sequence[str], seeds: int)
         found = [
             deviation
             for model in models
-            for ratio in _RATIOS[1:]
+            for ratio in RATIOS[1:]
             for deviation in _deviations(device, controller, model, ratio, seeds, setting)
         ]
         spread = f"signed {min(found):+.2f} to {max(found):+.2f}"
         yield Row(f"{device}, {controller}, 1.5 and 1.8 x fastest, {name}, %", None, _size(found), spread)
 
 
-def _work_s(device: str, model: str) -> float:
+def work_s(device: str, model: str) -> float:
     """The whole job on one core or device."""
     return _GFLOP[model] * (100 / _CORE_GFLOPS if device == "CPU" else 200 / _DEVICE_GFLOPS)
 
 
-def _bound_s(device: str) -> float:
+def bound_s(device: str) -> float:
     """The least work for which the law is stable, on one core or device."""
     law = DecorPi()
     period_s = law.period_s if device == "CPU" else law.period_workers_s
@@ -137,13 +137,14 @@ def _size(deviations: Sequence[float]) -> float:
     return fmean(abs(deviation) for deviation in deviations)
 
 
-def _deviations(device: str, controller: str, model: str, ratio: float, seeds: int, setting: _Setting) -> list[float]:
+def _deviations(device: str, controller: str, model: str, ratio: float, seeds: int, setting: Setting) -> list[float]:
     """Signed, in % of the deadline, one for each repetition."""
-    one = _on_cores if device == "CPU" else _on_devices
+    one = on_cores if device == "CPU" else _on_devices
     return [100 * one(controller, setting.size * _GFLOP[model], ratio, seed, setting) for seed in range(seeds)]
 
 
-def _on_cores(controller: str, gflop: float, ratio: float, seed: int, setting: _Setting) -> float:
+def on_cores(controller: str, gflop: float, ratio: float, seed: int, setting: Setting) -> float:
+    """Deviation from the deadline of one training on cores, as a share of it."""
     training = Training(
         n_epochs=5, epoch_steps=20, step_core_s=gflop / _CORE_GFLOPS, phases=(), startup_core_s=0.0,
         n_rehearsals=0, cores_max=float(_CORES),
@@ -158,7 +159,7 @@ def _on_cores(controller: str, gflop: float, ratio: float, seed: int, setting: _
     return run_closed_loop(law, training, deadline_s=ratio * fastest_s, world=world, seed=seed).deviation_frac
 
 
-def _on_devices(controller: str, gflop: float, ratio: float, seed: int, setting: _Setting) -> float:
+def _on_devices(controller: str, gflop: float, ratio: float, seed: int, setting: Setting) -> float:
     training = ElasticTraining(
         scaling=Scaling(undivided_s=0.0, divided_s=gflop / _DEVICE_GFLOPS, per_peer_s=0.0),
         counts=tuple(range(1, _DEVICES + 1)), n_epochs=2, epoch_steps=100, evaluation_units=0, checkpoint_s=0.0,

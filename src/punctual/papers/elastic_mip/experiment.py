@@ -11,14 +11,13 @@ from punctual import registry
 from punctual.core.cluster import Snapshot
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
-from punctual.history.cluster import ClusterHistory
 from punctual.papers.elastic_mip.modelarts_like import ModelartsLike
 from punctual.papers.reproduction import Reproduction, Row, supposed
-from punctual.request.cluster_file import NodeGroup, nodes_of
+from punctual.papers.simulations import record_of
+from punctual.request.cluster_file import NodeGroup
 from punctual.sim.ideal import Ideal
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.scaling.elastic import Elastic
-from punctual.sim.simulation import Simulation
 from punctual.sim.traces import TraceJob, read
 from punctual.sim.traces.load import rescaled
 from punctual.sim.traces.order import normalized
@@ -40,9 +39,9 @@ _PHILLY = "traces/philly_2017/philly_jobs_pollux.csv"
 _CLUSTER10 = "traces/microsoft_itp_2021/with_models_deadlines/cluster10.csv"
 #: The first weeks of the trace are sparse.
 _PHILLY_FIRST, _PHILLY_APART, _N_PHILLY = 20_000, 5_000, 2_000
-_ASKED, _QUARTER = "from what it asked for", "from a quarter of it"
+ASKED, _QUARTER = "from what it asked for", "from a quarter of it"
 
-_NOTE = """\
+NOTE = """\
 Change against greedy in % (means over the seeds; `seeds` has the least and the most of them). Training efficiency: the
 time with the most workers, alone, over the time from the first start to the end. 256 devices on nodes of 8, a start or a
 resize costs 30 s, jobs may have powers of two of the devices up to four times what they asked for; nobody is paused.
@@ -60,7 +59,7 @@ The source says neither its ranges nor its loads, and its jobs were not publishe
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class Case:
     """A trace and the bound of its jobs' shrinking; `n_seeds` None: as many as the caller asks for."""
 
     name: str
@@ -85,7 +84,9 @@ class _Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
+class Outcome:
+    """Means over the jobs of one simulation, and over its decisions."""
+
     queued_s: float
     efficiency: float
     decision_s: float
@@ -97,14 +98,14 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:
     seeds = min(seeds, 1) if quick else seeds
     rows: list[Row] = []
     spans_s: list[float] = []
-    for case in _cases(data, quick=quick):
+    for case in cases(data, quick=quick):
         for load in loads:
-            found = _outcomes(case, load, case.n_seeds or seeds)
+            found = outcomes_of(case, load, case.n_seeds or seeds)
             spans_s += [one.decision_s for one in found["fraction"]]
             for objective in case.objectives:
-                rows += _compared(case, load, objective, found[_GREEDY], found[objective])
+                rows += compared(case, load, objective, found[_GREEDY], found[objective])
     heads = headlines(rows, fmean(spans_s))
-    note = _note(data, ranges(rows))
+    note = note_of(data, ranges(rows))
     return Reproduction(title="Elastic allocator [hu2021] against greedy", rows=(*heads, *rows), note=note)
 
 
@@ -149,7 +150,7 @@ def ranges(rows: Sequence[Row]) -> str:
             "Queueing", f"{objective}, where greedy's own queue is longer than the start-up", long, _QUEUEING
         )
         lines += _extent("Queueing", f"{objective}, where it is the start-up", short, _QUEUEING)
-        for least in (_ASKED, _QUARTER):
+        for least in (ASKED, _QUARTER):
             some = [row for row in mine if row.what.startswith(_EFFICIENT_IN) and f", {least}, " in row.what]
             lines += _extent("Efficiency", f"{objective}, jobs {least}", some, _EFFICIENCY)
     return "\n".join(lines)
@@ -165,9 +166,8 @@ def _extent(what: str, where: str, rows: Sequence[Row], published: float) -> lis
     return [f"* {what} with the {where}: {extent}; {published:+g} % or beyond in {n_reached} of {len(rows)} settings."]
 
 
-def _compared(
-    case: _Case, load: float, objective: str, greedy: Sequence[_Outcome], ours: Sequence[_Outcome]
-) -> list[Row]:
+def compared(case: Case, load: float, objective: str, greedy: Sequence[Outcome], ours: Sequence[Outcome]) -> list[Row]:
+    """Changes of the queue and of the efficiency from greedy to the programme, in %."""
     place = f"{case.name}, {case.least}, load {load:g}, {objective}"
     queued = [[one.queued_s for one in many] for many in (greedy, ours)]
     efficient = [[one.efficiency for one in many] for many in (greedy, ours)]
@@ -188,7 +188,7 @@ def _spread(before: Sequence[float], after: Sequence[float]) -> str:
     return f"; seeds from {min(changes):+.0f} to {max(changes):+.0f}" if len(changes) > 1 else ""
 
 
-def _outcomes(case: _Case, load: float, n_seeds: int) -> dict[str, list[_Outcome]]:
+def outcomes_of(case: Case, load: float, n_seeds: int) -> dict[str, list[Outcome]]:
     """Return by policy one outcome for each seed; all policies get the same jobs."""
     made = {_GREEDY: registry.load("policies", _GREEDY)()}
     for objective in _OBJECTIVES:
@@ -200,48 +200,48 @@ def _outcomes(case: _Case, load: float, n_seeds: int) -> dict[str, list[_Outcome
     }
 
 
-def _simulated(traces: Sequence[TraceJob], policy: Policy, seed: int) -> _Outcome:
+def _simulated(traces: Sequence[TraceJob], policy: Policy, seed: int) -> Outcome:
     rule = Elastic(startup_s=_STARTUP_S, resize_cost_s=_STARTUP_S, preemptible=False)
     jobs = list(sim_jobs(traces, rule, seed=seed))
-    record, timed = ClusterHistory(), _Timed(policy)
-    models = {"tabulated": registry.load("models", "tabulated")()}
-    Simulation(jobs, nodes_of(_CLUSTER), timed, models=models, seed=seed, listeners=(record.add,)).run()
-    summary = record.summary(alone_s=Ideal(jobs, _CLUSTER).alone_s)
+    timed = _Timed(policy)
+    summary = record_of(jobs, _CLUSTER, timed, seed).summary(alone_s=Ideal(jobs, _CLUSTER).alone_s)
     assert summary.queued_s is not None
     assert summary.efficiency is not None
-    return _Outcome(summary.queued_s.mean, summary.efficiency.mean, fmean(timed.spans_s))
+    return Outcome(summary.queued_s.mean, summary.efficiency.mean, fmean(timed.spans_s))
 
 
 # Whose jobs.
 
 
-def _cases(data: Path | None, *, quick: bool) -> Iterator[_Case]:
+def cases(data: Path | None, *, quick: bool) -> Iterator[Case]:
+    """Yield the traces that are there."""
     n_jobs, both = (400, _OBJECTIVES[:1]) if quick else (500, _OBJECTIVES)
-    yield _Case("modelarts-like", _ASKED, lambda load, seed: _from_asked(_generated(n_jobs, load, seed)), both)
-    yield _Case("modelarts-like", _QUARTER, lambda load, seed: _generated(n_jobs, load, seed), both)
+    yield Case("modelarts-like", ASKED, lambda load, seed: from_asked(generated(n_jobs, load, seed)), both)
+    yield Case("modelarts-like", _QUARTER, lambda load, seed: generated(n_jobs, load, seed), both)
     if data is None or quick:
         return
     if (data / _PHILLY).exists():
         philly = normalized(read(data / _PHILLY))
-        yield _Case("philly", _ASKED, lambda load, seed: _slice(philly, load, seed), _OBJECTIVES[:1])
+        yield Case("philly", ASKED, lambda load, seed: _slice(philly, load, seed), _OBJECTIVES[:1])
     if (data / _CLUSTER10).exists():
         # Only its arrivals, devices and durations: the models were assigned later.
         recorded = [replace(job, work_steps=None) for job in normalized(read(data / _CLUSTER10))]
-        yield _Case(
-            "cluster10", _ASKED, lambda load, _: _from_asked(rescaled(recorded, load, _N_DEVICES)), _OBJECTIVES[:1], 1
+        yield Case(
+            "cluster10", ASKED, lambda load, _: from_asked(rescaled(recorded, load, _N_DEVICES)), _OBJECTIVES[:1], 1
         )
 
 
-def _generated(n_jobs: int, load: float, seed: int) -> list[TraceJob]:
+def generated(n_jobs: int, load: float, seed: int) -> list[TraceJob]:
+    """Jobs of the generator."""
     return list(ModelartsLike(n_jobs=n_jobs, n_devices=_N_DEVICES, load=load).jobs(seed))
 
 
 def _slice(trace: Sequence[TraceJob], load: float, seed: int) -> list[TraceJob]:
     first = (_PHILLY_FIRST + seed * _PHILLY_APART) % (len(trace) - _N_PHILLY)
-    return _from_asked(rescaled(trace[first : first + _N_PHILLY], load, _N_DEVICES))
+    return from_asked(rescaled(trace[first : first + _N_PHILLY], load, _N_DEVICES))
 
 
-def _from_asked(jobs: Sequence[TraceJob]) -> list[TraceJob]:
+def from_asked(jobs: Sequence[TraceJob]) -> list[TraceJob]:
     """Return the jobs with their request as least number of devices."""
     return [replace(job, parameters=_range(max(1, ceil(job.n_gpus or 1)))) for job in jobs]
 
@@ -250,7 +250,8 @@ def _range(n_gpus: int) -> dict[str, float]:
     return {"n_gpus_min": n_gpus, "n_gpus_max": max(n_gpus, min(_STRETCH * n_gpus, _N_DEVICES))}
 
 
-def _note(data: Path | None, shown: str) -> str:
+def note_of(data: Path | None, shown: str) -> str:
+    """Return the notes, with the traces that are not there."""
     missing = [name for name in (_PHILLY, _CLUSTER10) if data is None or not (data / name).exists()]
-    note = _NOTE.format(ranges=shown)
+    note = NOTE.format(ranges=shown)
     return f"{note}\nWithout the traces {', '.join(missing)}: see `--data`." if missing else note

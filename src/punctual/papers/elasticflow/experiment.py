@@ -1,18 +1,18 @@
 """ElasticFlow's own simulator on three of its traces, beside the same policies here."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
-from punctual.history.cluster import ClusterHistory, ClusterSummary
+from punctual.history.cluster import ClusterSummary
 from punctual.papers.reproduction import Reproduction, Row, supposed
-from punctual.request.cluster_file import NodeGroup, nodes_of
+from punctual.papers.simulations import record_of
+from punctual.request.cluster_file import NodeGroup
 from punctual.sim.job import SimJob
 from punctual.sim.scaling.measured import Measured as MeasuredTables
-from punctual.sim.simulation import Simulation
 from punctual.sim.traces import read
 from punctual.sim.traces.order import normalized
 
@@ -113,7 +113,7 @@ CASES = (
     Case(label=f"promises-first, {_COSTLY}", policy="promises-first", change_s=_CHANGE_S),
 )  # fmt: skip
 
-_NOTE = """\
+NOTE = """\
 Published: what the authors' simulator prints when it is run on this kind of machine, with their traces and speed tables;
 obtained: ours with the same. Both know all speeds and iterations. Met counts every job of the trace, declined ones as
 missed: ours those that end at or before their deadline; theirs those that it prints as accepted, of which its log, in
@@ -138,7 +138,7 @@ def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:  # noqa:
     folder = _checked(data)
     names = list(TRACES)[: 1 if quick else None]
     rows = [row for name in names for row in rows_of(name, TRACES[name], folder)]
-    return Reproduction(title="[elasticflow2023]: deadlines met, its simulator and ours", rows=tuple(rows), note=_NOTE)
+    return Reproduction(title="[elasticflow2023]: deadlines met, its simulator and ours", rows=tuple(rows), note=NOTE)
 
 
 def _checked(data: Path | None) -> Path:
@@ -233,11 +233,5 @@ def _n_possible(jobs: Iterable[SimJob]) -> int:
 
 def simulated(trace: Trace, case: Case, jobs: Iterable[SimJob]) -> ClusterSummary:
     """Return the summary of one run."""
-    record, load = ClusterHistory(), registry.load
-    policy: Callable[..., Any] = load("policies", case.policy)
-    simulation = Simulation(
-        jobs, nodes_of([NodeGroup(n_nodes=trace.n_nodes, gpus=trace.n_devices)]), policy(**case.parameters),
-        models={"tabulated": load("models", "tabulated")()}, listeners=(record.add,),
-    )  # fmt: skip
-    simulation.run()
-    return record.summary()
+    policy = registry.load("policies", case.policy)(**case.parameters)
+    return record_of(jobs, [NodeGroup(n_nodes=trace.n_nodes, gpus=trace.n_devices)], policy).summary()

@@ -18,12 +18,11 @@ from punctual.history.cluster import ClusterHistory
 from punctual.papers.optimus.optimus_jobs import Optimus
 from punctual.papers.optimus.parameter_servers import ParameterServers
 from punctual.papers.reproduction import Reproduction, Row, supposed
-from punctual.request.cluster_file import NodeGroup, nodes_of
-from punctual.sim import parts
+from punctual.papers.simulations import record_of
+from punctual.request.cluster_file import NodeGroup
 from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
 from punctual.sim.scaling import sim_jobs
-from punctual.sim.simulation import Simulation
 from punctual.sim.traces import TraceJob
 
 #: As many nodes as in the testbed, all alike; the testbed has two kinds.
@@ -201,7 +200,7 @@ def _spread(ratios: Sequence[float]) -> str:
 
 def busiest_frac(n_most: int = _N_MOST) -> tuple[float, ...]:
     """Share of the parameters on the busiest of 1, 2, ... servers without balance."""
-    draw, blocks = Random(0), _blocks()
+    draw, blocks = Random(0), blocks_of_resnet()
     means = [fmean(_busiest(blocks, n, draw) for _ in range(_N_DRAWS)) for n in range(1, n_most + 1)]
     return tuple(mean / sum(blocks) for mean in means)
 
@@ -214,7 +213,7 @@ def _busiest(blocks: Sequence[int], n_servers: int, draw: Random) -> float:
     return max(held)
 
 
-def _blocks() -> list[int]:
+def blocks_of_resnet() -> list[int]:
     """Return the parameters of each tensor of ResNet-50, without the few of normalisation."""
     sizes, before = [7 * 7 * 3 * 64], 64
     for n_blocks, channels in _STAGES:
@@ -272,10 +271,7 @@ def simulated(
     policy: Policy = registry.load("policies", name)()
     if learns_length:
         policy = _guessing(policy, jobs, traces, seed)
-    record = ClusterHistory()
-    models = parts.models({job.spec.model for job in jobs})
-    Simulation(jobs, nodes_of(_CLUSTER), policy, models=models, listeners=(record.add,), seed=seed).run()
-    return _outcome(record)
+    return _outcome(record_of(jobs, _CLUSTER, policy, seed))
 
 
 def _guessing(policy: Policy, jobs: Sequence[SimJob], traces: Sequence[TraceJob], seed: int) -> Guessing:

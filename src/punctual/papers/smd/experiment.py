@@ -44,7 +44,7 @@ _OPTIMUM = {
 #: Share of the limits that is used, at one and at five units.
 _USED = {"sync": {1: 0.51, 5: 0.36}, "async": {1: 0.44, 5: 0.34}}
 
-_KINDS: tuple[Kind, ...] = ("sync", "async")
+KINDS: tuple[Kind, ...] = ("sync", "async")
 #: The paper does not state the unit of time of γ2 and γ3. Of these the one is taken with which ESW's ratio fits best.
 _UNITS_S = (
     2 * MINUTE_S, 5 * MINUTE_S, 15 * MINUTE_S, 30 * MINUTE_S, HOUR_S, 3 * HOUR_S, 8 * HOUR_S, DAY_S, 3 * DAY_S,
@@ -72,7 +72,7 @@ _POINTS = {
 #: Ratio from which the rival is worth next to nothing.
 _NEXT_TO_NOTHING = 1e3
 
-_NOTE = """\
+NOTE = """\
 Ratios of total utilities over all seeds; all jobs are there at once and decided about once.
 The paper does not say in which unit completion times enter the utility, what t_f is the time of, nor what exactly a job's
 limit is a multiple of. In the main rows t_f is the forward pass of a batch, as in the source's model of layers, and a limit
@@ -97,8 +97,8 @@ Disk counts as the fourth resource in all of this."""
 def run(*, quick: bool, seeds: int, data: Path | None) -> Reproduction:  # noqa: ARG001 -- this one needs no data
     """Sweep over capacity and jobs, and report the distance to the optimum, the use, and the gain of `smd-exact`."""
     sweep = Sweep((1, 3, 5), (40, 120), (10, 50)) if quick else Sweep()
-    rows = [row for kind in (_KINDS[:1] if quick else _KINDS) for row in rows_of(kind, seeds, sweep)]
-    return Reproduction(title="[smd2021]: total utility of the admitted jobs", rows=tuple(rows), note=_NOTE)
+    rows = [row for kind in (KINDS[:1] if quick else KINDS) for row in rows_of(kind, seeds, sweep)]
+    return Reproduction(title="[smd2021]: total utility of the admitted jobs", rows=tuple(rows), note=NOTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,30 +112,32 @@ class Sweep:
 
 def rows_of(kind: Kind, n_seeds: int, sweep: Sweep) -> list[Row]:
     """Return all figures for one way of training."""
-    interpretation, fifty = _fitted(kind, Interpretation(), n_seeds)
+    interpretation, fifty = fitted(kind, Interpretation(), n_seeds)
     many = {n: _draws(kind, n_seeds, n, interpretation) for n in sweep.n_jobs}
     by_capacity = {n: _totals(fifty, n * UNIT) for n in sweep.capacities}
     by_jobs = {n: _totals(draws, n * _UNITS_PER_JOB * UNIT) for n, draws in many.items()}
     readings = list(_readings(kind, n_seeds))
     same = _same_admission(fifty, 3 * UNIT)
     admission = f"at capacity 3, with its pairs admitted as SMD's are, {same:.3f}"
-    rows = [*_against(kind, "ESW", 1, _nearest(readings, "SMD / ESW"), by_capacity, by_jobs)]
+    rows = [*_against(kind, "ESW", 1, nearest_reading(readings, "SMD / ESW"), by_capacity, by_jobs)]
     for i, name in ((2, "Optimus, limits"), (3, "Optimus, use")):
-        why = f"{admission}; {_nearest(readings, f'SMD / {name}')}"
+        why = f"{admission}; {nearest_reading(readings, f'SMD / {name}')}"
         rows += _against(kind, name, i, why, by_capacity, by_jobs)
     for n in sweep.n_jobs_few:
         draws = _draws(kind, n_seeds, n, interpretation)
-        why = f"with exact pairs {_to_optimum(draws, exact_pairs=True):.3f}; {_nearest(readings, 'SMD / optimum')}"
-        rows.append(_row(f"{kind}, {n} jobs: SMD / optimum", _OPTIMUM[kind][n], _to_optimum(draws), why))
+        why = (
+            f"with exact pairs {to_optimum(draws, exact_pairs=True):.3f}; {nearest_reading(readings, 'SMD / optimum')}"
+        )
+        rows.append(_row(f"{kind}, {n} jobs: SMD / optimum", _OPTIMUM[kind][n], to_optimum(draws), why))
     for n, published in _USED[kind].items():
-        why = _nearest(readings, f"share of limits used, capacity {n}")
+        why = nearest_reading(readings, f"share of limits used, capacity {n}")
         rows.append(_row(f"{kind}, capacity {n}: share of limits used", published, _used(fifty, n * UNIT), why))
     for n in sweep.capacities:
-        ratio = _exact(fifty, n * UNIT) / by_capacity[n][0]
+        ratio = exact_total(fifty, n * UNIT) / by_capacity[n][0]
         most = _at_best(fifty) / by_capacity[n][0]
         rows.append(Row(f"{kind}, capacity {n}: smd-exact / SMD", None, ratio, f"every job at its best: {most:.2f}"))
     crowd = many[max(many)]
-    ratio = _exact(crowd, 5 * UNIT) / _smd(crowd, 5 * UNIT)
+    ratio = exact_total(crowd, 5 * UNIT) / smd_total(crowd, 5 * UNIT)
     rows.append(Row(f"{kind}, capacity 5, {max(many)} jobs: smd-exact / SMD", None, ratio))
     return [
         *rows,
@@ -170,14 +172,15 @@ def _against(
 def _totals(draws: Sequence[Sequence[Case]], capacity: Array) -> Array:
     """Total utilities over all seeds: SMD, ESW, Optimus in both readings."""
     return np.array([
-        _smd(draws, capacity),
+        smd_total(draws, capacity),
         _equal(draws, capacity),
-        sum(_first_come(several, capacity) for several in draws),
-        sum(_marginal_gains(several, capacity) for several in draws),
+        sum(first_come(several, capacity) for several in draws),
+        sum(marginal_gains(several, capacity) for several in draws),
     ])  # fmt: skip
 
 
-def _smd(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
+def smd_total(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
+    """Total utility of SMD."""
     return sum(_admitted(several, [case.rounded for case in several], capacity) for several in draws)
 
 
@@ -201,7 +204,7 @@ def _chosen(several: Sequence[Case], worths: Array, capacity: Array, **parameter
     return np.array(policy.admit(worths, [case.limit for case in several], capacity), dtype=bool)
 
 
-def _first_come(several: Sequence[Case], capacity: Array) -> float:
+def first_come(several: Sequence[Case], capacity: Array) -> float:
     """Utility where jobs are admitted in their order while their limits fit."""
     left, worth = capacity.copy(), 0.0
     for case in several:
@@ -210,7 +213,7 @@ def _first_come(several: Sequence[Case], capacity: Array) -> float:
     return worth
 
 
-def _marginal_gains(several: Sequence[Case], capacity: Array) -> float:
+def marginal_gains(several: Sequence[Case], capacity: Array) -> float:
     """Return the utility of the greedy way: a pair for each job, then one more for the largest gain, while it fits."""
     left, held = capacity.copy(), {}
     for i, case in enumerate(several):
@@ -231,15 +234,15 @@ def _marginal_gains(several: Sequence[Case], capacity: Array) -> float:
 def _same_admission(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
     """SMD over Optimus' pairs, both admitted in SMD's way."""
     theirs = sum(_admitted(several, [case.marginal for case in several], capacity) for several in draws)
-    return _smd(draws, capacity) / theirs
+    return smd_total(draws, capacity) / theirs
 
 
-def _to_optimum(draws: Sequence[Sequence[Case]], *, exact_pairs: bool = False) -> float:
+def to_optimum(draws: Sequence[Sequence[Case]], *, exact_pairs: bool = False) -> float:
     """Return SMD over the optimum, in one unit of capacity; `exact_pairs`: its admission alone."""
     best = sum(_admitted(several, [case.exact for case in several], UNIT, admission="exact") for several in draws)
     if exact_pairs:
         return sum(_admitted(several, [case.exact for case in several], UNIT) for several in draws) / best
-    return _smd(draws, UNIT) / best
+    return smd_total(draws, UNIT) / best
 
 
 def _used(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
@@ -253,7 +256,7 @@ def _used(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
     return float(np.mean(shares))
 
 
-def _exact(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
+def exact_total(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
     """Total utility of `smd-exact`."""
     return sum(
         best_together(
@@ -265,7 +268,7 @@ def _exact(draws: Sequence[Sequence[Case]], capacity: Array) -> float:
     )  # fmt: skip
 
 
-def _fitted(kind: Kind, interpretation: Interpretation, n_seeds: int) -> tuple[Interpretation, list[list[Case]]]:
+def fitted(kind: Kind, interpretation: Interpretation, n_seeds: int) -> tuple[Interpretation, list[list[Case]]]:
     """Choose the unit of time that gives ESW's ratio at three units of capacity; return it and draws of 50 jobs."""
     seconds = _draws(kind, n_seeds, _N_JOBS, replace(interpretation, unit_s=1.0))
     published = _CAPACITY[kind][3][0] / _CAPACITY[kind][3][1]
@@ -280,7 +283,7 @@ def _fitted(kind: Kind, interpretation: Interpretation, n_seeds: int) -> tuple[I
 def _readings(kind: Kind, n_seeds: int) -> Iterable[Row]:
     """Yield the ratios of every reading, the main one first, and that one also with other units of time."""
     for forward, limit in product(_FORWARDS, _LIMITS):
-        tried, draws = _fitted(kind, Interpretation(forward, limit), n_seeds)
+        tried, draws = fitted(kind, Interpretation(forward, limit), n_seeds)
         yield from _figures(kind, str(tried), tried.unit_s, draws)
         for factor in (0.25, 4.0) if replace(tried, unit_s=1.0) == Interpretation() else ():
             others = [in_units(several, factor) for several in draws]
@@ -294,19 +297,20 @@ def _figures(kind: Kind, name: str, unit_s: float, draws: Sequence[Sequence[Case
         "SMD / ESW": (published[0] / published[1], totals[0] / totals[1]),
         "SMD / Optimus, limits": (published[0] / published[2], totals[0] / totals[2]),
         "SMD / Optimus, use": (published[0] / published[2], totals[0] / totals[3]),
-        "SMD / optimum": (_OPTIMUM[kind][_N_JOBS], _to_optimum(draws)),
+        "SMD / optimum": (_OPTIMUM[kind][_N_JOBS], to_optimum(draws)),
         **{f"share of limits used, capacity {n}": (_USED[kind][n], _used(draws, n * UNIT)) for n in (1, 5)},
     }
     for figure, (its, ours) in found.items():
-        yield Row(f"{kind}, {name}: {figure}", its, float(ours), _unit_text(unit_s, float(ours)))
+        yield Row(f"{kind}, {name}: {figure}", its, float(ours), unit_text(unit_s, float(ours)))
 
 
-def _unit_text(unit_s: float, ratio: float) -> str:
+def unit_text(unit_s: float, ratio: float) -> str:
+    """Name the unit of time, and whether a ratio rests on next to nothing."""
     unit = f"unit of {unit_s / MINUTE_S:g} min"
     return f"{unit}, in which the rival's jobs are worth next to nothing" if ratio > _NEXT_TO_NOTHING else unit
 
 
-def _nearest(readings: Sequence[Row], figure: str) -> str:
+def nearest_reading(readings: Sequence[Row], figure: str) -> str:
     """The reading that comes nearest to a published figure, and at which point the readings are compared."""
     rows = [row for row in readings if row.what.endswith(f": {figure}")]
     best, known = nearest(rows)
@@ -319,12 +323,12 @@ def _orders(kind: Kind, fifty: Sequence[Sequence[Case]]) -> Iterable[Row]:
     for name, key in _ORDERS.items():
         for n in (1, 3, 5):
             published = _CAPACITY[kind][n]
-            theirs = sum(_first_come(sorted(several, key=key), n * UNIT) for several in fifty)
-            ratio = _smd(fifty, n * UNIT) / theirs
+            theirs = sum(first_come(sorted(several, key=key), n * UNIT) for several in fifty)
+            ratio = smd_total(fifty, n * UNIT) / theirs
             yield Row(f"{kind}, capacity {n}: SMD / Optimus, limits, {name}", published[0] / published[2], ratio)
 
 
 def _to_equal(draws: Sequence[Sequence[Case]]) -> float:
     """Return SMD over ESW; infinite if ESW's pairs are worth nothing, as with too short a unit of time."""
     theirs = _equal(draws, 3 * UNIT)
-    return _smd(draws, 3 * UNIT) / theirs if theirs else inf
+    return smd_total(draws, 3 * UNIT) / theirs if theirs else inf

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+from punctual.core.units import DAY_S, HOUR_S
 from punctual.sim.drawing.raster import JobIntervals, Raster, raster
 from punctual.sim.stored import Curve, StoredRun
 
@@ -16,16 +17,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6d1f", "#7f7f7f")
 _RUNNING, _WAITING = "#0072b2", "#e69f00"
 
-#: A curve of a distribution is drawn through so many of its quantiles.
-_N_QUANTILES = 400
-#: Share of the shortest jobs that is not drawn: on a logarithmic axis they would take half of it.
-_SHORTEST_FRAC = 0.005
 #: Lateness is drawn linearly up to so many % of the deadline, either way.
 _LINEAR_PERCENT = 100.0
-#: Use of devices is drawn as means over so many stretches of time.
-_N_STRETCHES = 100
-_HOUR_S = 3_600.0
-_DAY_S = 86_400.0
 
 #: Runs by the label of their policy, seed by seed.
 Runs = Mapping[str, Sequence[StoredRun]]
@@ -59,7 +52,8 @@ def completion_times(axes: "Axes", runs: Runs) -> None:
     for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
         values, shares = _distribution([_column(run, "jct_s") for run in some])
         axes.plot(values, shares, color=colour, label=label)
-        shortest_s += [value for value in values[int(_SHORTEST_FRAC * len(values)) :][:1] if value > 0]
+        # Share of the shortest jobs that is not drawn: on a logarithmic axis they would take half of it.
+        shortest_s += [value for value in values[int(0.005 * len(values)) :][:1] if value > 0]
     axes.set_xscale("log")
     axes.set_xlim(left=min(shortest_s, default=None))
     axes.set(title="Job completion time", xlabel="seconds from submission (logarithmic)", ylabel="% of landed jobs")
@@ -107,7 +101,7 @@ def money(run: StoredRun, ink: str = "#222222") -> "Figure":
     from matplotlib.figure import Figure
 
     course = run.facts["bill"]["course"]
-    unit_s, unit = (_DAY_S, "days") if course["at"] and course["at"][-1] > 4 * _DAY_S else (_HOUR_S, "hours")
+    unit_s, unit = (DAY_S, "days") if course["at"] and course["at"][-1] > 4 * DAY_S else (HOUR_S, "hours")
     with _styled(ink):
         figure = Figure(figsize=(11, 3.2), layout="constrained")
         axes = figure.subplots()
@@ -203,7 +197,8 @@ def _distribution(parts: Sequence[Any]) -> tuple[Any, Any]:
     values = np.concatenate(parts) if parts else np.array([])
     if not len(values):
         return [], []
-    shares = np.linspace(0.0, 1.0, min(_N_QUANTILES, len(values) + 1))
+    # A curve of a distribution is drawn through so many of its quantiles.
+    shares = np.linspace(0.0, 1.0, min(400, len(values) + 1))
     return np.quantile(values, shares), 100 * shares
 
 
@@ -222,7 +217,7 @@ def _step(axes: "Axes", curve: Curve, unit_s: float, **style: Any) -> None:
     axes.step(at, mean, where="post", linewidth=style.pop("linewidth", 1.2), **style)
 
 
-def averaged(curve: Curve, n_stretches: int = _N_STRETCHES) -> Curve:
+def averaged(curve: Curve, n_stretches: int = 100) -> Curve:
     """Return the course as means over equal stretches of time, since faster changes would hide all else."""
     import numpy as np
 
@@ -244,9 +239,9 @@ def _time_unit(runs: Runs) -> tuple[float, str]:
 
 
 def _unit(span_s: float) -> tuple[float, str]:
-    if span_s > 4 * _DAY_S:
-        return _DAY_S, "days"
-    return (_HOUR_S, "hours") if span_s > 2 * _HOUR_S else (60.0, "minutes")
+    if span_s > 4 * DAY_S:
+        return DAY_S, "days"
+    return (HOUR_S, "hours") if span_s > 2 * HOUR_S else (60.0, "minutes")
 
 
 def _first(runs: Runs) -> StoredRun:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Integers = NDArray[np.int64]
 
-N_ROWS_MAX = 240
-N_COLUMNS = 480
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raster:
@@ -53,7 +50,7 @@ class JobIntervals:
     until_s: "Floats"
 
 
-def raster(stays: JobIntervals, n_rows_max: int = N_ROWS_MAX, n_columns: int = N_COLUMNS) -> Raster:
+def raster(stays: JobIntervals, n_rows_max: int = 240, n_columns: int = 480) -> Raster:
     """The image of `stays`.
 
     Parameters

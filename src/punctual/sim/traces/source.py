@@ -11,14 +11,10 @@ from pathlib import Path
 from typing import TextIO
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.units import GIB_BYTES
 from punctual.sim.traces.limits import N_LINE_CHARACTERS_MAX, UNPACKED_GIB_MAX
 
 _GZIP_MAGIC = b"\x1f\x8b"
-
-#: Formats are told by this much of a file; enough for a first record that spans lines.
-_N_HEAD_CHARACTERS = 65_536
-
-_GIB_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +48,8 @@ class Source:
 
     def head(self) -> Head:
         """Return the beginning of the file; its last line may be cut."""
-        return Head(tuple(next(self.pieces(_N_HEAD_CHARACTERS), "").splitlines()))
+        # Formats are told by this much of a file; enough for a first record that spans lines.
+        return Head(tuple(next(self.pieces(65_536), "").splitlines()))
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """The lines, numbered from 1, with their ends.
@@ -120,7 +117,7 @@ class _Unpacked(gzip.GzipFile):
             The contents exceed the limit.
         """
         content = super().read1(size)
-        if self.tell() > self._gib_max * _GIB_BYTES:
+        if self.tell() > self._gib_max * GIB_BYTES:
             raise InvalidSpec(
                 f"a compressed trace must hold at most {self._gib_max:g} GiB", "more", str(self._path),
                 "Take the file as it was published, or raise the limit: `--unpacked-gib-max`, `trace.unpacked_gib_max`.",

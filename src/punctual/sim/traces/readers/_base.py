@@ -9,7 +9,6 @@ from punctual.sim.traces.job import TraceJob
 from punctual.sim.traces.rows import Row, jobs_of, rows_of
 from punctual.sim.traces.source import Head, Source
 
-GIB = 2**30
 MIB = 2**20
 MS_PER_S = 1_000
 

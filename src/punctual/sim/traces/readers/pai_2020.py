@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.units import GIB_BYTES
 from punctual.sim.traces.bad_rows import BadRows
 from punctual.sim.traces.job import TraceJob
-from punctual.sim.traces.readers._base import GIB
 from punctual.sim.traces.rows import Row, jobs_of, reason_of, rows_of
 from punctual.sim.traces.source import Head, Source
 
@@ -19,7 +19,6 @@ _ROLE_COLUMNS = (
 )  # fmt: skip
 _ROLES_FILE = "pai_task_table.csv"
 _STATUSES = {"Terminated", "Failed", "Running", "Waiting"}
-_I_STATUS = 3
 _PERCENT = 100.0
 
 
@@ -39,7 +38,7 @@ class _Roles:
         n_instances = _number(row, "inst_num", 1.0)
         n_gpus = n_instances * _number(row, "plan_gpu", 0.0) / _PERCENT
         cores = n_instances * _number(row, "plan_cpu", 0.0) / _PERCENT
-        memory_bytes = n_instances * _number(row, "plan_mem", 0.0) * GIB
+        memory_bytes = n_instances * _number(row, "plan_mem", 0.0) * GIB_BYTES
         launched_at, ended_at = _number(row, "start_time", float("inf")), _number(row, "end_time", float("-inf"))
         self.n_gpus += n_gpus
         self.cores += cores
@@ -78,7 +77,7 @@ def _number(row: Row, column: str, missing: float) -> float:
 
 def _is_table(head: Head, columns: tuple[str, ...]) -> bool:
     present = head.columns()
-    return present == columns or (len(present) == len(columns) and present[_I_STATUS] in _STATUSES)
+    return present == columns or (len(present) == len(columns) and present[3] in _STATUSES)
 
 
 def _role_table(source: Source) -> Source:

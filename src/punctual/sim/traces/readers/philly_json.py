@@ -12,12 +12,6 @@ from punctual.sim.traces.job import TraceJob
 from punctual.sim.traces.rows import Row, reason_of
 from punctual.sim.traces.source import Head, Source
 
-#: Size far above any object of a trace: one that is not complete by then is broken.
-_N_CHARACTERS_MAX = 4_000_000
-
-#: The file is read in pieces of this size; an object that is not whole yet is tried again with the next piece.
-_N_CHARACTERS = 65_536
-
 _BETWEEN = re.compile(r"[\s\[\],]*")
 _DECODER = json.JSONDecoder()
 
@@ -25,7 +19,8 @@ _DECODER = json.JSONDecoder()
 def objects_of(source: Source, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects and their first lines; after invalid JSON the rest is one bad row."""
     text, line = "", 1
-    for piece in source.pieces(_N_CHARACTERS):
+    # The file is read in pieces of this size; an object that is not whole yet is tried again with the next piece.
+    for piece in source.pieces(65_536):
         text += piece
         done = 0
         for start, end, value in _values(text):
@@ -37,7 +32,8 @@ def objects_of(source: Source, bad: BadRows) -> Iterator[tuple[int, dict[str, An
             line += text.count("\n", start, end)
             done = end
         text = text[done:]
-        if len(text) > _N_CHARACTERS_MAX:
+        # Size far above any object of a trace: one that is not complete by then is broken.
+        if len(text) > 4_000_000:
             break
     if rest := text[_start(text, 0) :]:
         bad.add(str(source), line + text.count("\n", 0, len(text) - len(rest)), f"not JSON from here on: {rest[:40]!r}")

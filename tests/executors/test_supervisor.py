@@ -1,4 +1,4 @@
-"""What the keeper does by itself, whatever has become of the process that started it."""
+"""What the supervisor does by itself, whatever has become of the process that started it."""
 
 import errno
 import os
@@ -22,28 +22,28 @@ from punctual.executors.local.job_files import read_end, takeover_socket_of
 from punctual.executors.local.job_signals import SWEEP_S, Ending, descendants
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import (
-    KeeperLink,
     SteeringLostError,
+    SupervisorLink,
     listen_for_takeover,
-    start_keeper,
+    start_supervisor,
     take_over,
 )
 from punctual.executors.local.supervisor_files import mark_of
 
 GOES_ON = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)"
 
-Keep = Callable[..., KeeperLink]
+Keep = Callable[..., SupervisorLink]
 
 
 @pytest.fixture
 def keep(tmp_path: Path) -> Iterator[Keep]:
-    """Starts a keeper with a job that runs some code, and sees to its end."""
-    links: list[KeeperLink] = []
+    """Starts a supervisor with a job that runs some code, and sees to its end."""
+    links: list[SupervisorLink] = []
 
-    def start(code: str, **request: Any) -> KeeperLink:
+    def start(code: str, **request: Any) -> SupervisorLink:
         fds = [fd for _, *ends in request.get("logs", ()) for fd in ends]
         fds += [request["takeover_fd"]] if "takeover_fd" in request else []
-        link = start_keeper((), fds, request.pop("output_fd", None))
+        link = start_supervisor((), fds, request.pop("output_fd", None))
         links.append(link)
         assert link.read() == {"ready": True, "keeper": link.pid, "guard": link.guard_pid}
         argv = request.pop("argv", [sys.executable, "-c", code])
@@ -57,7 +57,7 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
         link.close()
 
 
-def started(link: KeeperLink) -> int:
+def started(link: SupervisorLink) -> int:
     line = link.read()
     assert line is not None
     return int(line["started"])
@@ -128,7 +128,7 @@ def test_the_job_has_a_session_and_groups_of_its_own(keep: Keep, tmp_path: Path)
     assert entrance.read_text() == str(pid)
 
 
-def test_signals_mean_to_the_job_what_they_mean_without_a_keeper(keep: Keep, tmp_path: Path) -> None:
+def test_signals_mean_to_the_job_what_they_mean_without_a_supervisor(keep: Keep, tmp_path: Path) -> None:
     code = "print(open('/proc/self/status').read(), file=open('status', 'w'))"
     # Python itself ignores SIGPIPE and SIGXFSZ, so another program has to look.
     link = keep(code, argv=["cp", "/proc/self/status", str(tmp_path / "status")])
@@ -192,7 +192,7 @@ class Logged:
         self.options = {"logs": [(str(log), self._source_fd, self._ring_fd)], "output_fd": self._write_fd}
 
     def close(self) -> None:
-        """The keeper has its ends."""
+        """The supervisor has its ends."""
         for fd in (self._source_fd, self._write_fd, self._ring_fd):
             os.close(fd)
 
@@ -222,7 +222,7 @@ def test_sigterm_ends_the_job(keep: Keep, tmp_path: Path) -> None:
 
 
 def test_sigterm_before_the_job_was_started_is_not_lost(keep: Keep) -> None:
-    link = start_keeper(())
+    link = start_supervisor(())
     assert link.read() == {"ready": True, "keeper": link.pid, "guard": link.guard_pid}
     link.terminate()
     link.send(LaunchRequest(argv=[sys.executable, "-c", "import time; time.sleep(60)"], environment=dict(os.environ)))
@@ -253,7 +253,7 @@ def test_a_kill_is_not_put_off_for_what_the_job_leaves_behind() -> None:
     assert ending.left_s() <= SWEEP_S
 
 
-def test_a_killed_keeper_takes_the_job_with_it(keep: Keep) -> None:
+def test_a_killed_supervisor_takes_the_job_with_it(keep: Keep) -> None:
     link = keep("import time; time.sleep(60)")
     pid = started(link)
     link.kill()
@@ -261,7 +261,7 @@ def test_a_killed_keeper_takes_the_job_with_it(keep: Keep) -> None:
     assert link.read() is None
 
 
-def test_the_guard_ends_a_job_that_ignores_sigterm_when_the_keeper_is_killed(keep: Keep, tmp_path: Path) -> None:
+def test_the_guard_ends_a_job_that_ignores_sigterm_when_the_supervisor_is_killed(keep: Keep, tmp_path: Path) -> None:
     quota, group = tmp_path / "quota", tmp_path / "group"
     group.mkdir()
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); open('deaf', 'w'); time.sleep(60)"
@@ -297,7 +297,7 @@ def test_a_job_without_a_guard_can_still_be_ended(keep: Keep) -> None:
     assert last["ended"] == 128 + signal.SIGTERM
 
 
-def test_the_end_of_a_job_is_known_although_its_keeper_was_killed_when_it_had_written_it_down(
+def test_the_end_of_a_job_is_known_although_its_supervisor_was_killed_when_it_had_written_it_down(
     keep: Keep, address: Path, tmp_path: Path
 ) -> None:
     link = keep("import time; time.sleep(60)")
@@ -339,7 +339,7 @@ def test_the_end_of_a_job_that_nobody_steers_is_kept_once_the_disk_can_be_writte
     with mounted(tmp_path / "disk") as disk:
         link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"))
         job = started(link)
-        link.release()  # the keeper takes it for gone
+        link.release()  # the supervisor takes it for gone
         may_write(disk, False)
         (tmp_path / "go").touch()
         until(lambda: not is_alive(job))
@@ -379,14 +379,14 @@ def test_descendants_are_found() -> None:
     assert os.getppid() not in descendants(os.getpid())
 
 
-def test_a_keeper_without_a_request_ends(keep: Keep) -> None:
-    link = start_keeper(())
+def test_a_supervisor_without_a_request_ends(keep: Keep) -> None:
+    link = start_supervisor(())
     assert link.read() == {"ready": True, "keeper": link.pid, "guard": link.guard_pid}
     link.close()
     assert not is_alive(link.pid)
 
 
-def test_a_keeper_whose_request_does_not_come_ends() -> None:
+def test_a_supervisor_whose_request_does_not_come_ends() -> None:
     reading_fd, writing_fd = os.pipe()
     try:
         os.write(writing_fd, b'{"argv": ')
@@ -420,17 +420,17 @@ def test_a_job_that_was_taken_over_before_it_was_started_is_not(
 
 @pytest.fixture
 def address(tmp_path: Path) -> Path:
-    """Where the keeper of a job called `job` is to be found."""
+    """Where the supervisor of a job called `job` is to be found."""
     return takeover_socket_of(tmp_path, JobId("job"))
 
 
-def keep_with_socket(keep: Keep, address: Path, code: str, **request: Any) -> KeeperLink:
+def keep_with_socket(keep: Keep, address: Path, code: str, **request: Any) -> SupervisorLink:
     with listen_for_takeover(address) as listening:
         cleanup_files = [[str(address), mark_of(str(address))]]
         return keep(code, takeover_fd=listening.fileno(), cleanup_files=cleanup_files, **request)
 
 
-def test_a_job_that_nobody_steers_is_handed_over_with_what_its_keeper_knows(
+def test_a_job_that_nobody_steers_is_handed_over_with_what_its_supervisor_knows(
     keep: Keep, address: Path, tmp_path: Path
 ) -> None:
     link = keep_with_socket(keep, address, GOES_ON, actuator="pacing", progress_pattern="auto")
@@ -472,7 +472,7 @@ def test_a_job_can_be_released_and_taken_over_again_and_again(keep: Keep, addres
     assert is_alive(pid)
 
 
-def test_bells_of_a_keeper_that_says_no_more_are_closed(address: Path) -> None:
+def test_bells_of_a_supervisor_that_says_no_more_are_closed(address: Path) -> None:
     wakeup_fd, ring_fd = os.pipe()
     with listen_for_takeover(address) as listening:
         attempt = ThreadPoolExecutor(1).submit(take_over, address)
@@ -508,8 +508,8 @@ def test_who_takes_the_job_over_hears_of_its_output(keep: Keep, address: Path, t
 
 
 def test_a_renewal_before_the_request_is_no_part_of_it() -> None:
-    """A host renews all its leases at once, also while a keeper has not got its request yet."""
-    link = start_keeper(())
+    """A host renews all its leases at once, also while a supervisor has not got its request yet."""
+    link = start_supervisor(())
     assert link.read() is not None
     link.renew()
     link.send(LaunchRequest(argv=["true"], environment=dict(os.environ)))
@@ -548,7 +548,7 @@ def test_a_process_that_was_stopped_for_too_long_steers_again(keep: Keep, addres
 def test_it_does_not_steer_again_what_another_process_has_taken_over(keep: Keep, address: Path) -> None:
     link = keep_with_socket(keep, address, GOES_ON, lease_s=3600.0)
     started(link)
-    link._connection.shutdown(socket.SHUT_WR)  # the keeper takes it for gone
+    link._connection.shutdown(socket.SHUT_WR)  # the supervisor takes it for gone
     kept = until(lambda: take_over(address))
     assert kept is not None
     with pytest.raises(SteeringLostError):
@@ -568,7 +568,7 @@ def test_it_finds_the_end_of_a_job_that_ended_meanwhile(keep: Keep, address: Pat
 
 
 def test_a_renewed_lease_does_not_expire(keep: Keep, tmp_path: Path) -> None:
-    """A lease of an hour that is renewed: the keeper reads what it is sent and says nothing about it."""
+    """A lease of an hour that is renewed: the supervisor reads what it is sent and says nothing about it."""
     link = keep("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)", lease_s=3600.0)
     started(link)
     for _ in range(3):
@@ -583,7 +583,7 @@ def test_a_renewed_lease_does_not_expire(keep: Keep, tmp_path: Path) -> None:
 class Expired:
     """A link whose next line says that the lease has expired."""
 
-    def __init__(self, link: KeeperLink) -> None:
+    def __init__(self, link: SupervisorLink) -> None:
         self._link = link
 
     def await_end(

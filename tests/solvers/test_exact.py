@@ -3,7 +3,7 @@
 from math import inf
 
 import pytest
-from _exact import exact_knapsack, exact_vector_knapsack
+from tests.solvers.exact import exact_knapsack, exact_vector_knapsack
 from tests.solvers.instances import cluster
 
 

@@ -18,17 +18,14 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Message, PerfModel, Sink
 from punctual.core.resources import Resources, total
-from punctual.papers.decor_nn.closed_loop import NODE, Plant, RecordingController, steer
-from punctual.papers.decor_nn.quota_plant import CostFactors, Landing, Noise, World
-from punctual.papers.decor_nn.simulated_progress import SimulatedProgress
+from punctual.sim.plants.closed_loop import NODE, Plant, RecordingController, steer
+from punctual.sim.plants.quota_plant import CostFactors, Landing, Noise, PlantWorld
+from punctual.sim.plants.simulated_progress import SimulatedProgress
 
 #: Amount of one worker of the simulated job.
 WORKER = Resources(cores=1.0)
 
 _JOB = JobId("simulated")
-
-#: The plant stops when the job has taken this many times its deadline.
-_PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +107,7 @@ class ElasticTraining:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElasticRun(Landing):
+class WorkerRun(Landing):
     """Record of one run.
 
     Attributes
@@ -157,7 +154,7 @@ class _Answer(NamedTuple):
 class SimulatedWorkers:
     """The training; time moves only in `advance`."""
 
-    def __init__(self, training: ElasticTraining, world: World, seed: int, n_workers: int) -> None:
+    def __init__(self, training: ElasticTraining, world: PlantWorld, seed: int, n_workers: int) -> None:
         self.at_s = 0.0
         self.n_workers = n_workers
         planned = {"evaluate": training.n_epochs * training.evaluation_units, "checkpoint": training.n_epochs}
@@ -258,11 +255,11 @@ def run_elastic(
     training: ElasticTraining | None = None,
     *,
     deadline_s: float,
-    world: World | None = None,
+    world: PlantWorld | None = None,
     seed: int = 0,
     models: Mapping[str, PerfModel[Any]] | None = None,
     margin_frac: float | None = None,
-) -> ElasticRun:
+) -> WorkerRun:
     """Let `controller` steer the simulated training to its end, through the scheduler.
 
     Parameters
@@ -276,7 +273,7 @@ def run_elastic(
     models
         Models by name; the first learns the job's speed.
     """
-    training, world = training or ElasticTraining(), world or World(can_pace=True)
+    training, world = training or ElasticTraining(), world or PlantWorld(can_pace=True)
     spec = JobSpec(
         id=_JOB,
         ceiling=WORKER * training.counts[-1],
@@ -295,11 +292,11 @@ def run_elastic(
             warnings.append(message.reason.code)
 
     steer(
-        recording, spec, plant, deadline_changes=world.deadline_changes, models=models, patience=_PATIENCE,
+        recording, spec, plant, deadline_changes=world.deadline_changes, models=models, patience=10.0,
         listeners=[listen],
     )  # fmt: skip
     assert plant.workers is not None
-    return ElasticRun(
+    return WorkerRun(
         landed_s=inf if plant.workers.progress.landed_s is None else plant.workers.progress.landed_s,
         deadline_s=world.deadline_s(plant.workers.at_s, deadline_s),
         worker_s=plant.workers.worker_s,
@@ -312,7 +309,7 @@ def run_elastic(
 class _WorkerPlant(Plant):
     """The training as an executor: a new pacing line holds at once, a new number when the training is ready for it."""
 
-    def __init__(self, training: ElasticTraining, world: World, seed: int) -> None:
+    def __init__(self, training: ElasticTraining, world: PlantWorld, seed: int) -> None:
         self._training, self._world, self._seed = training, world, seed
         self.workers: SimulatedWorkers | None = None
 

@@ -23,8 +23,8 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Policy, Sink
 from punctual.core.resources import Resources, total
-from punctual.papers.decor_nn.closed_loop import Plant, RecordingController, steer
-from punctual.papers.decor_nn.simulated_progress import SimulatedProgress
+from punctual.sim.plants.closed_loop import Plant, RecordingController, steer
+from punctual.sim.plants.simulated_progress import SimulatedProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +123,7 @@ class Contention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class PlantWorld:
     """Surroundings of the job.
 
     Attributes
@@ -171,7 +171,7 @@ class Landing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run(Landing):
+class QuotaRun(Landing):
     """Record of one run."""
 
     used_core_s: float
@@ -211,7 +211,7 @@ class CostFactors:
 class SimulatedProcess:
     """The training process under a quota; time moves only in `advance`."""
 
-    def __init__(self, training: Training, world: World, seed: int, cores: float) -> None:
+    def __init__(self, training: Training, world: PlantWorld, seed: int, cores: float) -> None:
         self.at_s = 0.0
         self.cores = cores
         self.used_core_s = 0.0
@@ -304,11 +304,11 @@ def run_closed_loop(
     training: Training | None = None,
     *,
     deadline_s: float,
-    world: World | None = None,
+    world: PlantWorld | None = None,
     spec: JobSpec | None = None,
     seed: int = 0,
     policy: Policy | None = None,
-) -> Run:
+) -> QuotaRun:
     """Let `controller` steer the simulated training to its end.
 
     Parameters
@@ -324,13 +324,13 @@ def run_closed_loop(
     """
     if not deadline_s > 0:
         raise InvalidSpec("`deadline_s` must be above zero", f"{deadline_s} s", "the plant", "Give a later deadline.")
-    training, world = training or Training(), world or World()
+    training, world = training or Training(), world or PlantWorld()
     spec = replace(spec or job_spec(training, deadline_s), work_steps=None, deadline_s=deadline_s)
     plant, recording = _QuotaPlant(training, world, seed, spec), RecordingController(controller)
     changes = world.deadline_changes
-    steer(recording, spec, plant, deadline_changes=changes, first_tick_s=0.0, patience=_PATIENCE, policy=policy)
+    steer(recording, spec, plant, deadline_changes=changes, first_tick_s=0.0, patience=20.0, policy=policy)
     process = plant.process
-    return Run(
+    return QuotaRun(
         landed_s=inf if process.progress.landed_s is None else process.progress.landed_s,
         deadline_s=world.deadline_s(process.at_s, deadline_s),
         used_core_s=process.used_core_s,
@@ -352,14 +352,10 @@ def job_spec(training: Training, deadline_s: float, margin_frac: float | None = 
     )
 
 
-#: The plant stops when the job has taken this many times its deadline.
-_PATIENCE = 20.0
-
-
 class _QuotaPlant(Plant):
-    """The process under a quota; a change of the quota takes `World.actuator_delay_s`, a pacing line holds at once."""
+    """The process under a quota; a change of the quota takes `PlantWorld.actuator_delay_s`, a pacing line holds at once."""
 
-    def __init__(self, training: Training, world: World, seed: int, spec: JobSpec) -> None:
+    def __init__(self, training: Training, world: PlantWorld, seed: int, spec: JobSpec) -> None:
         self._training, self._world = training, world
         self.process = SimulatedProcess(training, world, seed, spec.ceiling.cores)
         self.granted = spec.ceiling

@@ -1,4 +1,4 @@
-"""Keepers and guards that were stopped, or hang: jobs still end, and it is told that they may stand still."""
+"""Supervisors and guards that were stopped, or hang: jobs still end, and it is told that they may stand still."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from tests.executors.conftest import JOB, Stage, is_alive, until
 
 from punctual.core.events import JobFailed, JobFinished, JobStarted, JobWarned
 from punctual.executors.local import job_run, launch, supervisor_client
-from punctual.executors.local.supervisor_client import KeeperLink
+from punctual.executors.local.supervisor_client import SupervisorLink
 
 SLEEP = "import time; time.sleep(600)"
 #: Writes more than its pipe holds, so that it stands still where nobody reads.
@@ -20,11 +20,11 @@ WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)"
 
 @pytest.fixture
 def kept(stage: Stage) -> Any:
-    """Starts a job; the process ids of its keeper and its guard."""
+    """Starts a job; the process ids of its supervisor and its guard."""
 
     def started(code: str, **options: Any) -> tuple[int, int]:
         pids: list[tuple[int, int]] = []
-        stage.prepare(code, on_kept=lambda _, keeper, guard: pids.append((keeper, guard)), **options)
+        stage.prepare(code, on_kept=lambda _, supervisor, guard: pids.append((supervisor, guard)), **options)
         stage.launch()
         stage.wait(JobStarted)
         return pids[0]
@@ -39,46 +39,46 @@ def stop(pid: int) -> None:
 
 
 @pytest.mark.parametrize("code", [SLEEP, CHATTY])
-def test_a_job_whose_keeper_was_stopped_can_be_stopped(stage: Stage, kept: Any, code: str) -> None:
-    keeper, guard = kept(code, on_output=lambda _: None)
-    stop(keeper)
+def test_a_job_whose_supervisor_was_stopped_can_be_stopped(stage: Stage, kept: Any, code: str) -> None:
+    supervisor, guard = kept(code, on_output=lambda _: None)
+    stop(supervisor)
     stop(guard)
     stage.stop()
     assert stage.wait(JobFailed).cause == "the user"
-    assert not is_alive(keeper)
+    assert not is_alive(supervisor)
     assert not is_alive(guard)
 
 
-def test_a_job_is_ended_without_its_keeper_where_that_hangs(
+def test_a_job_is_ended_without_its_supervisor_where_that_hangs(
     stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeper, _ = kept(SLEEP, stop_grace_s=0.2)
+    supervisor, _ = kept(SLEEP, stop_grace_s=0.2)
     job = stage.pid()
-    stop(keeper)
-    deal = KeeperLink._signal
+    stop(supervisor)
+    deal = SupervisorLink._signal
     monkeypatch.setattr(job_run, "END_S_MAX", 0.2)
     monkeypatch.setattr(
-        KeeperLink, "_signal", lambda link, number: deal(link, number) if number == signal.SIGKILL else None
+        SupervisorLink, "_signal", lambda link, number: deal(link, number) if number == signal.SIGKILL else None
     )
     stage.stop()
     assert stage.wait(JobFailed).cause == "the user"
     assert not is_alive(job)
 
 
-def test_a_job_ends_where_not_even_its_keeper_can_be_killed(
+def test_a_job_ends_where_not_even_its_supervisor_can_be_killed(
     stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that waits for a file system which does not answer."""
-    keeper, _ = kept(SLEEP, stop_grace_s=0.2)
-    stop(keeper)
+    supervisor, _ = kept(SLEEP, stop_grace_s=0.2)
+    stop(supervisor)
     with monkeypatch.context() as patch:
         patch.setattr(job_run, "END_S_MAX", 0.2)
         patch.setattr(supervisor_client, "GUARD_S_MAX", 0.2)
         patch.setattr(launch, "_OUTPUT_S_MAX", 0.2)
-        patch.setattr(KeeperLink, "_signal", lambda *_: None)
+        patch.setattr(SupervisorLink, "_signal", lambda *_: None)
         stage.stop()
         assert stage.wait(JobFailed).cause == "the user"
-    os.kill(keeper, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
 
 
 def test_the_end_of_a_job_is_told_though_its_guard_was_stopped(stage: Stage, kept: Any, tmp_path: Path) -> None:
@@ -104,11 +104,13 @@ def test_the_end_of_a_job_is_told_though_its_guard_hangs(
     assert not is_alive(guard)
 
 
-def test_a_keeper_that_hears_nothing_is_told_of_once(stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper, _ = kept(SLEEP)
+def test_a_supervisor_that_hears_nothing_is_told_of_once(
+    stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor, _ = kept(SLEEP)
     stage.executor.renew()
     monkeypatch.setattr(supervisor_client, "_ANSWER_S_MAX", 0.2)
-    stop(keeper)
+    stop(supervisor)
 
     def warned() -> list[JobWarned]:
         stage.executor.renew()
@@ -116,6 +118,6 @@ def test_a_keeper_that_hears_nothing_is_told_of_once(stage: Stage, kept: Any, mo
 
     (warning,) = until(warned)
     assert (warning.job, warning.reason.code) == (JOB, "keeper-silent")
-    assert f"process {keeper}, hears nothing" in warning.reason.text
+    assert f"process {supervisor}, hears nothing" in warning.reason.text
     assert len(warned()) == 1
-    os.kill(keeper, signal.SIGCONT)
+    os.kill(supervisor, signal.SIGCONT)
