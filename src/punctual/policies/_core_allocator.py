@@ -398,8 +398,6 @@ class CoreAllocator:
         """Let jobs of workers that can wait lend their cores: the fewest that allow more promises. Returns those too.
 
         All lend if promised jobs on shares have little room: work that is done early makes room for later jobs.
-
-        All do where promised jobs on shares have little room: work of those that is done early is room for what comes.
         """
         if not self._options.promises or all(member.due_s == inf for member in promises.members):
             return promises, []

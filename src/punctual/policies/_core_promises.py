@@ -172,11 +172,7 @@ class CorePromises:
         """Cores that programs outside Punctual take from the node, by the shortfall of promised jobs lately.
 
         The kernel divides the cores among all processes with quotas. The grants of others must fit beside that, else
-        promised
-        jobs fall short as well.
-
-        The kernel divides what there is among all that hold quotas. What others hold must fit beside that, else promised
-        jobs go short as well.
+        promised jobs fall short as well.
         """
         delivered = [member.view.work.delivered_frac for member in self.kept if member.view.work is not None]
         if not delivered:
@@ -218,10 +214,6 @@ class CorePromises:
 
         A job is measured the sooner the more cores it has, and it matters most for the first that is due: measured
         side by side, all would report too late. Jobs without a promise leave `reserved_cores` to jobs that wait.
-
-        Each tells what it needs the sooner the more it has, and for the first one that is due it matters most: begun
-        side by side, all would tell so late that it could not be on time any more. Those without a promise leave
-        `reserved_cores` to jobs that wait.
         """
         unmeasured = self._in_turn()
         for member in unmeasured:
@@ -234,8 +226,6 @@ class CorePromises:
         """Take cores from planned jobs without a promise while others are measured; they need all of it later.
 
         The sooner all new jobs are measured, the sooner the best ones to promise are known. Returns the cores.
-
-        The sooner all that came lately are measured, the sooner it is known which of them are best promised.
         """
         if not any(member.unmeasured and self._is_new(member) for member in self.members):
             return 0.0
@@ -316,12 +306,7 @@ class CorePromises:
         """Return the work of promised jobs, with margins as large as fit if jobs `beside` have their bases.
 
         Margins are smaller than that by `less_frac`, a share of the largest ones. A job's loss of margin while it runs
-        does
-        not keep others from promises that take nothing from it.
-
-        Margins are smaller by `less_frac` than that, as shares of what is risked at most.
-
-        What a job loses of its margin while it runs is no reason to promise nothing to others that take nothing from it.
+        does not keep others from promises that take nothing from it.
         """
         room = self._offered(kept, beside)
 
@@ -351,9 +336,6 @@ class CorePromises:
 
         Jobs promised before count with their margins too: else the newest promise takes their room, and their remaining
         work needs their ceilings to the last moment.
-
-        Those promised before are counted with their margins as well: else the newest promise takes their room, and what is
-        left of them is to be done at their ceilings to the last moment.
         """
         candidates = [*self.kept, *(member for member in hopeful if not (self._waits and self._is_new(member)))]
         if not candidates:
@@ -445,8 +427,6 @@ class CorePromises:
         """Return the cores over time if these jobs are done when they are due, and free their bases then.
 
         Others that run only with a promise have no base without it, but those `beside` have theirs.
-
-        Others that are to run only with a promise have no base without it, but those `beside` have theirs.
         """
         ids = {*beside, *(member.id for member in members)}
         waiting = [member for member in self.members if member.id not in ids and waits_for_promise(member.view)]

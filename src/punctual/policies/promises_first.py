@@ -579,8 +579,6 @@ def _due(
     """Return a text on the later part of a promised plan, if it rises; else on the time left to the deadline.
 
     Notes it in `facts` too.
-
-    Notes it in `facts` too.
     """
     facts["left_s"] = candidate.left_s
     word = "deadline" if promise is None else "promised deadline"
