@@ -83,7 +83,7 @@ def _drawn(load: Load, random: Random, *, told: bool, guarantee: bool = False, f
         return SimJob(load.at, spec, AllReduceTruth(step_s=step_s, communication_frac=0.02), steps)
     spec = JobSpec(
         **common, ceiling=Resources(cores=jobs.CEILING_CORES, memory_bytes=0), controller="remaining-cost",
-        work_core_s=load.work_core_s if told else None, guarantee=guarantee, floor=Resources(cores=floor_cores), preemptible=load.deadline_s is not None,
+        work_core_s=load.work_core_s if told else None, guarantee=guarantee, floor=Resources(cores=floor_cores), preemptible=True,
     )  # fmt: skip
     at_frac, late_frac = sorted((random.uniform(0.05, 0.6), random.uniform(0.05, 0.9)))
     first, second = (1.0 + random.uniform(-0.3, 1.0) * _DRIFT_FRAC for _ in range(2))
@@ -121,6 +121,14 @@ def elastic(seed: int) -> tuple[Load, ...]:
     )
 
 
+def behind(seed: int) -> tuple[Load, ...]:
+    """Five without a deadline, which take all places, and eight with one that come later."""
+    random = Random(seed)
+    loads = [Load(name=f"free-{i}", app="vision", work_core_s=40.0, deadline_s=None, at=0.1 * i) for i in range(5)]
+    loads += [replace(load, at=round(random.uniform(5.0, 40.0), 1)) for load in jobs.overload(seed, 1.0, 0.8, 8)]
+    return _in_order(loads)
+
+
 def _in_order(loads: Any) -> tuple[Load, ...]:
     return tuple(sorted(loads, key=lambda load: load.at))
 
@@ -129,7 +137,7 @@ def _in_order(loads: Any) -> tuple[Load, ...]:
 KINDS = {
     "fits": (fits, False), "160 %": (overload, False), "160 %, told": (overload, True),
     "arriving": (arriving, False), "arriving, told": (arriving, True), "with workers": (elastic, False),
-    "fits, disturbed": (fits, False), "160 %, disturbed": (overload, True),
+    "few places": (behind, False), "fits, disturbed": (fits, False), "160 %, disturbed": (overload, True),
 }  # fmt: skip
 
 
@@ -148,7 +156,7 @@ def play(kind: str, seed: int) -> dict[str, float]:
             events.append(StopRequested(at=load.stopped_at, job=spec.id, cause="its user stops it"))
     crashes = {JobId(load.name): 0.5 for load in loads if load.crashes}
     journal: list[Message] = []
-    node = Node(NodeId("node"), Resources(cores=jobs.CORES), jobs_at_once=5 if make is arriving else 8)
+    node = Node(NodeId("node"), Resources(cores=jobs.CORES), jobs_at_once=5 if make in (arriving, behind) else 8)
     with patch.object(CrowdedWorld, "crashes", crashes, create=True), patch.object(CrowdedWorld, "is_disturbed", "disturbed" in kind, create=True), patch.object(simulation, "World", CrowdedWorld):
         simulation.Simulation(
             drawn, [node], PromisesFirst(), listeners=[journal.append], seed=seed, physics=_PHYSICS, events=events,

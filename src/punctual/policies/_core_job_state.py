@@ -28,9 +28,6 @@ _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
 #: Until then it is planned for as if it needed this part of what it can use for so many seconds, or to its deadline if
 #: that is nearer or is promised.
 _GUESSED_FRAC, GUESSED_S = 0.5, 20.0
-#: A job that has lost its promise, and could be done within this share of its deadline if it had all that it can use, is
-#: done before others are measured: what it costs them is little, and it is late by little.
-_OVERDUE_FRAC = 0.25
 
 
 @dataclass(slots=True, eq=False)
@@ -144,11 +141,6 @@ class CoreJobState:
     def _left_frac(self) -> float:
         """Share of its work that is left."""
         return self.left_core_s / max(self.left_core_s + self.view.granted_core_s, 1e-9)
-
-    def is_nearly_done(self) -> bool:
-        """Whether it would be done in a small part of its time, with all its usable cores."""
-        most_cores = self.base.cores + self.most_cores
-        return self.left_core_s <= _OVERDUE_FRAC * most_cores * (self.view.spec.deadline_s or 0.0)
 
     def latest_s(self) -> float:
         """Seconds after its due time until its promise is given up."""

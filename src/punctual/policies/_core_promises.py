@@ -9,7 +9,7 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import Resources, total
+from punctual.core.resources import Resources
 from punctual.policies._core_job_state import GUESSED_S, SOON_S, CoreJobState
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import span_text
@@ -26,9 +26,6 @@ _ROOM_FRAC = 0.25
 #: Rounds in which the deadline is found whose work is due at a given time. The work is due before the deadline, by an amount
 #: that depends on the deadline itself; after the second round it changes by less than what deadlines are rounded up by.
 _N_DUE_ROUNDS = 2
-#: Jobs that came lately are compared with each other before one of them is promised anything: one that is measured waits for
-#: those that are not until so much of its time has passed, or `GUESSED_S` if that is longer.
-_NEW_FRAC = 0.25
 #: Jobs that start within so many seconds are compared although each says what it costs.
 _TOGETHER_S = 2.0
 #: Halvings of the interval in which the share of their margins lies that promised jobs are counted with.
@@ -52,8 +49,8 @@ class CorePromises:
         Cores that others will soon give back by themselves: no reason to give up a promise.
     at
         The present, on the scheduler's clock.
-    planned, refused, lost
-        Jobs without a promise that were planned for; jobs that were told that they get none, or have lost it.
+    refused
+        Jobs that were told that they get no promise, or have lost it.
     promises
         Whether anything is promised.
     risk_sigmas, background_frac
@@ -79,9 +76,7 @@ class CorePromises:
     cores: Timeline
     returning_cores: float
     at: float
-    planned: set[JobId]
     refused: set[JobId]
-    lost: set[JobId]
     promises: bool
     risk_sigmas: float
     background_frac: float
@@ -114,7 +109,6 @@ class CorePromises:
         had = [member for member in dated if self._has_promise(member)]
         self.kept = self._still_kept([member for member in had if member.is_steady])
         lost = {member.id for member in had} - {member.id for member in self.kept}
-        self.lost |= lost
         hopeful = [member for member in dated if member not in had and self._is_possible(member)]
         self._promise(hopeful)
         kept = {member.id for member in self.kept}
@@ -122,7 +116,6 @@ class CorePromises:
         for member in dated:
             if member.id in kept:
                 self.refused.discard(member.id)
-                self.lost.discard(member.id)
             elif not member.view.landed and not (self._waits and member in hopeful):
                 self._refuse(member, is_lost=member.id in lost)
         refused = [member for member in self.members if member not in dated or not (self._waits and member in hopeful)]
@@ -132,15 +125,13 @@ class CorePromises:
             if member.id not in kept and waits_for_promise(member.view)
         }
 
-    def share(self, reserved_cores: float = 0.0, borrowed_cores: float = 0.0, *, hurries: bool = False) -> None:
+    def share(self, reserved_cores: float = 0.0, *, hurries: bool = False) -> None:
         """Decide what each member gets now.
 
         Parameters
         ----------
         reserved_cores
             Cores for promised jobs that need them now, and for no others, because other jobs wait for them.
-        borrowed_cores
-            Cores of a job that gives way, with which they may also work ahead.
         hurries
             Whether they are to use all there is, so that others can be started when they have ended.
         """
@@ -155,30 +146,14 @@ class CorePromises:
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
         dated = sorted((member for member in others if member.due_s < inf), key=_due_first)
-        lost = [member for member in dated if member.id in self.lost]
-        free = _raise_in_turn([member for member in lost if member.is_nearly_done()], free)
-        free = self._measure_in_turn(free + self._deferred_cores(), reserved_cores + borrowed_cores)
+        free = self._measure_in_turn(free, reserved_cores)
         free = _raise_in_turn(sorted(self._holders(), key=_due_first), free)
-        free = self._use_idle_cores(max(0.0, free - reserved_cores - self._undelivered_cores()))
-        free = max(0.0, free - borrowed_cores)
-        free = _raise_in_turn(lost, free)  # so that they are late by little
-        free -= _raise(dated, self._urgency, free)
+        free = self._use_idle_cores(max(0.0, free - reserved_cores))
+        free -= _raise(dated, _weight, free)
         free -= _raise(background, _weight, free)
         for member in sorted(self.members, key=_due_first) if hurries else ():
             more = min(free, max(0.0, member.most_cores - member.cores))
             free, member.cores = free - more, member.cores + more
-
-    def _undelivered_cores(self) -> float:
-        """Cores that programs outside Punctual take from the node, by the shortfall of promised jobs lately.
-
-        The kernel divides the cores among all processes with quotas. The grants of others must fit beside that, else
-        promised jobs fall short as well.
-        """
-        delivered = [member.view.work.delivered_frac for member in self.kept if member.view.work is not None]
-        if not delivered:
-            return 0.0
-        held_cores = sum(total(member.view.granted.values()).cores for member in self.members)
-        return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
 
     def _use_idle_cores(self, free: float) -> float:
         """Let promised jobs with little slack use idle cores. Returns the rest.
@@ -200,12 +175,6 @@ class CorePromises:
         """Whether the job needs a large part of its usable cores until it is due."""
         return member.left_core_s > _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
 
-    def is_crowded(self) -> bool:
-        """Whether at some time until the last promised job is due the plan leaves little room for what comes."""
-        if not self.kept:
-            return False
-        return self._is_crowded(self._plan(self._background_cores()), max(member.due_s for member in self.kept))
-
     def _is_crowded(self, plan: CorePlan, until_s: float) -> bool:
         return plan.free.least_until(until_s) < _ROOM_FRAC * float(self.cores.free[0])
 
@@ -221,19 +190,6 @@ class CorePromises:
         for member in unmeasured:
             free -= _raise([member], _weight, free - (0.0 if member in self.pending else reserved_cores))
         return free
-
-    def _deferred_cores(self) -> float:
-        """Take cores from planned jobs without a promise while others are measured; they need all of it later.
-
-        The sooner all new jobs are measured, the sooner the best ones to promise are known. Returns the cores.
-        """
-        if not any(member.unmeasured and self._is_new(member) for member in self.members):
-            return 0.0
-        given = 0.0
-        for member in self.likely:
-            if not (member.unmeasured or member.is_landing or self._has_little_room(member)):
-                given, member.cores = given + member.cores, 0.0
-        return given
 
     def _in_turn(self) -> list[CoreJobState]:
         """Return jobs of unknown cost, promised ones first, then in order of their deadlines."""
@@ -354,19 +310,14 @@ class CorePromises:
             self.kept = _chosen(candidates, self.solution)
 
     def _likely(self, members: Sequence[CoreJobState]) -> list[CoreJobState]:
-        """Return the jobs that fit beside the promised ones; those of the last plan come first."""
+        """Return the jobs that fit beside the promised ones."""
         possible = [member for member in members if fits_alone(member.job(late_s=member.slack_s), self.cores)]
         if not possible or not self.promises:
             return []
-        before = [member for member in possible if member.id in self.planned]
-        after = [member for member in possible if member.id not in self.planned]
-        candidates, n_kept = [*self.kept, *before, *after], len(self.kept)
+        candidates, n_kept = [*self.kept, *possible], len(self.kept)
         jobs = [member.job(late_s=member.slack_s if i >= n_kept else 0.0) for i, member in enumerate(candidates)]
-        for n_fixed in dict.fromkeys((n_kept + len(before), n_kept)):
-            solution = self._fewest_misses(candidates, jobs, n_fixed=n_fixed, search=False)
-            if solution.status != "infeasible":
-                return _chosen(candidates, solution)[n_kept:]
-        return []
+        solution = self._fewest_misses(candidates, jobs, n_fixed=n_kept, search=False)
+        return [] if solution.status == "infeasible" else _chosen(candidates, solution)[n_kept:]
 
     def _fewest_misses(
         self, members: Sequence[CoreJobState], jobs: Sequence[CoreJob], *, n_fixed: int, search: bool
@@ -385,10 +336,7 @@ class CorePromises:
 
     def _is_new(self, member: CoreJobState) -> bool:
         """Whether it came lately: such jobs are compared with each other before any of them is promised something."""
-        new_for_s = GUESSED_S
-        if not waits_for_promise(member.view):  # those have somebody who waits for the answer
-            new_for_s = max(new_for_s, _NEW_FRAC * (member.view.spec.deadline_s or 0.0))
-        return self.at - member.view.submitted_at < new_for_s
+        return self.at - member.view.submitted_at < GUESSED_S
 
     def _starts_with_others(self, member: CoreJobState) -> bool:
         """Whether it has a deadline and has only just started, so that others which were submitted with it may follow."""
@@ -469,27 +417,12 @@ class CorePromises:
                 return plan
         return level(jobs, room) if background else plan
 
-    def _urgency(self, member: CoreJobState) -> float:
-        return member.view.spec.weight / max(1.0, _deadline_at(member) - self.at)
 
-
-def are_kept_beside(members: Sequence[CoreJobState], cores: Timeline, floor_cores: float, risk_sigmas: float) -> bool:
-    """Whether these promises are kept with `floor_cores` less, as far as they are without.
-
-    If their work is what is expected; or, where that does not fit in any case, as many in the best case.
-
-    Parameters
-    ----------
-    cores
-        Cores over time beside the bases of all members of the node.
-    """
-    less = cores.less(floor_cores)
-    room, left = _with_freed(members, cores), _with_freed(members, less)
-    expected = [member.job(late_s=member.slack_s) for member in members]
-    if all_fit(expected, room):
-        return all_fit(expected, left)
-    n_before = len(_kept_at_best(members, cores, room, risk_sigmas))
-    return len(_kept_at_best(members, less, left, risk_sigmas)) >= n_before
+def fit_beside(members: Sequence[CoreJobState], cores: Timeline, floor_cores: float) -> bool:
+    """Whether these jobs are in time with `floor_cores` less of `cores`, those beside their bases."""
+    return all_fit(
+        [member.job(late_s=member.slack_s) for member in members], _with_freed(members, cores.less(floor_cores))
+    )
 
 
 def _kept_at_best(

@@ -290,7 +290,7 @@ class _Round:
             background_frac=policy.background_frac,
         )
         self._cores = CoreAllocator(builder, waiting, options)
-        self._problem = AllocationProblem.of(builder, (*waiting, *self._cores.paused))
+        self._problem = AllocationProblem.of(builder, waiting)
         self._candidates, self._pools = self._problem.candidates, self._problem.pools
         carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}
         self._admission = AdmissionControl(
