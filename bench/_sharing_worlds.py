@@ -11,11 +11,11 @@ from _contended_cores import STEP_CORE_S
 from _contention_jobs import TOLERANCE_FRAC, Load
 
 from punctual.core.cluster import Node
-from punctual.core.commands import WarnUser
+from punctual.core.commands import JobCommand, MachineCommand, StopJob, WarnUser
 from punctual.core.events import Event, JobFinished, PlanProposed, SpecChanged, StopRequested
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.protocols import Message
+from punctual.core.protocols import Message, Sink
 from punctual.core.resources import Resources
 from punctual.policies.promises_first import PromisesFirst
 from punctual.registry import load as loaded
@@ -26,13 +26,17 @@ from punctual.sim.speed_laws import AllReduceTruth, CoresTruth
 from punctual.sim.true_state import TrueState
 from punctual.sim.world import World
 
-#: Cores that programs without Punctual take at all times, and how much dearer a step is beside others.
-_OUTSIDE_CORES, _BESIDE_FRAC = 0.15, 0.1
+#: Cores that programs without Punctual take at all times.
+_OUTSIDE_CORES = 0.15
+#: How much dearer a step is beside others, and while one of them starts.
+_BESIDE_FRAC, _STARTING_FRAC = 0.1, 0.3
 #: Where other programs disturb, what they take more, and from when until when.
 _DISTURBED_CORES, _DISTURBED_S = 0.6, (20.0, 32.0)
 #: Steps get dearer by up to this share, twice in a run.
 _DRIFT_FRAC = 0.15
-_PHYSICS = Physics(startup_s=1.0, resize_s=0.02, checkpoint_s=2.0)
+#: How long a process takes to stop.
+_STOPPING_S = 3.0
+_PHYSICS = Physics(startup_s=2.0, resize_s=0.02, checkpoint_s=2.0)
 
 
 class CrowdedWorld(World):
@@ -58,12 +62,17 @@ class CrowdedWorld(World):
         outside = _OUTSIDE_CORES + _DISTURBED_CORES * (self.is_disturbed and _DISTURBED_S[0] <= at < _DISTURBED_S[1])
         delivered = min(1.0, (jobs.CORES - outside) / max(sum(held), 1e-9))
         state.cores *= delivered
-        state.rate_sps *= delivered / (1.0 + _BESIDE_FRAC * (len(held) > 2))
+        starting = any(each.phase == "starting" for each in self._states.values())
+        state.rate_sps *= delivered / (1.0 + _BESIDE_FRAC * (len(held) > 2) + _STARTING_FRAC * starting)
         left = state.until_steps - state.steps
         state.finish_at = at + left / state.rate_sps if state.rate_sps > 0 else float("inf")
         crash_steps = self.crashes.get(state.id, -1.0) * state.job.work_steps
         if state.rate_sps > 0 and crash_steps >= state.steps:
             state.fail_at = at + (crash_steps - state.steps) / state.rate_sps
+
+    def perform(self, command: JobCommand | MachineCommand, sink: Sink) -> None:
+        """Accept a command; a process that is to stop still holds its cores for a while."""
+        super().perform(replace(command, at=command.at + _STOPPING_S) if isinstance(command, StopJob) else command, sink)
 
     def _crash(self, state: TrueState, at: float, cause: str) -> list[Event]:
         self.crashes = {id: frac for id, frac in self.crashes.items() if id != state.id}
@@ -145,7 +154,7 @@ def play(kind: str, seed: int) -> dict[str, float]:
     """Play one draw to its end; return its figures."""
     make, told = KINDS[kind]
     random, loads = Random(seed), _in_order(make(seed))
-    drawn = [_drawn(load, random, told=told, guarantee=told and i % 3 == 2 and load.deadline_s is not None and make is arriving, floor_cores=0.2 * (i % 3 == 1 and make is arriving)) for i, load in enumerate(loads)]
+    drawn = [_drawn(load, random, told=told, guarantee=told and i % 3 == 2 and load.deadline_s is not None and make is arriving, floor_cores=0.4 * (i % 3 == 1 and make is arriving)) for i, load in enumerate(loads)]
     specs = {job.spec.id: job.spec for job in drawn}
     events: list[Event] = []
     for load in loads:

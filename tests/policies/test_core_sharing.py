@@ -339,15 +339,6 @@ def test_on_a_crowded_machine_promised_jobs_work_ahead_before_others() -> None:
     assert held == pytest.approx({"a": 0.45, "b": 0.45, "late": 1.1})
 
 
-def test_a_waiting_job_of_workers_with_a_deadline_starts_beside_promised_jobs_if_these_still_fit() -> None:
-    """Nothing is known of what it needs; the one with a promise demands both cores, and needs half of them."""
-    kept = replace(steered("kept", 100.0, 100.0), demand=Resources(2.0), promised_until_at=100.0)
-    workers = job("workers", (1, 2), worker=Resources(0.5), deadline_s=90.0)
-    assert cores(decide(SURE, [kept, workers], TWO)) == pytest.approx({"kept": 1.5, "workers": 0.5})
-    full = replace(steered("kept", 180.0, 100.0), demand=Resources(2.0), promised_until_at=100.0)
-    assert cores(decide(SURE, [full, workers], TWO)) == pytest.approx({"kept": 2.0})
-
-
 def test_waiting_workers_find_room_before_jobs_of_which_nothing_is_known() -> None:
     workers = job("workers", (1, 2), steps=50.0, worker=Resources(0.5))
     plan = decide(SURE, [new("first", 50.0), new("second", 60.0), workers], TWO)
@@ -371,6 +362,17 @@ def test_a_job_that_has_landed_keeps_its_promise_and_takes_nothing_that_others_n
     assert not plan.warnings
     assert promised(plan) == {"landed", "far"}
     assert cores(plan)["far"] == pytest.approx(79.0 / (100.0 - at), abs=0.05)
+
+
+def test_what_promised_jobs_go_without_is_not_given_to_others() -> None:
+    """The promised one holds a core and uses 0.8 of it: others in the machine have the rest."""
+    kept = steered("kept", 50.0, 50.0, most=1.0)
+    kept = replace(kept, promised_until_at=50.0, granted={NodeId("a"): Resources(1.0)})
+    others = [steered("hopeless", 300.0, 50.0), kept]
+    assert cores(decide(SURE, others, TWO))["hopeless"] == pytest.approx(1.0)
+    assert kept.work is not None
+    short = replace(kept, work=replace(kept.work, delivered_frac=0.8))
+    assert cores(decide(SURE, [others[0], short], TWO))["hopeless"] == pytest.approx(0.8, abs=0.01)
 
 
 def test_a_new_promise_leaves_those_before_it_their_margins() -> None:

@@ -109,7 +109,8 @@ class CoreAllocator:
         """Return the state for the next round, for the plan's carry."""
         refused = {id for each in self._nodes.values() for id in each.refused}
         unplaced = {"unplaced": sorted(view.id for view in self._unplaced)} if self._unplaced else {}
-        return {"refused": sorted(refused), **unplaced}
+        planned = {member.id for each in self._nodes.values() for member in each.likely}
+        return {"planned": sorted(planned), "refused": sorted(refused), **unplaced}
 
     def changes_in_s(self) -> float | None:
         """Seconds until a job's amount changes; None: never."""
@@ -322,6 +323,7 @@ class CoreAllocator:
             room,
             self._returning_cores(node),
             self._at,
+            planned=self._carried("planned"),
             refused=self._carried("refused") & {member.id for member in members},
             promises=self._options.promises,
             risk_sigmas=self._options.risk_sigmas,

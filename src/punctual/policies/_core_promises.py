@@ -9,7 +9,7 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import Resources
+from punctual.core.resources import Resources, total
 from punctual.policies._core_job_state import GUESSED_S, SOON_S, CoreJobState
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import span_text
@@ -49,8 +49,8 @@ class CorePromises:
         Cores that others will soon give back by themselves: no reason to give up a promise.
     at
         The present, on the scheduler's clock.
-    refused
-        Jobs that were told that they get no promise, or have lost it.
+    planned, refused
+        Jobs without a promise that were planned for; jobs that were told that they get none, or have lost it.
     promises
         Whether anything is promised.
     risk_sigmas, background_frac
@@ -76,6 +76,7 @@ class CorePromises:
     cores: Timeline
     returning_cores: float
     at: float
+    planned: set[JobId]
     refused: set[JobId]
     promises: bool
     risk_sigmas: float
@@ -148,12 +149,24 @@ class CorePromises:
         dated = sorted((member for member in others if member.due_s < inf), key=_due_first)
         free = self._measure_in_turn(free, reserved_cores)
         free = _raise_in_turn(sorted(self._holders(), key=_due_first), free)
-        free = self._use_idle_cores(max(0.0, free - reserved_cores))
-        free -= _raise(dated, _weight, free)
+        free = self._use_idle_cores(max(0.0, free - reserved_cores - self._undelivered_cores()))
+        free -= _raise(dated, self._urgency, free)
         free -= _raise(background, _weight, free)
         for member in sorted(self.members, key=_due_first) if hurries else ():
             more = min(free, max(0.0, member.most_cores - member.cores))
             free, member.cores = free - more, member.cores + more
+
+    def _undelivered_cores(self) -> float:
+        """Cores that programs outside Punctual take from the node, by the shortfall of promised jobs lately.
+
+        The kernel divides the cores among all processes with quotas. The grants of others must fit beside that, else
+        promised jobs fall short as well.
+        """
+        delivered = [member.view.work.delivered_frac for member in self.kept if member.view.work is not None]
+        if not delivered:
+            return 0.0
+        held_cores = sum(total(member.view.granted.values()).cores for member in self.members)
+        return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
 
     def _use_idle_cores(self, free: float) -> float:
         """Let promised jobs with little slack use idle cores. Returns the rest.
@@ -310,14 +323,19 @@ class CorePromises:
             self.kept = _chosen(candidates, self.solution)
 
     def _likely(self, members: Sequence[CoreJobState]) -> list[CoreJobState]:
-        """Return the jobs that fit beside the promised ones."""
+        """Return the jobs that fit beside the promised ones; those of the last plan come first."""
         possible = [member for member in members if fits_alone(member.job(late_s=member.slack_s), self.cores)]
         if not possible or not self.promises:
             return []
-        candidates, n_kept = [*self.kept, *possible], len(self.kept)
+        before = [member for member in possible if member.id in self.planned]
+        after = [member for member in possible if member.id not in self.planned]
+        candidates, n_kept = [*self.kept, *before, *after], len(self.kept)
         jobs = [member.job(late_s=member.slack_s if i >= n_kept else 0.0) for i, member in enumerate(candidates)]
-        solution = self._fewest_misses(candidates, jobs, n_fixed=n_kept, search=False)
-        return [] if solution.status == "infeasible" else _chosen(candidates, solution)[n_kept:]
+        for n_fixed in dict.fromkeys((n_kept + len(before), n_kept)):
+            solution = self._fewest_misses(candidates, jobs, n_fixed=n_fixed, search=False)
+            if solution.status != "infeasible":
+                return _chosen(candidates, solution)[n_kept:]
+        return []
 
     def _fewest_misses(
         self, members: Sequence[CoreJobState], jobs: Sequence[CoreJob], *, n_fixed: int, search: bool
@@ -416,6 +434,9 @@ class CorePromises:
             if plan.fits:
                 return plan
         return level(jobs, room) if background else plan
+
+    def _urgency(self, member: CoreJobState) -> float:
+        return member.view.spec.weight / max(1.0, _deadline_at(member) - self.at)
 
 
 def fit_beside(members: Sequence[CoreJobState], cores: Timeline, floor_cores: float) -> bool:
