@@ -150,19 +150,6 @@ def test_a_promise_is_kept_while_a_job_that_is_being_stopped_still_holds_its_cor
     assert cores(plan)["kept"] == pytest.approx(1.5)
 
 
-def test_a_promise_is_kept_while_a_job_of_workers_holds_more_than_its_own_needs() -> None:
-    """It holds a core with two workers, to be measured, and needs a fifth of one: beside it, 1.4 are needed."""
-    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker(counts=(1, 2))
-    kept = steered("kept", 140.0, 100.0)
-    calm = decide(policy, [kept, workers], TWO)
-    assert promised(calm) == {"kept", "workers"}
-    held = {NodeId("a"): Resources(1.0)}
-    warming = replace(workers, granted=held, planned=held, demand=Resources(1.0), granted_at=0.0)
-    plan = decide(policy, after(calm, [kept, warming]), TWO, carry=calm.carry)
-    assert promised(plan) == {"kept", "workers"}
-    assert not plan.warnings
-
-
 def test_a_promise_outlives_a_process_of_which_nothing_is_known_yet() -> None:
     """A job that was started again keeps its promise, and comes before those without one, until it tells what is left."""
     jobs = [steered("job", 90.0, 100.0), background("free", floor=0.1)]
@@ -382,19 +369,3 @@ def test_a_new_promise_leaves_those_before_it_their_margins() -> None:
     assert promised(decide(policy, [kept, newcomer], TWO)) == {"kept", "newcomer"}
     fuller = steered("newcomer", 62.0, 80.0, std_core_s=2.0)
     assert promised(decide(policy, [kept, fuller], TWO)) == {"kept"}
-
-
-def paced_worker(counts: tuple[int, ...] = (1,)) -> JobView:
-    """One worker on half a core, with 20 s of work and 100 s to its deadline."""
-    view = job(
-        "workers",
-        counts,
-        steps=20.0,
-        on={"a": 1},
-        worker=Resources(0.5),
-        deadline_s=100.0,
-        controller="two-level",
-        preemptible=True,
-        demand=Resources(0.5),
-    )
-    return replace(view, granted_at=-20.0, started_at=-20.0)

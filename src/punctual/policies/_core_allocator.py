@@ -28,7 +28,6 @@ from punctual.policies._jobs import (
     starts,
 )
 from punctual.policies._plan_builder import PlanBuilder
-from punctual.policies._promised_shares import PlannedShare, shares_carried
 from punctual.policies._repair import follows_demand
 from punctual.solvers.solution import Solution, status_of
 from punctual.solvers.timeline import Share, Timeline
@@ -70,8 +69,6 @@ class CoreAllocator:
         self._carry: Mapping[str, Any] = cores if isinstance(cores, dict) else {}
         self.warnings: dict[JobId, Reason] = {}
         self.declines: dict[JobId, Reason] = {}
-        #: Shares reserved for jobs of workers.
-        self._reserved = shares_carried(carry.get("shares") if isinstance(carry, dict) else None, self._at)
         self._nodes: dict[NodeId, CorePromises] = {}
         #: Whether a job waits for others to end, because no more may run at once or for want of memory.
         self._lacks_room = False
@@ -296,25 +293,10 @@ class CoreAllocator:
         for member in promises.members:
             self._give(node, member)
 
-    def _promised_workers(self, node: NodeId) -> Iterable[tuple[JobView, PlannedShare]]:
-        """Yield promised jobs of workers on this node alone, with their reservations."""
-        for view in self._builder.snapshot.holding:
-            held, reserved = self._builder.held(view), self._reserved.get(view.id)
-            is_here = held.keys() == {node} and not held[node].gpus
-            if is_here and reserved is not None and view.promised_until_at == view.deadline_at:
-                yield view, reserved
-
     def _returning_cores(self, node: NodeId) -> float:
-        """Cores held by jobs that are being stopped, and by jobs of workers beyond the most that their promises need.
-
-        The former hold it until their processes have ended, the latter to be measured, for example.
-        """
+        """Cores held by jobs that are being stopped, until their processes have ended."""
         stopping = [view for view in self._builder.snapshot.holding if view.status == "stopping"]
-        cores = sum(self._builder.held(view).get(node, NOTHING).cores for view in stopping)
-        for view, reserved in self._promised_workers(node):
-            if view.status != "stopping":
-                cores += max(0.0, self._builder.held(view)[node].cores - max(reserved.amounts) / PARTS_PER_CORE)
-        return cores
+        return sum(self._builder.held(view).get(node, NOTHING).cores for view in stopping)
 
     def _promises(self, node: NodeId, members: Sequence[CoreJobState], room: Timeline) -> CorePromises:
         """Compute the promises to the jobs on a node that offers them `room`."""
