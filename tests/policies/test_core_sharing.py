@@ -303,29 +303,6 @@ def test_a_job_that_lands_has_what_it_demands_before_all_others(left_s: float) -
     assert cores(plan)["lands"] > 1.95
 
 
-def test_a_promised_job_with_little_room_works_ahead_with_cores_that_nobody_wants() -> None:
-    tight, loose = steered("tight", 70.0, 100.0, most=1.0), steered("loose", 20.0, 100.0, most=1.0)
-    held = cores(decide(SURE, [tight, loose], TWO))
-    assert held == pytest.approx({"tight": 1.0, "loose": 0.2})
-    assert cores(decide(SURE, [tight], TWO)) == pytest.approx({"tight": 0.7})
-
-
-def test_idle_cores_are_for_promised_jobs_with_little_room_before_jobs_without_a_deadline() -> None:
-    jobs = [steered("tight", 70.0, 100.0, most=1.0), background("free")]
-    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"tight": 1.0, "free": 1.0})
-    jobs = [steered("loose", 20.0, 100.0, most=1.0), background("free")]
-    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"loose": 0.2, "free": 1.8})
-
-
-def test_on_a_crowded_machine_promised_jobs_work_ahead_before_others() -> None:
-    """Each promised one needs less than half of its core, but together they leave a tenth of the machine."""
-    promised = [replace(steered(name, 45.0, 100.0, most=1.0), promised_until_at=100.0) for name in "abcd"]
-    held = cores(decide(SURE, [*promised, steered("late", 300.0, 90.0)], TWO))
-    assert held == pytest.approx({"a": 0.64, "b": 0.45, "c": 0.45, "d": 0.45}), "the late one stays at its least"
-    held = cores(decide(SURE, [*promised[:2], steered("late", 300.0, 90.0)], TWO))
-    assert held == pytest.approx({"a": 0.45, "b": 0.45, "late": 1.1})
-
-
 def test_waiting_workers_find_room_before_jobs_of_which_nothing_is_known() -> None:
     workers = job("workers", (1, 2), steps=50.0, worker=Resources(0.5))
     plan = decide(SURE, [new("first", 50.0), new("second", 60.0), workers], TWO)

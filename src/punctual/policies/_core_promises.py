@@ -18,11 +18,6 @@ from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Share, Timeline
 from punctual.solvers.water_filling import fill
 
-#: A promised job works ahead if it needs more than this part of what it can use until it is due, ...
-_TIGHT_FRAC = 0.6
-#: ... or if at some time until then the plan leaves less than this part of the cores free: trainings cost more beside others
-#: that share their caches than they did when that was measured, and starts of processes are in nobody's plan.
-_ROOM_FRAC = 0.25
 #: Rounds in which the deadline is found whose work is due at a given time. The work is due before the deadline, by an amount
 #: that depends on the deadline itself; after the second round it changes by less than what deadlines are rounded up by.
 _N_DUE_ROUNDS = 2
@@ -91,8 +86,6 @@ class CorePromises:
     #: new job waits for these, or for others that have still to say how much work they have.
     _decides_in_s: float = field(init=False, default=inf)
     _waits: bool = field(init=False, default=False)
-    #: Plan of cores over time, if constant demands do not fit.
-    _planned: CorePlan | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         dated = [member for member in self.members if member.due_s < inf and not member.unmeasured]
@@ -146,11 +139,10 @@ class CorePromises:
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
-        dated = sorted((member for member in others if member.due_s < inf), key=_due_first)
         free = self._measure_in_turn(free, reserved_cores)
         free = _raise_in_turn(sorted(self._holders(), key=_due_first), free)
-        free = self._use_idle_cores(max(0.0, free - reserved_cores - self._undelivered_cores()))
-        free -= _raise(dated, self._urgency, free)
+        free = max(0.0, free - reserved_cores - self._undelivered_cores())
+        free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
         free -= _raise(background, _weight, free)
         for member in sorted(self.members, key=_due_first) if hurries else ():
             more = min(free, max(0.0, member.most_cores - member.cores))
@@ -167,29 +159,6 @@ class CorePromises:
             return 0.0
         held_cores = sum(total(member.view.granted.values()).cores for member in self.members)
         return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
-
-    def _use_idle_cores(self, free: float) -> float:
-        """Let promised jobs with little slack use idle cores. Returns the rest.
-
-        What comes later may take theirs, or their work may cost more than it says. Those that are due first come first: of
-        fewer jobs at a time each costs less.
-        """
-        if len(self.members) == 1 or not self.kept or free <= 0:
-            return free  # what a job does not need that is alone is for programs without Punctual
-        plan = self._planned if self._planned is not None else self._plan(self._background_cores())
-        for member in sorted(self.kept, key=_due_first):
-            if self._is_crowded(plan, member.due_s) or self._has_little_room(member):
-                more = min(free, max(0.0, member.most_cores - member.cores))
-                free, member.cores = free - more, member.cores + more
-        return free
-
-    @staticmethod
-    def _has_little_room(member: CoreJobState) -> bool:
-        """Whether the job needs a large part of its usable cores until it is due."""
-        return member.left_core_s > _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
-
-    def _is_crowded(self, plan: CorePlan, until_s: float) -> bool:
-        return plan.free.least_until(until_s) < _ROOM_FRAC * float(self.cores.free[0])
 
     def _measure_in_turn(self, free: float, reserved_cores: float) -> float:
         """Grant planned cores and `free`, one job at a time, to jobs whose cost is unknown. Returns the rest.
@@ -416,8 +385,7 @@ class CorePromises:
         if sum(share.now for share in steady) <= room - background + 1e-9:
             shares: Sequence[Share] = steady
         else:
-            self._planned = self._plan(background)
-            shares = self._planned.shares
+            shares = self._plan(background).shares
         for member, share in zip(holders, shares, strict=True):
             member.share, member.cores = share, share.now
 
