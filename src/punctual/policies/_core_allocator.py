@@ -1,7 +1,6 @@
 """Jobs on shares of cores in a plan: choose their nodes, the cores that these offer, and each job's share."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -18,6 +17,7 @@ from punctual.policies._core_promises import CorePromises, fit_beside
 from punctual.policies._earliest import waits_for_promise
 from punctual.policies._jobs import (
     begins_anew,
+    has_promise,
     least,
     may_pause,
     n_workers,
@@ -176,7 +176,7 @@ class CoreAllocator:
         return view.deadline_at if view.deadline_at is not None and view.deadline_at > self._at else inf
 
     def _is_promised(self, view: JobView) -> bool:
-        return self._options.promises and self._at < (view.promised_until_at or 0.0) == view.deadline_at
+        return self._options.promises and has_promise(view, self._at)
 
     def _without_node(self) -> list[JobView]:
         """Return promised jobs that fit on no node now, and warn their users once."""
@@ -252,9 +252,7 @@ class CoreAllocator:
         if floor_cores > float(room.free.min()) + TOLERANCE:  # promised jobs of workers are to have it
             return False
         promised = [member for member in members if self._is_promised(member.view) and member.due_s < inf]
-        if not promised:
-            return True
-        return fit_beside(promised, room, floor_cores)
+        return not promised or fit_beside(promised, room, floor_cores)
 
     def _wait_for_workers(self, waiting: Iterable[JobView]) -> None:
         builder, awaited = self._builder, dict[str, Resources]()
@@ -285,7 +283,17 @@ class CoreAllocator:
         kind = self._builder.hardware.kind_of[node]
         awaited_cores = min(self._awaited_cores.get(kind, 0.0), free.cores)
         self._awaited_cores[kind] = self._awaited_cores.get(kind, 0.0) - awaited_cores
-        promises = self._promises(node, members, self._over_time(node, free.cores))
+        promises = CorePromises(
+            members,
+            self._over_time(node, free.cores),
+            self._returning_cores(node),
+            self._at,
+            planned=self._carried("planned"),
+            refused=self._carried("refused") & {member.id for member in members},
+            promises=self._options.promises,
+            risk_sigmas=self._options.risk_sigmas,
+            background_frac=self._options.background_frac,
+        )
         promises.share(awaited_cores, hurries=self._lacks_room)
         self._nodes[node] = promises
         self.warnings |= promises.told
@@ -297,20 +305,6 @@ class CoreAllocator:
         """Cores held by jobs that are being stopped, until their processes have ended."""
         stopping = [view for view in self._builder.snapshot.holding if view.status == "stopping"]
         return sum(self._builder.held(view).get(node, NOTHING).cores for view in stopping)
-
-    def _promises(self, node: NodeId, members: Sequence[CoreJobState], room: Timeline) -> CorePromises:
-        """Compute the promises to the jobs on a node that offers them `room`."""
-        return CorePromises(
-            [copy(member) for member in members],
-            room,
-            self._returning_cores(node),
-            self._at,
-            planned=self._carried("planned"),
-            refused=self._carried("refused") & {member.id for member in members},
-            promises=self._options.promises,
-            risk_sigmas=self._options.risk_sigmas,
-            background_frac=self._options.background_frac,
-        )
 
     def _carried(self, name: str) -> set[JobId]:
         listed = self._carry.get(name)

@@ -12,7 +12,7 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
 from punctual.policies._core_job_state import GUESSED_S, SOON_S, CoreJobState
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import span_text
+from punctual.policies._jobs import has_promise, span_text
 from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
 from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Share, Timeline
@@ -186,11 +186,8 @@ class CorePromises:
     # Promises.
 
     def _has_promise(self, member: CoreJobState) -> bool:
-        promised_at, deadline_at = member.view.promised_until_at, member.view.deadline_at
-        if promised_at is None or deadline_at is None or abs(promised_at - deadline_at) >= 1e-6:
-            return False
-        due_s = member.due_s if member.due_s < inf else deadline_at - self.at
-        return member.view.landed or due_s + member.latest_s() > 0
+        """Whether its promise is not over; that of a job whose work is done is not before its process has ended."""
+        return has_promise(member.view, -inf if member.view.landed else self.at - member.latest_s())
 
     def earliest_s(self, view: JobView, base: Resources) -> float | None:
         """Seconds until the earliest deadline of a job that can be promised beside all promises; None: none can.
