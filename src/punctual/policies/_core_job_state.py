@@ -25,9 +25,8 @@ _LANDING_S = 1.0
 #: After so many seconds, and with so many core-seconds, a job is expected to tell how much work it has; others of which
 #: nothing is known are like jobs without a deadline.
 _MEASURED_S, _MEASURED_CORE_S = 10.0, 10.0
-#: Until then it is planned for as if it needed this part of what it can use for so many seconds, or to its deadline if
-#: that is nearer or is promised.
-_GUESSED_FRAC, GUESSED_S = 0.5, 20.0
+#: Until then a job with a promise is planned for as if it needed this part of what it can use.
+_GUESSED_FRAC = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -93,9 +92,8 @@ class CoreJobState:
         if left_s <= 0 or (running_s >= _MEASURED_S and view.granted_core_s >= _MEASURED_CORE_S):
             return cls(view, base, wanted)
         most_cores = max(wanted.cores - base.cores, 0.0)
-        due_s = left_s if view.promised_until_at == view.deadline_at else min(left_s, GUESSED_S)
-        left_core_s = (base.cores + _GUESSED_FRAC * most_cores) * due_s
-        return cls(view, base, wanted, left_core_s, most_cores=most_cores, due_s=due_s, unmeasured=True)
+        left_core_s = (base.cores + _GUESSED_FRAC * most_cores) * left_s
+        return cls(view, base, wanted, left_core_s, most_cores=most_cores, due_s=left_s, unmeasured=True)
 
     @property
     def id(self) -> JobId:

@@ -10,7 +10,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
-from punctual.policies._core_job_state import GUESSED_S, SOON_S, CoreJobState
+from punctual.policies._core_job_state import SOON_S, CoreJobState
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import has_promise, span_text
 from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
@@ -21,6 +21,8 @@ from punctual.solvers.water_filling import fill
 #: Rounds in which the deadline is found whose work is due at a given time. The work is due before the deadline, by an amount
 #: that depends on the deadline itself; after the second round it changes by less than what deadlines are rounded up by.
 _N_DUE_ROUNDS = 2
+#: A job came lately for so many seconds: it is promised nothing while others that came lately are not measured.
+_NEW_S = 20.0
 #: Jobs that start within so many seconds are compared although each says what it costs.
 _TOGETHER_S = 2.0
 #: Halvings of the interval in which the share of their margins lies that promised jobs are counted with.
@@ -98,15 +100,14 @@ class CorePromises:
         self.pending = [member for member in self.members if member not in dated and self._has_promise(member)]
         for member in self.pending:
             member.unmeasured = True
-        guessed = [member for member in self._in_turn() if member.due_s < inf]
-        guessed = guessed[: max(1, sum(member in self.pending for member in guessed))]
         had = [member for member in dated if self._has_promise(member)]
         self.kept = self._still_kept([member for member in had if member.is_steady])
         lost = {member.id for member in had} - {member.id for member in self.kept}
         hopeful = [member for member in dated if member not in had and self._is_possible(member)]
         self._promise(hopeful)
         kept = {member.id for member in self.kept}
-        self.likely = self._likely([*(member for member in dated if member.id not in kept), *guessed])
+        pending = [member for member in self._in_turn() if member in self.pending and member.due_s < inf]
+        self.likely = self._likely([*(member for member in dated if member.id not in kept), *pending])
         for member in dated:
             if member.id in kept:
                 self.refused.discard(member.id)
@@ -320,7 +321,7 @@ class CorePromises:
 
     def _is_new(self, member: CoreJobState) -> bool:
         """Whether it came lately: such jobs are compared with each other before any of them is promised something."""
-        return self.at - member.view.submitted_at < GUESSED_S
+        return self.at - member.view.submitted_at < _NEW_S
 
     def _starts_with_others(self, member: CoreJobState) -> bool:
         """Whether it has a deadline and has only just started, so that others which were submitted with it may follow."""
