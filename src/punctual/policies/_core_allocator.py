@@ -259,7 +259,9 @@ class CoreAllocator:
         free = {kind: total(builder.free[node] for node in on) for kind, on in builder.hardware.kinds.items()}
         for view in waiting:
             unit = view.spec.unit
-            for kind in () if unit is None else builder.kinds_for(view, unit)[:1]:
+            if unit is None:
+                continue
+            for kind in builder.kinds_for(view, unit)[:1]:
                 needed = awaited.get(kind, NOTHING) + unit * view.spec.worker_counts()[0]
                 if needed.fits_in(free[kind]):
                     awaited[kind] = needed
