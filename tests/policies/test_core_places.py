@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.policies.pictures import after, cores, decide, fraction, job, reason
-from tests.policies.test_core_sharing import SURE, TWO, background, paced_worker, promised, steered, warned
+from tests.policies.test_core_sharing import SURE, TWO, background, promised, steered, warned
 
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
@@ -63,19 +63,6 @@ def test_a_promised_job_that_is_started_again_finds_its_place_before_newcomers()
     assert set(cores(plan)) == {"kept"}
 
 
-def test_a_job_of_workers_lends_nothing_that_is_reserved_for_another_one() -> None:
-    """It needs nothing for 75 s, but one that waits needs half a core meanwhile: there is one core for jobs on shares."""
-    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker()
-    kept, urgent = steered("kept", 90.0, 100.0), steered("urgent", 20.0, 40.0, most=1.0)
-    calm = decide(policy, [kept, workers], TWO)
-    assert promised(calm) == {"kept", "workers"}
-    assert isinstance(calm.carry, dict)
-    calm.carry["cores"]["workers"] = {"": [[0.0, 1.0], [200.0, 0.0]]}
-    plan = decide(policy, after(calm, [kept, workers, urgent]), TWO, carry=calm.carry)
-    assert promised(plan) == {"kept", "workers"}
-    assert plan.grants.get(workers.id) != {}
-
-
 def test_what_is_reserved_for_jobs_of_workers_is_not_free_because_one_that_held_it_has_ended() -> None:
     """It has to hold a second half core for the last 50 s, which another one holds now."""
     policy = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0)
@@ -87,5 +74,3 @@ def test_what_is_reserved_for_jobs_of_workers_is_not_free_because_one_that_held_
     wide = steered("wide", 140.0, 100.0)
     plan = decide(policy, after(calm, [workers, background("free"), wide]), TWO, carry=calm.carry)
     assert promised(plan) == {"workers"}
-    freed = decide(policy, after(calm, [background("free"), wide]), TWO, carry=calm.carry)
-    assert promised(freed) == {"wide"}, "what was reserved for one that has ended is free"

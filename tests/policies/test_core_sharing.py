@@ -1,7 +1,6 @@
 """Jobs on shares of cores under our own policy: promises over time, what is left, and who never starves."""
 
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import pytest
@@ -109,14 +108,6 @@ def test_a_new_job_is_compared_with_others_that_came_with_it_before_it_is_promis
     assert promised(decide(SURE, [steered("old", 150.0, 160.0, at=-60.0), unmeasured], TWO)) == {"old"}
 
 
-def test_a_job_waits_a_quarter_of_its_time_for_others_that_came_with_it() -> None:
-    """They tell late where processes take long to start."""
-    first = steered("first", 50.0, 90.0)
-    second = replace(fraction("second", 2.0, ceiling=2.0, on="a", held=0.01, deadline_s=200.0), started_at=1.0)
-    assert promised(decide(SURE, [first, second], TWO, at=22.0)) == set()
-    assert promised(decide(SURE, [first, second], TWO, at=23.0)) == {"first"}
-
-
 def test_jobs_that_start_together_are_compared_although_each_says_what_it_costs() -> None:
     """The first comes a second before one that weighs more; two seconds after its start it is promised its deadline."""
     light = replace(steered("light", 150.0, 100.0), started_at=0.5)
@@ -128,15 +119,6 @@ def test_jobs_that_start_together_are_compared_although_each_says_what_it_costs(
     assert promised(both) == set()
     assert promised(decide(SURE, after(both, [light, heavy]), TWO, at=3.6, carry=both.carry)) == {"heavy"}
     assert promised(decide(SURE, [light], TWO, at=2.6)) == {"light"}
-
-
-def test_planned_jobs_without_a_promise_make_way_while_others_are_measured_if_they_can() -> None:
-    """Of 100 s, what is left needs half at full speed, or nine tenths."""
-    jobs = [new("near", 30.0), new("far", 80.0)]
-    roomy = decide(SURE, [steered("roomy", 50.0, 100.0, most=1.0), *jobs], TWO)
-    assert cores(roomy) == pytest.approx({"near": 1.0, "far": 0.99})  # "roomy" keeps its 0.01
-    tight = decide(SURE, [steered("tight", 90.0, 100.0, most=1.0), *jobs], TWO)
-    assert cores(tight)["tight"] == pytest.approx(0.9)
 
 
 def test_what_a_job_holds_in_any_case_is_free_for_others_when_it_is_due() -> None:
@@ -166,19 +148,6 @@ def test_a_promise_is_kept_while_a_job_that_is_being_stopped_still_holds_its_cor
     assert promised(plan) == {"kept"}
     assert not plan.warnings
     assert cores(plan)["kept"] == pytest.approx(1.5)
-
-
-def test_a_promise_is_kept_while_a_job_of_workers_holds_more_than_its_own_needs() -> None:
-    """It holds a core with two workers, to be measured, and needs a fifth of one: beside it, 1.4 are needed."""
-    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker(counts=(1, 2))
-    kept = steered("kept", 140.0, 100.0)
-    calm = decide(policy, [kept, workers], TWO)
-    assert promised(calm) == {"kept", "workers"}
-    held = {NodeId("a"): Resources(1.0)}
-    warming = replace(workers, granted=held, planned=held, demand=Resources(1.0), granted_at=0.0)
-    plan = decide(policy, after(calm, [kept, warming]), TWO, carry=calm.carry)
-    assert promised(plan) == {"kept", "workers"}
-    assert not plan.warnings
 
 
 def test_a_promise_outlives_a_process_of_which_nothing_is_known_yet() -> None:
@@ -334,58 +303,6 @@ def test_a_job_that_lands_has_what_it_demands_before_all_others(left_s: float) -
     assert cores(plan)["lands"] > 1.95
 
 
-def test_a_promised_job_with_little_room_works_ahead_with_cores_that_nobody_wants() -> None:
-    tight, loose = steered("tight", 70.0, 100.0, most=1.0), steered("loose", 20.0, 100.0, most=1.0)
-    held = cores(decide(SURE, [tight, loose], TWO))
-    assert held == pytest.approx({"tight": 1.0, "loose": 0.2})
-    assert cores(decide(SURE, [tight], TWO)) == pytest.approx({"tight": 0.7})
-
-
-def test_idle_cores_are_for_promised_jobs_with_little_room_before_jobs_without_a_deadline() -> None:
-    jobs = [steered("tight", 70.0, 100.0, most=1.0), background("free")]
-    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"tight": 1.0, "free": 1.0})
-    jobs = [steered("loose", 20.0, 100.0, most=1.0), background("free")]
-    assert cores(decide(SURE, jobs, TWO)) == pytest.approx({"loose": 0.2, "free": 1.8})
-
-
-def test_on_a_crowded_machine_promised_jobs_work_ahead_before_others() -> None:
-    """Each promised one needs less than half of its core, but together they leave a tenth of the machine."""
-    promised = [replace(steered(name, 45.0, 100.0, most=1.0), promised_until_at=100.0) for name in "abcd"]
-    held = cores(decide(SURE, [*promised, steered("late", 300.0, 90.0)], TWO))
-    assert held == pytest.approx({"a": 0.64, "b": 0.45, "c": 0.45, "d": 0.45}), "the late one stays at its least"
-    held = cores(decide(SURE, [*promised[:2], steered("late", 300.0, 90.0)], TWO))
-    assert held == pytest.approx({"a": 0.45, "b": 0.45, "late": 1.1})
-
-
-def test_a_waiting_job_of_workers_with_a_deadline_starts_beside_promised_jobs_if_these_still_fit() -> None:
-    """Nothing is known of what it needs; the one with a promise demands both cores, and needs half of them."""
-    kept = replace(steered("kept", 100.0, 100.0), demand=Resources(2.0), promised_until_at=100.0)
-    workers = job("workers", (1, 2), worker=Resources(0.5), deadline_s=90.0)
-    assert cores(decide(SURE, [kept, workers], TWO)) == pytest.approx({"kept": 1.5, "workers": 0.5})
-    full = replace(steered("kept", 180.0, 100.0), demand=Resources(2.0), promised_until_at=100.0)
-    assert cores(decide(SURE, [full, workers], TWO)) == pytest.approx({"kept": 2.0})
-
-
-def test_a_promised_job_of_workers_finds_room_for_those_that_its_controller_wants() -> None:
-    spec: dict[str, Any] = {
-        "steps": 70.0,
-        "worker": Resources(0.5),
-        "on": {"a": 1},
-        "deadline_s": 90.0,
-        "controller": "two-level",
-    }
-
-    def free_cores(n_wanted: int) -> float:
-        workers = job("workers", (1, 2), demand=Resources(0.5 * n_wanted), **spec)
-        jobs = [background("free", at=-1.0), replace(workers, promised_until_at=90.0)]
-        plan = decide(SURE, jobs, TWO)
-        assert cores(plan).get("workers", 0.5) == 0.5 * n_wanted
-        return cores(plan)["free"]
-
-    assert free_cores(2) == pytest.approx(1.0)
-    assert free_cores(1) == pytest.approx(1.5), "it is paced to its deadline: it would only hold a second one"
-
-
 def test_waiting_workers_find_room_before_jobs_of_which_nothing_is_known() -> None:
     workers = job("workers", (1, 2), steps=50.0, worker=Resources(0.5))
     plan = decide(SURE, [new("first", 50.0), new("second", 60.0), workers], TWO)
@@ -397,28 +314,6 @@ def test_a_promise_outlives_an_estimate_that_is_a_little_too_high_early_in_a_run
     early = replace(steered("early", 52.0, 50.0, most=1.0), promised_until_at=50.0, granted_core_s=1.0)
     assert promised(decide(SURE, [early], TWO)) == {"early"}
     assert promised(decide(SURE, [replace(early, granted_core_s=500.0)], TWO)) == set()
-
-
-def test_a_job_that_has_lost_its_promise_comes_before_those_that_had_none() -> None:
-    lost = replace(steered("lost", 60.0, 50.0, most=1.0), promised_until_at=50.0, granted_core_s=100.0)
-    others = [steered("hopeless", 300.0, 20.0, most=1.0), steered("neither", 300.0, 30.0, most=1.0)]
-    plan = decide(SURE, [lost, *others], TWO)
-    assert warned(plan)["lost"] == "promise-lost"
-    assert cores(plan)["lost"] == pytest.approx(1.0)
-    again = decide(SURE, after(plan, [replace(lost, promised_until_at=None), *others]), TWO, carry=plan.carry)
-    assert cores(again).get("lost", 1.0) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(("core_s", "comes_first"), [(2.0, True), (20.0, True), (30.0, False)])
-def test_a_job_that_has_lost_its_promise_is_done_before_others_start_if_little_is_left(
-    core_s: float, comes_first: bool
-) -> None:
-    """It could use two cores, and was given 50 s: at most 25 core-s are little."""
-    lost = replace(steered("lost", core_s, 50.0), demand=Resources(2.0), promised_until_at=50.0)
-    starts = replace(fraction("starts", 2.0, ceiling=2.0, on="a", held=0.01, deadline_s=90.0), started_at=49.0)
-    plan = decide(SURE, [lost, starts], TWO, at=49.9)
-    assert warned(plan) == {"lost": "promise-lost"}
-    assert (cores(plan).get("lost", 0.0) > 0.9) is comes_first
 
 
 @pytest.mark.parametrize("at", [49.9, 60.0])
@@ -451,107 +346,3 @@ def test_a_new_promise_leaves_those_before_it_their_margins() -> None:
     assert promised(decide(policy, [kept, newcomer], TWO)) == {"kept", "newcomer"}
     fuller = steered("newcomer", 62.0, 80.0, std_core_s=2.0)
     assert promised(decide(policy, [kept, fuller], TWO)) == {"kept"}
-
-
-def paced_worker(counts: tuple[int, ...] = (1,)) -> JobView:
-    """One worker on half a core, with 20 s of work and 100 s to its deadline."""
-    view = job(
-        "workers",
-        counts,
-        steps=20.0,
-        on={"a": 1},
-        worker=Resources(0.5),
-        deadline_s=100.0,
-        controller="two-level",
-        preemptible=True,
-        demand=Resources(0.5),
-    )
-    return replace(view, granted_at=-20.0, started_at=-20.0)
-
-
-def test_a_promised_job_of_workers_stands_still_where_that_lets_another_deadline_be_kept() -> None:
-    """Its half core is all that the urgent job lacks."""
-    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker()
-    kept, urgent = steered("kept", 140.0, 100.0), steered("urgent", 20.0, 40.0, most=1.0)
-    calm = decide(policy, [kept, workers], TWO)
-    assert promised(calm) == {"kept", "workers"}
-    assert "workers" not in calm.grants, "it goes on as long as nobody needs its cores"
-
-    plan = decide(policy, after(calm, [kept, workers, urgent]), TWO, carry=calm.carry)
-    assert promised(plan) == {"kept", "workers", "urgent"}
-    assert plan.grants[workers.id] == {}
-    assert (
-        reason(plan, "workers").text == "paused: others with deadlines need its cores; it goes on in 75 s at the latest"
-    )
-    assert cores(plan) == pytest.approx({"urgent": 0.6, "kept": 1.4, "workers": 0.0})
-    assert not plan.warnings
-
-    paused = replace(workers, granted={}, planned={}, status="paused", rate_sps=0.0, progress_at=40.0, granted_at=0.0)
-    rest = replace(steered("kept", 80.0, 60.0, at=40.0), spec=kept.spec, submitted_at=0.0)
-    rest = replace(rest, work=CoreWork(core_s=80.0, std_core_s=0.0, usable_cores=2.0, due_s=100.0))
-    resumed = decide(policy, after(plan, [rest, paused]), TWO, at=40.0, carry=plan.carry)
-    assert cores(resumed)["workers"] == 0.5
-    assert promised(resumed) == {"kept", "workers"}
-
-
-def test_a_job_of_workers_stands_still_for_nobody_who_would_be_late_all_the_same() -> None:
-    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker()
-    kept = steered("kept", 80.0, 100.0)
-    calm = decide(policy, [kept, workers], TWO)
-    for other in (steered("hopeless", 60.0, 40.0, most=1.0), background("free")):
-        plan = decide(policy, after(calm, [kept, workers, other]), TWO, carry=calm.carry)
-        assert promised(plan) == {"kept", "workers"}
-        assert "workers" not in plan.grants
-
-
-@pytest.mark.parametrize(("core_s", "goes_on"), [(20.0, True), (65.0, False)])
-def test_a_job_of_workers_goes_on_when_promised_ones_have_room(core_s: float, goes_on: bool) -> None:
-    """Work of these that is done early is room for what comes, and it needs nothing for 75 s."""
-    policy, workers = PromisesFirst(risk_sigmas=0, background_frac=0, promised_frac=1.0), paced_worker()
-    kept, other = steered("kept", core_s, 50.0), steered("other", 5.0, 90.0)
-    calm = decide(policy, [kept, other, workers], TWO)
-    assert promised(calm) == {"kept", "other", "workers"}
-    paused = replace(workers, granted={}, planned={}, status="paused", rate_sps=0.0, granted_at=0.0)
-    plan = decide(policy, after(calm, [kept, other, paused]), TWO, at=0.5, carry=calm.carry)
-    assert (cores(plan).get("workers", 0.0) > 0.0) is goes_on
-    assert promised(plan) == {"kept", "other", "workers"}
-    assert goes_on or cores(plan)["kept"] > 1.5
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_who_stands_still_keeps_what_is_reserved_for_later(seed: int) -> None:
-    """Amounts that are no whole parts of cores, and ends of jobs within those of the plan, take nothing from it."""
-    random = Random(seed)
-    policy, workers = PromisesFirst(risk_sigmas=0, promised_frac=1.0), paced_worker()
-    due_s = random.uniform(88.0, 99.0)
-    kept = steered("kept", 1.4 * due_s, due_s)
-    calm = decide(policy, [kept, workers], TWO)
-    assert promised(calm) == {"kept", "workers"}
-    urgent = steered("urgent", random.uniform(17.0, 22.0), random.uniform(25.0, 60.0), most=1.0)
-    assert urgent.work is not None
-    # What is left where the half core is lent until it is needed again, after 75 s; bases are free when jobs are done.
-    room_core_s = 2.0 * 75.0 + 1.5 * (due_s - 75.0) - urgent.work.core_s
-    kept = replace(steered("kept", room_core_s + random.uniform(-2.0, 0.5), due_s))
-    views, plan = [kept, workers, urgent], calm
-    for at in (0.0, 0.2, 0.4):
-        plan = decide(policy, after(plan, views), TWO, at=at, carry=plan.carry)
-        assert "promise-in-danger" not in warned(plan).values()
-        assert "workers" in promised(plan)
-        views = [moved(view, plan, at) for view in views]
-
-
-def moved(view: JobView, plan: Plan, at: float) -> JobView:
-    """The job after the plan: one that stands still does no more steps."""
-    if plan.grants.get(view.id) != {}:
-        return view
-    done_steps = view.done_steps + view.rate_sps * (at - view.progress_at)
-    return replace(
-        view,
-        granted={},
-        planned={},
-        status="paused",
-        rate_sps=0.0,
-        granted_at=at,
-        progress_at=at,
-        done_steps=done_steps,
-    )

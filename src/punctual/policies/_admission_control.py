@@ -476,8 +476,6 @@ class AdmissionControl:
         """Reserve for one job by planning all jobs again; False, without a change, if a job would not fit.
 
         The same holds if a job would lose the reserve that it has.
-
-        So it is if somebody would lose the reserve that it has.
         """
         before = self._ledgers
         reserved = {claim.id} | self._with_reserve()
@@ -634,8 +632,6 @@ class AdmissionControl:
         """Steps left; for a job without a known end, the amount that is promised at a time.
 
         A promised job that was started again is assumed to go on where it was, until it reports its steps.
-
-        One with a promise that was started again is taken to go on where it was, until it says where that is.
         """
         if candidate.remaining is not None:
             view, (since_at, until_at) = candidate.view, self._stalls.get(candidate.id, (0.0, 0.0))

@@ -1,7 +1,6 @@
 """Jobs on shares of cores in a plan: choose their nodes, the cores that these offer, and each job's share."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -14,13 +13,13 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
 from punctual.policies._core_job_state import CoreJobState
-from punctual.policies._core_promises import CorePromises, are_kept_beside
+from punctual.policies._core_promises import CorePromises, fit_beside
 from punctual.policies._earliest import waits_for_promise
 from punctual.policies._jobs import (
     begins_anew,
+    has_promise,
     least,
     may_pause,
-    n_demanded,
     n_workers,
     never_fits,
     same_amount,
@@ -29,49 +28,11 @@ from punctual.policies._jobs import (
     starts,
 )
 from punctual.policies._plan_builder import PlanBuilder
-from punctual.policies._promised_shares import PlannedShare, shares_carried
 from punctual.policies._repair import follows_demand
 from punctual.solvers.solution import Solution, status_of
 from punctual.solvers.timeline import Share, Timeline
 
 _BASE = Reason("floor", "the job is at its floor")
-
-
-@dataclass(frozen=True, slots=True)
-class _DatedCores:
-    """Cores that a job of workers with a deadline needs on some node.
-
-    Attributes
-    ----------
-    until_s
-        Seconds from now on for which they are needed.
-    can_wait
-        Whether it could also do with those that are reserved for it later.
-    """
-
-    cores: float
-    until_s: float
-    can_wait: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Deferrable:
-    """A job of workers that runs, and would also be done in time if it held nothing for a while.
-
-    Attributes
-    ----------
-    for_s
-        Seconds for which it can wait.
-    cores
-        Cores that it holds.
-    spare
-        The part that its own promise does not need, over time.
-    """
-
-    view: JobView
-    for_s: float
-    cores: float
-    spare: Timeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +60,6 @@ class CoreAllocator:
         Warnings for jobs without a promise.
     declines
         Jobs that are to run only with a promise, and cannot have one.
-    paused
-        Jobs of workers that give way to jobs on shares for a while, and keep their promises.
     """
 
     def __init__(self, builder: PlanBuilder, waiting: Sequence[JobView], options: CoreSharingOptions) -> None:
@@ -110,18 +69,13 @@ class CoreAllocator:
         self._carry: Mapping[str, Any] = cores if isinstance(cores, dict) else {}
         self.warnings: dict[JobId, Reason] = {}
         self.declines: dict[JobId, Reason] = {}
-        self.paused: list[JobView] = []
-        #: Shares reserved for jobs of workers.
-        self._reserved = shares_carried(carry.get("shares") if isinstance(carry, dict) else None, self._at)
         self._nodes: dict[NodeId, CorePromises] = {}
         #: Whether a job waits for others to end, because no more may run at once or for want of memory.
         self._lacks_room = False
         #: Cores of each kind of node that are reserved for jobs of workers without GPUs, and held.
         self._workers_cores = self._held_by_workers()
-        #: Cores that jobs made of workers need to start, or that promised ones lack of their demand, by kind of node,
-        #: as far as they fit; and of those, the needs of jobs with a deadline, with their durations.
+        #: Cores that jobs made of workers wait for, by kind of node, as far as they fit.
         self._awaited_cores: dict[str, float] = {}
-        self._dated_cores: dict[str, list[_DatedCores]] = {}
         members = self._members(waiting)
         if members:
             self._wait_for_workers(waiting)
@@ -151,10 +105,9 @@ class CoreAllocator:
     def handed_on(self) -> dict[str, object]:
         """Return the state for the next round, for the plan's carry."""
         refused = {id for each in self._nodes.values() for id in each.refused}
-        planned = {member.id for each in self._nodes.values() for member in each.likely}
-        lost = {id for each in self._nodes.values() for id in each.lost}
         unplaced = {"unplaced": sorted(view.id for view in self._unplaced)} if self._unplaced else {}
-        return {"planned": sorted(planned), "refused": sorted(refused), "lost": sorted(lost), **unplaced}
+        planned = {member.id for each in self._nodes.values() for member in each.likely}
+        return {"planned": sorted(planned), "refused": sorted(refused), **unplaced}
 
     def changes_in_s(self) -> float | None:
         """Seconds until a job's amount changes; None: never."""
@@ -223,7 +176,7 @@ class CoreAllocator:
         return view.deadline_at if view.deadline_at is not None and view.deadline_at > self._at else inf
 
     def _is_promised(self, view: JobView) -> bool:
-        return self._options.promises and self._at < (view.promised_until_at or 0.0) == view.deadline_at
+        return self._options.promises and has_promise(view, self._at)
 
     def _without_node(self) -> list[JobView]:
         """Return promised jobs that fit on no node now, and warn their users once."""
@@ -299,35 +252,20 @@ class CoreAllocator:
         if floor_cores > float(room.free.min()) + TOLERANCE:  # promised jobs of workers are to have it
             return False
         promised = [member for member in members if self._is_promised(member.view) and member.due_s < inf]
-        if not promised:
-            return True
-        room = room.added(self._lent(node, self._deferrable(node)))
-        rooms = (room, room.plus(self._returning_cores(node)))  # what is given back may be taken again
-        return all(are_kept_beside(promised, there, floor_cores, self._options.risk_sigmas) for there in rooms)
+        return not promised or fit_beside(promised, room, floor_cores)
 
     def _wait_for_workers(self, waiting: Iterable[JobView]) -> None:
         builder, awaited = self._builder, dict[str, Resources]()
         free = {kind: total(builder.free[node] for node in on) for kind, on in builder.hardware.kinds.items()}
-        wanted = [(view, view.spec.worker_counts()[0]) for view in waiting if view.spec.unit is not None]
-        wanted += [(view, self._more_workers(view)) for view in builder.snapshot.holding if view.spec.unit is not None]
-        for view, n in wanted:
+        for view in waiting:
             unit = view.spec.unit
-            if unit is None or not n or view.status == "stopping":
+            if unit is None:
                 continue
             for kind in builder.kinds_for(view, unit)[:1]:
-                needed = awaited.get(kind, NOTHING) + unit * n
+                needed = awaited.get(kind, NOTHING) + unit * view.spec.worker_counts()[0]
                 if needed.fits_in(free[kind]):
                     awaited[kind] = needed
-                    if view.deadline_at is not None and view.deadline_at > self._at:
-                        dated = self._dated_cores.setdefault(kind, [])
-                        dated.append(self._dated(view, unit.cores * n, view.deadline_at - self._at))
         self._awaited_cores = {kind: amount.cores for kind, amount in awaited.items()}
-
-    def _dated(self, view: JobView, cores: float, left_s: float) -> _DatedCores:
-        """Return the job's need for `left_s` seconds; its later reservation is part of the growth of promised jobs."""
-        reserved = None if self._builder.held(view) else self._reserved.get(view.id)
-        for_s = None if reserved is None else _idle_s(reserved)
-        return _DatedCores(cores, left_s, can_wait=False) if for_s is None else _DatedCores(cores, for_s, can_wait=True)
 
     def _held_by_workers(self) -> dict[str, float]:
         held_cores: dict[str, float] = {}
@@ -340,14 +278,6 @@ class CoreAllocator:
                 )
         return held_cores
 
-    def _more_workers(self, view: JobView) -> int:
-        """Return the number of workers that a promised job lacks of its controller's demand."""
-        if view.spec.controller is None or view.promised_until_at is None or view.promised_until_at != view.deadline_at:
-            return 0
-        n, n_wanted = n_workers(view.spec, self._builder.held(view)), n_demanded(view)
-        more = [count - n for count in view.spec.worker_counts() if n < count <= n_wanted]
-        return max(more, default=0)
-
     # Shares.
 
     def _share(self, node: NodeId, members: Sequence[CoreJobState]) -> None:
@@ -355,125 +285,34 @@ class CoreAllocator:
         kind = self._builder.hardware.kind_of[node]
         awaited_cores = min(self._awaited_cores.get(kind, 0.0), free.cores)
         self._awaited_cores[kind] = self._awaited_cores.get(kind, 0.0) - awaited_cores
-        dated = self._dated_on(kind, awaited_cores)
-        room = self._over_time(node, free.cores)
-        promises = self._promises(node, members, room)
-        borrowed_cores = 0.0
-        if dated:
-            dated_cores = min(sum(each.cores for each in dated), awaited_cores)
-            less_room = _without(room, dated)
-            beside = self._promises(node, members, less_room)
-            if all(each.can_wait for each in dated) and beside.is_crowded():
-                borrowed_cores, awaited_cores = dated_cores, awaited_cores - dated_cores
-            elif _n_planned(beside, dated) >= _n_planned(promises, dated):
-                promises, room = beside, less_room
-                awaited_cores -= dated_cores
-        promises, deferred = self._with_lent(node, promises, room)
-        borrowed_cores += sum(self._builder.held(each.view)[node].cores for each in deferred)
-        promises.share(awaited_cores, borrowed_cores, hurries=self._lacks_room)
-        if sum(member.cores for member in promises.members) > free.cores + TOLERANCE:
-            self._pause(deferred)
+        promises = CorePromises(
+            members,
+            self._over_time(node, free.cores),
+            self._returning_cores(node),
+            self._at,
+            planned=self._carried("planned"),
+            refused=self._carried("refused") & {member.id for member in members},
+            promises=self._options.promises,
+            risk_sigmas=self._options.risk_sigmas,
+            background_frac=self._options.background_frac,
+        )
+        promises.share(awaited_cores, hurries=self._lacks_room)
         self._nodes[node] = promises
         self.warnings |= promises.told
         self.declines |= promises.declines
         for member in promises.members:
             self._give(node, member)
 
-    def _dated_on(self, kind: str, cores: float) -> list[_DatedCores]:
-        """Return the needs of jobs with a deadline that fit in `cores` of a node; leave the others to the next node."""
-        here: list[_DatedCores] = []
-        left: list[_DatedCores] = []
-        for dated in self._dated_cores.get(kind, ()):
-            has_room = dated.cores <= cores + TOLERANCE
-            cores -= dated.cores if has_room else 0.0
-            (here if has_room else left).append(dated)
-        self._dated_cores[kind] = left
-        return here
-
-    def _with_lent(
-        self, node: NodeId, promises: CorePromises, room: Timeline
-    ) -> tuple[CorePromises, list[_Deferrable]]:
-        """Let jobs of workers that can wait lend their cores: the fewest that allow more promises. Returns those too.
-
-        All lend if promised jobs on shares have little room: work that is done early makes room for later jobs.
-
-        All do where promised jobs on shares have little room: work of those that is done early is room for what comes.
-        """
-        if not self._options.promises or all(member.due_s == inf for member in promises.members):
-            return promises, []
-        deferred: list[_Deferrable] = []
-        for each in sorted(self._deferrable(node), key=lambda each: (-each.for_s, each.view.id)):
-            deferred.append(each)
-            more = self._promises(node, promises.members, room.added(self._lent(node, deferred)))
-            if (len(more.kept), len(more.likely)) > (len(promises.kept), len(promises.likely)):
-                return more, deferred
-        return (more, deferred) if deferred and promises.is_crowded() else (promises, [])
-
-    def _deferrable(self, node: NodeId) -> Iterable[_Deferrable]:
-        """Promised jobs of workers on this node alone whose promises need nothing for some time."""
-        for view, reserved in self._promised_workers(node):
-            for_s, rests_s = _idle_s(reserved), self._at - view.granted_at
-            # A job of workers gives way only for 10 s or longer, and only if it has held what it holds for as long.
-            if may_pause(view) and for_s is not None and for_s >= 10.0 <= rests_s:
-                cores, needed_cores = self._builder.held(view)[node].cores, np.array(reserved.amounts) / PARTS_PER_CORE
-                spare = Timeline(np.array(reserved.starts_s), np.maximum(cores - needed_cores, 0.0))
-                yield _Deferrable(view, for_s, cores, spare)
-
-    def _lent(self, node: NodeId, deferred: Iterable[_Deferrable]) -> Timeline:
-        """Return the cores that jobs of workers lend for a while, which no promise, theirs or others', needs."""
-        spare, cores, free = Timeline.of(0.0), 0.0, self._builder.free[node].cores
-        for each in deferred:
-            spare, cores = spare.added(each.spare), cores + each.cores
-        before, after = self._over_time(node, free), self._over_time(node, free + cores, borrowed_cores=cores)
-        more = Timeline(after.starts_s, after.free - before.free).split(spare.starts_s)
-        return Timeline(more.starts_s, np.minimum(more.free, spare.split(more.starts_s).free))
-
-    def _promised_workers(self, node: NodeId) -> Iterable[tuple[JobView, PlannedShare]]:
-        """Yield promised jobs of workers on this node alone, with their reservations."""
-        for view in self._builder.snapshot.holding:
-            held, reserved = self._builder.held(view), self._reserved.get(view.id)
-            is_here = held.keys() == {node} and not held[node].gpus
-            if is_here and reserved is not None and view.promised_until_at == view.deadline_at:
-                yield view, reserved
-
     def _returning_cores(self, node: NodeId) -> float:
-        """Cores held by jobs that are being stopped, and by jobs of workers beyond the most that their promises need.
-
-        The former hold it until their processes have ended, the latter to be measured, for example.
-        """
+        """Cores held by jobs that are being stopped, until their processes have ended."""
         stopping = [view for view in self._builder.snapshot.holding if view.status == "stopping"]
-        cores = sum(self._builder.held(view).get(node, NOTHING).cores for view in stopping)
-        for view, reserved in self._promised_workers(node):
-            if view.status != "stopping":
-                cores += max(0.0, self._builder.held(view)[node].cores - max(reserved.amounts) / PARTS_PER_CORE)
-        return cores
-
-    def _pause(self, deferred: Iterable[_Deferrable]) -> None:
-        for each in deferred:
-            text = f"paused: others with deadlines need its cores; it goes on in {span_text(each.for_s)} at the latest"
-            self._builder.put(each.view, {}, Reason("paused", text, {"for_s": each.for_s}))
-            self.paused.append(each.view)
-
-    def _promises(self, node: NodeId, members: Sequence[CoreJobState], room: Timeline) -> CorePromises:
-        """Compute the promises to the jobs on a node that offers them `room`."""
-        return CorePromises(
-            [copy(member) for member in members],
-            room,
-            self._returning_cores(node),
-            self._at,
-            planned=self._carried("planned"),
-            refused=self._carried("refused") & {member.id for member in members},
-            lost=self._carried("lost") & {member.id for member in members},
-            promises=self._options.promises,
-            risk_sigmas=self._options.risk_sigmas,
-            background_frac=self._options.background_frac,
-        )
+        return sum(self._builder.held(view).get(node, NOTHING).cores for view in stopping)
 
     def _carried(self, name: str) -> set[JobId]:
         listed = self._carry.get(name)
         return {JobId(str(id)) for id in listed} if isinstance(listed, list) else set()
 
-    def _over_time(self, node: NodeId, cores: float, borrowed_cores: float = 0.0) -> Timeline:
+    def _over_time(self, node: NodeId, cores: float) -> Timeline:
         """Return `cores` over time, less the growth of promised jobs of workers beyond what they hold."""
         kind = self._builder.hardware.kind_of[node]
         reserved = self._carry.get("workers")
@@ -486,17 +325,9 @@ class CoreAllocator:
         later = {start: amount for start, amount in pairs if start > 0}
         amounts = [started[-1] if started else 0.0, *later.values()]
         needed = Timeline(np.array([0.0, *later]), np.array(amounts))
-        for planned in self._of_ended(kind):
-            needed = needed.without(Timeline(np.array(planned.starts_s), np.array(planned.amounts) / PARTS_PER_CORE))
         share = self._builder.hardware.capacity[node].cores / max(self._builder.hardware.total_of[kind].cores, 1e-9)
-        held_cores = self._workers_cores.get(kind, 0.0) - borrowed_cores
+        held_cores = self._workers_cores.get(kind, 0.0)
         return Timeline.of(cores).without(Timeline(needed.starts_s, np.maximum(needed.free - held_cores, 0.0) * share))
-
-    def _of_ended(self, kind: str) -> list[PlannedShare]:
-        """Return the shares that the last plan reserved for jobs that have ended since or are being stopped."""
-        snapshot = self._builder.snapshot
-        present = {view.id for view in (*snapshot.holding, *snapshot.waiting) if view.status != "stopping"}
-        return [each for id, each in self._reserved.items() if id not in present and each.pool == (kind, False)]
 
     def _give(self, node: NodeId, member: CoreJobState) -> None:
         view, room = member.view, self._builder.free[node] + member.base
@@ -512,23 +343,6 @@ class CoreAllocator:
 
 def _undated(members: Iterable[CoreJobState]) -> list[CoreJobState]:
     return [member for member in members if member.view.deadline_at is None]
-
-
-def _without(room: Timeline, dated: Iterable[_DatedCores]) -> Timeline:
-    for each in dated:
-        room = room.without(Timeline(np.array([0.0, each.until_s]), np.array([each.cores, 0.0])))
-    return room
-
-
-def _n_planned(promises: CorePromises, dated: Sequence[_DatedCores]) -> tuple[int, int]:
-    """Return the numbers of promised jobs and, if jobs of workers can wait for them, of planned jobs."""
-    return len(promises.kept), len(promises.likely) if all(each.can_wait for each in dated) else 0
-
-
-def _idle_s(reserved: PlannedShare) -> float | None:
-    """Seconds for which nothing is reserved; None: the share is needed now."""
-    later = [start_s for start_s, amount in zip(reserved.starts_s, reserved.amounts, strict=True) if amount > 0]
-    return None if reserved.starts_s[0] > 0 or reserved.amounts[0] > 0 or not later else later[0]
 
 
 def _takes_part(view: JobView) -> bool:

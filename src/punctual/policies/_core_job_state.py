@@ -22,12 +22,8 @@ SOON_S = 0.25
 #: A planned job that is due within so many seconds gets what its controller wants before all others: cores that its last
 #: steps go without cannot be made up for later, and they are few.
 _LANDING_S = 1.0
-#: Until then it is planned for as if it needed this part of what it can use for so many seconds, or to its deadline if
-#: that is nearer or is promised.
-_GUESSED_FRAC, GUESSED_S = 0.5, 20.0
-#: A job that has lost its promise, and could be done within this share of its deadline if it had all that it can use, is
-#: done before others are measured: what it costs them is little, and it is late by little.
-_OVERDUE_FRAC = 0.25
+#: Until it has told how much work it has, a job with a promise is planned for as if it needed this part of what it can use.
+_GUESSED_FRAC = 0.5
 
 
 @dataclass(slots=True, eq=False)
@@ -95,9 +91,8 @@ class CoreJobState:
         if left_s <= 0 or (running_s >= 10.0 and view.granted_core_s >= 10.0):
             return cls(view, base, wanted)
         most_cores = max(wanted.cores - base.cores, 0.0)
-        due_s = left_s if view.promised_until_at == view.deadline_at else min(left_s, GUESSED_S)
-        left_core_s = (base.cores + _GUESSED_FRAC * most_cores) * due_s
-        return cls(view, base, wanted, left_core_s, most_cores=most_cores, due_s=due_s, unmeasured=True)
+        left_core_s = (base.cores + _GUESSED_FRAC * most_cores) * left_s
+        return cls(view, base, wanted, left_core_s, most_cores=most_cores, due_s=left_s, unmeasured=True)
 
     @property
     def id(self) -> JobId:
@@ -143,11 +138,6 @@ class CoreJobState:
     def _left_frac(self) -> float:
         """Share of its work that is left."""
         return self.left_core_s / max(self.left_core_s + self.view.granted_core_s, 1e-9)
-
-    def is_nearly_done(self) -> bool:
-        """Whether it would be done in a small part of its time, with all its usable cores."""
-        most_cores = self.base.cores + self.most_cores
-        return self.left_core_s <= _OVERDUE_FRAC * most_cores * (self.view.spec.deadline_s or 0.0)
 
     def latest_s(self) -> float:
         """Seconds after its due time until its promise is given up."""

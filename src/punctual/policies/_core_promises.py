@@ -10,25 +10,19 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
-from punctual.policies._core_job_state import GUESSED_S, SOON_S, CoreJobState
+from punctual.policies._core_job_state import SOON_S, CoreJobState
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import span_text
+from punctual.policies._jobs import has_promise, span_text
 from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
 from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Share, Timeline
 from punctual.solvers.water_filling import fill
 
-#: A promised job works ahead if it needs more than this part of what it can use until it is due, ...
-_TIGHT_FRAC = 0.6
-#: ... or if at some time until then the plan leaves less than this part of the cores free: trainings cost more beside others
-#: that share their caches than they did when that was measured, and starts of processes are in nobody's plan.
-_ROOM_FRAC = 0.25
 #: Rounds in which the deadline is found whose work is due at a given time. The work is due before the deadline, by an amount
 #: that depends on the deadline itself; after the second round it changes by less than what deadlines are rounded up by.
 _N_DUE_ROUNDS = 2
-#: Jobs that came lately are compared with each other before one of them is promised anything: one that is measured waits for
-#: those that are not until so much of its time has passed, or `GUESSED_S` if that is longer.
-_NEW_FRAC = 0.25
+#: A job came lately for so many seconds: it is promised nothing while others that came lately are not measured.
+_NEW_S = 20.0
 #: Jobs that start within so many seconds are compared although each says what it costs.
 _TOGETHER_S = 2.0
 #: Halvings of the interval in which the share of their margins lies that promised jobs are counted with.
@@ -52,7 +46,7 @@ class CorePromises:
         Cores that others will soon give back by themselves: no reason to give up a promise.
     at
         The present, on the scheduler's clock.
-    planned, refused, lost
+    planned, refused
         Jobs without a promise that were planned for; jobs that were told that they get none, or have lost it.
     promises
         Whether anything is promised.
@@ -81,7 +75,6 @@ class CorePromises:
     at: float
     planned: set[JobId]
     refused: set[JobId]
-    lost: set[JobId]
     promises: bool
     risk_sigmas: float
     background_frac: float
@@ -95,8 +88,6 @@ class CorePromises:
     #: new job waits for these, or for others that have still to say how much work they have.
     _decides_in_s: float = field(init=False, default=inf)
     _waits: bool = field(init=False, default=False)
-    #: Plan of cores over time, if constant demands do not fit.
-    _planned: CorePlan | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         dated = [member for member in self.members if member.due_s < inf and not member.unmeasured]
@@ -109,20 +100,17 @@ class CorePromises:
         self.pending = [member for member in self.members if member not in dated and self._has_promise(member)]
         for member in self.pending:
             member.unmeasured = True
-        guessed = [member for member in self._in_turn() if member.due_s < inf]
-        guessed = guessed[: max(1, sum(member in self.pending for member in guessed))]
         had = [member for member in dated if self._has_promise(member)]
         self.kept = self._still_kept([member for member in had if member.is_steady])
         lost = {member.id for member in had} - {member.id for member in self.kept}
-        self.lost |= lost
         hopeful = [member for member in dated if member not in had and self._is_possible(member)]
         self._promise(hopeful)
         kept = {member.id for member in self.kept}
-        self.likely = self._likely([*(member for member in dated if member.id not in kept), *guessed])
+        pending = [member for member in self._in_turn() if member in self.pending and member.due_s < inf]
+        self.likely = self._likely([*(member for member in dated if member.id not in kept), *pending])
         for member in dated:
             if member.id in kept:
                 self.refused.discard(member.id)
-                self.lost.discard(member.id)
             elif not member.view.landed and not (self._waits and member in hopeful):
                 self._refuse(member, is_lost=member.id in lost)
         refused = [member for member in self.members if member not in dated or not (self._waits and member in hopeful)]
@@ -132,15 +120,13 @@ class CorePromises:
             if member.id not in kept and waits_for_promise(member.view)
         }
 
-    def share(self, reserved_cores: float = 0.0, borrowed_cores: float = 0.0, *, hurries: bool = False) -> None:
+    def share(self, reserved_cores: float = 0.0, *, hurries: bool = False) -> None:
         """Decide what each member gets now.
 
         Parameters
         ----------
         reserved_cores
             Cores for promised jobs that need them now, and for no others, because other jobs wait for them.
-        borrowed_cores
-            Cores of a job that gives way, with which they may also work ahead.
         hurries
             Whether they are to use all there is, so that others can be started when they have ended.
         """
@@ -154,15 +140,10 @@ class CorePromises:
         others = [member for member in self.members if member.id not in holders and not member.unmeasured]
         background = [member for member in others if member.due_s == inf]
         free -= _raise(background, _weight, min(free, self._background_cores()))
-        dated = sorted((member for member in others if member.due_s < inf), key=_due_first)
-        lost = [member for member in dated if member.id in self.lost]
-        free = _raise_in_turn([member for member in lost if member.is_nearly_done()], free)
-        free = self._measure_in_turn(free + self._deferred_cores(), reserved_cores + borrowed_cores)
+        free = self._measure_in_turn(free, reserved_cores)
         free = _raise_in_turn(sorted(self._holders(), key=_due_first), free)
-        free = self._use_idle_cores(max(0.0, free - reserved_cores - self._undelivered_cores()))
-        free = max(0.0, free - borrowed_cores)
-        free = _raise_in_turn(lost, free)  # so that they are late by little
-        free -= _raise(dated, self._urgency, free)
+        free = max(0.0, free - reserved_cores - self._undelivered_cores())
+        free -= _raise([member for member in others if member.due_s < inf], self._urgency, free)
         free -= _raise(background, _weight, free)
         for member in sorted(self.members, key=_due_first) if hurries else ():
             more = min(free, max(0.0, member.most_cores - member.cores))
@@ -172,11 +153,7 @@ class CorePromises:
         """Cores that programs outside Punctual take from the node, by the shortfall of promised jobs lately.
 
         The kernel divides the cores among all processes with quotas. The grants of others must fit beside that, else
-        promised
-        jobs fall short as well.
-
-        The kernel divides what there is among all that hold quotas. What others hold must fit beside that, else promised
-        jobs go short as well.
+        promised jobs fall short as well.
         """
         delivered = [member.view.work.delivered_frac for member in self.kept if member.view.work is not None]
         if not delivered:
@@ -184,44 +161,11 @@ class CorePromises:
         held_cores = sum(total(member.view.granted.values()).cores for member in self.members)
         return max(0.0, 1.0 - sum(delivered) / len(delivered)) * held_cores
 
-    def _use_idle_cores(self, free: float) -> float:
-        """Let promised jobs with little slack use idle cores. Returns the rest.
-
-        What comes later may take theirs, or their work may cost more than it says. Those that are due first come first: of
-        fewer jobs at a time each costs less.
-        """
-        if len(self.members) == 1 or not self.kept or free <= 0:
-            return free  # what a job does not need that is alone is for programs without Punctual
-        plan = self._planned if self._planned is not None else self._plan(self._background_cores())
-        for member in sorted(self.kept, key=_due_first):
-            if self._is_crowded(plan, member.due_s) or self._has_little_room(member):
-                more = min(free, max(0.0, member.most_cores - member.cores))
-                free, member.cores = free - more, member.cores + more
-        return free
-
-    @staticmethod
-    def _has_little_room(member: CoreJobState) -> bool:
-        """Whether the job needs a large part of its usable cores until it is due."""
-        return member.left_core_s > _TIGHT_FRAC * (member.base.cores + member.most_cores) * member.due_s
-
-    def is_crowded(self) -> bool:
-        """Whether at some time until the last promised job is due the plan leaves little room for what comes."""
-        if not self.kept:
-            return False
-        return self._is_crowded(self._plan(self._background_cores()), max(member.due_s for member in self.kept))
-
-    def _is_crowded(self, plan: CorePlan, until_s: float) -> bool:
-        return plan.free.least_until(until_s) < _ROOM_FRAC * float(self.cores.free[0])
-
     def _measure_in_turn(self, free: float, reserved_cores: float) -> float:
         """Grant planned cores and `free`, one job at a time, to jobs whose cost is unknown. Returns the rest.
 
         A job is measured the sooner the more cores it has, and it matters most for the first that is due: measured
         side by side, all would report too late. Jobs without a promise leave `reserved_cores` to jobs that wait.
-
-        Each tells what it needs the sooner the more it has, and for the first one that is due it matters most: begun
-        side by side, all would tell so late that it could not be on time any more. Those without a promise leave
-        `reserved_cores` to jobs that wait.
         """
         unmeasured = self._in_turn()
         for member in unmeasured:
@@ -229,21 +173,6 @@ class CorePromises:
         for member in unmeasured:
             free -= _raise([member], _weight, free - (0.0 if member in self.pending else reserved_cores))
         return free
-
-    def _deferred_cores(self) -> float:
-        """Take cores from planned jobs without a promise while others are measured; they need all of it later.
-
-        The sooner all new jobs are measured, the sooner the best ones to promise are known. Returns the cores.
-
-        The sooner all that came lately are measured, the sooner it is known which of them are best promised.
-        """
-        if not any(member.unmeasured and self._is_new(member) for member in self.members):
-            return 0.0
-        given = 0.0
-        for member in self.likely:
-            if not (member.unmeasured or member.is_landing or self._has_little_room(member)):
-                given, member.cores = given + member.cores, 0.0
-        return given
 
     def _in_turn(self) -> list[CoreJobState]:
         """Return jobs of unknown cost, promised ones first, then in order of their deadlines."""
@@ -258,11 +187,8 @@ class CorePromises:
     # Promises.
 
     def _has_promise(self, member: CoreJobState) -> bool:
-        promised_at, deadline_at = member.view.promised_until_at, member.view.deadline_at
-        if promised_at is None or deadline_at is None or abs(promised_at - deadline_at) >= 1e-6:
-            return False
-        due_s = member.due_s if member.due_s < inf else deadline_at - self.at
-        return member.view.landed or due_s + member.latest_s() > 0
+        """Whether its promise is not over; that of a job whose work is done is not before its process has ended."""
+        return has_promise(member.view, -inf if member.view.landed else self.at - member.latest_s())
 
     def earliest_s(self, view: JobView, base: Resources) -> float | None:
         """Seconds until the earliest deadline of a job that can be promised beside all promises; None: none can.
@@ -316,12 +242,7 @@ class CorePromises:
         """Return the work of promised jobs, with margins as large as fit if jobs `beside` have their bases.
 
         Margins are smaller than that by `less_frac`, a share of the largest ones. A job's loss of margin while it runs
-        does
-        not keep others from promises that take nothing from it.
-
-        Margins are smaller by `less_frac` than that, as shares of what is risked at most.
-
-        What a job loses of its margin while it runs is no reason to promise nothing to others that take nothing from it.
+        does not keep others from promises that take nothing from it.
         """
         room = self._offered(kept, beside)
 
@@ -351,9 +272,6 @@ class CorePromises:
 
         Jobs promised before count with their margins too: else the newest promise takes their room, and their remaining
         work needs their ceilings to the last moment.
-
-        Those promised before are counted with their margins as well: else the newest promise takes their room, and what is
-        left of them is to be done at their ceilings to the last moment.
         """
         candidates = [*self.kept, *(member for member in hopeful if not (self._waits and self._is_new(member)))]
         if not candidates:
@@ -403,10 +321,7 @@ class CorePromises:
 
     def _is_new(self, member: CoreJobState) -> bool:
         """Whether it came lately: such jobs are compared with each other before any of them is promised something."""
-        new_for_s = GUESSED_S
-        if not waits_for_promise(member.view):  # those have somebody who waits for the answer
-            new_for_s = max(new_for_s, _NEW_FRAC * (member.view.spec.deadline_s or 0.0))
-        return self.at - member.view.submitted_at < new_for_s
+        return self.at - member.view.submitted_at < _NEW_S
 
     def _starts_with_others(self, member: CoreJobState) -> bool:
         """Whether it has a deadline and has only just started, so that others which were submitted with it may follow."""
@@ -445,8 +360,6 @@ class CorePromises:
         """Return the cores over time if these jobs are done when they are due, and free their bases then.
 
         Others that run only with a promise have no base without it, but those `beside` have theirs.
-
-        Others that are to run only with a promise have no base without it, but those `beside` have theirs.
         """
         ids = {*beside, *(member.id for member in members)}
         waiting = [member for member in self.members if member.id not in ids and waits_for_promise(member.view)]
@@ -470,8 +383,7 @@ class CorePromises:
         if sum(share.now for share in steady) <= room - background + 1e-9:
             shares: Sequence[Share] = steady
         else:
-            self._planned = self._plan(background)
-            shares = self._planned.shares
+            shares = self._plan(background).shares
         for member, share in zip(holders, shares, strict=True):
             member.share, member.cores = share, share.now
 
@@ -493,23 +405,11 @@ class CorePromises:
         return member.view.spec.weight / max(1.0, _deadline_at(member) - self.at)
 
 
-def are_kept_beside(members: Sequence[CoreJobState], cores: Timeline, floor_cores: float, risk_sigmas: float) -> bool:
-    """Whether these promises are kept with `floor_cores` less, as far as they are without.
-
-    If their work is what is expected; or, where that does not fit in any case, as many in the best case.
-
-    Parameters
-    ----------
-    cores
-        Cores over time beside the bases of all members of the node.
-    """
-    less = cores.less(floor_cores)
-    room, left = _with_freed(members, cores), _with_freed(members, less)
-    expected = [member.job(late_s=member.slack_s) for member in members]
-    if all_fit(expected, room):
-        return all_fit(expected, left)
-    n_before = len(_kept_at_best(members, cores, room, risk_sigmas))
-    return len(_kept_at_best(members, less, left, risk_sigmas)) >= n_before
+def fit_beside(members: Sequence[CoreJobState], cores: Timeline, floor_cores: float) -> bool:
+    """Whether these jobs are in time with `floor_cores` less of `cores`, those beside their bases."""
+    return all_fit(
+        [member.job(late_s=member.slack_s) for member in members], _with_freed(members, cores.less(floor_cores))
+    )
 
 
 def _kept_at_best(

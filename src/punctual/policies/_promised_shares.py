@@ -93,8 +93,6 @@ class PromiseRequest(ReservationRequest):
 
         The changes follow from the share, so it is computed again with as much more work as they cost.
 
-        The changes are known once there is a share; it is made again for as much more work as they cost.
-
         Parameters
         ----------
         with_reserve

@@ -290,7 +290,7 @@ class _Round:
             background_frac=policy.background_frac,
         )
         self._cores = CoreAllocator(builder, waiting, options)
-        self._problem = AllocationProblem.of(builder, (*waiting, *self._cores.paused))
+        self._problem = AllocationProblem.of(builder, waiting)
         self._candidates, self._pools = self._problem.candidates, self._problem.pools
         carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}
         self._admission = AdmissionControl(
@@ -577,8 +577,6 @@ def _due(
     candidate: Candidate, column: int, after_s: float | None, facts: dict[str, float], promise: Reservation | None
 ) -> str:
     """Return a text on the later part of a promised plan, if it rises; else on the time left to the deadline.
-
-    Notes it in `facts` too.
 
     Notes it in `facts` too.
     """

@@ -135,11 +135,7 @@ class CoreSearch:
         """Return the changes that lose least, without repeats, and the least loss among those left out.
 
         If at most m jobs are changed, only the m changes of least loss are needed among those of equal shift: instead
-        of a
-        later one, one of these has a job that is not changed yet.
-
-        Where no more than m jobs are changed, of equal shifts only the m that lose least are needed: in place of a
-        later one, one of these has a job that is not changed yet.
+        of a later one, one of these has a job that is not changed yet.
         """
         n_sifted = max(_N_SIFTED, 4 * n_wanted)
         beyond = inf

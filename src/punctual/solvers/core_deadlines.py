@@ -234,8 +234,6 @@ class _Spans:
         """Return the level of room down to which the job fills its first `n` spans; 0 if they do not suffice.
 
         Going down, a span begins to be filled at its room, and is full for the job `most_cores` below.
-
-        Going down, a span begins to be filled at its room, and is full for the job `most_cores` below.
         """
         breaks = [(room, length) for room, length in zip(rooms[:n], self.lengths_s, strict=False)]
         breaks += [(room - job.most_cores, -length) for room, length in breaks if room > job.most_cores]
