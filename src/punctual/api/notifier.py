@@ -23,6 +23,7 @@ from punctual.api.notices import NoticeFilter, NoticeKind, notice_kind
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
+from punctual.core.units import DAY_S
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.paths import service_root
 from punctual.history.judge import NO_WAIT, expected_waits, headline, landing_at
@@ -34,18 +35,12 @@ _LOG = logging.getLogger(__name__)
 #: Variables of the daemon's environment: they also hold for one that `punctual run` starts, and no list of processes shows
 #: them, as it would a secret in a URL.
 URL_VARIABLE, COMMAND_VARIABLE = "PUNCTUAL_NOTIFY_URL", "PUNCTUAL_NOTIFY_COMMAND"
-#: Seconds between two looks at all jobs.
-_LOOK_S = 1.0
 #: Seconds that a receiver may take to answer, and pauses before it is tried again.
 _ANSWER_S_MAX, _PAUSES_S = 10.0, (1.0, 5.0)
 #: Seconds that a command may take.
 _COMMAND_S_MAX = 30.0
-#: Seconds for all notices of one look; what is left then is dropped. And for those of the last look, when the daemon ends.
-_BATCH_S_MAX, _LAST_S_MAX = 120.0, 10.0
-#: What a command writes is for the daemon's log.
-_STDERR_FD = 2
-#: Days for which it is known what was told of a job.
-_N_DAYS_KEPT = 30
+#: Seconds for all notices of the last look, when the daemon ends; what is left then is dropped.
+_LAST_S_MAX = 10.0
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -123,8 +118,8 @@ class Notifier:
         try:
             with closing(ServiceDatabase(service_root())) as database:
                 self._filter.known.update(self._told_before(database))
-                while not self._ends.wait(_LOOK_S):
-                    self._look(database, _BATCH_S_MAX)
+                while not self._ends.wait(1.0):
+                    self._look(database, 120.0)
                 if not self._is_replaced:
                     self._look(database, _LAST_S_MAX)
         except Exception:  # noqa: BLE001 -- no notice may cost a job its daemon
@@ -133,7 +128,7 @@ class Notifier:
     def _told_before(self, database: ServiceDatabase) -> dict[JobId, NoticeKind | None]:
         """Return how each job of the run stood when it was last told of."""
         with database.writing() as connection:
-            connection.execute("DELETE FROM notice WHERE at < ?", (time.time() - 86_400 * _N_DAYS_KEPT,))
+            connection.execute("DELETE FROM notice WHERE at < ?", (time.time() - 30 * DAY_S,))
         rows = database.rows("SELECT job, kind FROM notice WHERE run = ?", self._run)
         return {JobId(job): kind for job, kind in rows}
 
@@ -214,9 +209,7 @@ def _commanded(command: str, fields: Mapping[str, Any], give_up_at: float) -> st
     limit_s = max(1.0, min(_COMMAND_S_MAX, give_up_at - time.monotonic()))
     try:
         words, environment = shlex.split(command), {**os.environ, **told}
-        process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=_STDERR_FD, env=environment, start_new_session=True
-        )
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=2, env=environment, start_new_session=True)
     except (OSError, ValueError) as error:
         return f"could not be started: {error}"
     try:

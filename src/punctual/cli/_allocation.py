@@ -64,9 +64,15 @@ def _answer_of_squeue(job: str, environment: Mapping[str, str]) -> str:
     quiet = subprocess.DEVNULL
     try:
         with subprocess.Popen(
-            command, env={**plain, "SLURM_TIME_FORMAT": "standard"}, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet,
-            text=True, errors="replace", process_group=0,
-        ) as process:  # fmt: skip
+            command,
+            env={**plain, "SLURM_TIME_FORMAT": "standard"},
+            stdin=quiet,
+            stdout=subprocess.PIPE,
+            stderr=quiet,
+            text=True,
+            errors="replace",
+            process_group=0,
+        ) as process:
             try:
                 return process.communicate(timeout=ANSWER_S_MAX)[0]
             except subprocess.TimeoutExpired:

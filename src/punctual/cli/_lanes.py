@@ -38,19 +38,8 @@ _UNKNOWN = ("·", "dim", "not known")
 #: of a job that waits, the deadline, the same beyond the end of the axis, and now.
 _WAIT, _LEFT, _DONE, _BAND, _START, _FLAG, _BEYOND, _NOW = "·─━▒├⚑▸│"
 
-#: Width from which a lane stands beside its job's name; below it, under it.
-_WIDE = 64
-#: Shares of the width for the name and for the phrase, and the most characters of either.
-_NAME_FRAC, _PHRASE_FRAC, _N_NAME, _N_PHRASE = 0.22, 0.36, 24, 44
-#: How far ahead the axis goes, in medians of what the jobs have ahead of them: one that is due far later than the others
-#: does not press them together.
-_N_MEDIANS = 3
 #: Times behind this, in seconds of the wall clock, are beyond the calendar.
 _LAST_S = 2.5e11
-#: Characters that one label of the axis takes.
-_LABEL = 10
-#: So many ended jobs are not folded.
-N_ENDED = 3
 #: Spans of a clock that people count in, in seconds.
 _STEPS_S = (
     *(1, 2, 5, 10, 15, 30),
@@ -83,13 +72,15 @@ class Lanes:
     def __init__(self, rows: Sequence[Row], now: datetime, width: int) -> None:
         self._now, self._width = now, width
         self.rows = sorted(rows, key=_by_attention)
-        self._is_wide = width >= _WIDE
+        self._is_wide = width >= 64  # else a lane stands under its job's name
         self._n_name = max([len(str(row["job"])) for row in rows], default=0)
-        self._n_name = min(self._n_name, _N_NAME, max(12, int(_NAME_FRAC * width)))
-        self._n_phrase = min(_N_PHRASE, int(_PHRASE_FRAC * width)) if self._is_wide else 0
+        self._n_name = min(self._n_name, 24, max(12, int(0.22 * width)))
+        self._n_phrase = min(44, int(0.36 * width)) if self._is_wide else 0
         n_beside = 2 + self._n_name + 1 + 1 + self._n_phrase if self._is_wide else 2
         self._n_lane = max(8, width - n_beside)
-        self._axis = _axis_of(self.rows, now.timestamp(), max(2, self._n_lane // _LABEL))
+        self._axis = _axis_of(
+            self.rows, now.timestamp(), max(2, self._n_lane // 10)
+        )  # so many characters a label takes
 
     def figures(self) -> list[Text]:
         """Return the figures of all jobs, today's ended ones among them: how many stand how, and who holds the cores."""
@@ -210,7 +201,7 @@ def marked(row: Row) -> Text:
 def fold_ended(rows: Sequence[Row]) -> tuple[list[Row], int]:
     """Return the rows without the ended jobs, if there are more than a few beside open ones; and how many those are."""
     n_ended = sum(_is_over(row) for row in rows)
-    if n_ended <= N_ENDED or n_ended == len(rows):
+    if n_ended <= 3 or n_ended == len(rows):
         return list(rows), 0
     return [row for row in rows if not _is_over(row)], n_ended
 
@@ -223,7 +214,8 @@ def _axis_of(rows: Iterable[Row], now_s: float, n_spans: int) -> Axis:
     ahead = sorted(end for end in ends if 0 < end < _LAST_S)
     begins = [begin for row in shown if (begin := _at(row, row.get("started_s")) or _at(row, 0.0)) is not None]
     past = now_s - min([now_s - 10.0, *begins])
-    future = min(ahead[-1], _N_MEDIANS * ahead[len(ahead) // 2]) if ahead else past / 8
+    # One that is due far later than the others does not press them together.
+    future = min(ahead[-1], 3 * ahead[len(ahead) // 2]) if ahead else past / 8
     before = min(past, future) if ahead else past
     step_s = next((step for step in _STEPS_S if step * n_spans >= before + future), 0.0)
     step_s = step_s or ceil((before + future) / n_spans / _STEPS_S[-1]) * _STEPS_S[-1]

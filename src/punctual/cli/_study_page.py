@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 #: Drawn in this colour, and replaced by the page's own text colour, so that one drawing suits light and dark pages.
 _INK = "#123456"
-#: Of more jobs than this only the dearest have their cost in the page.
-N_COSTS_MAX = 50
 
 
 def write_page(result: Result, path: Path) -> None:
@@ -112,7 +110,7 @@ def _money(run: StoredRun) -> str:
     told = {each["job"]: each["text"] for each in bill["told"]}
     rows = [("all machines", sum(bill["by_pool"].values()), "")]
     rows += [(f"pool {pool}", usd, "") for pool, usd in sorted(bill["by_pool"].items())]
-    dearest = sorted(bill["by_job"].items(), key=lambda each: (-each[1], each[0]))[:N_COSTS_MAX]
+    dearest = sorted(bill["by_job"].items(), key=lambda each: (-each[1], each[0]))[:50]
     rows += [(f"job {job}", usd, told.get(job, "")) for job, usd in dearest]
     rows += [("for no job", bill["unused_usd"], "")] if bill["unused_usd"] else []
     cells = [

@@ -27,12 +27,6 @@ class RemainingTime:
     high_s: float
 
 
-#: A job that uses less than this share of its grant goes no faster with a larger one.
-_IDLE_FRAC = 0.5
-#: A forecast by which such a job goes so many times as fast as it does is none.
-_N_TIMES_FASTER = 2.0
-
-
 def remaining_time(status: JobStatus, at: float) -> RemainingTime | None:
     """Return the remaining time of a job from instant `at` on; None if it has ended, or no forecast can be believed yet.
 
@@ -51,9 +45,11 @@ def _is_measured(status: JobStatus, forecast: Forecast, at: float) -> bool:
     if not status.done_frac or not status.rate_sps:
         return False
     n_left = max(0.0, (status.steps_expected or status.steps_total or 0.0) - status.steps_done)
-    is_idle = status.usage_cores < _IDLE_FRAC * status.held.cores
+    # A job that uses less than half of its grant goes no faster with a larger one: a forecast by which it goes twice as
+    # fast as it does is none.
+    is_idle = status.usage_cores < 0.5 * status.held.cores
     left_s = status.submitted_at + forecast.finish_s - at
-    return not (is_idle and left_s < n_left / status.rate_sps / _N_TIMES_FASTER)
+    return not (is_idle and left_s < n_left / status.rate_sps / 2.0)
 
 
 def slack_s(status: JobStatus) -> float | None:

@@ -27,8 +27,6 @@ from punctual.journal.errors import JournalTaken, JournalUnusable
 
 #: Seconds between two looks at another process's progress.
 _POLL_INTERVAL_S = 0.1
-#: Seconds that another daemon may take to leave, and to be found not to.
-_LEAVE_S_MAX = 10.0
 _LOCK_S_MAX, _START_S_MAX = 20.0, 60.0
 #: Seconds of attempts that are refused alike, after which it refuses too.
 _ALIKE_S = 10.0
@@ -264,7 +262,7 @@ def _has_left(run: RunFolder) -> bool:
     check_no_service(run)
     with suppress(ControlFailed):
         ask(run.socket, {"verb": "leave"})
-    give_up_at = time.monotonic() + _LEAVE_S_MAX
+    give_up_at = time.monotonic() + 10.0
     while run.is_live() and time.monotonic() < give_up_at:
         time.sleep(_POLL_INTERVAL_S)
     return not run.is_live()

@@ -36,10 +36,6 @@ _BY_VERDICT: Mapping[Verdict | None, JobKind] = {
     "missed": "missed",
     None: "free",
 }
-#: A landing that is expected nearer to its deadline than this is on time: no forecast is better.
-_ON_TIME_S = 1.0
-#: Smallest uncertainty of a forecast, in seconds: its data are this old when they are read.
-_SURE_S = 0.1
 
 
 class TimeText(Protocol):
@@ -270,7 +266,7 @@ def _waiting(status: JobStatus, clock: TimeText, wait: Wait) -> str:
 def _against(early_s: float, *, is_past: bool = False) -> str:
     if not isfinite(early_s):
         return "never lands at this pace"
-    if not is_past and abs(early_s) < _ON_TIME_S:
+    if not is_past and abs(early_s) < 1.0:  # no forecast is better
         return "lands on time"
     return f"{'landed' if is_past else 'lands'} {span(early_s)} {'late' if early_s < 0 else 'early'}"
 
@@ -296,7 +292,7 @@ def _expected(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait
     late = ""
     if kind == "late" and deadline_at is not None and landing > deadline_at:
         late = f", {span(landing - deadline_at)} after its deadline"
-    spread_s = max(_SURE_S, (remaining.high_s - remaining.low_s) / 2)
+    spread_s = max(0.1, (remaining.high_s - remaining.low_s) / 2)
     return f"lands {clock(landing)}, ± {span(spread_s)}{late}"
 
 

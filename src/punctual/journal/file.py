@@ -30,9 +30,6 @@ _CREATE = (
 SET_FACT = "INSERT OR REPLACE INTO fact (name, value) VALUES (?, ?)"
 FACT = "SELECT value FROM fact WHERE name = ?"
 
-#: Pages of 4 KiB in the write-ahead file before the writer itself folds it into the database, for which it waits for the
-#: disk. `punctual.journal.maintenance` does it earlier, and from another thread.
-_N_PAGES_AHEAD = 4000
 #: Size to which the write-ahead file is cut when it restarts.
 WAL_BYTES_MAX = 1 << 20
 #: Errors that say nothing about the file; the lowest byte of a code says what kind it is.
@@ -160,7 +157,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
     connection.execute("COMMIT")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {_N_PAGES_AHEAD}")
+    # Pages of 4 KiB in the write-ahead file before the writer itself folds it into the database, for which it waits for the
+    # disk. `punctual.journal.maintenance` does it earlier, and from another thread.
+    connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_MAX}")
 
 

@@ -18,9 +18,6 @@ from punctual.journal.sqlite import SqliteJournal
 
 _LOG = logging.getLogger(__name__)
 
-#: Milliseconds for which emptying the write-ahead file may wait for its readers: nothing can be appended meanwhile.
-_HELD_UP_MS = 20
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepLimits:
@@ -175,7 +172,7 @@ class JournalMaintenance:
         file, mode = self._journal.path, "TRUNCATE" if self._is_scrubbing else "PASSIVE"
         try:
             with closing(connect(file, "rw")) as connection:
-                connection.execute(f"PRAGMA busy_timeout = {_HELD_UP_MS}")
+                connection.execute("PRAGMA busy_timeout = 20")  # nothing can be appended meanwhile
                 ((is_held_up, *_),) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
                 self._is_scrubbing = self._is_scrubbing and bool(is_held_up)
         except sqlite3.Error as error:
