@@ -49,7 +49,7 @@ def pid_of(victim: str, service_pid: int, run: RunFolder, job: str) -> int:
         return service_pid
     if victim == "planner":
         return next((pid for pid in children(service_pid) if b"policy_worker" in words_of(pid)), 0)
-    keeper = run.keeper_pid(JobId(job)) if job else None
+    keeper = run.supervisor_pid(JobId(job)) if job else None
     if keeper is None or victim == "keeper":
         return keeper or 0
     if victim == "guard":

@@ -230,7 +230,7 @@ class Terminal:
             return False
 
     def has_ended(self) -> bool:
-        return self.process.poll() is not None and self.run.keeper_pid(JobId("kills")) is None
+        return self.process.poll() is not None and self.run.supervisor_pid(JobId("kills")) is None
 
     def wait_until_steered(self) -> None:
         if not wait_until(lambda: self.is_steered() or self.has_ended(), START_S_MAX, 0.05):
@@ -279,7 +279,7 @@ def _page_of(terminal: Terminal) -> SharedBlock:
 
 def _pages(terminal: Terminal) -> list[Path]:
     """Return where the job's keeper, once it has started, holds its page."""
-    pids = [pid for job in terminal.run.jobs() if (pid := terminal.run.keeper_pid(job)) is not None]
+    pids = [pid for job in terminal.run.jobs() if (pid := terminal.run.supervisor_pid(job)) is not None]
     with suppress(OSError):  # it is just starting, or ending
         files = [file for pid in pids for file in Path(f"/proc/{pid}/fd").iterdir()]
         return [file for file in files if MEMORY_NAME in str(file.readlink())]

@@ -176,7 +176,7 @@ def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
     kept.rename(journal)
     here = record.read_text()
     record.write_text(json.dumps({**json.loads(here), "machine": "elsewhere", "boot": "another"}))
-    supervisor = record.with_name("job.keeper.json")
+    supervisor = record.with_name("job.supervisor.json")
     kept_by = supervisor.read_text()
     supervisor.write_text(json.dumps({**json.loads(kept_by), "boot": "another"}))
     assert refused(terminal.tell("attach", "job")) == "one of machine 'elsewhere'"
@@ -205,7 +205,7 @@ def refused(done: "subprocess.CompletedProcess[str]") -> str:
 
 def test_a_job_that_is_gone_with_its_command_is_started_again(terminal: Terminal) -> None:
     kill(terminal, terminal.begin(PAUSING, "--name", "job"))
-    supervisor = json.loads((terminal.home / "runtime" / "live" / "daemon" / "job.keeper.json").read_text())
+    supervisor = json.loads((terminal.home / "runtime" / "live" / "daemon" / "job.supervisor.json").read_text())
     os.kill(supervisor["pid"], signal.SIGKILL)
     listed = wait_until(lambda: terminal.tell("ps"), lambda listed: "interrupted" in listed.stdout)
     assert "punctual attach job" in listed.stderr

@@ -78,7 +78,7 @@ def test_a_job_that_is_started_again_after_a_crash_gets_its_whole_command_line(t
     command.kill()
     command.wait()
     terminal.kill_daemon()
-    record = json.loads((terminal.home / "runtime" / "live" / "daemon" / "job.keeper.json").read_text())
+    record = json.loads((terminal.home / "runtime" / "live" / "daemon" / "job.supervisor.json").read_text())
     os.kill(record["pid"], signal.SIGKILL)
     (terminal.folder / "told").unlink()
     terminal.go_on()

@@ -116,8 +116,8 @@ class Saboteur:
             self.links.append(link)
             return link
 
-        def open_group(actuator: PacingOnly, job: JobId, keeper_pid: int) -> PacingOnlyGroup:
-            group = opened(actuator, job, keeper_pid)
+        def open_group(actuator: PacingOnly, job: JobId, supervisor_pid: int) -> PacingOnlyGroup:
+            group = opened(actuator, job, supervisor_pid)
             self._job_of[id(group)] = job
             return group
 

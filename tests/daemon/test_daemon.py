@@ -488,7 +488,7 @@ def test_a_job_is_ended_at_once_without_a_daemon_too(go: Path) -> None:
     with JobFollower(receiver_of_none) as follower:
         run = begun(follower, go)
         follower.kill(A)
-        wait_until(lambda: run.keeper_pid(A) is None)
+        wait_until(lambda: run.supervisor_pid(A) is None)
         follower.run()
         assert follower.status(A).ended
 

@@ -217,7 +217,7 @@ def test_the_end_of_a_job_that_ends_while_an_agent_takes_it_over_is_told(
         kept = adoption.claimed(run, jobs, claims)
         assert list(kept) == [JOB]
         (tmp_path / "go").touch()
-        wait_until(lambda: run.keeper_pid(JOB) is None)
+        wait_until(lambda: run.supervisor_pid(JOB) is None)
         return kept
 
     monkeypatch.setattr(node_agent, "claimed", claimed)

@@ -173,7 +173,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., ForkedPython[bytes]]]:
     for process in started:
         process.kill()
         process.wait()
-    wait_until(lambda: run_named("host").kept_jobs() == [])
+    wait_until(lambda: run_named("host").supervised_jobs() == [])
 
 
 def killed(process: ForkedPython[bytes]) -> RunFolder:
@@ -538,7 +538,7 @@ def test_where_messages_are_missing_a_host_of_another_version_is_refused_at_once
     assert steering(run) == {"a": "unsteered", "b": "interrupted"}  # nothing has become of them
     stop(find_job("a", open_jobs()))
     stop(find_job("b", open_jobs()))
-    wait_until(lambda: run.kept_jobs() == [])
+    wait_until(lambda: run.supervised_jobs() == [])
     sweep()
     assert run.jobs() == {"a": "stopped", "b": "stopped"}
     ends = [message.job for message in messages_of(run) if isinstance(message, JobFailed)]

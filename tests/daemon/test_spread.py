@@ -118,7 +118,7 @@ class Cluster:
 
     def pids(self, node: NodeId) -> list[int]:
         """The job's own process on a node, if there is one."""
-        supervisor = agent_run(f"test-{node}").keeper_pid(JOB)
+        supervisor = agent_run(f"test-{node}").supervisor_pid(JOB)
         return [] if supervisor is None else descendants(supervisor)[:1]
 
 

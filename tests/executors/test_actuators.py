@@ -363,11 +363,13 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
         return original(path, text)
 
     monkeypatch.setattr(Path, "write_text", write)
-    guard_pid, keeper_pid = os.getppid(), os.getpid()
-    (base / "cgroup.procs").write_text(f"{guard_pid}\n{keeper_pid}\n")
+    guard_pid, supervisor_pid = os.getppid(), os.getpid()
+    (base / "cgroup.procs").write_text(f"{guard_pid}\n{supervisor_pid}\n")
     (base / "cgroup.type").write_text("domain\n")
-    group = scope.open(JOB, keeper_pid)
-    assert set(moved) == {str(guard_pid), str(keeper_pid)}, "no process is left where it would forbid a limited group"
+    group = scope.open(JOB, supervisor_pid)
+    assert set(moved) == {str(guard_pid), str(supervisor_pid)}, (
+        "no process is left where it would forbid a limited group"
+    )
     (base / "job" / "cpu.max").write_text("max 100000\n")
     assert group.grant(0.5) == 0.5
     assert group.files.remove_dirs == (base / "job",)

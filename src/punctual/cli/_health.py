@@ -238,10 +238,10 @@ def _hosts() -> Iterator[Finding]:
                 f"process {pid} is the {what} of '{run.name}', and does not answer",
                 f"Let it go on (`kill -CONT {pid}`), or end it (`kill -9 {pid}`) and start `punctual up`.",
             )
-        elif run.kept_jobs() and not run.is_followed():
+        elif run.supervised_jobs() and not run.is_followed():
             yield Finding(
                 "warning",
-                f"nobody steers {', '.join(run.kept_jobs())}",
+                f"nobody steers {', '.join(run.supervised_jobs())}",
                 "Start `punctual up`, or `punctual attach` for one.",
             )
         elif not run.is_followed() and run.machine() is None:

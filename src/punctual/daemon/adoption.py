@@ -57,7 +57,7 @@ def _claim(run: RunFolder, job: JobId) -> AdoptableJob | None:
     """Claim a job from its supervisor. None: the job has no process and none is about to start."""
     address = run.takeover_socket(job)
     give_up_at = time.monotonic() + LEASE_S + 1.0
-    while run.keeper_pid(job) is not None:  # it may be just ending, or wait for the word of a host that is stopped
+    while run.supervisor_pid(job) is not None:  # it may be just ending, or wait for the word of a host that is stopped
         claim = take_over(address)
         if claim is not None:
             return claim
@@ -77,12 +77,12 @@ def _end_unkept(run: RunFolder, job: JobId) -> None:
     """Clear up behind a job whose supervisor is gone or ending; returns when no process is left."""
     address = run.takeover_socket(job)
     address.unlink(missing_ok=True)
-    _await(lambda: not run.is_looked_after(job), GUARD_S_MAX)  # it ends what the supervisor has left
+    _await(lambda: not run.is_guarded(job), GUARD_S_MAX)  # it ends what the supervisor has left
     end_processes_of(address)
 
 
 def _is_unkept(run: RunFolder, job: JobId) -> bool:
-    return run.keeper_pid(job) is None
+    return run.supervisor_pid(job) is None
 
 
 def _await(look: Callable[[], T], most_s: float) -> T:

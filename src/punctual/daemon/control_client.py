@@ -238,11 +238,11 @@ def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
 
 
 def _stopped_by_supervisor(job: KnownJob) -> str:
-    keeper_pid = job.run.keeper_pid(job.job)
-    if keeper_pid is None:
+    supervisor_pid = job.run.supervisor_pid(job.job)
+    if supervisor_pid is None:
         raise _unanswered(job, "nobody steers it, and it has no process")
     job.run.record_job(job.job, "stopping")  # else whoever resumes the run would take it for a process that was killed
-    os.kill(keeper_pid, signal.SIGTERM)
+    os.kill(supervisor_pid, signal.SIGTERM)
     return "nobody steers it: its processes are being ended, without a checkpoint"
 
 

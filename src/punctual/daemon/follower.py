@@ -162,7 +162,7 @@ class JobFollower:
 
     def signal(self, job: JobId, number: int) -> None:
         """Send a signal to the job through its supervisor; allowed in a signal handler."""
-        supervisor_pid = self.run_folder.keeper_pid(job)
+        supervisor_pid = self.run_folder.supervisor_pid(job)
         if supervisor_pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(supervisor_pid, number)

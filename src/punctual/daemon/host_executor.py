@@ -104,7 +104,7 @@ def local_executor(
         runtime_dir=run.runtime_dir,
         clock=MonotonicClock(),
         lease_s=LEASE_S,
-        on_kept=run.record_keeper,
+        on_kept=run.record_supervisor,
         environment_of=run.start_variables,
         argv_of=run.argv,
         output_of=output_of,

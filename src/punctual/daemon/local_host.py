@@ -391,7 +391,7 @@ class LocalHost(Host):
         return self._journal.last_written
 
     def _beat(self) -> None:
-        """Renew the lease with the keepers; first check, for instance after a stop, that this process still steers."""
+        """Renew the lease with the supervisors; first check, for instance after a stop, that this process still steers."""
         self._journal.check_claim()
         self._record_written()
         self._upkeep.go_on()
@@ -418,12 +418,12 @@ class LocalHost(Host):
             _LOG.warning("for how long the machine slept could not be written down: %s", error)
 
     def _keep_paused(self, message: Message) -> None:
-        """Report a user's pause to the job's keeper at once: this process may be killed before it beats."""
+        """Report a user's pause to the job's supervisor at once: this process may be killed before it beats."""
         if isinstance(message, GrantApplied) and not message.granted and self._is_paused_by_user(message.job):
             self.executor.renew(self._is_paused_by_user)
 
     def _keep_stopped(self, message: Message) -> None:
-        """Start no job again that its user ended through the keeper while this process was stopped."""
+        """Start no job again that its user ended through the supervisor while this process was stopped."""
         if isinstance(message, JobFailed) and message.retryable and self.run_folder.is_stopping(message.job):
             self.stop(message.job, STOPPED_UNSTEERED)
 
@@ -558,7 +558,7 @@ def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseExcep
     """
 
     def tidy(kind: type[BaseException] | None, *_: object) -> None:
-        is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.kept_jobs()))
+        is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.supervised_jobs()))
         if is_others or not run.is_steered_here():
             return
         if is_new and not run.jobs():  # what could not even be put together leaves no journal behind

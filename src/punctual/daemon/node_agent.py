@@ -176,7 +176,7 @@ class NodeAgent:
                 actuator=actuator_of(kept, self._options.actuator),
                 lease_s=LEASE_S,
                 fence_s=max(LEASE_S, KEEPER_FRAC * self._options.lost_after_s),
-                on_kept=run.record_keeper,
+                on_kept=run.record_supervisor,
                 environment_of=lambda job: {**run.inherited(job), NODE_ADDRESS_VARIABLE: self._address},
                 argv_of=run.argv,
                 end_file_of=run.end_file,

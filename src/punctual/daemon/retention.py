@@ -101,7 +101,7 @@ def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -
 def _remove_from(run: RunFolder, jobs: Iterable[PastJob]) -> None:
     """Remove jobs of a run, and all of the run if it has no other job and no process."""
     chosen = {past.job.job for past in jobs}
-    if run.is_live() or run.kept_jobs() or not chosen.issuperset(run.jobs()):
+    if run.is_live() or run.supervised_jobs() or not chosen.issuperset(run.jobs()):
         states = run.jobs()
         for job in chosen:
             if states[job] not in ENDED:  # it was interrupted, and is given up

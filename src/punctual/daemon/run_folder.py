@@ -24,7 +24,7 @@ from punctual.journal.job_records import JobRecords, JobRow, NewJob
 from punctual.journal.sqlite import SqliteJournal
 
 #: Record of the process that steers a run, and suffix of the records of its jobs' supervisors.
-_PROCESS, _KEEPER = "run.json", ".keeper.json"
+_PROCESS, _SUPERVISOR = "run.json", ".supervisor.json"
 #: Field: in a process's record, whether it is a service; in a run's, whether a service ever had it.
 SERVICE = "is_service"
 
@@ -91,7 +91,7 @@ class RunFolder:
                 return self.records.rows()
         except JournalUnusable:
             pass
-        return [JobRow(job, job, "running") for job in self.kept_jobs()]
+        return [JobRow(job, job, "running") for job in self.supervised_jobs()]
 
     def jobs(self) -> dict[JobId, JobState]:
         """Return the states of the jobs in `rows`."""
@@ -102,7 +102,7 @@ class RunFolder:
         return [job for job, state in self.jobs().items() if state not in ENDED]
 
     def is_stopping(self, job: JobId) -> bool:
-        """Whether its user has asked the keeper to end the job."""
+        """Whether its user has asked the supervisor to end the job."""
         return self.jobs().get(job) == "stopping"
 
     def record_job(self, job: JobId, state: JobState) -> None:
@@ -130,45 +130,45 @@ class RunFolder:
             return self.records.pause_of(job)
         return None
 
-    def keeper_pid(self, job: JobId) -> int | None:
-        """Process id of the job's keeper, if it runs; it outlives the process that steers the job."""
-        record = _read_json(self._keeper_record(job))
+    def supervisor_pid(self, job: JobId) -> int | None:
+        """Process id of the job's supervisor, if it runs; it outlives the process that steers the job."""
+        record = _read_json(self._supervisor_record(job))
         return record["pid"] if is_alive(record) else None
 
-    def is_looked_after(self, job: JobId) -> bool:
-        """Whether the job's keeper runs, or else the keeper's guard, which then ends the job and clears up."""
-        record = _read_json(self._keeper_record(job))
+    def is_guarded(self, job: JobId) -> bool:
+        """Whether the job's supervisor runs, or else the supervisor's guard, which then ends the job and clears up."""
+        record = _read_json(self._supervisor_record(job))
         return is_alive(record) or is_alive(record.get("guard", {}))
 
-    def record_keeper(self, job: JobId, pid: int, guard_pid: int) -> None:
-        """Record the job's keeper, to be found if the host is killed."""
-        _write_json(self._keeper_record(job), {**process_record(pid), "guard": process_record(guard_pid)})
+    def record_supervisor(self, job: JobId, pid: int, guard_pid: int) -> None:
+        """Record the job's supervisor, to be found if the host is killed."""
+        _write_json(self._supervisor_record(job), {**process_record(pid), "guard": process_record(guard_pid)})
 
-    def kept_jobs(self) -> list[JobId]:
+    def supervised_jobs(self) -> list[JobId]:
         """Return the jobs that still run, steered or not."""
-        ending = len(_KEEPER)
-        jobs = (JobId(file.name[:-ending]) for file in sorted(self.runtime_dir.glob(f"*{_KEEPER}")))
-        return [job for job in jobs if self.keeper_pid(job) is not None]
+        ending = len(_SUPERVISOR)
+        jobs = (JobId(file.name[:-ending]) for file in sorted(self.runtime_dir.glob(f"*{_SUPERVISOR}")))
+        return [job for job in jobs if self.supervisor_pid(job) is not None]
 
     def takeover_socket(self, job: JobId) -> Path:
-        """Path of the socket of the job's keeper."""
+        """Path of the socket of the job's supervisor."""
         return takeover_socket_of(self.runtime_dir, job)
 
     def end_file(self, job: JobId) -> Path:
-        """Path of the file in which the job's keeper records the job's end."""
+        """Path of the file in which the job's supervisor records the job's end."""
         return self.state_dir / f"{job}.end.json"
 
     def end_record(self, job: JobId) -> dict[str, Any] | None:
-        """Return the record of an open job's end if its keeper is gone; None: there is none, or it only made room."""
-        last = read_end(self.end_file(job)) if self.keeper_pid(job) is None else None
+        """Return the record of an open job's end if its supervisor is gone; None: there is none, or it only made room."""
+        last = read_end(self.end_file(job)) if self.supervisor_pid(job) is None else None
         return None if has_left(last) else last
 
     def forget_end(self, job: JobId) -> None:
-        """Remove a keeper's record of the end once the journal has it, or if it does not concern the job's state."""
+        """Remove a supervisor's record of the end once the journal has it, or if it does not concern the job's state."""
         self.end_file(job).unlink(missing_ok=True)
 
-    def _keeper_record(self, job: JobId) -> Path:
-        return self.runtime_dir / f"{job}{_KEEPER}"
+    def _supervisor_record(self, job: JobId) -> Path:
+        return self.runtime_dir / f"{job}{_SUPERVISOR}"
 
     def log(self, job: JobId) -> Path:
         """Path of the job's output; earlier output is beside it, with ``.1``. Both stay after the job's end."""
@@ -210,7 +210,7 @@ class RunFolder:
     def record_end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None = None) -> None:
         """Record that a job has ended, with `facts` about it; forget what only an open job needs."""
         self.records.end(job, state, facts)
-        for file in (self._keeper_record(job), self.end_file(job), being_written(self.end_file(job))):
+        for file in (self._supervisor_record(job), self.end_file(job), being_written(self.end_file(job))):
             file.unlink(missing_ok=True)
 
     def end_facts(self, job: JobId) -> dict[str, Any]:
@@ -428,7 +428,7 @@ def _check_free(run: RunFolder) -> None:
 
 def _taken(run: RunFolder) -> InvalidSpec | None:
     """Return the error to raise because of the run that has the name; None: the name is free."""
-    if run.is_live() or run.kept_jobs():
+    if run.is_live() or run.supervised_jobs():
         return _not_free(run.name, "", f"Choose another name, or end that one first (`punctual stop {run.name}`).")
     if run.machine() is not None and run.runtime_dir.exists():
         remedy = f"Choose another name, or remove '{run.runtime_dir}' if it has ended."

@@ -154,7 +154,7 @@ def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> 
         return "ended"
     if is_live:
         return "steered"
-    if run.keeper_pid(job) is not None:
+    if run.supervisor_pid(job) is not None:
         return "unsteered"
     end = run.end_record(job)
     if end is not None and (end.get("ended") == 0 or state == "stopping"):

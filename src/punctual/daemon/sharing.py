@@ -54,7 +54,7 @@ def shared_run() -> RunFolder | None:
     The daemon may use the same processors and GPUs as this process. None: a new daemon begins a run. Jobs that were
     interrupted, and that neither a command waits for nor a service had, are left alone until `punctual attach`.
     """
-    unsteered = (run for run in live_folders() if _is_shared(run) and (run.is_followed() or run.kept_jobs()))
+    unsteered = (run for run in live_folders() if _is_shared(run) and (run.is_followed() or run.supervised_jobs()))
     left = (run for run in known_runs() if run.is_of_service() and run.open_jobs() and _is_shared(run))
     return daemon_run() or next(chain(unsteered, left), None)
 
@@ -62,7 +62,7 @@ def shared_run() -> RunFolder | None:
 def run_to_continue() -> RunFolder | None:
     """Return the run whose journal a new daemon continues: one without open jobs; None: it begins another one."""
     ended = (run for run in known_runs() if _SHARED_RUN.fullmatch(run.name) and _is_shared(run) and not run.is_live())
-    return next((run for run in ended if not run.open_jobs() and not run.kept_jobs()), None)
+    return next((run for run in ended if not run.open_jobs() and not run.supervised_jobs()), None)
 
 
 def daemon_run() -> RunFolder | None:
@@ -90,7 +90,7 @@ def _is_shared(run: RunFolder) -> bool:
     try:
         facts = run.records.run_facts()
     except InvalidSpec:  # its daemon, or the next one, says what is wrong with the journal
-        return bool(run.kept_jobs()) and run.machine() is None
+        return bool(run.supervised_jobs()) and run.machine() is None
     # What was started on certain processors or GPUs is to stay there: its host has the same.
     is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("hardware") == usable_hardware()
     return is_shared and run.machine() is None

@@ -27,7 +27,7 @@ def sweep() -> None:
             continue
         _end_unkept(run)
         note_ends(run)
-        if not run.kept_jobs() and not run.open_jobs():
+        if not run.supervised_jobs() and not run.open_jobs():
             run.remove_live_places()
 
 
@@ -40,7 +40,7 @@ def _end_unkept(run: RunFolder) -> None:
 
 def _unkept(run: RunFolder) -> list[Path]:
     """Return the socket paths of the supervisors of open jobs that no supervisor or guard looks after any more."""
-    return [run.takeover_socket(job) for job in run.open_jobs() if not run.is_looked_after(job)]
+    return [run.takeover_socket(job) for job in run.open_jobs() if not run.is_guarded(job)]
 
 
 def note_ends(run: RunFolder) -> None:

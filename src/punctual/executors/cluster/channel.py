@@ -45,7 +45,7 @@ Bundle = dict[str, int]
 Answer = dict[str, Any]
 
 #: Shares of the time after which a silent node counts as lost. Its agent first has its jobs end, after a checkpoint; then ends
-#: them by force; and a keeper whose agent is gone ends its job when it has not heard from it for so long. So nothing runs on the
+#: them by force; and a supervisor whose agent is gone ends its job when it has not heard from it for so long. So nothing runs on the
 #: node any more when its jobs are started elsewhere.
 STOP_FRAC, KILL_FRAC, KEEPER_FRAC = 14 / 24, 17 / 24, 4 / 24
 

@@ -89,11 +89,11 @@ class Actuator(Protocol):
         """Return the words with which the supervisor's command line begins."""
         ...
 
-    def open(self, job: JobId, keeper_pid: int) -> JobGroup:
+    def open(self, job: JobId, supervisor_pid: int) -> JobGroup:
         """Make the group of a job that is about to start under this supervisor; raises `OSError`."""
         ...
 
-    def find(self, files: CgroupFiles, keeper_pid: int) -> JobGroup:
+    def find(self, files: CgroupFiles, supervisor_pid: int) -> JobGroup:
         """Return the group that this actuator has made for a job, perhaps in another process; raises `OSError`."""
         ...
 

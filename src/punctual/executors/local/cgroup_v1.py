@@ -70,7 +70,7 @@ class CgroupV1:
                 remove_abandoned(place / FOLDER)
         try_out(self)
 
-    def open(self, job: JobId, keeper_pid: int) -> "CgroupV1Group":
+    def open(self, job: JobId, supervisor_pid: int) -> "CgroupV1Group":
         assert self._cpu is not None
         assert self._cpuacct is not None
         name = group_name(job)
@@ -85,17 +85,19 @@ class CgroupV1:
         for other in (freezer, memory):
             if other is not None:
                 make_dir(other)
-        return self._group(folders[0], folders[-1], freezer, memory, keeper_pid)
+        return self._group(folders[0], folders[-1], freezer, memory, supervisor_pid)
 
-    def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV1Group":
+    def find(self, files: CgroupFiles, supervisor_pid: int) -> "CgroupV1Group":
         freezer, memory = folder_in(files), memory_folder_in(files)
         folders = [entrance.parent for entrance in files.cgroup_procs_files if entrance.parent not in (freezer, memory)]
-        return self._group(folders[0], folders[-1], freezer, memory, keeper_pid)
+        return self._group(folders[0], folders[-1], freezer, memory, supervisor_pid)
 
     def _group(
-        self, cpu: Path, cpuacct: Path, freezer: Path | None, memory: Path | None, keeper_pid: int
+        self, cpu: Path, cpuacct: Path, freezer: Path | None, memory: Path | None, supervisor_pid: int
     ) -> "CgroupV1Group":
-        return CgroupV1Group(cpu, cpuacct, self._n_cpus, freezer_of(freezer, keeper_pid), memory_of(memory, keeper_pid))
+        return CgroupV1Group(
+            cpu, cpuacct, self._n_cpus, freezer_of(freezer, supervisor_pid), memory_of(memory, supervisor_pid)
+        )
 
 
 class CgroupV1Group:

@@ -52,7 +52,7 @@ class CgroupV2:
         remove_abandoned(self._base / FOLDER)
         try_out(self)
 
-    def open(self, job: JobId, keeper_pid: int) -> "CgroupV2Group":
+    def open(self, job: JobId, supervisor_pid: int) -> "CgroupV2Group":
         assert self._base is not None
         step_aside(self._base, {os.getpid()})
         enable_controllers(self._base)
@@ -60,24 +60,24 @@ class CgroupV2:
         make_dir(folder)
         enable_controllers(folder.parent)
         _weigh(folder.parent, self._n_cpus)
-        return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent), keeper_pid)
+        return CgroupV2Group(folder, self._n_cpus, (folder, folder.parent), supervisor_pid)
 
-    def find(self, files: CgroupFiles, keeper_pid: int) -> "CgroupV2Group":
-        return CgroupV2Group(files.cgroup_procs_files[0].parent, self._n_cpus, files.remove_dirs, keeper_pid)
+    def find(self, files: CgroupFiles, supervisor_pid: int) -> "CgroupV2Group":
+        return CgroupV2Group(files.cgroup_procs_files[0].parent, self._n_cpus, files.remove_dirs, supervisor_pid)
 
 
 class CgroupV2Group:
     """A job's group; see `punctual.executors.local.actuator.JobGroup`."""
 
-    def __init__(self, folder: Path, n_cpus: int, remove_dirs: tuple[Path, ...], keeper_pid: int) -> None:
+    def __init__(self, folder: Path, n_cpus: int, remove_dirs: tuple[Path, ...], supervisor_pid: int) -> None:
         self._n_cpus = n_cpus
         self._folder = folder
         self._quota = folder / "cpu.max"
         self._burst = folder / "cpu.max.burst"
         self._members = folder / "cgroup.procs"
         self._usage = folder / "cpu.stat"
-        self.freezer: Freezer = freezer_of(folder, keeper_pid)
-        self.memory: JobMemory = memory_of(folder, keeper_pid)
+        self.freezer: Freezer = freezer_of(folder, supervisor_pid)
+        self.memory: JobMemory = memory_of(folder, supervisor_pid)
         self.files = CgroupFiles(
             cgroup_procs_files=(self._members,),
             lift=((self._quota, f"max {PERIOD_US}"), *self.freezer.files.lift),

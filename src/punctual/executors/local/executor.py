@@ -52,21 +52,21 @@ class PacingOnly:
     def check(self) -> None:
         """Accept every machine: pacing is usable everywhere."""
 
-    def open(self, job: JobId, keeper_pid: int) -> "PacingOnlyGroup":
-        return PacingOnlyGroup(keeper_pid)
+    def open(self, job: JobId, supervisor_pid: int) -> "PacingOnlyGroup":
+        return PacingOnlyGroup(supervisor_pid)
 
-    def find(self, files: CgroupFiles, keeper_pid: int) -> "PacingOnlyGroup":
-        return PacingOnlyGroup(keeper_pid)
+    def find(self, files: CgroupFiles, supervisor_pid: int) -> "PacingOnlyGroup":
+        return PacingOnlyGroup(supervisor_pid)
 
 
 class PacingOnlyGroup:
     """The processes below the supervisor; see `punctual.executors.local.actuator.JobGroup`."""
 
-    def __init__(self, keeper_pid: int) -> None:
+    def __init__(self, supervisor_pid: int) -> None:
         self._cores = float(os.cpu_count() or 1)
-        self._usage = TreeUsage(keeper_pid)
+        self._usage = TreeUsage(supervisor_pid)
         self.freezer: Freezer = SignalFreezer(self._usage.processes)
-        self.memory: JobMemory = memory_of(None, keeper_pid)
+        self.memory: JobMemory = memory_of(None, supervisor_pid)
         self.files = self.memory.files
 
     def grant(self, cores: float) -> float:

@@ -116,11 +116,11 @@ class SignalFreezer:
             _signal(pid, signal.SIGCONT)
 
 
-def freezer_of(folder: Path | None, keeper_pid: int) -> Freezer:
+def freezer_of(folder: Path | None, supervisor_pid: int) -> Freezer:
     """Return the freezer of the job with the group `folder` and the processes below a supervisor, or one by signals."""
     if folder is not None and any((folder / name).exists() for name in ("cgroup.freeze", "freezer.state")):
         return CgroupFreezer(folder)
-    return SignalFreezer(TreeUsage(keeper_pid).processes)
+    return SignalFreezer(TreeUsage(supervisor_pid).processes)
 
 
 def usable_freezer() -> Path | None:

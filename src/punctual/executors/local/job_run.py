@@ -186,7 +186,7 @@ class JobRun:
         if self._process.is_supervisor_deaf and "deaf" not in self._noted:
             self._noted.add("deaf")
             text = (
-                f"its supervisor, process {self._process.keeper_pid}, hears nothing: it was stopped or hangs, and the job stands still "
+                f"its supervisor, process {self._process.supervisor_pid}, hears nothing: it was stopped or hangs, and the job stands still "
                 "once it has written what its pipe can hold; have the supervisor go on (`kill -CONT`), or stop the job"
             )
             self._sink(self._events.warned(self._context.clock.now(), Reason("keeper-silent", text)))

@@ -371,9 +371,9 @@ class JobProcess:
         if not self._context.may_steer():
             raise SteeringLostError
 
-    def _launch_request(self, argv: Sequence[str], group: JobGroup, keeper_pid: int) -> LaunchRequest:
+    def _launch_request(self, argv: Sequence[str], group: JobGroup, supervisor_pid: int) -> LaunchRequest:
         program, files = self._program, group.files
-        page = None if self._page_fd is None else str(page_path(keeper_pid, self._page_fd))
+        page = None if self._page_fd is None else str(page_path(supervisor_pid, self._page_fd))
         return LaunchRequest(
             argv=list(argv),
             cwd=program.cwd,
@@ -571,7 +571,7 @@ class JobProcess:
         return self._link is not None and self._link.is_deaf
 
     @property
-    def keeper_pid(self) -> int:
+    def supervisor_pid(self) -> int:
         """Process id of the supervisor; 0: not known yet."""
         return 0 if self._link is None else self._link.pid
 

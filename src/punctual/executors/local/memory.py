@@ -130,11 +130,11 @@ class MemoryGauge:
         return self._used_bytes
 
 
-def memory_of(folder: Path | None, keeper_pid: int) -> JobMemory:
+def memory_of(folder: Path | None, supervisor_pid: int) -> JobMemory:
     """Return the memory of the job with the group `folder` and the processes below a supervisor."""
     if folder is not None and any((folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes")):
         return CgroupMemory(folder)
-    return TreeMemory(TreeUsage(keeper_pid).processes)
+    return TreeMemory(TreeUsage(supervisor_pid).processes)
 
 
 def usable_memory() -> Path | None:

@@ -542,8 +542,8 @@ class SupervisorWatchdog:
     `request_fd`: where the supervisor repeats its request; its end is the supervisor's end.
     """
 
-    def __init__(self, keeper_pid: int, request_fd: int) -> None:
-        self._supervisor_pid = keeper_pid
+    def __init__(self, supervisor_pid: int, request_fd: int) -> None:
+        self._supervisor_pid = supervisor_pid
         self._request_fd = request_fd
 
     def run(self) -> int:
@@ -594,18 +594,18 @@ def main(connection_fd: int) -> int:
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     try:
         request_fd, repeat_fd = os.pipe()
-        keeper_pid = os.fork()
+        supervisor_pid = os.fork()
     except OSError as error:  # no more processes or files may be had
         say(connection_fd, failed=error.strerror, code=_EXIT_NOT_STARTED, errno=error.errno)
         return _EXIT_NOT_STARTED
-    if keeper_pid == 0:
+    if supervisor_pid == 0:
         os.close(request_fd)
         os._exit(_keep(connection_fd, repeat_fd))
     for fd in os.listdir("/proc/self/fd"):  # the supervisor's connections must end with the supervisor
         if int(fd) not in (0, 1, 2, request_fd):
             _close(int(fd))
     _let_go_of_output()
-    return SupervisorWatchdog(keeper_pid, request_fd).run()
+    return SupervisorWatchdog(supervisor_pid, request_fd).run()
 
 
 def _keep(connection_fd: int, repeat_fd: int) -> int:

@@ -64,22 +64,22 @@ class UserScope:
         if "cpu" not in answer.stdout.split():
             raise Unusable("the user's systemd does not delegate the cpu controller")
 
-    def open(self, job: JobId, keeper_pid: int) -> CgroupV2Group:
+    def open(self, job: JobId, supervisor_pid: int) -> CgroupV2Group:
         assert self._mount is not None
-        membership = Path(f"/proc/{keeper_pid}/cgroup").read_text()
+        membership = Path(f"/proc/{supervisor_pid}/cgroup").read_text()
         scope = hierarchy("", membership=membership)
         assert scope is not None
-        step_aside(scope.own, {keeper_pid, *_parent_of(keeper_pid)})
+        step_aside(scope.own, {supervisor_pid, *_parent_of(supervisor_pid)})
         enable_controllers(scope.own)
         folder = scope.own / "job"
         folder.mkdir()
-        return CgroupV2Group(folder, self._n_cpus, (folder,), keeper_pid)
+        return CgroupV2Group(folder, self._n_cpus, (folder,), supervisor_pid)
 
-    def find(self, files: CgroupFiles, keeper_pid: int) -> CgroupV2Group:
-        return CgroupV2Group(files.cgroup_procs_files[0].parent, self._n_cpus, files.remove_dirs, keeper_pid)
+    def find(self, files: CgroupFiles, supervisor_pid: int) -> CgroupV2Group:
+        return CgroupV2Group(files.cgroup_procs_files[0].parent, self._n_cpus, files.remove_dirs, supervisor_pid)
 
 
-def _parent_of(keeper_pid: int) -> set[int]:
+def _parent_of(supervisor_pid: int) -> set[int]:
     """Process id of the supervisor's guard, which is in the scope as well; empty: the supervisor has ended."""
-    stat = stat_of(keeper_pid)
+    stat = stat_of(supervisor_pid)
     return {int(stat[1])} if stat else set()
