@@ -1,7 +1,7 @@
 """What each heuristic of sharing cores is worth: the same simulated plays with it, and with it alone taken away.
 
-A heuristic that is worth nothing is removed; its row stays on record from the revision that had it. Seeds are not those by which it
-was chosen what to remove. Promises that a crash of their own job broke do not count as broken.
+A heuristic that is worth nothing is removed; its row stays on record from the revision that had it. The same draws served to choose;
+the row of all together is of others. Promises that a crash of their own job broke do not count as broken.
 """
 
 import sys

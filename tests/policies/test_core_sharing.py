@@ -177,6 +177,15 @@ def test_another_deadline_needs_another_promise() -> None:
     assert warned(plan) == {"job": "not-promised"}
 
 
+def test_a_promise_is_for_a_deadline_or_a_later_one() -> None:
+    """Beside a job that is not measured yet nothing new is promised."""
+    promise = decide(SURE, [steered("job", 50.0, 100.0)], TWO)
+    later = steered("job", 50.0, 120.0)
+    plan = decide(SURE, after(promise, [later, new("other", 60.0)]), TWO, at=1.0)
+    assert (plan.promises or {})[later.id] == 120.0
+    assert not plan.warnings
+
+
 def test_a_job_without_a_deadline_keeps_a_share_and_gets_what_is_left() -> None:
     policy = PromisesFirst(risk_sigmas=0, background_frac=0.1)
     alone = decide(policy, [background("free"), steered("dated", 50.0, 100.0)], TWO)
