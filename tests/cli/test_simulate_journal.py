@@ -11,6 +11,13 @@ import pytest
 from tests.cli.programs import TRACKED, Terminal
 from tests.sim.test_replay import lived
 
+from punctual.cli._recorded import journal_named
+from punctual.core.events import JobSubmitted
+from punctual.core.ids import JobId
+from punctual.core.job import JobSpec
+from punctual.core.resources import Resources
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.run_folder import create_run
 from punctual.journal.sqlite import SqliteJournal
 
 
@@ -101,3 +108,21 @@ def test_the_jobs_of_a_real_host_are_played_whose_journal_is_found_by_its_name(t
     before = terminal.tell("simulate", "--trace", "second", "--until", since, "--no-report")
     assert before.returncode == 2
     assert "`--until` must be after `--from` and the first submission" in before.stderr
+
+
+def test_a_job_names_the_jobs_of_its_daemon_and_not_those_before_and_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    run = create_run("daemon")
+    with SqliteJournal(run.journal) as journal:
+        for i, job in enumerate(("first", "second", "third")):
+            journal.append([JobSubmitted(at=100.0 + 50.0 * i, spec=JobSpec(id=JobId(job), ceiling=Resources(1)))])
+            journal.begin_anew()
+            run.record_end(JobId(job), "finished")
+    path = str(run.journal)
+    assert journal_named("first") == (path, {"trace.end_s": 50.0})
+    assert journal_named("second") == (path, {"trace.start_s": 50.0, "trace.end_s": 100.0})
+    assert journal_named("third") == (path, {"trace.start_s": 100.0})
+    assert journal_named("daemon") == (path, {})
+    assert journal_named("philly:some.csv") == ("philly:some.csv", {})

@@ -9,7 +9,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.units import format_duration
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import known_jobs, known_runs
+from punctual.daemon.runs import KnownJob, find_job, known_jobs, known_runs
 from punctual.journal.boot import clock_shift
 from punctual.journal.sqlite import About, SqliteJournal
 from punctual.request.deadlines import Now, past_at
@@ -20,8 +20,10 @@ from punctual.sim.result import Result
 _N_NAMED = 3
 
 
-def journal_named(trace: str) -> str:
+def journal_named(trace: str) -> tuple[str, dict[str, float]]:
     """Return the journal that `trace` names: a run, a job of it, or a run's folder; another trace as it is.
+
+    Of a job, with the scenario's keys for the jobs that its daemon had between its start and its last job's end.
 
     Raises
     ------
@@ -38,12 +40,29 @@ def journal_named(trace: str) -> str:
                 f"'{trace}'",
                 "Name a run of `punctual ps --all`, its folder, or a copy of its `journal.db`.",
             )
-        return str(journal)
+        return str(journal), {}
     if path.exists() or len(path.parts) > 1 or ":" in trace:
-        return trace
-    runs = [run for run in known_runs() if run.name == trace]
-    runs += [job.run for job in known_jobs() if job.title == trace]
-    return str(runs[0].journal) if runs else trace
+        return trace, {}
+    for run in known_runs():
+        if run.name == trace:
+            return str(run.journal), {}
+    jobs = known_jobs()
+    if not any(trace in (job.title, job.name) for job in jobs):
+        return trace, {}
+    job = find_job(trace, jobs)
+    return str(job.run.journal), _period_of(job)
+
+
+def _period_of(job: KnownJob) -> dict[str, float]:
+    submissions = About(kinds=("JobSubmitted",))
+    with job.run.read_journal() as journal:
+        first, last = journal.period_of(job.job)
+        begun_at, *edges_at = (
+            next((message.at for _, message in journal.read_from(sequence, submissions)), None)
+            for sequence in (1, first, min(last + 1, 2**63 - 1))
+        )
+    keys = zip(("trace.start_s", "trace.end_s"), edges_at, strict=True)
+    return {key: at - (begun_at or 0.0) for key, at in keys if at is not None and at != begun_at}
 
 
 def period_keys(trace: str | None, from_: str | None, until: str | None) -> dict[str, float]:

@@ -69,12 +69,13 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
 ) -> None:
     """Run policies on the same simulated jobs, and compare them."""
-    trace = None if trace is None else journal_named(trace)
+    trace, period = (None, {}) if trace is None else journal_named(trace)
     given = {
         "trace": trace, "cluster": cluster, "policies": policy or None, "seeds": seeds, "trace.jobs": jobs,
         "trace.load": load, "deadlines": deadlines, "scaling": scaling, "controller": controller,
     }  # fmt: skip
-    keys = {key: value for key, value in given.items() if value is not None} | period_keys(trace, from_, until)
+    keys = {key: value for key, value in given.items() if value is not None} | period
+    keys |= period_keys(trace, from_, until)
     study, notices = scenario_of(scenario, keys, settings or ())
     raise typer.Exit(
         carry_out(study, notices, out, save=save, export=export, n_processes=processes, report=report, as_json=as_json)
