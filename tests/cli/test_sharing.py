@@ -111,7 +111,7 @@ def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: Shared
     assert "job a" not in errors
     machine.let("a")
     assert finished(a)[0] == "trained a\n"
-    assert machine.runs() == ["a"]
+    assert machine.runs() == ["daemon"]
     submitted = [message for message in machine.messages("daemon") if isinstance(message, JobSubmitted)]
     assert [(message.spec.id, message.spec.weight) for message in submitted] == [("a", 1.0), ("b", 2.0)]
 

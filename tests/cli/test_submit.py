@@ -50,7 +50,7 @@ def test_a_job_for_which_no_daemon_runs_starts_one(machine: Service) -> None:
     again = machine.punctual("submit", "--json", "--name", "b", "--", machine.script("")[0], "tell.py", "second")
     assert again.stderr == ""
     assert json.loads(again.stdout)["job"] == "b"
-    assert machine.runs() == ["a"]
+    assert machine.runs() == ["daemon"]
 
 
 def test_of_commands_that_find_no_daemon_at_the_same_time_one_starts_it_for_all(machine: Service) -> None:

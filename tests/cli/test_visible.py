@@ -70,6 +70,7 @@ def test_every_line_that_a_command_writes_is_written_in_one_place() -> None:
     as_it_is = {
         "_demo_training.py": 1,  # a program of its own
         "_streams.py": 3,  # the one place, and what rich has drawn
+        "node.py": 1,  # a help
         "token.py": 1,  # a help
         "up.py": 1,  # a unit for systemd
     }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.policies.pictures import GPU, job, picture
 
@@ -87,6 +87,9 @@ def carried_out(random: Random, jobs: list[JobView], wanted: dict[JobId, Allocat
 
 @settings(max_examples=300)
 @given(seed=st.integers(0, 2**32), n_nodes=st.integers(2, 5))
+@example(
+    seed=669483, n_nodes=2
+)  # of those in a circle the last plan gave nothing to each that could let the other pass
 def test_every_change_of_a_plan_is_made_in_whatever_order(seed: int, n_nodes: int) -> None:
     random, nodes = Random(seed), [NodeId(f"n{i}") for i in range(n_nodes)]
     jobs = jobs_in_motion(random, nodes)

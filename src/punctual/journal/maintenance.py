@@ -106,6 +106,7 @@ class JournalMaintenance:
     def scrub(self) -> None:
         """Empty the write-ahead file soon, in the background: it may hold secrets of a job that has ended."""
         self._is_scrubbing = True
+        self.go_on()
 
     def go_on(self) -> None:
         """Begin what is due and does not wait for a message; to be called now and then."""

@@ -168,7 +168,7 @@ class Packing:
                     self.n_postponed += 1
                     placed[change.view.spec.id] = change.held
             if len(stuck) == len(going):
-                pausable = [change for change in stuck if may_pause_some and may_pause(change.view)]
+                pausable = [change for change in stuck if may_pause_some and self._may_wait(change.view)]
                 if not pausable:
                     return stuck
                 paused = min(pausable, key=_least_loss)
@@ -178,6 +178,10 @@ class Packing:
                 stuck.remove(paused)
             going = stuck
         return []
+
+    def _may_wait(self, view: JobView) -> bool:
+        """Whether the job may hold nothing until the next plan: it can be paused, or the last plan gave it nothing."""
+        return may_pause(view) or not self._builder.held(view)
 
     def _in_place(self, change: "_Change", free: dict[NodeId, Resources]) -> Allocation:
         """As near to what the job is to have as it comes beside what it holds: it waits for nobody."""
