@@ -194,7 +194,7 @@ class Terminal:
 
     def __init__(self, folder: Path) -> None:
         self._home, self._output = folder / "home", folder / "output"
-        self.run = run_named("kills")
+        self.run = run_named("daemon")
         self.process: subprocess.Popen[bytes]
 
     def give(self, *arguments: str) -> None:

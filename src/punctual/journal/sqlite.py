@@ -27,10 +27,10 @@ from punctual.journal.errors import JournalBusy, JournalTaken, JournalUnusable, 
 from punctual.journal.file import FACT, SET_FACT, damaged, open_file, place_of, pragma, readable, unwritable
 from punctual.journal.owner import Owner, this_process
 
-#: Messages that are acknowledged to a user or a program: written through to the disk before `append` returns.
+#: Messages that are acknowledged to a user or a program: written through to the disk before `append` returns. Of a
+#: submission the row of its job is there before.
 _ACKNOWLEDGED = frozenset(
     {
-        "JobSubmitted",
         "SpecChanged",
         "PauseRequested",
         "ResumeRequested",
