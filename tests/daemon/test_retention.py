@@ -17,6 +17,7 @@ from punctual.daemon.paths import state_root
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, prune, remove
 from punctual.daemon.run_folder import RunFolder, create_run
 from punctual.daemon.runs import KnownJob
+from punctual.daemon.sharing import host_lock
 from punctual.journal.sqlite import SqliteJournal
 
 DAY_S = 86_400.0
@@ -161,6 +162,23 @@ def test_a_run_that_cannot_be_read_can_still_be_removed(content: bytes | None) -
         (folder / "journal.db").write_bytes(content)
     assert names(prune(EVERYTHING)) == ["odd"]
     assert not folder.exists()
+
+
+def test_a_run_that_cannot_be_read_is_kept_as_long_as_others() -> None:
+    run = leave("damaged")
+    run.log(JobId("damaged")).unlink()
+    run.journal.write_bytes(b"x" * 5000)
+    assert prune() == []
+    assert run.journal.read_bytes() == b"x" * 5000
+
+
+def test_a_run_that_a_daemon_may_just_be_beginning_is_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = leave("daemon", age_s=40 * DAY_S)
+    monkeypatch.setattr("punctual.daemon.retention._LOCK_S_MAX", 0.0)
+    with host_lock(0.0):
+        assert names(prune()) == ["daemon"]
+    assert run.state_dir.exists()
+    assert run.jobs() == {}
 
 
 def test_what_an_interrupted_removal_left_goes_with_the_next() -> None:

@@ -135,7 +135,9 @@ def ps(
     if not rows and not ended:
         write_line("there is no job" if everything else _NONE, err=True)
     write_lines(_remedies(rows), err=True)
-    write_lines([f"not listed: {error}" for error in unreadable()], err=True)
+    if errors := list(unreadable()):
+        more = f" (and jobs of {len(errors) - 1} more)" if len(errors) > 1 else ""
+        write_line(f"not listed{more}: {errors[0]}", err=True)
 
 
 def _watch(*, everything: bool) -> NoReturn:

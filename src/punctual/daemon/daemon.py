@@ -1,12 +1,12 @@
 """The daemon: the one process that steers this machine's jobs, from its start to the end of its last job."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from math import inf
 from threading import Thread
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -170,13 +170,9 @@ class Daemon:
         run = run_to_continue() if request.options.shared else None
         if run is not None:
             try:
-                self._open(
-                    local_host(run.name, request.options, output_of=receiver_of_none, facts=facts, continues=True)
-                )
-            except (
-                JournalUnusable
-            ) as error:  # its jobs have ended: what it tells of them must not keep a new one from running
-                self.left_alone = str(error)
+                self._open(self._new_host(run.name, facts, continues=True))
+            except JournalUnusable as error:
+                self.left_alone = str(error)  # its jobs have ended, and must not keep a new one from running
             else:
                 return
         if request.options.shared:
@@ -184,7 +180,13 @@ class Daemon:
         else:  # one may have kept the name of its first job, which has ended, because another of its jobs has not
             job = request.name
             name = job if job in run_named(job).open_jobs() else free_name(job)
-        self._open(local_host(name, request.options, output_of=receiver_of_none, facts=facts))
+        self._open(self._new_host(name, facts))
+
+    def _new_host(
+        self, name: str, facts: Mapping[str, Any], *, continues: bool = False
+    ) -> AbstractContextManager[LocalHost]:
+        options = self._request.options
+        return local_host(name, options, output_of=receiver_of_none, facts=facts, continues=continues)
 
     def _take_up(self, run: RunFolder) -> bool:
         """Go on with the jobs of `run`, if its daemon is gone, hangs, or leaves; return whether there is a daemon now."""

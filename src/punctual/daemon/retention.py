@@ -14,11 +14,14 @@ from punctual.core.job import ENDED
 from punctual.daemon.paths import remove_tree, state_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, Steering, jobs_of, known_runs
+from punctual.daemon.sharing import host_lock
 from punctual.journal.errors import StoreUnreachable
 
 _LOG = logging.getLogger(__name__)
 
 _REMOVED = ".removed-"
+#: Seconds that another process may take to begin or join a daemon.
+_LOCK_S_MAX = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,27 +104,31 @@ def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -
 def _remove_from(run: RunFolder, jobs: Iterable[PastJob]) -> None:
     """Remove jobs of a run, and all of the run if it has no other job and no process."""
     chosen = {past.job.job for past in jobs}
-    if run.is_live() or run.supervised_jobs() or not chosen.issuperset(run.jobs()):
-        states = run.jobs()
-        for job in chosen:
-            if states[job] not in ENDED:  # it was interrupted, and is given up
-                run.record_end(job, "failed")
-        run.forget(sorted(chosen))
-        return
-    # Under another name first, so that a removal that is interrupted leaves no half of a run.
-    removed = run.state_dir.with_name(f"{_REMOVED}{secrets.token_hex(8)}")
-    run.state_dir.rename(removed)
-    remove_tree(removed)
+    with host_lock(_LOCK_S_MAX) as has_lock:  # no daemon begins to write on in its journal meanwhile
+        if has_lock and not run.is_live() and not run.supervised_jobs() and chosen.issuperset(run.jobs()):
+            # Under another name first, so that a removal that is interrupted leaves no half of a run.
+            removed = run.state_dir.with_name(f"{_REMOVED}{secrets.token_hex(8)}")
+            run.state_dir.rename(removed)
+            remove_tree(removed)
+            return
+    states = run.jobs()
+    for job in chosen:
+        if states.get(job, "finished") not in ENDED:  # it was interrupted, and is given up
+            run.record_end(job, "failed")
+    run.forget(sorted(chosen))
 
 
 def _jobs_of(run: RunFolder) -> Iterator[PastJob]:
     """Yield the jobs of a run; each has an equal part of the journal's size."""
     jobs, ended_at = jobs_of(run), {row.id: row.ended_at for row in run.rows()}
-    of_journal = [_size_and_time(file) for file in run.state_dir.glob(f"{run.journal.name}*")]
+    # Whoever only reads a journal leaves an empty write-ahead file and its index beside it.
+    files = (run.journal, run.journal.with_name(f"{run.journal.name}-wal"))
+    of_journal = [(n_bytes, at) for n_bytes, at in map(_size_and_time, files) if n_bytes]
     for job in jobs:
         of_output = [_size_and_time(file) for file in run.outputs(job.job)]
         n_bytes = sum(n_bytes for n_bytes, _ in of_output) + sum(n_bytes for n_bytes, _ in of_journal) / len(jobs)
-        written_at = ended_at.get(job.job) or max((at for _, at in of_output or of_journal), default=0.0)
+        last_output_at, last_message_at = (max((at for _, at in of), default=0.0) for of in (of_output, of_journal))
+        written_at = ended_at.get(job.job) or last_output_at or last_message_at
         yield PastJob(job=job, written_at=written_at, n_bytes=n_bytes)
 
 

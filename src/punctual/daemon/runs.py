@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -165,14 +166,13 @@ def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> 
 def _ambiguous(text: str | None, matching: list[KnownJob], jobs: list[KnownJob]) -> InvalidSpec:
     must, where = "the name must be that of exactly one job, or its beginning", "the jobs of this user"
     said = "no name" if text is None else f"'{text}'"
-    if (error := next(unreadable(), None)) is not None:
-        return error
+    untold = "".join(f" Not all are known: {error}" for error in islice(unreadable(), 1))
     if not jobs:
-        return InvalidSpec(must, f"{said}, and there are none", where, "Start one with `punctual run`.")
+        return InvalidSpec(must, f"{said}, and there are none", where, f"Start one with `punctual run`.{untold}")
     known = [job.title for job in (matching or jobs)]
     more = f" and {len(known) - _N_NAMED} more" if len(known) > _N_NAMED else ""
     got = f"{said}, which fits {len(matching)} of {len(jobs)}"
-    return InvalidSpec(must, got, where, f"Name one of: {', '.join(known[:_N_NAMED])}{more}.")
+    return InvalidSpec(must, got, where, f"Name one of: {', '.join(known[:_N_NAMED])}{more}.{untold}")
 
 
 def unreadable() -> Iterator[InvalidSpec]:
