@@ -20,8 +20,9 @@ from tests.memory_journal import MemoryJournal
 
 from punctual.core.commands import ResizeJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import NodeJoined, PlanProposed, StopRequested
+from punctual.core.events import JobSubmitted, NodeJoined, PlanProposed, StopRequested
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
 from punctual.core.protocols import Journal
 from punctual.core.recent_messages import Reason
@@ -247,3 +248,23 @@ def test_a_journal_whose_writer_was_stopped_in_a_write_is_refused_with_what_to_d
         with pytest.raises(InvalidSpec, match="Let the process go on"):
             SqliteJournal(path, take=True)
     SqliteJournal(path, take=True).close()
+
+
+def submitted(job: str) -> JobSubmitted:
+    return JobSubmitted(at=1.0, spec=JobSpec(id=JobId(job), ceiling=Resources(cores=1)))
+
+
+def test_a_state_that_begins_anew_has_no_job_of_before_and_the_messages_stay(path: Path) -> None:
+    with SqliteJournal(path) as journal:
+        journal.begin_anew()
+        assert journal.begun_after == 0
+        journal.append([submitted("a"), submitted("b")])
+        journal.save_snapshot(2, b"state")
+        for _ in range(2):  # a daemon had no job
+            journal.begin_anew()
+        assert (journal.begun_after, journal.latest_snapshot()) == (2, None)
+        journal.append([submitted("c")])
+        assert [number for number, _ in journal.read_from(1)] == [1, 2, 3]
+        assert (journal.period_of(JobId("a")), journal.period_of(JobId("b"))) == ((1, 2), (1, 2))
+        first, last = journal.period_of(JobId("c"))
+        assert (first, last > 10**9) == (3, True)

@@ -307,7 +307,7 @@ class SqliteJournal:
                 return
             self._connection.execute("DELETE FROM snapshot")
             self._set_fact("begun_after", begun_after)
-            self._set_fact("beginnings", json.dumps([*self._beginnings(), begun_after]))
+            self._set_fact("beginnings", json.dumps(sorted({*self._beginnings(), begun_after})))
 
     @property
     def begun_after(self) -> int:
@@ -318,7 +318,7 @@ class SqliteJournal:
         """Return the numbers of the first and last message of the state that had the job."""
         with self._reading() as connection:
             (at,) = connection.execute("SELECT min(sequence) FROM message WHERE subject = ?", (job,)).fetchone()
-        bounds = [0, *self._beginnings(), 2**63 - 1]
+        bounds = sorted({0, *self._beginnings(), 2**63 - 1})
         first = max(begun_after for begun_after in bounds[:-1] if begun_after < (at or 1))
         return first + 1, bounds[bounds.index(first) + 1]
 
