@@ -13,12 +13,15 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.daemon import paths
+from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import state_root
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, prune, remove
 from punctual.daemon.run_folder import RunFolder, create_run
 from punctual.daemon.runs import KnownJob
 from punctual.daemon.sharing import host_lock
 from punctual.journal.sqlite import SqliteJournal
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
 
 DAY_S = 86_400.0
 EVERYTHING = RetentionLimits(age_s=-inf)
@@ -123,6 +126,25 @@ def test_ended_jobs_of_a_run_go_while_a_process_steers_others_of_it() -> None:
         assert [number for number, _ in journal.read_from(1)] == [3, 4]
         assert names(prune(EVERYTHING, interrupted=True)) == ["new"], "what is steered stays"
         assert run.state_dir.exists()
+
+
+def test_the_id_of_a_removed_job_is_free_in_the_next_state_only() -> None:
+    def named(job: str) -> str:
+        told = submission_of(JobOptions(program=["true"], name=job), 0.0, Resources(1))
+        return names_in(run, [told])[0].spec.id
+
+    run = create_run("run")
+    with SqliteJournal(run.journal) as journal:
+        for job in ("a", "b"):
+            journal.append([JobSubmitted(at=1.0, spec=JobSpec(id=JobId(job), ceiling=Resources(1)))])
+            end(run, job)
+        assert sorted(names(prune(EVERYTHING))) == ["a", "b"]
+        assert (run.jobs(), named("a"), named("b")) == ({}, "a-2", "b-2")
+        assert journal.last_sequence == 2
+        journal.begin_anew()
+        assert (named("a"), named("b")) == ("a", "b")
+    with SqliteJournal(run.journal) as journal:
+        assert (journal.begun_after, journal.last_written) == (2, 2), "no number is given again"
 
 
 def test_messages_that_a_state_is_made_of_stay() -> None:

@@ -18,6 +18,7 @@ def names_in(run: RunFolder | None, submissions: Sequence[Submission]) -> list[S
     """
     states = {} if run is None else run.jobs()
     ended_names = {job for job, state in states.items() if state in ENDED}
+    ended_names |= set() if run is None else run.removed_jobs()
     open_names = {*states.keys() - ended_names, *(known.job for known in open_jobs(but=run))}
     named: list[Submission] = []
     for submission in submissions:

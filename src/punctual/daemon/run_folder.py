@@ -97,6 +97,12 @@ class RunFolder:
         """Return the states of the jobs in `rows`."""
         return {row.id: row.state for row in self.rows()}
 
+    def removed_jobs(self) -> set[JobId]:
+        """Return the removed jobs whose ids are not free yet; empty if they cannot be read."""
+        with suppress(InvalidSpec):
+            return self.records.removed()
+        return set()
+
     def open_jobs(self) -> list[JobId]:
         """Return the jobs that are not known to have ended."""
         return [job for job, state in self.jobs().items() if state not in ENDED]

@@ -22,12 +22,15 @@ _CREATE = (
     "CREATE TABLE snapshot (sequence INTEGER PRIMARY KEY, checksum BLOB NOT NULL, state BLOB NOT NULL)",
     "CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
     """CREATE TABLE job (
-        id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, ended_at REAL, start TEXT, pause TEXT, facts TEXT
+        id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, ended_at REAL, start TEXT, pause TEXT, facts TEXT,
+        is_removed INTEGER NOT NULL DEFAULT 0
     )""",
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 SET_FACT = "INSERT OR REPLACE INTO fact (name, value) VALUES (?, ?)"
+#: All but the last message, whose number would be given again.
+DELETE_MESSAGES = "DELETE FROM message WHERE sequence < (SELECT max(sequence) FROM message)"
 FACT = "SELECT value FROM fact WHERE name = ?"
 
 #: Size to which the write-ahead file is cut when it restarts.

@@ -13,7 +13,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
-from punctual.journal.file import FACT, SET_FACT, open_file, readable
+from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_file, readable
 
 #: Name of the fact that holds the facts about a run.
 _RUN = "run"
@@ -92,7 +92,14 @@ class JobRecords:
 
     def rows(self) -> list[JobRow]:
         """Return the jobs with their last recorded states, in order of submission."""
-        return [JobRow(*row) for row in self._rows("SELECT id, name, state, ended_at FROM job ORDER BY rowid")]
+        return [
+            JobRow(*row)
+            for row in self._rows("SELECT id, name, state, ended_at FROM job WHERE NOT is_removed ORDER BY rowid")
+        ]
+
+    def removed(self) -> set[JobId]:
+        """Return the removed jobs whose ids are not free yet: the present state may have known them."""
+        return {JobId(job) for (job,) in self._rows("SELECT id FROM job WHERE is_removed")}
 
     def add(self, jobs: Iterable[NewJob]) -> None:
         """Add submitted jobs, all or, if it raises, none; returns once the disk has them."""
@@ -135,12 +142,15 @@ class JobRecords:
             return {job: json.loads(facts) for job, facts in rows}
 
     def forget(self, jobs: Sequence[JobId]) -> None:
-        """Remove ended jobs, with their messages as far as no state is made of these any more."""
+        """Remove ended jobs, with their messages as far as no state is made of these any more.
+
+        Their ids, and all other messages, go when the next state begins.
+        """
         wanted = json.dumps(list(jobs))
         with self._writing() as connection:
             ended = f"SELECT id FROM job WHERE state IN {tuple(ENDED)} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608
-            connection.execute(f"DELETE FROM message WHERE subject IN ({ended}) AND sequence <= {_UNUSED}", (wanted,))  # noqa: S608
-            connection.execute(f"DELETE FROM job WHERE id IN ({ended})", (wanted,))  # noqa: S608
+            connection.execute(f"{DELETE_MESSAGES} AND subject IN ({ended}) AND sequence <= {_UNUSED}", (wanted,))
+            connection.execute(f"UPDATE job SET is_removed = 1, facts = NULL WHERE id IN ({ended})", (wanted,))  # noqa: S608
 
     # The run.
 

@@ -24,7 +24,17 @@ from punctual.core.protocols import Message
 from punctual.journal.boot import ClockRecord, clock_now, shift_between
 from punctual.journal.compaction import Row
 from punctual.journal.errors import JournalBusy, JournalTaken, JournalUnusable, StoreUnreachable
-from punctual.journal.file import FACT, SET_FACT, damaged, open_file, place_of, pragma, readable, unwritable
+from punctual.journal.file import (
+    DELETE_MESSAGES,
+    FACT,
+    SET_FACT,
+    damaged,
+    open_file,
+    place_of,
+    pragma,
+    readable,
+    unwritable,
+)
 from punctual.journal.owner import Owner, this_process
 
 #: Messages that are acknowledged to a user or a program: written through to the disk before `append` returns. Of a
@@ -297,13 +307,17 @@ class SqliteJournal:
     def begin_anew(self) -> None:
         """Begin another state than that to which the messages lead: one without jobs, when all have ended.
 
+        Removed jobs are forgotten.
+
         Raises
         ------
         JournalTaken
             Another process writes the journal.
         """
         with readable(self.path), self.writing():
-            if not (begun_after := self.last_sequence):
+            self._connection.execute(f"{DELETE_MESSAGES} AND subject IN (SELECT id FROM job WHERE is_removed)")  # noqa: S608
+            self._connection.execute("DELETE FROM job WHERE is_removed")
+            if not (begun_after := self.last_written):
                 return
             self._connection.execute("DELETE FROM snapshot")
             self._set_fact("begun_after", begun_after)
