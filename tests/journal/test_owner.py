@@ -14,8 +14,10 @@ import pytest
 from tests.forked_python import ForkedPython
 from tests.journal.journal_kit import ticks
 
+from punctual.core.ids import JobId
 from punctual.journal import file
 from punctual.journal.errors import JournalTaken
+from punctual.journal.job_records import JobRecords
 from punctual.journal.owner import start_ticks, this_process
 from punctual.journal.sqlite import SqliteJournal
 
@@ -142,6 +144,23 @@ def test_a_writer_that_was_stopped_within_a_write_holds_up_nobody_who_takes_over
             assert other.wait() == -signal.SIGKILL, "the lock of a file goes with its process alone"
             assert journal.append(ticks(1)) == 4
     assert numbers(path) == [1, 2, 3, 4]
+
+
+def test_what_a_user_says_of_a_job_is_recorded_beside_a_writer_that_was_stopped_within_a_write(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file, "_BUSY_S", 0.1)
+    records = JobRecords(path)
+    with writer(path) as other:
+        assert tell_to_write(other) == "2"
+        assert tell_to_write(other, "stay") == "writes"
+        with pytest.raises(OSError, match="locked"):
+            records.set_state(JobId("a"), "stopping")
+        os.kill(other.pid, signal.SIGSTOP)
+        records.set_state(JobId("a"), "stopping")
+        assert other.wait() == -signal.SIGKILL
+    assert [(row.id, row.state) for row in records.rows()] == [("a", "stopping")]
+    assert numbers(path) == [1, 2]
 
 
 def test_only_the_process_itself_is_killed() -> None:

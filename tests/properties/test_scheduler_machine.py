@@ -317,9 +317,11 @@ class Hostile(RuleBasedStateMachine):
                 return
             if not command.moves:
                 self.leave(job, JobFailed(at=self.now, job=job, cause="stopped"))
-            elif job in self.real:
+                return
+            if job in self.real:
                 self.process_ends(job)
-                self.tell(JobFailed(at=self.now, job=job, cause="it moves", retryable=True, is_stopped=True))
+            # Otherwise its launch was refused: the stop of a job without a process is answered too.
+            self.tell(JobFailed(at=self.now, job=job, cause="it moves", retryable=True, is_stopped=True))
             return
         if command.request < self.newest.get(job, 0):  # the fence that executors promise
             return

@@ -13,7 +13,9 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
+from punctual.journal.errors import JournalBusy
 from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_file, readable
+from punctual.journal.sqlite import SqliteJournal
 
 #: Name of the fact that holds the facts about a run.
 _RUN = "run"
@@ -185,12 +187,24 @@ class JobRecords:
         ):
             return connection.execute(query, values).fetchall()
 
+    def _opened(self) -> sqlite3.Connection:
+        """Open the file for writing; the process that writes the messages is ended if it was stopped within a write."""
+        try:
+            return open_file(self.path, read_only=False, copies=ExitStack())
+        except JournalBusy:
+            with SqliteJournal(self.path, read_only=True) as reader:
+                owner = reader.owner
+            if owner is None or not owner.is_stopped():
+                raise
+            owner.kill()
+            return open_file(self.path, read_only=False, copies=ExitStack())
+
     @contextmanager
     def _writing(self, *, is_durable: bool = False) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
             raise FileNotFoundError(errno.ENOENT, "no such file", str(self.path))
         try:
-            with ExitStack() as copies, closing(open_file(self.path, read_only=False, copies=copies)) as connection:
+            with closing(self._opened()) as connection:
                 connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
                 connection.execute("PRAGMA secure_delete = ON")  # a job's secrets go with its end
                 connection.execute("BEGIN IMMEDIATE")

@@ -38,6 +38,10 @@ class Owner:
             return start_ticks(self.pid) == self.start_ticks
         return self.machine != os.uname().nodename
 
+    def is_stopped(self) -> bool:
+        """Whether the process lives on this machine and is stopped, by a signal or a debugger."""
+        return self.boot_id == boot_id() and self.may_live() and _state(self.pid) in {"T", "t"}
+
     def kill(self) -> None:
         """Kill the process if it lives on this machine and is not this one; returns once it is gone."""
         if self.boot_id != boot_id() or self.pid == os.getpid():
@@ -62,9 +66,19 @@ def this_process() -> Owner:
 
 def start_ticks(pid: int) -> int | None:
     """Return the start of process `pid`, in clock ticks since boot; None if it does not exist or has ended."""
+    state, *fields = _status(pid)
+    return None if state in {"", "Z", "X"} else int(fields[18])
+
+
+def _state(pid: int) -> str:
+    """Letter of the state of process `pid`; empty: there is none."""
+    return _status(pid)[0]
+
+
+def _status(pid: int) -> list[str]:
+    """Return the fields of the kernel's status of process `pid`, from its state on."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
-    state, *fields = status.rpartition(")")[2].split()  # the name before may hold spaces and brackets
-    return None if state in "ZX" else int(fields[18])
+        return [""]
+    return status.rpartition(")")[2].split()  # the name before may hold spaces and brackets
