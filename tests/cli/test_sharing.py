@@ -93,11 +93,8 @@ def finished(run: "subprocess.Popen[str]") -> tuple[str, str]:
 def test_a_second_run_joins_the_first_and_each_shows_its_own_job(machine: SharedMachine) -> None:
     a = machine.begin_job("a")
     b = machine.begin_job("b", "--weight", "2")
-    listed = machine.jobs()
-    assert {job["job"]: (job["state"], job["host"]) for job in listed} == {
-        "a": ("running", "daemon"),
-        "b": ("running", "daemon"),
-    }
+    listed = wait_until(machine.jobs, lambda jobs: [job["state"] for job in jobs] == ["running", "running"])
+    assert {job["job"]: job["host"] for job in listed} == {"a": "daemon", "b": "daemon"}
     held_cores = sum(job["grant_cores"] for job in listed)
     assert listed[-1]["host_free_cores"] == pytest.approx(listed[-1]["host_cores"] - held_cores, abs=0.5)
     table = machine.tell("ps").stdout
