@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.runs import KnownJob, find_job, known_jobs, messages_of
+from punctual.daemon.runs import KnownJob, find_job, jobs_of, known_jobs, known_runs, messages_of
 from punctual.history.run import RunSummary, summarize
 
 
@@ -32,9 +32,11 @@ def run_like(name: str) -> RunSummary:
 def core_s_of_same_program(argv: Sequence[str]) -> float | None:
     """Core-seconds of the last finished job with the same command line; None: there is none."""
     same = [
-        (str(facts.get("submitted_wall", "")), job)
-        for job in known_jobs()
-        if job.steering == "ended" and (facts := job.run.end_facts(job.job)).get("argv") == list(argv)
+        (str(facts[job.job].get("submitted_wall", "")), job)
+        for run in known_runs()
+        if (facts := run.all_end_facts())
+        for job in jobs_of(run)
+        if job.steering == "ended" and facts.get(job.job, {}).get("argv") == list(argv)
     ]
     summaries = (_summary(job) for _, job in sorted(same, key=lambda pair: pair[0], reverse=True))
     last = next((summary for summary in summaries if summary is not None and summary.status == "finished"), None)

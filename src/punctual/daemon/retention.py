@@ -120,7 +120,7 @@ def _remove_from(run: RunFolder, jobs: Iterable[PastJob]) -> None:
 
 def _jobs_of(run: RunFolder) -> Iterator[PastJob]:
     """Yield the jobs of a run; each has an equal part of the journal's size."""
-    jobs, ended_at = jobs_of(run), {row.id: row.ended_at for row in run.rows()}
+    jobs = jobs_of(run)
     # Whoever only reads a journal leaves an empty write-ahead file and its index beside it.
     files = (run.journal, run.journal.with_name(f"{run.journal.name}-wal"))
     of_journal = [(n_bytes, at) for n_bytes, at in map(_size_and_time, files) if n_bytes]
@@ -128,7 +128,7 @@ def _jobs_of(run: RunFolder) -> Iterator[PastJob]:
         of_output = [_size_and_time(file) for file in run.outputs(job.job)]
         n_bytes = sum(n_bytes for n_bytes, _ in of_output) + sum(n_bytes for n_bytes, _ in of_journal) / len(jobs)
         last_output_at, last_message_at = (max((at for _, at in of), default=0.0) for of in (of_output, of_journal))
-        written_at = ended_at.get(job.job) or last_output_at or last_message_at
+        written_at = job.ended_at or last_output_at or last_message_at
         yield PastJob(job=job, written_at=written_at, n_bytes=n_bytes)
 
 
