@@ -29,7 +29,8 @@ def landed(*, cores: float = 2.0, shortfall: Shortfall | None = None) -> RunSumm
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     monkeypatch.setenv(paths.HOME_VARIABLE, str(tmp_path))
     run = create_run("mine")
-    run.record_facts(machine="workstation", actuator="cgroup-v2", wall="2026-11-20T10:00:00+00:00")
+    run.record_facts(machine="workstation", actuator="cgroup-v2")
+    run.record_end(JOB, "finished", {"submitted_wall": "2026-11-20T10:00:00+00:00"})
     return run
 
 

@@ -88,7 +88,7 @@ def command() -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
 def follow(*given: Submission, options: HostOptions = SHARED) -> list[str]:
     """Submit jobs and follow them; return their last states."""
     with JobFollower(receiver_of_none) as follower:
-        follower.submit(given, options, {})
+        follower.submit(given, options)
         follower.run()
         return [follower.status(job).state for job in follower.jobs]
 
@@ -385,7 +385,7 @@ def test_a_command_ends_with_its_last_job_although_the_ends_of_the_first_are_for
 ) -> None:
     monkeypatch.setattr("punctual.daemon.status_reader.StatusBoard", partial(StatusBoard, n_ended=2))
     with JobFollower(receiver_of_none) as follower:
-        follower.submit([submission(name) for name in "abc"], PACED, {})
+        follower.submit([submission(name) for name in "abc"], PACED)
         follower.run()
         assert [follower.status(job).state for job in follower.jobs] == ["finished"] * 3
         assert all(follower.knows(job) and follower.has_ended(job) for job in follower.jobs)
@@ -468,7 +468,7 @@ def test_the_name_of_a_job_that_has_not_ended_is_refused() -> None:
 
 def begun(follower: JobFollower, go: Path) -> RunFolder:
     """Submit a job, and wait until it runs and the daemon and its watcher have been killed."""
-    follower.submit([submission("a", awaited=go)], SHARED, {})
+    follower.submit([submission("a", awaited=go)], SHARED)
     wait_until(lambda: pid_of_waiting(go))
     kill_with_watcher(pid_of(follower.run_folder))
     wait_until(lambda: not follower.run_folder.is_live())

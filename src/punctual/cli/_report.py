@@ -14,6 +14,7 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.units import format_bytes
 from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import now_of
 from punctual.history.run import RunSummary, history_of, series, smooth_usage, summarize
 from punctual.history.shortfall import Shortfall
 
@@ -93,7 +94,7 @@ def _shortfall(lack: Shortfall) -> str:
 
 def report_fields(run: RunFolder, summary: RunSummary) -> dict[str, Any]:
     """Return all facts about a run as plain fields; instants in seconds since the start of the command."""
-    known, facts, end = asdict(summary), run.facts(), run.end_facts(summary.job)
+    known, facts = asdict(summary), run.facts()
     for name in ("started", "landed", "ended"):
         at = known.pop(f"{name}_at")
         known[f"{name}_s"] = None if at is None else at - summary.submitted_at
@@ -105,7 +106,7 @@ def report_fields(run: RunFolder, summary: RunSummary) -> dict[str, Any]:
         "steps": summary.steps_done,
         "actuator": facts.get("actuator"),
         "host": facts.get("machine"),
-        "submitted_wall": end.get("submitted_wall") or facts.get("wall"),
+        "submitted_wall": _submitted_wall(run, summary),
         "journal": str(run.journal),
         "output": str(run.log(summary.job)),
     }
@@ -153,17 +154,22 @@ def _drawn(messages: Sequence[Message], summary: RunSummary) -> _plot.DrawnRun:
 
 def about(run: RunFolder, summary: RunSummary) -> dict[str, str]:
     """Return command, start, machine, controller and actuator of a run."""
-    facts, end = run.facts(), run.end_facts(summary.job)
-    begun = end.get("submitted_wall") or facts.get("wall")
+    facts, begun = run.facts(), datetime.fromisoformat(_submitted_wall(run, summary))
     rows = {
         "command": shlex.join(summary.argv),
-        "started": "" if begun is None else f"{datetime.fromisoformat(begun):%Y-%m-%d %H:%M:%S}",
+        "started": f"{begun:%Y-%m-%d %H:%M:%S}",
         "host": str(facts.get("machine", "")),
         "controller": summary.controller,
         "actuator": str(facts.get("actuator", "")),
         "loss": "" if summary.loss is None else f"{summary.loss.loss:.5g} at step {summary.loss.steps:,.0f}",
     }
     return {name: text for name, text in rows.items() if text}
+
+
+def _submitted_wall(run: RunFolder, summary: RunSummary) -> str:
+    """Wall time of the job's submission: as recorded at its end, else by the clock of the journal."""
+    recorded: str | None = run.end_facts(summary.job).get("submitted_wall")
+    return recorded or now_of(run).wall_of(summary.submitted_at).isoformat(timespec="seconds")
 
 
 def _title(summary: RunSummary) -> str:

@@ -1,7 +1,5 @@
 """`punctual daemon`: the daemon in this terminal; other commands start it in the background."""
 
-import sys
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -23,6 +21,5 @@ def daemon(
     """Run the daemon in this terminal, until its last job has ended. Other commands start it by themselves."""
     options = HostOptions(actuator=actuator, policy=policy, shared=True, jobs_at_once=jobs_at_once)
     options.check()
-    facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
     http = HttpOptions(address=NO_HTTP).as_fields() if stay else None
-    raise typer.Exit(serve(DaemonRequest(options=options, stays=stay, http=http, facts=facts), as_json=as_json))
+    raise typer.Exit(serve(DaemonRequest(options=options, stays=stay, http=http), as_json=as_json))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -251,8 +250,6 @@ def begin_of(submissions: Sequence[Submission], options: HostOptions) -> Begin:
     """Return what makes a follower submit the jobs, to the present daemon or a new one, and follow them."""
 
     def begin(follower: JobFollower) -> None:
-        argv = submissions[0].program.argv
-        facts = {"argv": list(argv), "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
-        follower.submit(submissions, options, facts)
+        follower.submit(submissions, options)
 
     return begin

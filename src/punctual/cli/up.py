@@ -5,7 +5,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -166,8 +165,7 @@ def up(
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     notify.hand_on()
-    facts = {"argv": sys.argv, "wall": datetime.now().astimezone().isoformat(timespec="seconds")}
-    request = DaemonRequest(options=options, stays=True, http=http.as_fields(), facts=facts)
+    request = DaemonRequest(options=options, stays=True, http=http.as_fields())
     if detach:
         if (run := daemon_run()) is not None:
             check_no_service(run)

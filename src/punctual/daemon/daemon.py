@@ -166,7 +166,7 @@ class Daemon:
 
     def _open_new(self) -> None:
         request = self._request
-        facts = {**request.facts, **({SERVICE: True} if request.stays else {})}
+        facts = {SERVICE: True} if request.stays else {}
         run = run_to_continue() if request.options.shared else None
         if run is not None:
             try:

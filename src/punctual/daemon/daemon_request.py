@@ -28,8 +28,6 @@ class DaemonRequest:
         Whether it stays when its jobs have ended.
     http
         Fields of `punctual.api.http_options.HttpOptions`; None: HTTP is opened when it is asked for.
-    facts
-        Kept in the record of a new run.
     ready_fd
         Descriptor for the line of `Ready`; None: nobody waits for it.
     """
@@ -39,7 +37,6 @@ class DaemonRequest:
     run: str = ""
     stays: bool = False
     http: Mapping[str, Any] | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
     ready_fd: int | None = None
 
     def command(self) -> list[str]:

@@ -68,15 +68,10 @@ class JobFollower:
 
     # Entering.
 
-    def submit(self, submissions: Sequence[Submission], options: HostOptions, facts: Mapping[str, Any]) -> None:
+    def submit(self, submissions: Sequence[Submission], options: HostOptions) -> None:
         """Submit jobs, all or none, and follow them.
 
         They are `jobs` then, in the same order, and may have other names than they came with: see `names_in`.
-
-        Parameters
-        ----------
-        facts
-            Kept in the record of a new daemon's run.
 
         Raises
         ------
@@ -84,7 +79,7 @@ class JobFollower:
             A job is refused, or no daemon can be had.
         """
         streams = Streams.here(self._output_of(submissions[0].spec.id))
-        joining = Joining(options, streams=streams, before=self._follow_all, facts=facts)
+        joining = Joining(options, streams=streams, before=self._follow_all)
         run, _ = joining.submit(submissions, _input_fd())
         self._follow_output(run, streams)
 

@@ -144,11 +144,10 @@ class Joining:
         streams: Streams,
         or_else: str = "run the job beside the others (`--alone`)",
         before: Callable[[RunFolder, Sequence[Submission]], None] = lambda *_: None,
-        facts: Mapping[str, Any] | None = None,
         http: Mapping[str, Any] | None = None,
     ) -> None:
         self._options, self._streams, self._or_else = options, streams, or_else
-        self._before, self._facts, self._http = before, dict(facts or {}), http
+        self._before, self._http = before, http
         #: Submissions under the names free in the run tried last; one tried before gets the same names again.
         self._named: tuple[RunFolder, list[Submission]] | None = None
         #: The run of a daemon that shares nothing, once that was started.
@@ -209,7 +208,6 @@ class Joining:
             options=self._options,
             name=submissions[0].spec.id,
             run=run.name if run is not None and run.is_live() else "",
-            facts=self._facts,
             http=self._http,
         )
         ready = start_daemon(request)
