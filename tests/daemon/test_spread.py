@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from punctual.core.program import Program
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
-from punctual.daemon.local_host import local_host
+from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import NodeAgent
 from punctual.daemon.run_folder import agent_run
@@ -361,20 +361,28 @@ def test_a_host_that_comes_back_goes_on_with_a_job_on_two_nodes(cluster: Cluster
     assert cluster.answer().granted == BOTH
 
 
+@contextmanager
+def on_two_nodes(closing: ExitStack, monkeypatch: pytest.MonkeyPatch, policy: str) -> Iterator[LocalHost]:
+    """A host on two agents, both of which have joined."""
+    wires = {node: direct(agent_of(closing, node)) for node in (A, B)}
+    monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers(wires))
+    with local_host("host", replace(PACED, engine="ray", policy=policy)) as host:
+        host.run_for(PATIENCE_S, lambda: len(host.nodes()) == 2)
+        yield host
+
+
+def counting(folder: Path, cores: float) -> JobOptions:
+    """A job of one or two workers, each of which takes all cores of a node."""
+    program = [sys.executable, str(COUNTING), str(folder)]
+    return JobOptions(program=program, name="job", workers="1..2", cores_per_worker=f"{cores}")
+
+
 def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
     closing: ExitStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    wires = {node: direct(agent_of(closing, node)) for node in (A, B)}
-    monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers(wires))
-    with local_host("host", replace(PACED, engine="ray", policy="promises-first")) as host:
-        host.run_for(PATIENCE_S, lambda: len(host.nodes()) == 2)
+    with on_two_nodes(closing, monkeypatch, "promises-first") as host:
         cores = host.capacity.cores
-        options = JobOptions(
-            program=[sys.executable, str(COUNTING), str(tmp_path)],
-            name="job",
-            workers="1..2",
-            cores_per_worker=f"{cores}",
-        )
+        options = counting(tmp_path, cores)
         with pytest.raises(InvalidSpec, match="the most workers must fit"):
             submission_of(options, time.monotonic(), host.capacity)
         host.submit(submission_of(options, time.monotonic(), host.capacity, host.capacity_together))
@@ -393,17 +401,9 @@ def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
 def test_workers_leave_a_node_that_is_drained_and_come_back_while_the_others_train_on(
     closing: ExitStack, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    wires = {node: direct(agent_of(closing, node)) for node in (A, B)}
-    monkeypatch.setattr(host_executor, "members_of", lambda run, options: FixedMembers(wires))
-    with local_host("host", replace(PACED, engine="ray", policy="fifo")) as host:
-        host.run_for(PATIENCE_S, lambda: len(host.nodes()) == 2)
+    with on_two_nodes(closing, monkeypatch, "fifo") as host:
         cores = host.capacity.cores
-        options = JobOptions(
-            program=[sys.executable, str(COUNTING), str(tmp_path)],
-            name="job",
-            workers="1..2",
-            cores_per_worker=f"{cores}",
-        )
+        options = counting(tmp_path, cores)
         host.submit(submission_of(options, time.monotonic(), host.capacity, host.capacity_together))
 
         def until(n_workers: int, on: set[NodeId]) -> None:

@@ -117,7 +117,7 @@ class LocalHost(Host):
         self._timers = state.time
         state.time.pulse(self._beat)
         self._suspended_s = accounted_s(state.run.facts())
-        #: Messages that the run's folder lacks: not in the journal yet, or the folder could not be written.
+        #: Messages that the records of the jobs lack: not in the journal yet, or its file could not be written.
         self._unrecorded: deque[Message] = deque()
         self._is_unwritable = False
         self.subscribe(self._record)
