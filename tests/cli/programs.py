@@ -208,7 +208,7 @@ class Terminal:
         live = self.home / "runtime" / "live"
         names = [path.name for path in live.iterdir() if path.is_dir()] if live.exists() else []
         runs = [RunFolder(name, live / name, self.home / "state" / "runs" / name) for name in names]
-        self._daemons.update(int(run.record()["pid"]) for run in runs if run.is_live())
+        self._daemons.update(pid for run in runs if (pid := run.daemon_pid()) is not None)
         return [pid for pid in self._daemons if Path(f"/proc/{pid}").exists()]
 
     def has_cleared_up(self) -> bool:

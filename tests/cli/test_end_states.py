@@ -7,7 +7,6 @@ import pytest
 from tests.cli.pieces import JOB, submitted
 
 from punctual.cli._outcome import EXIT_MISSED, Outcome, closing_report, closing_report_of_all
-from punctual.cli._report import report_fields
 from punctual.core.commands import RejectJob
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message
@@ -60,7 +59,7 @@ def test_each_end_has_its_status_and_exit_code(end: Message, status: str, exit_c
     ended = outcome(end)
     assert ended.summary.status == status
     assert ended.exit_code(strict=True) == exit_code
-    assert report_fields(ended.run, ended.summary)["on_time"] == {"finished": False, "failed": False}.get(status)
+    assert ended.summary.on_time == {"finished": False, "failed": False}.get(status)
 
 
 @pytest.mark.parametrize("end", [STOPPED, STOPPED_CLEANLY, NEVER_STARTED, TURNED_AWAY])

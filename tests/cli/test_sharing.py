@@ -66,7 +66,7 @@ class SharedMachine(Terminal):
         folders = [path for path in (self.home / "runtime" / "live").iterdir() if path.is_dir()]
         assert len(folders) == 1
         run = self.run_folder(folders[0].name)
-        return int(run.record()["pid"]) if run.is_live() else 0
+        return run.daemon_pid() or 0
 
     def messages(self, run: str) -> list[Any]:
         return messages_of(self.run_folder(run))

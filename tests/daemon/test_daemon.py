@@ -101,7 +101,8 @@ def present() -> RunFolder:
 
 
 def pid_of(run: RunFolder) -> int:
-    return int(run.record()["pid"])
+    """The run's daemon; waits for one where the last has left and the next has not yet come."""
+    return wait_until(run.daemon_pid) or 0
 
 
 def parent_of(pid: int) -> int:
@@ -302,7 +303,7 @@ def test_a_killed_daemon_is_started_again_without_any_command(
     follower.kill()
     follower.wait()
     os.kill(first, signal.SIGKILL)
-    wait_until(lambda: run.is_live() and pid_of(run) != first)
+    wait_until(lambda: run.daemon_pid() not in (None, first))
     go.touch()
     wait_until(lambda: not run.is_live())
     assert run.jobs() == {A: "finished"}
@@ -318,7 +319,7 @@ def test_a_command_starts_the_next_daemon_where_no_other_process_does(
     run = present()
     first = pid_of(run)
     kill_with_watcher(first)
-    wait_until(lambda: run.is_live() and pid_of(run) != first)
+    wait_until(lambda: run.daemon_pid() not in (None, first))
     go.touch()
     assert follower.communicate()[0].strip() == "['finished']"
     assert pid_of_waiting(go) == job
@@ -334,7 +335,7 @@ def test_a_daemon_that_hangs_is_replaced_by_the_command_that_follows_and_ends_on
     watcher = parent_of(first)
     os.kill(first, signal.SIGSTOP)
     try:
-        wait_until(lambda: pid_of(run) != first)
+        wait_until(lambda: run.daemon_pid() not in (None, first))
     finally:
         os.kill(first, signal.SIGCONT)
     wait_until(lambda: has_ended(first) and has_ended(watcher))
@@ -371,7 +372,7 @@ def test_a_daemon_of_another_version_leaves_its_jobs_to_one_of_this(
     pid = pid_of(run)
     run.record_facts(version="0.0.1")
     second = command(FOLLOWS, "b", go)
-    wait_until(lambda: run.is_live() and pid_of(run) != pid and run.open_jobs() == ["a", "b"])
+    wait_until(lambda: run.daemon_pid() not in (None, pid) and run.open_jobs() == ["a", "b"])
     go.touch()
     assert [process.communicate()[0].strip() for process in (first, second)] == ["['finished']"] * 2
     assert pid_of_waiting(go) == job

@@ -28,7 +28,7 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedBloc
 
 @pytest.fixture
 def pace(page: SharedBlock) -> Callable[..., None]:
-    """SampleOrder a pacing line from now on, and tick."""
+    """Order a pacing line from now on, and tick."""
 
     def send(steps_s: float, end_work: float, phase_cost_steps: tuple[float, ...] = ()) -> None:
         now_ns = time.monotonic_ns()

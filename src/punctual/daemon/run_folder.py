@@ -66,7 +66,11 @@ class RunFolder:
 
     def is_live(self) -> bool:
         """Whether the process that steers this run's jobs still runs."""
-        return is_alive(_read_json(self.runtime_dir / _PROCESS))
+        return self.daemon_pid() is not None
+
+    def daemon_pid(self) -> int | None:
+        """Return the process that steers this run's jobs, if it still runs."""
+        return _pid_of_living(self.runtime_dir / _PROCESS)
 
     def machine(self) -> str | None:
         """Name of the other machine that has, or had, this run in a shared folder; None: it is this machine's."""
@@ -138,8 +142,7 @@ class RunFolder:
 
     def supervisor_pid(self, job: JobId) -> int | None:
         """Process id of the job's supervisor, if it runs; it outlives the process that steers the job."""
-        record = _read_json(self._supervisor_record(job))
-        return record["pid"] if is_alive(record) else None
+        return _pid_of_living(self._supervisor_record(job))
 
     def is_guarded(self, job: JobId) -> bool:
         """Whether the job's supervisor runs, or else the supervisor's guard, which then ends the job and clears up."""
@@ -273,7 +276,7 @@ class RunFolder:
 
     def is_steered_here(self) -> bool:
         """Whether this process is recorded as the one that steers the run."""
-        return self.is_live() and bool(_read_json(self.runtime_dir / _PROCESS)["pid"] == os.getpid())
+        return self.daemon_pid() == os.getpid()
 
     def record_left(self) -> None:
         """Record that this process steers the run no more, and that another one may."""
@@ -482,6 +485,11 @@ def _write_json(path: Path, value: Mapping[str, Any]) -> None:
     except OSError:  # the disk is full, say
         prepared.unlink(missing_ok=True)
         raise
+
+
+def _pid_of_living(record: Path) -> int | None:
+    read = _read_json(record)
+    return read["pid"] if is_alive(read) else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:
