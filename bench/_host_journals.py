@@ -114,7 +114,7 @@ class Writer:
             self._at_half_way()
         if self._n_most is None or self.n_messages < self._n_most:
             for message in batch:
-                self._upkeep(message)
+                self._upkeep([message])
             self._note_snapshot(batch[-1].at)
         else:
             self._n_since += len(batch)

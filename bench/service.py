@@ -25,10 +25,10 @@ from tests.plants.contended_cores import Contention, CoreLoad, simulate
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
-from punctual.core.commands import SetTimer
 from punctual.core.events import TimerFired
 from punctual.core.plan import Plan
 from punctual.core.quoting import quote
+from punctual.journal.sqlite import About
 
 READS_LIMIT, QUOTE_LIMIT, SUBMIT_LIMIT = 10.0, 3.0, 3.0
 N_TRAININGS = 8
@@ -87,14 +87,9 @@ class Service(LiveService):
 
     def lateness_s(self, first: int) -> list[float]:
         """Return the lateness of each tick from message number `first` on."""
-        found, due = [], dict[Any, float]()
         with self.run.read_journal() as journal:
-            for _, message in journal.read_from(first):
-                if isinstance(message, SetTimer):
-                    due[message.timer] = message.fire_at
-                elif isinstance(message, TimerFired) and message.timer in due and message.timer.kind == "tick":
-                    found.append(message.at - due.pop(message.timer))
-        return found
+            messages = (message for _, message in journal.read_from(first, About(kinds=("TimerFired",))))
+            return [each.late_s for each in messages if isinstance(each, TimerFired) and each.timer.kind == "tick"]
 
 
 @contextmanager

@@ -51,7 +51,7 @@ VICTIMS = ("service", "planner", "keeper", "job")
 MESSAGES = (
     "JobSubmitted", "JobStarted", "ProgressReported", "PhaseReported", "LossReported", "JobFinished", "JobFailed", "GrantApplied",
     "SpecChanged", "StopRequested", "PauseRequested", "ResumeRequested", "SteeringResumed", "PlanProposed", "TimerFired",
-    "LaunchJob", "ResizeJob", "StopJob", "RequestPlan", "SetTimer", "WarnUser",
+    "LaunchJob", "ResizeJob", "StopJob", "RequestPlan", "WarnUser",
 )  # fmt: skip
 KINDS = (
     *(f"kill {who}" for who in VICTIMS), *(f"stop {who}" for who in VICTIMS), "full disk", "read-only store", "clock",

@@ -97,4 +97,5 @@ def test_the_text_is_json() -> None:
     assert json.loads(encode(TimerFired(at=0.5, timer=Timer("tick", JobId("a"))))) == {
         "at": 0.5,
         "timer": ["tick", "a"],
+        "late_s": 0.0,
     }

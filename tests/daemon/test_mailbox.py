@@ -19,7 +19,7 @@ def test_events_come_in_the_order_of_posting() -> None:
     other = NodeLost(at=2.0, node=NodeId("n"))
     mailbox.post(LOST)
     mailbox.post(other)
-    assert (mailbox.next(), mailbox.next()) == (LOST, other)
+    assert mailbox.next() == Together([LOST, other])
 
 
 def test_a_timer_that_is_due_comes_before_what_waits() -> None:
@@ -57,13 +57,13 @@ def test_its_pulse_goes_on_while_events_keep_coming() -> None:
 
     mailbox = Mailbox()
     mailbox.pulse(pulse, 0.0)
-    for _ in range(5):
+    for _ in range(500):
         mailbox.post(LOST)
-    assert [mailbox.next() for _ in range(5)] == [LOST] * 5
+    assert [mailbox.next() for _ in range(5)] == [Together([LOST] * 100)] * 5
     assert n_pulses == 5
 
 
-def test_what_comes_in_thousands_comes_together_and_nothing_overtakes_it() -> None:
+def test_what_has_come_meanwhile_comes_together_and_no_question_overtakes_it() -> None:
     mailbox, question = Mailbox(), Question(lambda: None)
     submissions = [JobSubmitted(at=0.0, spec=JobSpec(id=JobId(f"j{i}"), ceiling=Resources(1.0))) for i in range(250)]
     stops = [StopRequested(at=0.0, job=JobId(f"j{i}"), cause="enough") for i in range(2)]
@@ -72,8 +72,5 @@ def test_what_comes_in_thousands_comes_together_and_nothing_overtakes_it() -> No
         mailbox.post(event)
     mailbox.ask(question)
     mailbox.post(stops[0])
-    came = [mailbox.next() for _ in range(7)]
-    assert came == [
-        Together(submissions[:100]), Together(submissions[100:200]), Together(submissions[200:]), Together(stops), LOST, question,
-        stops[0],
-    ]  # fmt: skip
+    came = [mailbox.next() for _ in range(5)]
+    assert came == [Together(events[:100]), Together(events[100:200]), Together(events[200:]), question, stops[0]]

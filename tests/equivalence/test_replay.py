@@ -7,6 +7,7 @@ from tests.memory_journal import MemoryJournal
 from tests.plants.dry_run import DryRun
 
 from punctual import registry
+from punctual.core.commands import SetTimer
 from punctual.core.events import Event, JobFinished, JobSubmitted, NodeJoined, SpecChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
@@ -101,7 +102,7 @@ def test_a_replay_of_any_part_goes_on_as_the_run_did() -> None:
         part.append(whole[:i])
         event = whole[i]
         assert isinstance(event, Event)
-        commands = replay(part, make_scheduler).handle(event)
+        commands = [each for each in replay(part, make_scheduler).handle(event) if not isinstance(each, SetTimer)]
         assert commands == whole[i + 1 : i + 1 + len(commands)]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from punctual.core.commands import LaunchJob, RequestPlan, ResizeJob, SetTimer
+from punctual.core.commands import LaunchJob, RequestPlan, ResizeJob
 from punctual.core.events import (
     GrantApplied,
     JobFinished,
@@ -51,7 +51,7 @@ def report(at: float, steps_done: float, *, landed: bool = False) -> ProgressRep
 
 def tick(at: float, steps_done: float) -> list[Message]:
     timer = Timer("tick", JOB)
-    return [report(at, steps_done), TimerFired(at=at, timer=timer), SetTimer(at=at, timer=timer, fire_at=at + TICK_S)]
+    return [report(at, steps_done), TimerFired(at=at, timer=timer)]
 
 
 def resize(at: float, request: int, cores: float, *, bound: float | None = None) -> list[Message]:
@@ -64,7 +64,6 @@ def resize(at: float, request: int, cores: float, *, bound: float | None = None)
         RequestPlan(at=at, revision=request),
         PlanProposed(at=at, revision=request, plan=plan),
         ResizeJob(at=at, job=JOB, request=request, grant=holding(cores), reason=reason),
-        SetTimer(at=at, timer=Timer("answer", JOB), fire_at=at + 10.0),
         GrantApplied(at=at + 0.001, job=JOB, request=request, granted=holding(cores)),
     ]
 

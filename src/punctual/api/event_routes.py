@@ -23,9 +23,9 @@ from punctual.request.json_text import finite
 router = APIRouter(tags=["events"])
 
 MEDIA_TYPE = "text/event-stream"
-KINDS = sorted(kind.__name__ for kind in (*get_args(Event), *get_args(Command)))
+KINDS = sorted({kind.__name__ for kind in (*get_args(Event), *get_args(Command))} - {"SetTimer"})
 #: Told only if they are asked for: there are many, and they say nothing about a job.
-UNASKED_KINDS = frozenset({"TimerFired", "SetTimer", "RequestPlan", "PlanProposed"})
+UNASKED_KINDS = frozenset({"TimerFired", "RequestPlan", "PlanProposed"})
 
 #: Seconds without an event until a sign of life is sent; and seconds that a client waits before it connects again.
 _SILENCE_S, _RETRY_MS = 15.0, 2000

@@ -92,7 +92,7 @@ class UsePolicy:
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTimer:
-    """Send `TimerFired` with `timer` at instant `fire_at`; replaces an earlier setting of the same timer."""
+    """Send `TimerFired` with `timer` at instant `fire_at`; replaces an earlier setting of the same timer. In no journal."""
 
     at: float
     timer: Timer

@@ -371,10 +371,11 @@ class PlanProposed:
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerFired:
-    """The instant that `SetTimer` named has come."""
+    """The instant that `SetTimer` named has come. `late_s`: seconds since then."""
 
     at: float
     timer: Timer
+    late_s: float = 0.0
 
 
 def told_by(name: str) -> str:

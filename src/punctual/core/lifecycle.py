@@ -19,6 +19,8 @@ from punctual.core.job import Allocation, EndState, JobState
 #: Number of ended jobs that are remembered; the name of a forgotten job may be used again.
 N_ENDED_REMEMBERED = 1000
 
+#: Kinds of messages with which a job may end.
+ENDS = (JobFinished, JobFailed, RejectJob)
 _WITH_SPEC = (JobSubmitted, SpecChanged)
 #: Code of a `RejectJob` -> how its job has ended, where it was not turned away.
 _REJECTED: Mapping[str, EndState] = {

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.lifecycle import ended_by
+from punctual.core.lifecycle import ENDS, ended_by
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.daemon.control_client import is_silent
@@ -225,7 +225,7 @@ class Daemon:
         with ExitStack() as hosting:
             self._local = hosting.enter_context(opening)
             self.taken_over = self._local.open_jobs()
-            self._local.subscribe(self._remove_old_jobs)
+            self._local.subscribe(self._remove_old_jobs, *ENDS)
             self._hosting = hosting.pop_all()
 
     def _remove_old_jobs(self, message: Message) -> None:

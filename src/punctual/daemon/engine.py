@@ -32,7 +32,7 @@ class Due(NamedTuple):
 
 
 class Together(NamedTuple):
-    """Events of one kind, queued one behind the other and written together: each write waits for the disk."""
+    """Events that were queued one behind the other and are written together: a write may wait for the disk."""
 
     events: Sequence[Event]
 
@@ -68,7 +68,8 @@ class Engine:
 
     For each event: the scheduler handles it; it is written into the journal together with the commands that follow
     from it; those about a job, which alone have an effect outside of this process, are performed after that; the listeners get
-    the event and the commands. Whoever performs a command answers by `post`, never by a return value.
+    the event and the commands. Whoever performs a command answers by `post`, never by a return value. Timers that are set are
+    neither written nor told: the next process sets its own.
 
     All jobs whose ticks are due at one instant are observed before the first of these ticks is handled, so that each
     tick decides on fresh readings.
@@ -81,6 +82,8 @@ class Engine:
         None: nothing is kept.
     listeners
         Called in the thread of `run` with each journalled message. Their exceptions end `run`; see `logged`.
+    afterwards
+        Called with all that was written together, once all listeners have it.
     """
 
     def __init__(
@@ -92,13 +95,16 @@ class Engine:
         *,
         journal: Journal | None = None,
         listeners: Sequence[Listener] = (),
+        afterwards: Callable[[Sequence[Message]], None] = lambda _: None,
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
         self._planner = planner
         self._time = time
         self._journal = journal
-        self._listeners = tuple(listeners)
+        self._listeners, self._afterwards = tuple(listeners), afterwards
+        #: Instants of the timers that are set.
+        self._fire_at: dict[Timer, float] = {}
         #: Events of the time during which no process steered.
         self._missed: deque[Event] = deque()
         #: Passes an event to the engine; the time source defines from which threads.
@@ -146,19 +152,18 @@ class Engine:
             if timer.kind in ("tick", "deadline"):
                 self._executor.observe(timer.job, due.at, self.post)
         for timer in due.timers:
-            self.post(TimerFired(at=due.at, timer=timer))
+            self.post(TimerFired(at=due.at, timer=timer, late_s=due.at - self._fire_at.pop(timer, due.at)))
 
     def _deliver(self, events: Sequence[Event], *, performs: bool = True) -> None:
         messages: list[Message] = []
         effects: list[Any] = []
         for event in events:
-            commands = self._scheduler.handle(event)
-            messages += [event, *commands]
-            for command in commands if performs else ():
-                perform = self._performs.get(
-                    type(command), effects.append
-                )  # what is about a job waits until it is written
-                perform(command)
+            messages.append(event)
+            for command in self._scheduler.handle(event):
+                if not isinstance(command, SetTimer):
+                    messages.append(command)
+                if performs:  # what is about a job waits until it is written
+                    self._performs.get(type(command), effects.append)(command)
         if self._journal is not None:
             self._journal.append(messages)
         for effect in effects:
@@ -166,6 +171,7 @@ class Engine:
         for listener in self._listeners:
             for message in messages:
                 listener(message)
+        self._afterwards(messages)
 
     def _execute(self, command: JobCommand) -> None:
         self._executor.perform(command, self.post)
@@ -177,6 +183,7 @@ class Engine:
         self._planner.use(command.policy, command.parameters)
 
     def _set_timer(self, command: SetTimer) -> None:
+        self._fire_at[command.timer] = command.fire_at
         self._time.set_timer(command.timer, command.fire_at)
 
 

@@ -25,7 +25,7 @@ from punctual.core.resources import Resources, largest, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.engine import Engine, Question
-from punctual.daemon.listeners import Listener, logged
+from punctual.daemon.listeners import logged
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import QuotingPlanner
 from punctual.daemon.quotes import check_amounts, new_view
@@ -52,7 +52,7 @@ class Host(StatusReader):
     time
         Source of events and time; safe from any thread.
     afterwards
-        Called with each message once scheduler, board and listeners have all that was written together with it.
+        Called with all messages that were written together, once scheduler, board and listeners have them.
     policy
         Name of the policy with which the history began.
     """
@@ -66,13 +66,15 @@ class Host(StatusReader):
         journal: Journal,
         time: Mailbox,
         *,
-        afterwards: Listener = lambda _: None,
+        afterwards: Callable[[Sequence[Message]], None] = lambda _: None,
         policy: str = "",
     ) -> None:
         super().__init__(board)
         self._time, self._scheduler, self._planner = time, scheduler, planner
-        listeners = [logged(self._listen), logged(afterwards)]
-        self._engine = Engine(scheduler, executor, planner, time, journal=journal, listeners=listeners)
+        listeners, afterwards = [logged(self._listen)], logged(afterwards)
+        self._engine = Engine(
+            scheduler, executor, planner, time, journal=journal, listeners=listeners, afterwards=afterwards
+        )
         self._lock = Lock()
         self._first_policy = policy
         #: Jobs that were submitted and that the engine has not come to yet.

@@ -2,28 +2,30 @@
 
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from punctual.core.protocols import Message
 
 _LOG = logging.getLogger(__name__)
 
 Listener = Callable[[Message], None]
+_Told = TypeVar("_Told")
 
 
-def logged(listener: Listener) -> Listener:
+def logged(listener: Callable[[_Told], None]) -> Callable[[_Told], None]:
     """Wrap a listener so that its exceptions are logged and never raised: no view may cost a job its deadline.
 
     Each kind of failure is logged once, or a log would grow with every message.
     """
     failures: set[tuple[type, type]] = set()
 
-    def call(message: Message) -> None:
+    def call(told: _Told) -> None:
         try:
-            listener(message)
+            listener(told)
         except Exception as error:  # noqa: BLE001 -- see above
-            kind = type(message), type(error)
+            kind = type(told), type(error)
             if kind not in failures:
                 failures.add(kind)
-                _LOG.exception("a listener failed on %s", type(message).__name__)
+                _LOG.exception("a listener failed on %s", type(told).__name__)
 
     return call

@@ -20,7 +20,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
-from punctual.core.lifecycle import ended_by
+from punctual.core.lifecycle import ENDS, ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, Resources, largest, total
 from punctual.core.timer import Timer
@@ -120,9 +120,9 @@ class LocalHost(Host):
         #: Messages that the records of the jobs lack: not in the journal yet, or its file could not be written.
         self._unrecorded: deque[Message] = deque()
         self._is_unwritable = False
-        self.subscribe(self._record)
-        self.subscribe(self._keep_paused)
-        self.subscribe(self._keep_stopped)
+        self.subscribe(self._record, *ENDS, PauseRequested, ResumeRequested, PolicyChanged)
+        self.subscribe(self._keep_paused, GrantApplied)
+        self.subscribe(self._keep_stopped, JobFailed)
         self._is_leaving = False
         #: CPU seconds of this process before each job came.
         self._cpu_before_s: dict[JobId, float] = {}
@@ -417,14 +417,14 @@ class LocalHost(Host):
         except OSError as error:  # the next host would bring deadlines forward once more
             _LOG.warning("for how long the machine slept could not be written down: %s", error)
 
-    def _keep_paused(self, message: Message) -> None:
+    def _keep_paused(self, message: GrantApplied) -> None:
         """Report a user's pause to the job's supervisor at once: this process may be killed before it beats."""
-        if isinstance(message, GrantApplied) and not message.granted and self._is_paused_by_user(message.job):
+        if not message.granted and self._is_paused_by_user(message.job):
             self.executor.renew(self._is_paused_by_user)
 
-    def _keep_stopped(self, message: Message) -> None:
+    def _keep_stopped(self, message: JobFailed) -> None:
         """Start no job again that its user ended through the supervisor while this process was stopped."""
-        if isinstance(message, JobFailed) and message.retryable and self.run_folder.is_stopping(message.job):
+        if message.retryable and self.run_folder.is_stopping(message.job):
             self.stop(message.job, STOPPED_UNSTEERED)
 
     def _is_paused_by_user(self, job: JobId) -> bool:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from math import inf
 from queue import Empty, SimpleQueue
 
-from punctual.core.events import Event, JobSubmitted, StopRequested
+from punctual.core.events import Event
 from punctual.core.timer import Timer
 from punctual.daemon.engine import Due, Question, Together
 from punctual.daemon.timers import Timers
 
-#: Events that a file of jobs produces in thousands, and the number handled together before any other event.
-_IN_NUMBERS, _N_TOGETHER_MAX = (JobSubmitted, StopRequested), 100
+#: Most events that are written together: what follows from the first one waits for the last.
+_N_TOGETHER_MAX = 100
 
 
 class MonotonicClock:
@@ -66,18 +66,18 @@ class Mailbox(MonotonicClock):
                 event = self._taken() or self._events.get(timeout=min(max(0.0, wake_at - now), 3600.0))
             except Empty:
                 continue
-            return self._with_those_behind(event) if isinstance(event, _IN_NUMBERS) else event
+            return event if isinstance(event, Question) else self._with_those_behind(event)
 
     def _taken(self) -> Event | Question | None:
         held, self._held = self._held, None
         return held
 
     def _with_those_behind(self, event: Event) -> Event | Together:
-        """Return `event` together with the events of its kind that are queued behind it."""
+        """Return `event` together with the events that are queued behind it."""
         events = [event]
         while len(events) < _N_TOGETHER_MAX and not self._events.empty():
             behind = self._events.get_nowait()
-            if type(behind) is not type(event):
+            if isinstance(behind, Question):
                 self._held = behind
                 break
             events.append(behind)

@@ -1,6 +1,7 @@
 """Queries about a scheduler's jobs, answered from a status board in any process."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,6 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.verdict import remaining_time
-from punctual.daemon.listeners import Listener
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
 from punctual.request.deadlines import Now, moved_deadline_s
 
@@ -21,7 +21,9 @@ class StatusReader(ABC):
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
-        self._listeners: tuple[Listener, ...] = ()
+        self._listeners: list[tuple[Callable[[Any], None], tuple[type[Message], ...]]] = []
+        #: Listeners of each kind of message that has come.
+        self._listeners_of: dict[type[Message], tuple[Callable[[Any], None], ...]] = {}
 
     @abstractmethod
     def now(self) -> float:
@@ -35,9 +37,13 @@ class StatusReader(ABC):
         """Return the statuses of all jobs, recently ended ones included, in order of submission."""
         return self._board.jobs()
 
-    def subscribe(self, listener: Listener) -> None:
-        """Call `listener` with each message from now on, in the reading thread, once `status` reflects the message."""
-        self._listeners = (*self._listeners, listener)
+    def subscribe(self, listener: Callable[[Any], None], *kinds: type[Message]) -> None:
+        """Call `listener` with each message from now on, in the reading thread, once `status` reflects the message.
+
+        `kinds`: only with messages of these; empty: with all.
+        """
+        self._listeners.append((listener, kinds))
+        self._listeners_of = {}
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the present nodes in order of their ids."""
@@ -75,7 +81,11 @@ class StatusReader(ABC):
         return self.knows(job) and self._board.job(job).ended
 
     def _tell(self, message: Message) -> None:
-        for listener in self._listeners:
+        kind = type(message)
+        if (listeners := self._listeners_of.get(kind)) is None:
+            listeners = tuple(listener for listener, kinds in self._listeners if not kinds or kind in kinds)
+            self._listeners_of[kind] = listeners
+        for listener in listeners:
             listener(message)
 
 

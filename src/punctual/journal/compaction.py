@@ -29,7 +29,7 @@ from typing import Any
 Row = tuple[int, str, str]
 
 #: Kinds that tell nothing once they are in a snapshot.
-_TIMERS = {"TimerFired", "SetTimer", "RequestPlan"}
+_TIMERS = {"TimerFired", "RequestPlan"}
 _REPORTS = {"ProgressReported", "PhaseReported", "LossReported"}
 #: Kinds of messages that begin or end a stretch of a job's reports.
 _TURNS = {"JobStarted", "JobFinished", "JobFailed", "LaunchJob"}

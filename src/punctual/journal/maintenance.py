@@ -4,7 +4,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from math import inf
@@ -62,7 +62,7 @@ class UpkeepLimits:
 class JournalMaintenance:
     """Makes snapshots of the state, thins out what lies behind them, and keeps the files small.
 
-    To be called with each message once the state has taken in all that is in the journal, in the thread that writes both.
+    To be called with all messages that were written together, once the state has taken them in, in the thread that writes.
     One call does one piece of work at most, so that it takes some milliseconds and holds up no decision; what waits for
     the disk is done in a thread beside.
 
@@ -90,9 +90,10 @@ class JournalMaintenance:
         self._folding: threading.Thread | None = None
         self._fold_at = -inf
 
-    def __call__(self, message: Message) -> None:
-        self._n_messages += 1
-        _ = self._snapshot(message.at) or self._thin() or self._fold(message.at) or self._vacuum()
+    def __call__(self, messages: Sequence[Message]) -> None:
+        self._n_messages += len(messages)
+        at = messages[-1].at
+        _ = self._snapshot(at) or self._thin() or self._fold(at) or self._vacuum()
 
     def snapshot(self) -> None:
         """Make a snapshot now; raises `InvalidSpec` if the state cannot be kept."""

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from punctual.core.codec import decode, encode, kind_of
-from punctual.core.commands import RequestPlan, SetTimer
+from punctual.core.commands import RequestPlan
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
@@ -493,7 +493,7 @@ class SqliteJournal:
 
 def subject_of(message: Message) -> str | None:
     """Return the job that `message` or its timer concerns, else the message's kind; None for no subject."""
-    if isinstance(message, SetTimer | RequestPlan):  # there are many
+    if isinstance(message, RequestPlan):  # there are many
         return None
     job = about(message) or getattr(getattr(message, "timer", None), "job", None)
     return job or kind_of(message)

@@ -45,7 +45,7 @@ from punctual.history.job import Curves, JobHistory
 from punctual.sim.job import SimJob
 
 #: Kinds of messages that say nothing of this.
-UNUSED_KINDS = ("TimerFired", "SetTimer", "WarnUser", "PhaseReported", "LossReported")
+UNUSED_KINDS = ("TimerFired", "WarnUser", "PhaseReported", "LossReported")
 #: Events that are played again as they happened.
 _PLAYED = (NodeJoined, NodeLost, NodeNoticed, SpecChanged, PauseRequested, ResumeRequested, StopRequested)
 #: A job whose usage reaches this share of its grant is held back by the grant, and may be able to use more.
