@@ -1,11 +1,9 @@
 """Each route against a real host with real programs."""
 
 import json
-import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from math import inf
@@ -13,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.live_service import LiveService, live_service, program
+from tests.api.live_service import LiveService, program
 from tests.waiting import wait_until
 
 from punctual import registry
-from punctual.api.database import ServiceDatabase
 from punctual.api.quote_routes import quote_answer
-from punctual.api.submission_keys import SubmissionKeys
-from punctual.client.schema import SubmitRequest
 from punctual.core.events import (
     JobSubmitted,
     NodeNoticed,
@@ -36,7 +31,7 @@ from punctual.core.quoting import DeadlinePrice, Finish, HurtJob, Quote, encode_
 from punctual.core.recent_messages import Reason
 from punctual.daemon import local_host
 from punctual.daemon.control_socket import ask
-from punctual.daemon.paths import service_root
+from punctual.daemon.local_host import LocalHost
 from punctual.daemon.quotes import told
 from punctual.daemon.runs import messages_of
 from punctual.journal.sqlite import SqliteJournal
@@ -461,40 +456,19 @@ def test_the_journal_and_the_log_tell_once_who_has_submitted_a_job(
     assert "submitted by token 'a-submitter'" in service.caller.get("/jobs/a/why").json()["entries"][0]["text"]
 
 
-def test_a_key_never_runs_a_job_twice_that_the_host_has_forgotten() -> None:
+def test_a_key_never_runs_a_job_twice_that_the_host_has_forgotten(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked, key = {"program": program(), "name": "a"}, {"Idempotency-Key": "k1"}
-    with live_service() as service:
-        assert service.caller.post("/jobs", asked, key).status == 201
-        ended(service, "a")
-    with live_service() as later:
-        reply = later.caller.post("/jobs", asked, key)
-        assert (reply.status, later.host.jobs()) == (410, ())
-        assert "job 'a'" in reply.json()["detail"]
-        assert later.caller.post("/jobs", asked, {"Idempotency-Key": "k2"}).status == 201
-
-
-def test_a_key_whose_job_was_not_accepted_before_a_kill_submits_it_under_the_same_name() -> None:
-    asked, key = {"program": program()}, {"Idempotency-Key": "k1"}
-    with closing(ServiceDatabase(service_root())) as database:
-        said = SubmitRequest.model_validate(asked).model_dump_json().encode()
-        with SubmissionKeys(database).claimed("owner", "k1", said) as claimed:
-            claimed.give_to(JobId("chosen-before"))
-    with live_service() as service:
-        for _ in range(2):
-            assert service.caller.post("/jobs", asked, key).json()["name"] == "chosen-before"
-        assert len(service.host.jobs()) == 1
-
-
-def test_a_database_of_the_version_before_is_taken_over_and_its_keys_run_nothing_again() -> None:
-    asked, key = {"program": program()}, {"Idempotency-Key": "k1"}
-    with live_service() as service:
-        assert service.caller.post("/jobs", asked, key).status == 201
-    with closing(sqlite3.connect(service_root() / "service.db", isolation_level=None)) as database:
-        database.execute("ALTER TABLE submission_key DROP COLUMN is_accepted")
-        database.execute("PRAGMA user_version = 1")
-    with live_service() as later:
-        assert later.caller.post("/jobs", asked, key).status == 410
-        assert later.caller.post("/jobs", asked, {"Idempotency-Key": "k2"}).status == 201
+    assert service.caller.post("/jobs", asked, key).status == 201
+    ended(service, "a")
+    with monkeypatch.context() as later:
+        later.setattr(LocalHost, "knows", lambda *_: False)
+        reply = service.caller.post("/jobs", asked, key)
+    assert reply.status == 410
+    assert "job 'a'" in reply.json()["detail"]
+    assert service.caller.post("/jobs", asked, key).status == 201
+    assert [status.id for status in service.host.jobs()] == ["a"]
 
 
 def test_a_request_said_again_before_the_host_has_come_to_it_is_not_refused_because_of_itself(

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request, Response
@@ -20,7 +20,6 @@ from punctual.api.metrics_text import JobMetrics, job_metrics
 from punctual.api.problems import Refused
 from punctual.api.standing import standing_json
 from punctual.api.status_json_cache import StatusJsonCache
-from punctual.api.submission_keys import SubmissionKeys
 from punctual.api.tokens import Role
 from punctual.client.schema import AnswerBody
 from punctual.core.ids import JobId
@@ -91,7 +90,7 @@ class Waiter:
 
 @dataclass(slots=True)
 class ServiceContext:
-    """A host, and its service's caches and database.
+    """A host, and its service's caches.
 
     Attributes
     ----------
@@ -107,12 +106,13 @@ class ServiceContext:
         Cache of cores held by each job over time.
     what_ifs
         Turns of callers to simulate other policies.
+    submitting
+        Held while a request with a key is answered: the second of two with one key waits for the first.
     tracer
         Makes a span of each request; None: none is made.
     """
 
     host: LocalHost
-    keys: SubmissionKeys
     limits: Limits
     streams: OpenStreams
     rate: RequestRate
@@ -123,6 +123,7 @@ class ServiceContext:
     histories: HistoryCache = field(init=False)
     budget: BudgetCache = field(init=False)
     what_ifs: SingleFlight = field(default_factory=SingleFlight)
+    submitting: Lock = field(default_factory=Lock)
     tracer: "Tracer | None" = None
 
     def __post_init__(self) -> None:

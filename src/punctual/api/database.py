@@ -1,4 +1,4 @@
-"""Database of the service beside its runs: tokens as digests, the job of each idempotency key, and notices."""
+"""Database of the service beside its runs: tokens as digests, and notices."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,25 +9,15 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 
-#: Changes with every change of a table; kept in the file's `user_version`.
-SCHEMA_VERSION = 3
-
 _CREATE = """
     CREATE TABLE IF NOT EXISTS token (
         name TEXT PRIMARY KEY, role TEXT NOT NULL, digest BLOB NOT NULL, created_at REAL NOT NULL, expires_at REAL
-    );
-    CREATE TABLE IF NOT EXISTS submission_key (
-        caller TEXT NOT NULL, key TEXT NOT NULL, digest BLOB NOT NULL, job TEXT NOT NULL, at REAL NOT NULL,
-        is_accepted INTEGER NOT NULL DEFAULT 1, PRIMARY KEY (caller, key)
     );
     CREATE TABLE IF NOT EXISTS notice (
         run TEXT NOT NULL, job TEXT NOT NULL, kind TEXT, at REAL NOT NULL, PRIMARY KEY (run, job)
     );
     CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
 """
-#: Test for a column that version 1 lacks. Its keys count as accepted: no job is run a second time.
-_HAS_ACCEPTED = "SELECT 1 FROM pragma_table_info('submission_key') WHERE name = 'is_accepted'"
-_ADD_ACCEPTED = "ALTER TABLE submission_key ADD COLUMN is_accepted INTEGER NOT NULL DEFAULT 1"
 _FILE = "service.db"
 #: SQLite's codes for a damaged file; the lowest byte of a code is its kind.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB}
@@ -53,18 +43,11 @@ class ServiceDatabase:
         self._lock = RLock()
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
         try:
-            self._prepare()
+            with self._checked():
+                self._connection.executescript(_CREATE)
         except BaseException:
             self._connection.close()
             raise
-
-    def _prepare(self) -> None:
-        with self._checked():
-            self._connection.executescript(_CREATE)
-        with self.writing() as connection:
-            if not connection.execute(_HAS_ACCEPTED).fetchall():
-                connection.execute(_ADD_ACCEPTED)
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return all rows of `query`."""

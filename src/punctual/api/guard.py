@@ -42,10 +42,13 @@ class Caller:
     ----------
     name
         Name of the token; empty: the service's own user, over its socket.
+    created_at
+        When the token was made, in seconds since 1970.
     """
 
     name: str
     role: Role
+    created_at: float = 0.0
 
     def may(self, role: Role) -> bool:
         """Whether its role includes `role`."""
@@ -151,7 +154,7 @@ class RequestGuard:
         if token is None:
             detail = f"a token is needed that is known and has not expired (`punctual token`; the first is '{OWNER}')"
             raise Refused(401, detail, _NO_TOKEN)
-        return Caller(token.name, token.role)
+        return Caller(token.name, token.role, token.created_at)
 
     def _token(self, request: Request) -> Token | None:
         """Return the valid token of a request; None: it has none."""

@@ -3,11 +3,10 @@
 import base64
 import json
 import os
-import sqlite3
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from math import inf
 from time import monotonic
 from typing import Annotated
@@ -20,7 +19,6 @@ from punctual.api.history_cache import N_STEPS_MAX
 from punctual.api.history_response import why_answer
 from punctual.api.problems import Refused, answers
 from punctual.api.standing import job_answer
-from punctual.api.submission_keys import ClaimedKey
 from punctual.client.schema import (
     ChangeRequest,
     JobList,
@@ -70,9 +68,8 @@ def submit(
     if idempotency_key is None:
         job = _submitted(context, asked, caller)
     else:
-        said = asked.model_dump_json().encode()
-        with context.keys.claimed(caller.name, idempotency_key, said) as claimed:
-            job = _submitted_once(context, asked, caller, claimed)
+        with context.submitting:
+            job = _submitted_once(context, asked, caller, idempotency_key)
     return _shown(context, context.status(job), 201, {"Location": request.url_for("show", job=job).path})
 
 
@@ -192,42 +189,45 @@ def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeReques
 # Submitting.
 
 
-def _submitted(context: ServiceContext, asked: SubmitRequest, caller: Caller) -> JobId:
-    return _given_to_host(
-        context,
-        _named(context, checked_submission_of(asked, context.host.capacity, context.host.capacity_together)),
-        caller,
-    )
-
-
-def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, claimed: ClaimedKey) -> JobId:
-    """Return the job that the key belongs to, after submitting it if it never was.
-
-    Raises `Refused` if it did and the host has forgotten it.
-    """
-    if claimed.job is not None and not context.host.knows(claimed.job) and claimed.job in context.host.open_jobs():
-        context.host.settle()  # it was accepted, and the host has not come to it yet
-    if claimed.job is not None and context.host.knows(claimed.job):
-        if not claimed.is_accepted:  # the service was killed before it could note that
-            claimed.accept()
-        return claimed.job
-    if claimed.is_accepted:
-        ended = "it has ended and is not remembered any more, or is another service's"
-        raise Refused(410, f"this request has led to job '{claimed.job}', which this service does not know: {ended}")
+def _submitted(
+    context: ServiceContext, asked: SubmitRequest, caller: Caller, key: str | None = None, digest: str | None = None
+) -> JobId:
     submission = checked_submission_of(asked, context.host.capacity, context.host.capacity_together)
-    if claimed.job is None:
-        submission = _named(context, submission)
-        claimed.give_to(submission.spec.id)
-    else:
-        submission = replace(submission, spec=replace(submission.spec, id=claimed.job))
-    try:
-        job = _given_to_host(context, submission, caller)
-    except InvalidSpec:
-        if claimed.job is None:
-            claimed.forget()
-        raise
-    with suppress(sqlite3.Error):  # it is noted when the request is said again
-        claimed.accept()
+    (named,) = names_in(context.host.run_folder, [submission])
+    context.host.submit_told([replace(named, by=str(caller), request_key=key, request_digest=digest)])
+    note_change(caller, f"job '{named.spec.id}' was submitted")
+    return named.spec.id
+
+
+def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, chosen: str) -> JobId:
+    """Return the job that the caller's key has led to, after submitting it if there is none.
+
+    Raises
+    ------
+    InvalidSpec
+        Another request had the key.
+    Refused
+        The host has forgotten the job.
+    """
+    # A later token of the same name has keys of its own.
+    key = sha256(json.dumps([caller.name, caller.created_at, chosen]).encode()).hexdigest()
+    digest = sha256(asked.model_dump_json().encode()).hexdigest()
+    before = context.host.run_folder.records.requested_by(key)
+    if before is None:
+        return _submitted(context, asked, caller, key, digest)
+    job, digest_before = before
+    if digest != digest_before:
+        raise InvalidSpec(
+            "an idempotency key must be used for one request only",
+            "another request with the same key",
+            f"key '{chosen}'",
+            "Send the same request again, or choose another key.",
+        )
+    if not context.host.knows(job) and job in context.host.open_jobs():
+        context.host.settle()  # the host has not come to it yet
+    if not context.host.knows(job):
+        ended = "it has ended and is not remembered any more"
+        raise Refused(410, f"this request has led to job '{job}', which this service does not know: {ended}")
     return job
 
 
@@ -250,17 +250,6 @@ def _inherited(names: list[str]) -> dict[str, str]:
                 option="inherit_env",
             )
     return {name: os.environ[name] for name in (*USUAL_VARIABLES, *names) if name in os.environ}
-
-
-def _named(context: ServiceContext, submission: Submission) -> Submission:
-    (named,) = names_in(context.host.run_folder, [submission])
-    return named
-
-
-def _given_to_host(context: ServiceContext, submission: Submission, caller: Caller) -> JobId:
-    context.host.submit_told([replace(submission, by=str(caller))])
-    note_change(caller, f"job '{submission.spec.id}' was submitted")
-    return submission.spec.id
 
 
 # Pages.

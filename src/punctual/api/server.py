@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from punctual.api.database import ServiceDatabase
 from punctual.api.host_names import LOOPBACK_NAMES, HostNames, check_host_name
 from punctual.api.limits import LimitedSocket, Limits, OpenStreams, RequestRate
-from punctual.api.submission_keys import SubmissionKeys
 from punctual.api.tls import Tls
 from punctual.api.tokens import Tokens
 from punctual.core.errors import InvalidSpec
@@ -127,7 +126,7 @@ def serve(
             url = _url(names[0], listening, tls)
             allowed = HostNames([*names, *LOOPBACK_NAMES])
             endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=allowed, tls=context))
-        ending.enter_context(_answered(host, database, endpoints, limits or Limits(), tracer=tracer))
+        ending.enter_context(_answered(host, endpoints, limits or Limits(), tracer=tracer))
         yield ServedAddress(
             url=url,
             socket=None if own is None else path,
@@ -138,7 +137,6 @@ def serve(
 @contextmanager
 def _answered(
     host: LocalHost,
-    database: ServiceDatabase,
     endpoints: "Sequence[Endpoint]",
     limits: Limits,
     *,
@@ -150,7 +148,6 @@ def _answered(
 
     service = ServiceContext(
         host=host,
-        keys=SubmissionKeys(database),
         limits=limits,
         streams=OpenStreams(limits),
         rate=RequestRate(limits),

@@ -68,7 +68,6 @@ class Tokens:
         try:
             with self._database.writing() as connection:
                 _insert(connection, name, role, text, lifetime_s)
-                _forget_keys(connection, name)
         except sqlite3.IntegrityError as error:
             raise InvalidSpec(
                 "the name of a token must be new",
@@ -87,7 +86,6 @@ class Tokens:
         """Revoke the token, and end its present answers; raises `InvalidSpec` if there is none of that name."""
         with self._database.writing() as connection:
             n_removed = connection.execute("DELETE FROM token WHERE name = ?", (name,)).rowcount
-            _forget_keys(connection, name)
         if not n_removed:
             known = ", ".join(token.name for token in self.all()) or "none"
             raise InvalidSpec("there must be a token of that name", f"'{name}'", "this service", f"Known: {known}.")
@@ -154,11 +152,6 @@ def _insert(connection: sqlite3.Connection, name: str, role: str, text: str, lif
     now = time.time()
     row = (name, role, _digest(text), now, None if lifetime_s is None else now + lifetime_s)
     connection.execute("INSERT INTO token VALUES (?, ?, ?, ?, ?)", row)
-
-
-def _forget_keys(connection: sqlite3.Connection, name: str) -> None:
-    """Remove the idempotency keys of an earlier token of this name."""
-    connection.execute("DELETE FROM submission_key WHERE caller = ?", (name,))
 
 
 def _digest(text: str) -> bytes:

@@ -438,7 +438,11 @@ class LocalHost(Host):
         """
         self.run_folder.record_submitted(
             [
-                new_job(each.spec.id, encode(submitted(each)), each.inherited, each.argv, streams, name=each.name)
+                replace(
+                    new_job(each.spec.id, encode(submitted(each)), each.inherited, each.argv, streams, name=each.name),
+                    request_key=each.request_key,
+                    request_digest=each.request_digest,
+                )
                 for each in submissions
             ]
         )

@@ -12,7 +12,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.journal.errors import JournalBusy, JournalUnusable, StoreUnreachable
 
 #: Changes with every change of a table or of the messages; kept in the file's `user_version`.
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 #: Marks a file as ours in its `application_id`: "Pnct".
 _APPLICATION_ID = 0x506E6374
 
@@ -23,7 +23,7 @@ _CREATE = (
     "CREATE TABLE fact (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
     """CREATE TABLE job (
         id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, ended_at REAL, start TEXT, pause TEXT, facts TEXT,
-        is_removed INTEGER NOT NULL DEFAULT 0
+        request_key TEXT UNIQUE, request_digest TEXT, is_removed INTEGER NOT NULL DEFAULT 0
     )""",
     f"PRAGMA application_id = {_APPLICATION_ID}",
     f"PRAGMA user_version = {SCHEMA_VERSION}",

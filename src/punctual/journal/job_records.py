@@ -20,8 +20,9 @@ from punctual.journal.sqlite import SqliteJournal
 #: Name of the fact that holds the facts about a run.
 _RUN = "run"
 _ADD = """
-    INSERT INTO job (id, name, state, start) VALUES (?, ?, 'queued', ?) ON CONFLICT (id)
-        DO UPDATE SET state = 'queued', start = excluded.start
+    INSERT INTO job (id, name, state, start, request_key, request_digest) VALUES (?, ?, 'queued', ?, ?, ?) ON CONFLICT (id)
+        DO UPDATE SET state = 'queued', start = excluded.start, request_key = excluded.request_key,
+            request_digest = excluded.request_digest
 """
 _SET_STATE = (
     "INSERT INTO job (id, name, state) VALUES (:job, :job, :state) ON CONFLICT (id) DO UPDATE SET state = :state"
@@ -44,11 +45,15 @@ class NewJob:
         Name that it was given; a later job of the same name has another id.
     start
         All that is needed to start it (JSON values), secrets too; it goes with the job's end.
+    request_key, request_digest
+        Key that its caller chose for the request, and digest of the request; None: the caller chose none.
     """
 
     id: JobId
     name: str
     start: Mapping[str, Any]
+    request_key: str | None = None
+    request_digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,13 @@ class JobRecords:
     def add(self, jobs: Iterable[NewJob]) -> None:
         """Add submitted jobs, all or, if it raises, none; returns once the disk has them."""
         with self._writing(is_durable=True) as connection:
-            connection.executemany(_ADD, ((job.id, job.name, json.dumps(job.start)) for job in jobs))
+            rows = [(job.id, job.name, json.dumps(job.start), job.request_key, job.request_digest) for job in jobs]
+            connection.executemany(_ADD, rows)
+
+    def requested_by(self, key: str) -> tuple[JobId, str] | None:
+        """Return the job that a request with this key led to, and the digest of that request; None: the key is new."""
+        rows = self._rows("SELECT id, request_digest FROM job WHERE request_key = ?", key)
+        return rows[0] if rows else None
 
     def set_state(self, job: JobId, state: JobState) -> None:
         """Record a job's state."""

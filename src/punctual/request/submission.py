@@ -84,6 +84,8 @@ class Submission:
         Name that it was given, where an earlier job has that as its id; empty: it has it itself.
     by
         User who submits it; empty: the owner, at the terminal.
+    request_key, request_digest
+        As `punctual.journal.job_records.NewJob` has them.
     """
 
     submitted_at: float
@@ -94,6 +96,8 @@ class Submission:
     has_chosen_name: bool = True
     name: str = ""
     by: str = ""
+    request_key: str | None = None
+    request_digest: str | None = None
 
 
 def submission_of(
