@@ -151,13 +151,12 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
     if _is_empty(connection):
         # Before anything is in the file: what is deleted can be given back to the file system bit by bit.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    # The tables and the file's marks appear together, also if two processes open a new file at once.
-    connection.execute("BEGIN IMMEDIATE")
-    if _is_empty(connection):
-        for statement in _CREATE:
+        # The tables and the file's marks appear together, also if two processes open a new file at once.
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _CREATE if _is_empty(connection) else ():
             connection.execute(statement)
+        connection.execute("COMMIT")
     _check(connection, path)
-    connection.execute("COMMIT")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     # Pages of 4 KiB in the write-ahead file before the writer itself folds it into the database, for which it waits for the

@@ -14,7 +14,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
 from punctual.journal.errors import JournalBusy
-from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_file, readable
+from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_file, readable, unwritable
 from punctual.journal.sqlite import SqliteJournal
 
 #: Name of the fact that holds the facts about a run.
@@ -198,27 +198,37 @@ class JobRecords:
         ):
             return connection.execute(query, values).fetchall()
 
-    def _opened(self) -> sqlite3.Connection:
-        """Open the file for writing; the process that writes the messages is ended if it was stopped within a write."""
+    def _begun(self, *, is_durable: bool) -> sqlite3.Connection:
+        """Begin a transaction; the process that writes the messages is ended if it was stopped within a write."""
         try:
-            return open_file(self.path, read_only=False, copies=ExitStack())
+            return self._begin(is_durable=is_durable)
         except JournalBusy:
             with SqliteJournal(self.path, read_only=True) as reader:
                 owner = reader.owner
             if owner is None or not owner.is_stopped():
                 raise
             owner.kill()
-            return open_file(self.path, read_only=False, copies=ExitStack())
+            return self._begin(is_durable=is_durable)
+
+    def _begin(self, *, is_durable: bool) -> sqlite3.Connection:
+        connection = open_file(self.path, read_only=False, copies=ExitStack())
+        try:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
+            connection.execute("PRAGMA secure_delete = ON")  # a job's secrets go with its end
+            connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, sqlite3.OperationalError):
+                raise unwritable(self.path, error) from error
+            raise
+        return connection
 
     @contextmanager
     def _writing(self, *, is_durable: bool = False) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
             raise FileNotFoundError(errno.ENOENT, "no such file", str(self.path))
         try:
-            with closing(self._opened()) as connection:
-                connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
-                connection.execute("PRAGMA secure_delete = ON")  # a job's secrets go with its end
-                connection.execute("BEGIN IMMEDIATE")
+            with closing(self._begun(is_durable=is_durable)) as connection:
                 yield connection
                 connection.execute("COMMIT")
         except (sqlite3.Error, InvalidSpec) as error:
