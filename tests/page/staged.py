@@ -360,7 +360,8 @@ class Stage:
                 return
             if rest == ["logs"]:
                 of_errors = query.get("stream") == ["stderr"]
-                route.fulfill(body=(ERRORS if shown.state == "failed" else "") if of_errors else LOG if shown.started else "", content_type="text/plain")  # fmt: skip
+                log = "\n".join(LOG.split("\n")[3:]) if "since" in query else LOG
+                route.fulfill(body=(ERRORS if shown.state == "failed" else "") if of_errors else log if shown.started else "", content_type="text/plain")  # fmt: skip
                 return
             answer = self._of_job(shown, rest, route)
         route.fulfill(body=answer.model_dump_json(by_alias=True), content_type="application/json")

@@ -1,5 +1,6 @@
 """Every state of the page on its stage: nobody is kept out, it fits each screen, and it says what it must."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -332,6 +333,36 @@ def test_a_part_of_the_course_is_seen_larger_by_pointer(browser: Browser) -> Non
         page.mouse.dblclick(box["x"] + 300, box["y"] + 150)
         expect(page.get_by_role("button", name="Show all")).to_be_hidden()
         assert _axis(page) == whole
+
+
+def test_the_log_is_shown_from_a_time_that_is_picked_in_the_chart(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        _course(page)
+        asked = list[str]()
+        page.on("request", lambda request: asked.append(request.url) if "/logs?" in request.url else None)
+        log, count, chart = page.locator("#one-log"), page.locator("#log-count"), page.locator("#course-chart")
+        expect(count).to_have_text("6 lines.")
+        box = chart.bounding_box()
+        assert box is not None
+        page.mouse.click(box["x"] + 200, box["y"] + 150)
+        expect(log).to_be_focused()
+        expect(count).to_have_text(re.compile(r"^3 lines from 15:\d\d:\d\d on\.$"))
+        expect(log).not_to_contain_text("epoch 1/10")
+        expect(page.get_by_label("Follow")).not_to_be_checked()
+        assert "since=2026-11-27T14%3A" in asked[-1]
+        page.get_by_role("button", name="Read all of it").click()
+        expect(count).to_have_text("6 lines.")
+        chart.press("Home")
+        chart.press("Enter")
+        expect(log).to_be_focused()
+        expect(count).to_have_text("3 lines from 15:11:10 on.")
+        n_asked = len(asked)
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        assert box is not None
+        page.mouse.dblclick(box["x"] + 300, box["y"] + 150)  # shows all of the chart, and is no click
+        page.wait_for_timeout(500)
+        assert len(asked) == n_asked
 
 
 def test_the_log_is_coloured_and_seen_by_level(browser: Browser) -> None:

@@ -10,6 +10,8 @@ const MOST_VALUES = 5, PER_VALUE = 24, CHARACTER = 6.6;
 const FAR = 1e5;
 /** A drag of fewer pixels is a click. */
 const LEAST_DRAG = 8;
+/** A second click within so many milliseconds makes one double click. */
+const DOUBLE_MS = 300;
 /** What a key moves the crosshair by, alone and with Shift, and what + leaves: shares of what is shown. */
 const STEP_FRAC = 0.01, LONG_STEP_FRAC = 0.1, ZOOM_FRAC = 0.5;
 
@@ -118,8 +120,9 @@ function paint(svg, picture, from, to) {
 /**
  * Lets a chart be read and a part of it be seen larger.
  * @param {any} svg @param {any} readout where the values under the crosshair stand @param {(isPart: boolean) => void} [onZoom]
+ * @param {(time: number) => void} [onPick] is called with a time that is clicked, or at which Enter is pressed
  */
-export function explorer(svg, readout, onZoom = () => {}) {
+export function explorer(svg, readout, onZoom = () => {}, onPick = () => {}) {
   /** @type {Picture | null} */
   let picture = null;
   /** @type {[number, number] | null} */
@@ -130,6 +133,7 @@ export function explorer(svg, readout, onZoom = () => {}) {
   let pressedAt = null;
   /** @type {Scale | null} */
   let at = null;
+  let picking = 0;
 
   const pixels = (/** @type {PointerEvent} */ event) => event.clientX - svg.getBoundingClientRect().left;
 
@@ -191,11 +195,13 @@ export function explorer(svg, readout, onZoom = () => {}) {
     const since = pressedAt, until = at.timeAt(pixels(event));
     pressedAt = null;
     svg.querySelector(".brush")?.remove();
+    clearTimeout(picking);
     if (Math.abs(at.x(since) - at.x(until)) >= LEAST_DRAG) zoom(Math.min(since, until), Math.max(since, until));
+    else picking = setTimeout(onPick, DOUBLE_MS, since);
   });
   svg.addEventListener("pointercancel", () => { pressedAt = null; });
   svg.addEventListener("pointerleave", () => { if (document.activeElement !== svg) { cursor = null; read(); } });
-  svg.addEventListener("dblclick", all);
+  svg.addEventListener("dblclick", () => { clearTimeout(picking); all(); });
   svg.addEventListener("blur", () => { cursor = null; read(); });
   svg.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     if (event.target !== svg || !at || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -205,6 +211,7 @@ export function explorer(svg, readout, onZoom = () => {}) {
     else if (event.key === "+" || event.key === "=") zoom(place - (place - from) * ZOOM_FRAC, place + (to - place) * ZOOM_FRAC);
     else if (event.key === "-") zoom(place - (place - from) / ZOOM_FRAC, place + (to - place) / ZOOM_FRAC);
     else if (event.key === "0" || event.key === "Escape") all();
+    else if (event.key === "Enter" && cursor !== null) onPick(cursor);
     else return;
     event.preventDefault();
     read();

@@ -1,5 +1,7 @@
 // The course of one job in one chart: progress against its deadline, which can be moved there; cores; loss. And beside another run.
 import { explorer, valueAt } from "./chart.js";
+import { jumpTo } from "./job_log.js";
+import { frozen } from "./service.js";
 import { amount, at, clock, drawn, element, relative, span as duration } from "./texts.js";
 
 const HEIGHT = { progress: 200, cores: 110, loss: 90 };
@@ -11,7 +13,7 @@ const BEYOND_FRAC = 0.2;
 /** @typedef {import("./chart.js").Curve} Curve */
 /** @typedef {{job: any, told: any, byProgress: boolean} | null} Other another run, to be drawn beside it */
 
-const course = explorer(at("course-chart"), at("course-readout"), (isPart) => { at("course-all").hidden = !isPart; });
+const course = explorer(at("course-chart"), at("course-readout"), (isPart) => { at("course-all").hidden = !isPart; }, (time) => { if (!frozen) jumpTo(time); });
 at("course-all").addEventListener("click", course.all);
 
 /** @param {any} told @param {{seconds: number[], values: (number | null)[]}} curve @param {any} [origin] whose submission is the beginning; else its own @returns {Curve} */

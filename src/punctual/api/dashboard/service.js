@@ -100,10 +100,10 @@ export const reasons = async (name, last) => (await (await ask(jobPath(name, `/w
 
 /**
  * What a job has written, and what it writes, until it has ended.
- * @param {string} name @param {string} stream @param {(text: string) => void} onText @param {AbortSignal} signal
+ * @param {string} name @param {string} stream @param {(text: string) => void} onText @param {AbortSignal} signal @param {string} [since] only what it has written from then on
  */
-export async function followLog(name, stream, onText, signal) {
-  await readText(await ask(jobPath(name, `/logs?follow=true&stream=${stream}`), { signal }), onText);
+export async function followLog(name, stream, onText, signal, since) {
+  await readText(await ask(jobPath(name, `/logs?follow=true&stream=${stream}${since ? `&since=${encodeURIComponent(since)}` : ""}`), { signal }), onText);
 }
 
 /** @returns {Promise<any>} */
