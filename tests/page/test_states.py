@@ -309,7 +309,7 @@ def test_a_part_of_the_course_is_read_and_seen_larger_by_keyboard(browser: Brows
         chart.press("Home")
         chart.press("Shift+ArrowRight")
         chart.press("Shift+ArrowRight")
-        for name in ("progress", "granted", "used", "loss"):
+        for name in ("progress", "granted", "used", "demanded", "loss"):
             expect(readout).to_contain_text(name)
         chart.press("+")
         expect(page.get_by_role("button", name="Show all")).to_be_visible()
