@@ -168,7 +168,7 @@ def test_a_state_keeps_nobody_out_and_fits_each_screen(browser: Browser, state: 
 
 def test_the_overview_answers_at_a_glance(browser: Browser) -> None:
     with staged(browser, Stage()) as page:
-        expect(page.locator("#jobs-title")).to_have_text("1 job will be late, 1 job is at risk")
+        expect(page.locator("#jobs-title")).to_have_text("1 job will be late, 1 job is at risk, 1 failed today")
         expect(page).to_have_title("1 late – Punctual")
         expect(page.locator("link[rel=icon]")).to_have_attribute("href", "/page/icon-late.svg")
         names = page.locator("#jobs .name a").all_inner_texts()
@@ -177,7 +177,7 @@ def test_the_overview_answers_at_a_glance(browser: Browser) -> None:
         expect(late).to_contain_text("lands 6 min 40 s late")
         expect(late).to_contain_text("Its deadline cannot be met any more")
         expect(late.get_by_role("link", name="See what would help")).to_be_visible()
-        expect(page.locator("#figure-done")).to_contain_text("5done today, 1 late, 1 failed")
+        expect(page.locator("#figure-done")).to_contain_text("5done today (1 late), 1 failed")
         expect(page.locator("#figure-cores")).to_contain_text("1.9 of 2cores held, 0.6 of them promised")
         page.get_by_role("button", name="at risk").click()
         assert page.locator("#jobs .name a").all_inner_texts() == ["gan"]
@@ -205,6 +205,51 @@ def test_times_in_the_service_s_sentence_are_those_of_the_reader_s_clock(browser
         expect(page.locator("#one-headline")).to_have_text("On track: lands 16:12:00, ± 20 s; 40 min left; holds 0.6 of 2 cores, promised")  # fmt: skip
         page.goto("http://punctual.example/#/jobs/ablation")
         expect(page.locator("#one-headline")).to_have_text("Starts after resnet, not before 16:12; 2 h left")
+
+
+def test_a_late_job_says_at_once_what_would_help(browser: Browser) -> None:
+    with staged(browser, Stage(is_feasible=False), "#/jobs/bert-large") as page:
+        expect(page.locator("#steer-quote")).to_contain_text("Earliest deadline that can be promised: 15:44:10")
+        expect(page.locator("#course-chart .quoted")).to_contain_text("earliest 15:44:10")
+        expect(page.get_by_role("button", name="Change the deadline")).to_be_disabled()
+        page.get_by_role("button", name="Take it").click()
+        expect(page.get_by_role("button", name="Change the deadline")).to_be_enabled()
+        page.goto("http://punctual.example/#/jobs/resnet")
+        expect(page.locator("#steer-quote")).to_have_text("Type a deadline to see what it would take.")
+
+
+def test_of_many_jobs_that_will_be_late_the_first_say_why_at_once(browser: Browser) -> None:
+    with staged(browser, Stage(jobs=many())) as page:
+        expect(page.get_by_role("link", name="See what would help")).to_have_count(5)
+        expect(page.locator("#jobs tr").first.get_by_role("link", name="See what would help")).to_be_visible()
+
+
+def test_the_headline_tells_of_jobs_that_failed_today(browser: Browser) -> None:
+    with staged(browser, Stage(jobs=[each for each in several() if each.name in {"resnet", "diffusion"}])) as page:
+        expect(page.locator("#jobs-title")).to_have_text("1 job failed today; what runs is on track")
+
+
+def test_the_crosshair_reads_the_marks_beside_it(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        _course(page)
+        mark = page.locator("#course-chart .mark.warning").bounding_box()
+        assert mark is not None
+        page.mouse.move(mark["x"] + 3, mark["y"] + 40)
+        expect(page.locator("#course-readout")).to_contain_text("its deadline may be missed")
+        page.mouse.move(mark["x"] + 20, mark["y"] + 40)
+        expect(page.locator("#course-readout")).not_to_contain_text("its deadline may be missed")
+
+
+def test_one_node_s_budget_is_chosen_where_there_are_several(browser: Browser) -> None:
+    with staged(browser, Stage(nodes=("one", "two")), "#/budget") as page:
+        _budget(page)
+        expect(page.get_by_label("Node")).to_have_value("")
+        expect(page.locator("#budget-chart")).to_contain_text("Cores, of 2")
+        page.get_by_label("Node").select_option("two")
+        expect(page.locator("#budget-chart")).to_contain_text("Cores, of 1")
+    with staged(browser, Stage(), "#/budget") as page:
+        _budget(page)
+        expect(page.get_by_label("Node")).to_be_hidden()
 
 
 def test_the_items_of_a_quote_lie_apart(browser: Browser) -> None:

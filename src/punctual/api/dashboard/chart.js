@@ -10,6 +10,8 @@ const MOST_VALUES = 5, PER_VALUE = 24, CHARACTER = 6.6;
 const FAR = 1e5;
 /** A drag of fewer pixels is a click. */
 const LEAST_DRAG = 8;
+/** The crosshair reads marks that are so many pixels away, or nearer. */
+const NEAR = 5;
 /** A second click within so many milliseconds makes one double click. */
 const DOUBLE_MS = 300;
 /** What a key moves the crosshair by, alone and with Shift, and what + leaves: shares of what is shown. */
@@ -80,7 +82,7 @@ function frame(group, panel, i, at) {
   }
   group.append(path("base", `M${LEFT} ${at.tops[i] + panel.height + 0.5}H${at.right}`), drawn("text", { class: "title", x: 0, y: at.tops[i] - 10 }, panel.title));
   let x = Math.max(LEFT + 8, panel.title.length * CHARACTER + 20);
-  for (const { name, className, times, isUnnamed } of panel.series) {
+  for (const { name, className, times, isUnnamed } of [...panel.series].reverse()) { // what lies on top first
     const width = 24 + name.length * CHARACTER + 16;
     if (!times.length || isUnnamed || x + width > at.right) continue;
     group.append(path(`curve ${className}`, `M${x} ${at.tops[i] - 14}h18`), drawn("text", { x: x + 24, y: at.tops[i] - 10 }, name));
@@ -149,6 +151,7 @@ export function explorer(svg, readout, onZoom = () => {}, onPick = () => {}) {
       group.append(drawn("circle", { class: "dot", cx: x, cy: at.y(i, value), r: 3 }));
     }
     svg.append(group);
+    for (const { time, name } of picture.marks || []) if (name && Math.abs(at.x(time) - x) <= NEAR) told.push([name, ""]);
     readout.replaceChildren(...[...told, ...(picture.read?.(cursor) || [])].map(([value, name]) => {
       const said = element("span", name && `${name} `);
       said.append(element("b", value));

@@ -181,8 +181,8 @@ function coresPanel(told, job, other) {
     bands: told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => ({ from: since + 1000 * (second - told.resizes.values[i]), to: since + 1000 * second, className: "resize", name: `a change that took ${amount(told.resizes.values[i])} s` })),
     series: [
       ...(other && theirs ? [{ ...theirs, name: `granted to ${other.job.name}`, className: "other", isSteps: true }] : []),
-      { ...granted, name: "granted", className: "granted", isSteps: true, until: now }, { ...used, name: "used", className: "used" },
       { ...demanded, name: "demanded", className: "demand", isSteps: true, until: now },
+      { ...granted, name: "granted", className: "granted", isSteps: true, until: now }, { ...used, name: "used", className: "used" },
     ],
   };
 }

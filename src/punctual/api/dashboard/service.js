@@ -108,8 +108,8 @@ export async function followLog(name, stream, onText, signal, since) {
 
 /** @returns {Promise<any>} */
 export const cluster = async () => (await ask("/cluster")).json();
-/** Who held how many cores, and what is planned. @param {string} hours how far back @returns {Promise<any>} */
-export const budget = async (hours) => (await ask(`/budget/history?hours=${hours}`)).json();
+/** Who held how many cores, and what is planned. @param {string} hours how far back @param {string} node on this node; empty: on all @returns {Promise<any>} */
+export const budget = async (hours, node) => (await ask(`/budget/history?hours=${hours}${node && `&node=${encodeURIComponent(node)}`}`)).json();
 /** @returns {Promise<{name: string, summary: string, active: boolean}[]>} the policies that can be chosen */
 export const policies = async () => (await (await ask("/policies")).json()).policies;
 /** @returns {Promise<{caller: string, role: string, takesJobs: boolean}>} who asks */
