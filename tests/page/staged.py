@@ -385,11 +385,14 @@ class Stage:
 
     def _cluster(self) -> ClusterStanding:
         held = sum(each.granted_cores or 0.0 for each in self.jobs)
-        amounts = {"capacity": Amounts(cores=2.0, gpus=0.0, memory_bytes=16 * _GIB), "held": Amounts(cores=held, gpus=0.0, memory_bytes=0), "free": Amounts(cores=2.0 - held, gpus=0.0, memory_bytes=16 * _GIB)}  # fmt: skip
-        n = len(self.nodes)
-        part = {name: Amounts(cores=each.cores / n, gpus=0.0, memory_bytes=each.memory_bytes // n) for name, each in amounts.items()}  # fmt: skip
+
+        def amounts(n: int) -> dict[str, Any]:
+            cores = {"capacity": 2.0, "held": held, "free": 2.0 - held}
+            return {name: Amounts(cores=each / n, gpus=0.0, memory_bytes=0 if name == "held" else 16 * _GIB // n) for name, each in cores.items()}  # fmt: skip
+
+        part = amounts(len(self.nodes))
         nodes = [NodeStanding(name=name, device="", slowness=1.0, silent_seconds=0.0, taken_cores=0.0, **part) for name in self.nodes]  # fmt: skip
-        return ClusterStanding(policy="promises-first", nodes=nodes, promised=[], jobs_by_state={}, **amounts)
+        return ClusterStanding(policy="promises-first", nodes=nodes, promised=[], jobs_by_state={}, **amounts(1))
 
     def _budget(self, n_parts: int) -> BudgetHistory:
         running = [each for each in self.jobs if each.granted_cores][:12]
