@@ -62,7 +62,7 @@ def test_a_job_is_shown_and_its_output_followed_to_its_end(machine: Service) -> 
     text = machine.tell("show").stdout
     for told in ("talk", "running", "train.py", "step 2 of 4", "0.5 to 1 cores", "promised", "pacing"):
         assert told in text
-    assert text.startswith("Measuring: its speed is not known yet; 1 h left; holds 1 of 2 cores")
+    assert text.startswith("Measuring: its speed is not known yet; due in 1 h; holds 1 of 2 cores")
     assert [line["text"] for line in objects(machine.punctual("logs", "--lines", "2", "--json").stdout)] == [
         "line 1",
         "line 2",

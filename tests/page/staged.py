@@ -239,8 +239,15 @@ def reasons(shown: JobStanding) -> WhyAnswer:
 
 def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> QuoteAnswer:
     """What a deadline would take."""
+    longer = 1.0 if is_feasible else 3.3
     finishes = [
-        FinishEntry(cores=cores, workers=None, finish=at(20 / cores), low=at(18 / cores), high=at(23 / cores))
+        FinishEntry(
+            cores=cores,
+            workers=None,
+            finish=at(20 * longer / cores),
+            low=at(18 * longer / cores),
+            high=at(23 * longer / cores),
+        )
         for cores in (0.25, 0.5, 1.0, 1.5, 2.0)
     ]
     text = (
@@ -249,7 +256,7 @@ def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> 
         else "the deadline is too early: 1,450 core-s do not fit before it beside what is promised"
     )
     return QuoteAnswer(
-        job=name, promises=True, deadline=deadline or at(40), can_be_promised=is_feasible, earliest=at(12), expected=finishes[2], finishes=finishes,
+        job=name, promises=True, deadline=deadline or at(40), can_be_promised=is_feasible, earliest=at(12 if is_feasible else 33), expected=finishes[2], finishes=finishes,
         hurt=[HurtEntry(job="transformer", promised_until=None, cores_before=0.4, cores_after=0.25, later_seconds=340.0)],
         prices=[], budget_usd=None, bought=None, reason=ReasonText(code="can-be-promised", text=text, facts={}),
     )  # fmt: skip

@@ -89,6 +89,18 @@ def _all_of_a_job(page: Page) -> None:
     expect(page.locator("#course-chart .quoted text").first).to_be_attached()
 
 
+def _advised(page: Page) -> None:
+    _course(page)
+    expect(page.locator("#steer-quote li").first).to_be_visible()
+
+
+def _log_from_a_time(page: Page) -> None:
+    _course(page)
+    page.locator("#course-chart").press("Home")
+    page.locator("#course-chart").press("Enter")
+    expect(page.locator("#log-count")).to_contain_text("from 15:11:10 on")
+
+
 def _compared(page: Page) -> None:
     _course(page)
     page.get_by_label("Compare with").select_option("gan")
@@ -138,13 +150,15 @@ STATES: dict[str, tuple[Stage, str, Callable[[Page], None]]] = {
     "refused": (Stage(refusal=401), "#/", _refused),
     "read-only": (Stage(role="viewer"), "#/jobs/resnet", _course),
     "job": (Stage(), "#/jobs/resnet", _all_of_a_job),
-    "late job": (Stage(), "#/jobs/bert-large", _course),
+    "late job": (Stage(is_feasible=False), "#/jobs/bert-large", _advised),
+    "log from a time": (Stage(), "#/jobs/resnet", _log_from_a_time),
     "compared": (Stage(), "#/jobs/resnet", _compared),
     "failed": (Stage(), "#/jobs/diffusion", _course),
     "waiting": (Stage(), "#/jobs/ablation", _headline),
     "landed": (Stage(), "#/jobs/wav2vec", _course),
     "missing": (Stage(), "#/jobs/nowhere", _missing),
     "budget": (Stage(), "#/budget", _budget),
+    "budget of nodes": (Stage(nodes=("one", "two")), "#/budget", _budget),
     "no budget": (Stage(jobs=[]), "#/budget", _no_budget),
     "submit": (Stage(), "#/submit/resnet", _quoted),
     "submit, not feasible": (Stage(is_feasible=False), "#/submit/resnet", _quoted),
@@ -202,15 +216,15 @@ def test_a_job_that_has_just_started_is_measured_and_has_no_verdict(browser: Bro
 def test_times_in_the_service_s_sentence_are_those_of_the_reader_s_clock(browser: Browser) -> None:
     """The service is in another zone than the browser."""
     with staged(browser, Stage(), "#/jobs/resnet") as page:
-        expect(page.locator("#one-headline")).to_have_text("On track: lands 16:12:00, ± 20 s; 40 min left; holds 0.6 of 2 cores, promised")  # fmt: skip
+        expect(page.locator("#one-headline")).to_have_text("On track: lands 16:12:00, ± 20 s; due in 40 min; holds 0.6 of 2 cores, promised")  # fmt: skip
         page.goto("http://punctual.example/#/jobs/ablation")
-        expect(page.locator("#one-headline")).to_have_text("Starts after resnet, not before 16:12; 2 h left")
+        expect(page.locator("#one-headline")).to_have_text("Starts after resnet, not before 16:12; due in 2 h")
 
 
 def test_a_late_job_says_at_once_what_would_help(browser: Browser) -> None:
     with staged(browser, Stage(is_feasible=False), "#/jobs/bert-large") as page:
-        expect(page.locator("#steer-quote")).to_contain_text("Earliest deadline that can be promised: 15:44:10")
-        expect(page.locator("#course-chart .quoted")).to_contain_text("earliest 15:44:10")
+        expect(page.locator("#steer-quote")).to_contain_text("Earliest deadline that can be promised: 16:05:10")
+        expect(page.locator("#course-chart .quoted")).to_contain_text("earliest 16:05:10")
         expect(page.get_by_role("button", name="Change the deadline")).to_be_disabled()
         page.get_by_role("button", name="Take it").click()
         expect(page.get_by_role("button", name="Change the deadline")).to_be_enabled()

@@ -164,7 +164,7 @@ def headline(
         parts = [*_ended(status, kind, at, clock, wait)]
     else:
         held = _held(status, most_cores, is_promised=is_promised)
-        parts = [_expected(status, kind, at, clock, wait), _left(status, at), held]
+        parts = [_expected(status, kind, at, clock, wait), _due(status, at), held]
     told = "; ".join(part for part in parts if part and part.lower() != begun.lower())
     if kind == "waiting":
         return told[:1].upper() + told[1:]
@@ -293,11 +293,11 @@ def _expected(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait
     return f"lands {clock(landing)}, ± {span(spread_s)}{late}"
 
 
-def _left(status: JobStatus, at: float) -> str:
+def _due(status: JobStatus, at: float) -> str:
     if status.deadline_at is None:
         return ""
     left_s = status.deadline_at - at
-    return f"{span(left_s)} left" if left_s > 0 else f"due {span(left_s)} ago"
+    return f"due in {span(left_s)}" if left_s > 0 else f"due {span(left_s)} ago"
 
 
 def _held(status: JobStatus, most_cores: float | None, *, is_promised: bool) -> str:

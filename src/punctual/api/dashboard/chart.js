@@ -5,7 +5,7 @@ import { timeTicks, valueTicks } from "./ticks.js";
 /** Pixels: left of the panels, above all of them for flags, above each for its title, below the last for times, and that one label of time takes. */
 const LEFT = 44, HEAD = 16, ABOVE = 36, BELOW = 24, LABEL = 88;
 /** How many lines of values a panel has at most, the room for one, and what a character takes about. */
-const MOST_VALUES = 5, PER_VALUE = 24, CHARACTER = 6.6;
+const MOST_VALUES = 5, PER_VALUE = 24, CHARACTER = 7.2;
 /** Pixels that no screen has. */
 const FAR = 1e5;
 /** A drag of fewer pixels is a click. */

@@ -180,7 +180,7 @@ function coresPanel(told, job, other) {
     title: "Cores", least: 0, most: 1.05 * Math.max(0.1, ...demanded.values, ...granted.values, ...used.values, ...(theirs?.values || [])), height: HEIGHT.cores,
     bands: told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => ({ from: since + 1000 * (second - told.resizes.values[i]), to: since + 1000 * second, className: "resize", name: `a change that took ${amount(told.resizes.values[i])} s` })),
     series: [
-      ...(other && theirs ? [{ ...theirs, name: `granted to ${other.job.name}`, className: "other", isSteps: true }] : []),
+      ...(other && theirs ? [{ ...theirs, name: `granted to ${other.job.name}`, className: "other", isSteps: true, until: other.byProgress ? undefined : since + lasted(other.told) }] : []),
       { ...demanded, name: "demanded", className: "demand", isSteps: true, until: now },
       { ...granted, name: "granted", className: "granted", isSteps: true, until: now }, { ...used, name: "used", className: "used" },
     ],
