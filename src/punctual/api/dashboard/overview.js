@@ -228,7 +228,7 @@ function show() {
   const scene = { nowMs, axis: axisOf(shown, nowMs), isUrgent: (/** @type {any} */ job) => urgent.has(job) };
   showAnswer(nowMs);
   showRest(shown.length, nFolded);
-  if (areLanes) drawAxis(at("all"), axis, axisWidth, scene.axis, nowMs);
+  if (areLanes) drawAxis(axis, axisWidth, scene.axis, nowMs);
   const names = new Set(shown.map((job) => job.name));
   for (const [name, { row }] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
   shown.forEach((job, i) => {
