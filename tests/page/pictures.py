@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Literal
@@ -10,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 from tests.architecture.source import ROOT
 from tests.page.live_page import browser_of, chromium_here
-from tests.page.staged import Stage, at, job, many
+from tests.page.staged import NOW, Stage, at, job, many
 from tests.waiting import PATIENCE_S
 
 FOLDER = ROOT / "docs" / "images"
@@ -69,6 +70,17 @@ def _with_refusal(page: Page) -> None:
     expect(page.get_by_role("alert")).to_be_visible()
 
 
+def _disconnected(page: Page) -> None:
+    _with_jobs(page)
+    page.route("**/v1/**", lambda route: route.abort())
+    page.clock.set_fixed_time(NOW + timedelta(seconds=10))
+    expect(page.get_by_role("alert")).to_contain_text("What is shown is of")
+
+
+def _while_loading(page: Page) -> None:
+    expect(page.locator("#loading")).to_be_visible()
+
+
 def _with_headline(page: Page) -> None:
     expect(page.locator("#one-headline")).not_to_be_empty()
 
@@ -99,6 +111,8 @@ PICTURES = [
     Picture("page-one", "One job alone", _with_jobs, stage=lambda: Stage(jobs=[job("resnet", promised_until=at(40))])),
     Picture("page-table", "The same jobs as a table", _as_table, size=LARGE, scheme="dark"),
     Picture("page-refused", "Without a token", _with_refusal, size=PHONE, stage=lambda: Stage(refusal=401)),
+    Picture("page-loading", "Loading", _while_loading, size=PHONE, scheme="dark", stage=lambda: Stage(is_slow=True)),
+    Picture("page-away", "Disconnected", _disconnected),
     Picture("page-late", "A late job says at once what would help", _with_advice, "#/jobs/bert-large", (1440, 1000), stage=lambda: Stage(is_feasible=False)),
     Picture("page-fresh", "A job that has just started is measured", _with_headline, "#/jobs/fresh"),
     Picture("page-waiting", "A waiting job says why and when", _with_headline, "#/jobs/ablation", PHONE, "dark"),
@@ -131,6 +145,8 @@ def take(browser: Browser, folder: Path) -> None:
         shot.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(
             folder / f"{picture.name}.png", optimize=True
         )
+        for routed in (page, context):
+            routed.unroute_all(behavior="ignoreErrors")
         context.close()
 
 
