@@ -224,6 +224,23 @@ def test_a_log_without_times_is_known_by_its_last_change(path: Path) -> None:
     assert n_bytes_before(path.with_name("none.log"), time.time()) == 0
 
 
+def test_times_take_an_eighth_of_the_log_at_most(path: Path) -> None:
+    times = Path(job_log.times_of(str(path)))
+    with job(path) as running:
+        for _ in range(2000):
+            running.write(b"short\n")
+            os.utime(path, (0.0, 0.0))  # long ago
+    os.close(running.wakeup_fd)
+    assert 4096 < times.stat().st_size < 4096 + 64 + path.stat().st_size / 8
+
+
+def test_spoilt_times_are_left_out(path: Path) -> None:
+    path.write_bytes(b"one\ntwo\n")
+    spoilt = "nonsense\n1.0\n1.0 -5\n1.0 99\n1.0 4\nnan 8\n1.0 " + 5000 * "9" + "\n2.0 0x8\n\xff"
+    Path(job_log.times_of(str(path))).write_bytes(spoilt.encode("latin-1"))
+    assert n_bytes_before(path, 5.0) == 4
+
+
 def test_times_are_noted_once_a_second(path: Path) -> None:
     with job(path) as running:
         for i in range(2000):

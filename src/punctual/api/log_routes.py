@@ -44,7 +44,7 @@ async def logs(
     follow: Annotated[bool, Query(description="Go on until the job has ended; ignores a range.")] = False,
     since: Annotated[
         AwareDatetime | None,
-        Query(description="Only what was written from then on, to a second; a range goes before it."),
+        Query(description="Only what was written from then on, to a second or some lines; a range goes before it."),
     ] = None,
     range: Annotated[str | None, Header(max_length=64, description="`bytes=0-999`, `bytes=-1000`.")] = None,
 ) -> Response:

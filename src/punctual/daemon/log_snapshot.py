@@ -54,7 +54,7 @@ class LogSnapshot:
         n_bytes = before = 0
         for path, fd, status in zip(self._paths, self._fds, self._statuses, strict=True):
             noted = [*_times(path), (status.st_mtime, status.st_size)]
-            known = [n for noted_s, n in noted if noted_s <= wall_s and n <= status.st_size]
+            known = [n for noted_s, n in noted if noted_s <= wall_s and 0 <= n <= status.st_size]
             if known:
                 n_bytes = before + (_line_start(fd, known[-1]) if known[-1] < status.st_size else status.st_size)
             before += status.st_size

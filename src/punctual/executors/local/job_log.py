@@ -30,11 +30,15 @@ def begin_anew(log: str) -> None:
 
 
 def note_time(log: str) -> None:
-    """Note since when the log has had its bytes, before more are added: after a second without any, and once a second."""
+    """Note since when the log has had its bytes, before more are added: after a second without any, and once a second.
+
+    The notes of a log of short lines are fewer: they take no more than a few KiB and an eighth of its bytes.
+    """
     path, now = times_of(log), time.time()
     try:
-        had = os.stat(log)
-        if not had.st_size or (abs(now - had.st_mtime) < 1.0 and abs(now - _changed_s(path)) < 1.0):
+        had, (n_bytes, noted_s) = os.stat(log), _size_and_change(path)
+        is_known = abs(now - had.st_mtime) < 1.0 and abs(now - noted_s) < 1.0
+        if is_known or not had.st_size or n_bytes > 4096 + had.st_size // 8:
             return
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     except OSError:  # the log alone matters
@@ -46,19 +50,20 @@ def note_time(log: str) -> None:
     os.close(fd)
 
 
-def _changed_s(path: str) -> float:
+def _size_and_change(path: str) -> tuple[int, float]:
     try:
-        return os.stat(path).st_mtime
+        status = os.stat(path)
     except OSError:
-        return 0.0
+        return 0, 0.0
+    return status.st_size, status.st_mtime
 
 
 class JobLog:
     """Moves a job's output into a file of limited size.
 
     At its limit the file is renamed (``output.log`` to ``output.log.1``, in place of an earlier one) and begun anew, so
-    that both hold the latest output and at most about twice the limit. The file of its times (`times_of`) goes with it. If the disk is full, output is dropped, and the
-    next that can be written says how much was.
+    that both hold the latest output and at most about twice the limit. Its times (`times_of`) go with it. If the disk is
+    full, output is dropped, and the next that can be written says how much was.
 
     Parameters
     ----------
