@@ -73,6 +73,23 @@ def kept_of(*changes: JobStarted | JobFinished) -> BudgetCache:
     return BudgetCache(run)
 
 
+def test_one_node_s_cores_are_told_alone() -> None:
+    there = NodeId("there")
+    spread = JobStarted(at=10.0, job=JobId("a"), request=1, granted={NODE: Resources(1.0), there: Resources(2.0)})
+    kept, edges_at = kept_of(spread, holds("b", 10.0, 3.0)), np.array([10.0, 20.0])
+    told = {node: {job: list(cores) for job, cores in kept.means(edges_at, node).items()} for node in (None, there)}
+    assert told == {None: {"a": [3.0], "b": [3.0]}, there: {"a": [2.0]}}
+
+
+def test_a_node_s_budget_is_its_own(service: LiveService, tmp_path: Path) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a", "cores": "1"})
+    wait_until(lambda: service.caller.get("/jobs/a").json(), lambda told: (told["grantedCores"] or 0) > 0)
+    here, nowhere = budget(service, "?node=local"), budget(service, "?node=nowhere")
+    assert [share["job"] for share in here["held"]] == ["a"]
+    assert here["capacityCores"] == budget(service)["capacityCores"] > 0
+    assert (nowhere["held"], nowhere["planned"], nowhere["capacityCores"]) == ([], [], 0.0)
+
+
 def test_a_change_is_told_as_the_mean_of_the_part_it_lies_in() -> None:
     changes = [holds("a", at, cores) for at, cores in ((10.0, 2.0), (11.0, 2.0), (15.0, 1.0), (25.0, 0.0))]
     kept = kept_of(*changes, holds("b", 40.0, 3.0))

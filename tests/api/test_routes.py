@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tests.waiting import wait_until
 
 from punctual import registry
 from punctual.api.quote_routes import quote_answer
+from punctual.client.client import Client
 from punctual.core.events import (
     JobSubmitted,
     NodeNoticed,
@@ -34,6 +35,7 @@ from punctual.daemon.control_socket import ask
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.quotes import told
 from punctual.daemon.runs import messages_of
+from punctual.executors.local.job_log import times_of
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.deadlines import Now
 from punctual.request.spec_change import SpecChange
@@ -353,6 +355,25 @@ def test_logs_are_given_in_ranges_and_followed(service: LiveService, tmp_path: P
     assert service.caller.get("/jobs/a/logs?stream=stderr").body == b""
     awaited.touch()
     assert service.caller.get("/jobs/a/logs?follow=true").body == b"nothing\ndone\n"
+
+
+def test_logs_are_given_from_a_time_on(service: LiveService, tmp_path: Path) -> None:
+    awaited = tmp_path / "go"
+    service.caller.post("/jobs", {"program": program(awaited), "name": "a"})
+    wait_until(lambda: service.caller.get("/jobs/a/logs").body, lambda log: log == b"nothing\n")
+    log = service.host.log(JobId("a"))
+    between = datetime.now(UTC)
+    wait_until(lambda: time.time() - log.stat().st_mtime > 1)  # times are noted to a second
+    awaited.touch()
+    ended(service, "a")
+    client = Client(service.served.url, token=service.caller.token)
+    for follow in (False, True):
+        for hours, kept in ((-1, b"nothing\ndone\n"), (0, b"done\n"), (1, b"")):
+            since = between + timedelta(hours=hours)
+            assert b"".join(client.logs("a", follow=follow, since=since)) == kept
+    assert service.caller.get("/jobs/a/logs?since=yesterday").status == 422
+    Path(times_of(str(log))).unlink()  # a job of a former release has none
+    assert b"".join(client.logs("a", since=between)) == b"nothing\ndone\n"
 
 
 def test_the_cluster_says_what_is_held(service: LiveService, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ class TestView:
         forecast = Forecast(finish_s=59.93, std_s=0.05, earliest_finish_s=45.0, feasible=True)
         text = drawn(replace(status, forecast=forecast), now, "epoch 3")
         for part in (
-            "step 450 of 1,000, 45.0%", "┃ is at 47.4%", "in 30.0s", "● On track: lands ", "± 100 ms; 30 s left; holds 2 cores",
+            "step 450 of 1,000, 45.0%", "┃ is at 47.4%", "in 30.0s", "● On track: lands ", "± 100 ms; due in 30 s; holds 2 cores",
             "2.00 of 2.00 cores", "13.0 core-seconds used", "34.2 core-seconds are left", "epoch 3",
         ):  # fmt: skip
             assert part in text, f"{part!r} is missing in\n{text}"

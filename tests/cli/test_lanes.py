@@ -116,7 +116,7 @@ def test_the_figures_of_the_page_stand_on_top() -> None:
     yesterday = rows(ended("old"))[0]
     yesterday["submitted_wall"] = (NOW.wall - timedelta(days=2)).isoformat()
     text = "\n".join(line.plain for line in Lanes([*rows(*ALL), yesterday], NOW.wall, 120).figures())
-    assert text.startswith("● 1 on track (1 waiting)   ▲ 1 at risk   ✖ 1 late   ✓ 1 done today")
+    assert text.startswith("● 1 on track, 1 waiting   ▲ 1 at risk   ✖ 1 late   ✓ 1 done today")
     assert "2.4 of 2 cores held" in text
 
 

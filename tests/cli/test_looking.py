@@ -62,7 +62,7 @@ def test_a_job_is_shown_and_its_output_followed_to_its_end(machine: Service) -> 
     text = machine.tell("show").stdout
     for told in ("talk", "running", "train.py", "step 2 of 4", "0.5 to 1 cores", "promised", "pacing"):
         assert told in text
-    assert text.startswith("Measuring: its speed is not known yet; 1 h left; holds 1 of 2 cores")
+    assert text.startswith("Measuring: its speed is not known yet; due in 1 h; holds 1 of 2 cores")
     assert [line["text"] for line in objects(machine.punctual("logs", "--lines", "2", "--json").stdout)] == [
         "line 1",
         "line 2",
@@ -77,6 +77,9 @@ def test_a_job_is_shown_and_its_output_followed_to_its_end(machine: Service) -> 
     assert machine.punctual("logs", "talk").stdout == "line 0\nline 1\nline 2\nline 3\nno end of line"
     assert machine.punctual("logs", "talk", "--lines", str(2**63 - 1)).stdout.startswith("line 0\n")
     assert objects(machine.punctual("logs", "talk", "--json").stdout)[-1]["text"] == "no end of line"
+    assert machine.punctual("logs", "talk", "--since", "1h").stdout.startswith("line 0\n")
+    assert machine.punctual("logs", "talk", "--since", "0s").stdout == ""
+    assert machine.punctual("logs", "talk", "--since", "+1h").returncode == 2
     log = next((machine.home / "state").rglob("talk.log"))
     log.with_name("talk.log.1").write_text("line -2\nline -1\n")  # rotated away, as if it had been long
     whole = f"line -2\nline -1\n{log.read_text()}"

@@ -63,6 +63,17 @@ def test_the_reason_of_the_controller_travels_to_the_command(desk: Desk) -> None
     assert only(desk.plan({A: cores(0.5)}), ResizeJob).reason.text == "the script wants 0.5"
 
 
+def test_the_reason_of_a_resize_has_the_demand_where_that_is_not_the_grant(desk: Desk) -> None:
+    desk.run(A, 1.0)
+    desk.controller.wanted = 0.5
+    desk.tick(A, at=1.0)
+    assert only(desk.plan({A: cores(0.5)}, at=1.0), ResizeJob).reason.facts == {}
+    desk.controller.wanted = 1.5
+    desk.tick(A, at=2.0)
+    less = only(desk.tick(A, at=12.0), ResizeJob)  # the one before has no answer
+    assert (less.grant, less.reason.facts) == (cores(0.5), {"demand_cores": 1.5})
+
+
 def test_a_grant_read_back_with_rounding_is_not_asked_again(desk: Desk) -> None:
     desk.run(A, 2.0)
     desk.controller.wanted = 1 / 3

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.waiting import PATIENCE_S
 
+from punctual.daemon.log_snapshot import n_bytes_before
 from punctual.executors.local import job_log
 from punctual.executors.local.job_log import JobLog
 from punctual.executors.local.output import MISSING, LogFollower
@@ -133,7 +135,7 @@ def test_a_log_is_begun_anew_at_its_limit_and_after_a_line(path: Path) -> None:
     assert b"".join(lines).endswith(written(path))
     assert written(path).startswith(b"line ")
     assert len(written(path)) >= 300
-    assert len(list(path.parent.iterdir())) == 2
+    assert len([each for each in path.parent.iterdir() if each.suffix != ".times"]) == 2
 
 
 def test_output_without_line_ends_is_limited_as_well(path: Path) -> None:
@@ -183,6 +185,69 @@ def test_a_folder_that_is_gone_costs_output_and_not_the_job(tmp_path: Path) -> N
         running.write(b"kept\n")
     os.close(running.wakeup_fd)
     assert (folder / "output.log").read_bytes().endswith(b"lost: the disk was full]\nkept\n")
+
+
+def aged(log: Path, by_s: float) -> None:
+    """Let so many seconds pass for a log and its times."""
+    times = Path(job_log.times_of(str(log)))
+    for file in (log, times):
+        if file.exists():
+            os.utime(file, (0.0, file.stat().st_mtime - by_s))
+    if times.exists():
+        entries = [line.split() for line in times.read_text().splitlines()]
+        changed_s = times.stat().st_mtime
+        times.write_text("".join(f"{float(wall_s) - by_s:.3f} {n_bytes}\n" for wall_s, n_bytes in entries))
+        os.utime(times, (0.0, changed_s))
+
+
+def test_it_is_known_what_was_written_by_when(path: Path) -> None:
+    """To a second; an incomplete line belongs to what comes."""
+    earlier = path.with_name("output.log.1")
+    with job(path, limit_bytes=50) as running:
+        for output in (b"first\n", b"second\nand a part", b" of the third\n", b"fourth, where the file is full\n"):
+            running.write(output)
+            aged(path, 100)
+        aged(earlier, 100)
+        running.write(b"of the next file\n")
+        running.write(b"at the same time\n")
+    os.close(running.wakeup_fd)
+    whole, now_s = written(path), time.time()
+    assert earlier.read_bytes().endswith(b"full\n")
+    lines = [n_bytes_before(path, now_s - ago_s) for ago_s in (450, 350, 250, 150, 50, 0)]
+    starts = (b"first", b"second", b"and a part", b"fourth", b"of the next")
+    assert lines == [*(whole.index(start) for start in starts), len(whole)]
+
+
+def test_a_log_without_times_is_known_by_its_last_change(path: Path) -> None:
+    path.write_bytes(b"line\n")
+    assert [n_bytes_before(path, time.time() + ahead_s) for ahead_s in (-10, 10)] == [0, 5]
+    assert n_bytes_before(path.with_name("none.log"), time.time()) == 0
+
+
+def test_times_take_an_eighth_of_the_log_at_most(path: Path) -> None:
+    times = Path(job_log.times_of(str(path)))
+    with job(path) as running:
+        for _ in range(2000):
+            running.write(b"short\n")
+            os.utime(path, (0.0, 0.0))  # long ago
+    os.close(running.wakeup_fd)
+    assert 4096 < times.stat().st_size < 4096 + 64 + path.stat().st_size / 8
+
+
+def test_spoilt_times_are_left_out(path: Path) -> None:
+    path.write_bytes(b"one\ntwo\n")
+    spoilt = "nonsense\n1.0\n1.0 -5\n1.0 99\n1.0 4\nnan 8\n1.0 " + 5000 * "9" + "\n2.0 0x8\n\xff"
+    Path(job_log.times_of(str(path))).write_bytes(spoilt.encode("latin-1"))
+    assert n_bytes_before(path, 5.0) == 4
+
+
+def test_times_are_noted_once_a_second(path: Path) -> None:
+    with job(path) as running:
+        for i in range(2000):
+            running.write(b"line %d\n" % i)
+    os.close(running.wakeup_fd)
+    n_noted = len(Path(job_log.times_of(str(path))).read_text().splitlines())
+    assert 1 <= n_noted < 200
 
 
 # The side of those who look.

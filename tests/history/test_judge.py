@@ -32,24 +32,24 @@ def clock(at: float, *, about: bool = False) -> str:
 @pytest.mark.parametrize(
     ("status", "at", "kind", "word", "phrase", "said"),
     [
-        (ON_TRACK, 200.0, "good", "on track", "lands 42 s early", "On track: lands @1058, ± 3.3 s; 15 min left"),
-        (replace(ON_TRACK, granted=HOLDING), 200.0, "good", "on track", "lands 42 s early", "On track: lands @1058, ± 3.3 s; 15 min left; holds 0.6 of 2 cores, promised"),
-        (expecting(999.9, earliest_s=500.0), 200.0, "good", "on track", "lands on time", "On track: lands @1100, ± 100 ms; 15 min left"),
-        (AT_RISK, 200.0, "risk", "at risk", "may be 15 s late", "At risk: lands @1099, ± 16 s; 15 min left"),
-        (LATE, 200.0, "late", "will be late", "lands 6 min 40 s late", "Late: lands @1500, ± 3.3 s, 6 min 40 s after its deadline; 15 min left"),
+        (ON_TRACK, 200.0, "good", "on track", "lands 42 s early", "On track: lands @1058, ± 3.3 s; due in 15 min"),
+        (replace(ON_TRACK, granted=HOLDING), 200.0, "good", "on track", "lands 42 s early", "On track: lands @1058, ± 3.3 s; due in 15 min; holds 0.6 of 2 cores, promised"),
+        (expecting(999.9, earliest_s=500.0), 200.0, "good", "on track", "lands on time", "On track: lands @1100, ± 100 ms; due in 15 min"),
+        (AT_RISK, 200.0, "risk", "at risk", "may be 15 s late", "At risk: lands @1099, ± 16 s; due in 15 min"),
+        (LATE, 200.0, "late", "will be late", "lands 6 min 40 s late", "Late: lands @1500, ± 3.3 s, 6 min 40 s after its deadline; due in 15 min"),
         (LATE, 1130.0, "late", "late", "lands 6 min 40 s late", "Late: lands @1500, ± 3.3 s, 6 min 40 s after its deadline; due 30 s ago"),
-        (STATUS, 200.0, "measuring", "measuring", "no progress yet", "Measuring: its speed is not known yet; 15 min left"),
-        (replace(ON_TRACK, rate_sps=0.0), 200.0, "measuring", "measuring", "measures its speed", "Measuring: its speed is not known yet; 15 min left"),
-        (replace(STATUS, state="starting"), 200.0, "measuring", "measuring", "starts", "Measuring: its speed is not known yet; 15 min left"),
+        (STATUS, 200.0, "measuring", "measuring", "no progress yet", "Measuring: its speed is not known yet; due in 15 min"),
+        (replace(ON_TRACK, rate_sps=0.0), 200.0, "measuring", "measuring", "measures its speed", "Measuring: its speed is not known yet; due in 15 min"),
+        (replace(STATUS, state="starting"), 200.0, "measuring", "measuring", "starts", "Measuring: its speed is not known yet; due in 15 min"),
         (STATUS, 1101.0, "late", "late", "deadline passed", "Late: deadline passed; due 1 s ago"),
-        (expecting(inf, earliest_s=inf, feasible=False), 200.0, "late", "will be late", "never lands at this pace", "Late: never lands at this pace; 15 min left"),
+        (expecting(inf, earliest_s=inf, feasible=False), 200.0, "late", "will be late", "never lands at this pace", "Late: never lands at this pace; due in 15 min"),
         (UNDATED, 200.0, "free", "no deadline", "shares what is free", "Running: lands @1058, ± 3.3 s"),
         (replace(STATUS, spec=UNDATED.spec), 200.0, "free", "no deadline", "shares what is free", "Running: shares what is free"),
-        (replace(ON_TRACK, warnings={"stalled": "none"}), 200.0, "risk", "stalled", "no step for a while", "Stalled: no step for a while; 15 min left"),
-        (replace(ON_TRACK, state="paused"), 200.0, "paused", "paused", "paused", "Paused: 15 min left"),
-        (replace(QUEUED, pause=PauseRequested(at=0.0, job=A)), 200.0, "paused", "paused", "paused", "Paused: 15 min left"),
-        (QUEUED, 200.0, "waiting", "waiting", "waits for room", "Waits for room; 15 min left"),
-        (replace(QUEUED, spec=replace(STATUS.spec, after=(B,))), 200.0, "waiting", "waiting", "starts after b", "Starts after b; 15 min left"),
+        (replace(ON_TRACK, warnings={"stalled": "none"}), 200.0, "risk", "stalled", "no step for a while", "Stalled: no step for a while; due in 15 min"),
+        (replace(ON_TRACK, state="paused"), 200.0, "paused", "paused", "paused", "Paused: due in 15 min"),
+        (replace(QUEUED, pause=PauseRequested(at=0.0, job=A)), 200.0, "paused", "paused", "paused", "Paused: due in 15 min"),
+        (QUEUED, 200.0, "waiting", "waiting", "waits for room", "Waits for room; due in 15 min"),
+        (replace(QUEUED, spec=replace(STATUS.spec, after=(B,))), 200.0, "waiting", "waiting", "starts after b", "Starts after b; due in 15 min"),
         (LANDED, 1095.0, "met", "met", "landed 10 s early", "Met: landed 10 s early"),
         (replace(LANDED, landed_at=1100.25, ended_at=1101.0, state="finished"), 1105.0, "missed", "missed", "landed 250 ms late", "Missed: landed 250 ms late; took 17 min"),
         (replace(LANDED, spec=UNDATED.spec, ended_at=1090.0, state="finished"), 1105.0, "done", "done", "took 16 min", "Done: took 16 min"),
@@ -69,6 +69,8 @@ def test_a_job_that_goes_no_faster_with_more_has_no_forecast_of_twice_its_speed(
     idle = replace(expecting(150.0, earliest_s=140.0), granted=HOLDING, usage_cores=0.05)
     assert judge(idle, 200.0, clock).kind == "measuring"
     assert judge(replace(idle, usage_cores=0.5), 200.0, clock).kind == "good"
+    ending = replace(idle, steps_done=998.0)  # it has stayed on its line until its last steps
+    assert judge(ending, 249.5, clock).kind == "good"
 
 
 # What a waiting job waits for.
@@ -146,6 +148,6 @@ def test_jobs_are_counted_by_how_they_stand() -> None:
         "stopped",
     ]
     assert [text for _, text in figures(kinds)] == [
-        "2 on track (1 measuring, 1 waiting)", "0 at risk", "1 late", "3 done today (1 late, 1 failed)",
+        "2 on track, 1 measuring, 1 waiting", "0 at risk", "1 late", "3 done today (1 late), 1 failed",
     ]  # fmt: skip
     assert min(kinds, key=attention) == "late"

@@ -279,6 +279,16 @@ def test_a_job_that_is_not_there_is_refused() -> None:
         summarize(RUN, JobId("b"))
 
 
+def test_the_demand_is_what_the_reason_of_a_resize_says_or_its_grant() -> None:
+    def resize(at: float, cores: float, **facts: float) -> ResizeJob:
+        return ResizeJob(at=at, job=JOB, request=2, grant=on(cores), reason=Reason("because", "because", facts))
+
+    wanted = {"demand_cores": 1.5}
+    told = [resize(103.0, 1.0), resize(104.0, 0.5, **wanted), resize(105.0, 0.75, **wanted), resize(106.0, 2.0)]
+    course = series(history_of([submitted(), started(101.0, 1.0), *told], JOB))
+    assert course.demand == ((3.0, 1.0), (4.0, 1.5), (6.0, 2.0))
+
+
 def test_the_course() -> None:
     resize = ResizeJob(at=103.0, job=JOB, request=2, grant=on(1.0), reason=Reason("track", "…", {"finish_s": 9.5}))
     course = series(history_of([*RUN[:3], resize, *RUN[3:]], JOB))

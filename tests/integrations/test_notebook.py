@@ -14,6 +14,8 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from punctual.integrations import notebook
+
 pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
 
 CELL = """
@@ -46,6 +48,16 @@ def test_a_cell_is_run_to_its_deadline(shell: Any, capfd: pytest.CaptureFixture[
     shown = capfd.readouterr().out
     assert "trained False" in shown
     assert "punctual: started job cell-" in shown
+
+
+@pytest.mark.parametrize("option", ["--report run.html", "--report=run.html"])
+def test_the_page_of_the_run_is_shown_below(option: str, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = list[Any]()
+    monkeypatch.setattr(notebook, "display", shown.append)
+    shell.run_cell_magic("deadline", f"2s --actuator pacing {option}", CELL.format(n=20))
+    (frame,) = shown
+    assert frame.src == "run.html"
+    assert "punctual/overview.js" in Path("run.html").read_text()
 
 
 def test_an_interrupt_asks_it_to_stop(shell: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

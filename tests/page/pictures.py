@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Literal
 
+from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 from tests.architecture.source import ROOT
 from tests.page.live_page import browser_of, chromium_here
-from tests.page.staged import Stage, at, job, many
+from tests.page.staged import NOW, Stage, at, job, many
 from tests.waiting import PATIENCE_S
 
 FOLDER = ROOT / "docs" / "images"
@@ -44,6 +47,44 @@ def _with_outlook(page: Page) -> None:
     expect(page.locator("#what-if-changes p").first).to_be_visible()
 
 
+def _with_advice(page: Page) -> None:
+    _with_course(page)
+    expect(page.locator("#steer-quote li").first).to_be_visible()
+
+
+def _with_another_run(page: Page) -> None:
+    _with_course(page)
+    page.get_by_label("Compare with").select_option("gan")
+    expect(page.locator("#compared")).to_be_visible()
+    expect(page.locator("#course-chart .other").first).to_be_attached()
+
+
+def _as_table(page: Page) -> None:
+    _with_jobs(page)
+    page.get_by_role("button", name="Table", exact=True).click()
+    expect(page.locator("#jobs .gauge").first).to_be_visible()
+
+
+def _with_refusal(page: Page) -> None:
+    expect(page.get_by_label("Token")).to_be_visible()
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def _disconnected(page: Page) -> None:
+    _with_jobs(page)
+    page.route("**/v1/**", lambda route: route.abort())
+    page.clock.set_fixed_time(NOW + timedelta(seconds=10))
+    expect(page.get_by_role("alert")).to_contain_text("What is shown is of")
+
+
+def _while_loading(page: Page) -> None:
+    expect(page.locator("#loading")).to_be_visible()
+
+
+def _with_headline(page: Page) -> None:
+    expect(page.locator("#one-headline")).not_to_be_empty()
+
+
 def _with_blank(page: Page) -> None:
     expect(page.locator("#empty")).to_be_visible()
 
@@ -68,6 +109,15 @@ PICTURES = [
     Picture("page-many", "500 jobs", _with_jobs, size=LARGE, stage=lambda: Stage(jobs=many())),
     Picture("page-empty", "No jobs yet", _with_blank, stage=lambda: Stage(jobs=[])),
     Picture("page-one", "One job alone", _with_jobs, stage=lambda: Stage(jobs=[job("resnet", promised_until=at(40))])),
+    Picture("page-table", "The same jobs as a table", _as_table, size=LARGE, scheme="dark"),
+    Picture("page-refused", "Without a token", _with_refusal, size=PHONE, stage=lambda: Stage(refusal=401)),
+    Picture("page-loading", "Loading", _while_loading, size=PHONE, scheme="dark", stage=lambda: Stage(is_slow=True)),
+    Picture("page-away", "Disconnected", _disconnected),
+    Picture("page-late", "A late job says at once what would help", _with_advice, "#/jobs/bert-large", (1440, 1000), stage=lambda: Stage(is_feasible=False)),
+    Picture("page-fresh", "A job that has just started is measured", _with_headline, "#/jobs/fresh"),
+    Picture("page-waiting", "A waiting job says why and when", _with_headline, "#/jobs/ablation", PHONE, "dark"),
+    Picture("page-viewer", "A job as somebody sees it who may only read", _with_course, "#/jobs/gan", scheme="dark", stage=lambda: Stage(role="viewer")),
+    Picture("page-compared", "Two runs of a program, aligned by time", _with_another_run, "#/jobs/resnet", LARGE),
     Picture("page-job", "One job: headline, course, and the quote of a deadline that is moved", _with_quote, "#/jobs/resnet", (1440, 1000)),
     Picture("page-job-phone", "One job on a phone", _with_course, "#/jobs/resnet", PHONE),
     Picture("page-failed", "A failed job shows its last lines first", _with_course, "#/jobs/diffusion", scheme="dark"),
@@ -90,7 +140,13 @@ def take(browser: Browser, folder: Path) -> None:
         stage.set(context)
         stage.open(page, picture.place)
         picture.done(page)
-        page.screenshot(path=folder / f"{picture.name}.png")
+        shot = Image.open(BytesIO(page.screenshot())).convert("RGB")
+        # A half of the bytes: there are few colours, and a repository keeps each version.
+        shot.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(
+            folder / f"{picture.name}.png", optimize=True
+        )
+        for routed in (page, context):
+            routed.unroute_all(behavior="ignoreErrors")
         context.close()
 
 

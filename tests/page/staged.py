@@ -28,6 +28,7 @@ from punctual.client.schema import (
     JobProgram,
     JobStanding,
     LineToDeadline,
+    NodeStanding,
     PhaseTimes,
     PlannedCores,
     PolicyEntry,
@@ -177,7 +178,7 @@ def many(n: int = 500) -> list[JobStanding]:
         if i % 10 == 0:
             verdict = ("on_track", "on_track", "at_risk", "infeasible")[chance.randrange(4)]
             left_s = 60 * due * (1.1 if verdict == "infeasible" else 0.97)
-            found.append(job(name, verdict=verdict, deadline=at(due), progress_percentage=chance.uniform(5, 90), estimated_remaining_seconds=left_s,
+            found.append(job(name, verdict=verdict, deadline=at(due), progress_percentage=100 * 20 * 60 / (20 * 60 + left_s), estimated_remaining_seconds=left_s,
                              estimated_remaining_seconds_low=0.95 * left_s, estimated_remaining_seconds_high=1.05 * left_s, granted_cores=0.04))  # fmt: skip
         elif i % 3 == 0:
             found.append(ended(name, chance.uniform(1, 500), chance.uniform(-1, 20)))
@@ -209,6 +210,7 @@ def course(shown: JobStanding) -> HistoryAnswer:
         job=shown.name, submitted=submitted, until=until, progress=curve(seconds=seconds, values=[done * (i / max(1, n - 1)) ** 1.1 for i in range(n)]),
         granted=curve(seconds=[s for s, _ in grants], values=[c for _, c in grants]),
         used=curve(seconds=seconds, values=[0.9 * next((c for t, c in reversed(grants) if t <= s), 0.4) + 0.05 * (i % 3) for i, s in enumerate(seconds)]),
+        demanded=curve(seconds=[s for s, _ in grants][1:], values=[*(0.8, 0.7, shown.demand_cores or 0.6)[: len(grants)]]),
         workers=curve(seconds=[], values=[]), deadlines=curve(seconds=[0, 0.3 * lasts_s], values=[1.3 * deadline_s, deadline_s]) if deadline_s else curve(seconds=[], values=[]),
         forecasts=curve(seconds=[], values=[]), losses=curve(seconds=seconds, values=[2 / (1 + i / 6) + 0.03 * (i % 4) for i in range(n)]),
         resizes=curve(seconds=[s for s, _ in grants], values=[2.0 for _ in grants]), lines=lines,
@@ -226,17 +228,26 @@ def reasons(shown: JobStanding) -> WhyAnswer:
     ]  # fmt: skip
     if shown.state == "failed":
         told.append((1200, "failed", f"the job failed: {shown.cause}"))
+    lasts_s = (NOW - shown.submitted).total_seconds()
     entries = [
         WhyEntry(elapsed_seconds=s, time=shown.submitted + timedelta(seconds=float(s)), kind=kind, text=text, facts={})
         for s, kind, text in told
+        if s == 0 or (shown.started and s <= lasts_s)
     ]
     return WhyAnswer(job=shown.name, entries=entries)
 
 
 def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> QuoteAnswer:
     """What a deadline would take."""
+    longer = 1.0 if is_feasible else 3.3
     finishes = [
-        FinishEntry(cores=cores, workers=None, finish=at(20 / cores), low=at(18 / cores), high=at(23 / cores))
+        FinishEntry(
+            cores=cores,
+            workers=None,
+            finish=at(20 * longer / cores),
+            low=at(18 * longer / cores),
+            high=at(23 * longer / cores),
+        )
         for cores in (0.25, 0.5, 1.0, 1.5, 2.0)
     ]
     text = (
@@ -245,7 +256,7 @@ def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> 
         else "the deadline is too early: 1,450 core-s do not fit before it beside what is promised"
     )
     return QuoteAnswer(
-        job=name, promises=True, deadline=deadline or at(40), can_be_promised=is_feasible, earliest=at(12), expected=finishes[2], finishes=finishes,
+        job=name, promises=True, deadline=deadline or at(40), can_be_promised=is_feasible, earliest=at(12 if is_feasible else 33), expected=finishes[2], finishes=finishes,
         hurt=[HurtEntry(job="transformer", promised_until=None, cores_before=0.4, cores_after=0.25, later_seconds=340.0)],
         prices=[], budget_usd=None, bought=None, reason=ReasonText(code="can-be-promised", text=text, facts={}),
     )  # fmt: skip
@@ -298,6 +309,8 @@ class Stage:
 
     Attributes
     ----------
+    nodes
+        Their names; each has an equal part of the cores.
     is_away
         Whether requests come to nothing.
     is_slow
@@ -310,6 +323,7 @@ class Stage:
 
     jobs: list[JobStanding] = field(default_factory=several)
     role: str = "owner"
+    nodes: tuple[str, ...] = ("local",)
     is_away: bool = False
     is_slow: bool = False
     is_feasible: bool = True
@@ -345,7 +359,7 @@ class Stage:
             "/jobs": lambda: JobList(jobs=judged(self.jobs), next_cursor=None),
             "/cluster": self._cluster,
             "/health": lambda: Health(status="ok", version="0", host="service", caller="", role="submitter" if self.role == "owner" else self.role, takes_jobs=True),
-            "/budget/history": self._budget,
+            "/budget/history": lambda: self._budget(len(self.nodes) if "node" in query else 1),
             "/policies": lambda: PolicyList(policies=[PolicyEntry(name=n, summary=f"Plans by {n}.", active=n == "promises-first", parameters={}) for n in ("promises-first", "least-laxity", "fifo")]),
             "/quote": lambda: quote("new", None, is_feasible=self.is_feasible),
             "/what-if": lambda: outlook(self.jobs),
@@ -360,7 +374,8 @@ class Stage:
                 return
             if rest == ["logs"]:
                 of_errors = query.get("stream") == ["stderr"]
-                route.fulfill(body=(ERRORS if shown.state == "failed" else "") if of_errors else LOG if shown.started else "", content_type="text/plain")  # fmt: skip
+                log = "\n".join(LOG.split("\n")[3:]) if "since" in query else LOG
+                route.fulfill(body=(ERRORS if shown.state == "failed" else "") if of_errors else log if shown.started else "", content_type="text/plain")  # fmt: skip
                 return
             answer = self._of_job(shown, rest, route)
         route.fulfill(body=answer.model_dump_json(by_alias=True), content_type="application/json")
@@ -377,10 +392,16 @@ class Stage:
 
     def _cluster(self) -> ClusterStanding:
         held = sum(each.granted_cores or 0.0 for each in self.jobs)
-        amounts = {"capacity": Amounts(cores=2.0, gpus=0.0, memory_bytes=16 * _GIB), "held": Amounts(cores=held, gpus=0.0, memory_bytes=0), "free": Amounts(cores=2.0 - held, gpus=0.0, memory_bytes=16 * _GIB)}  # fmt: skip
-        return ClusterStanding(policy="promises-first", nodes=[], promised=[], jobs_by_state={}, **amounts)
 
-    def _budget(self) -> BudgetHistory:
+        def amounts(n: int) -> dict[str, Any]:
+            cores = {"capacity": 2.0, "held": held, "free": 2.0 - held}
+            return {name: Amounts(cores=each / n, gpus=0.0, memory_bytes=0 if name == "held" else 16 * _GIB // n) for name, each in cores.items()}  # fmt: skip
+
+        part = amounts(len(self.nodes))
+        nodes = [NodeStanding(name=name, device="", slowness=1.0, silent_seconds=0.0, taken_cores=0.0, **part) for name in self.nodes]  # fmt: skip
+        return ClusterStanding(policy="promises-first", nodes=nodes, promised=[], jobs_by_state={}, **amounts(1))
+
+    def _budget(self, n_parts: int) -> BudgetHistory:
         running = [each for each in self.jobs if each.granted_cores][:12]
         held = [
             BudgetShare(
@@ -393,4 +414,4 @@ class Stage:
             PlannedCores(job=each.name, cores=each.granted_cores or 0.0, until=each.promised_until or each.deadline or at(60), promised=each.promised_until is not None)
             for each in running
         ]  # fmt: skip
-        return BudgetHistory(since=at(-22), until=NOW, capacity_cores=2.0, held=held, planned=planned)
+        return BudgetHistory(since=at(-22), until=NOW, capacity_cores=2.0 / n_parts, held=held, planned=planned)

@@ -58,6 +58,19 @@ def test_the_log_is_followed_and_searched(service: LiveService, reader: Reader, 
     expect(log).to_have_text("last line")
 
 
+def test_the_log_is_shown_from_a_time_of_the_chart_on(service: LiveService, reader: Reader, tmp_path: Path) -> None:
+    submitted(service, "talker", talker(tmp_path / "go"), deadline="1h")
+    page = reader.open(service, place="#/jobs/talker")
+    log, chart = page.locator("#one-log"), page.locator("#course-chart")
+    expect(log).to_have_text("red line\nblue line")
+    for key, said in (("Home", "2 lines from"), ("End", "0 lines from")):
+        chart.press(key)
+        chart.press("Enter")
+        expect(page.locator("#log-count")).to_contain_text(said)
+    (tmp_path / "go").touch()
+    expect(log).to_have_text("last line")
+
+
 def test_nothing_of_a_job_s_view_keeps_anybody_out(service: LiveService, reader: Reader, tmp_path: Path) -> None:
     submitted(service, "open", talker(tmp_path / "go"), deadline="1h")
     page = reader.open(service, place="#/jobs/open")

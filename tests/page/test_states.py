@@ -1,5 +1,6 @@
 """Every state of the page on its stage: nobody is kept out, it fits each screen, and it says what it must."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -88,6 +89,18 @@ def _all_of_a_job(page: Page) -> None:
     expect(page.locator("#course-chart .quoted text").first).to_be_attached()
 
 
+def _advised(page: Page) -> None:
+    _course(page)
+    expect(page.locator("#steer-quote li").first).to_be_visible()
+
+
+def _log_from_a_time(page: Page) -> None:
+    _course(page)
+    page.locator("#course-chart").press("Home")
+    page.locator("#course-chart").press("Enter")
+    expect(page.locator("#log-count")).to_contain_text("from 15:11:10 on")
+
+
 def _compared(page: Page) -> None:
     _course(page)
     page.get_by_label("Compare with").select_option("gan")
@@ -137,13 +150,15 @@ STATES: dict[str, tuple[Stage, str, Callable[[Page], None]]] = {
     "refused": (Stage(refusal=401), "#/", _refused),
     "read-only": (Stage(role="viewer"), "#/jobs/resnet", _course),
     "job": (Stage(), "#/jobs/resnet", _all_of_a_job),
-    "late job": (Stage(), "#/jobs/bert-large", _course),
+    "late job": (Stage(is_feasible=False), "#/jobs/bert-large", _advised),
+    "log from a time": (Stage(), "#/jobs/resnet", _log_from_a_time),
     "compared": (Stage(), "#/jobs/resnet", _compared),
     "failed": (Stage(), "#/jobs/diffusion", _course),
     "waiting": (Stage(), "#/jobs/ablation", _headline),
     "landed": (Stage(), "#/jobs/wav2vec", _course),
     "missing": (Stage(), "#/jobs/nowhere", _missing),
     "budget": (Stage(), "#/budget", _budget),
+    "budget of nodes": (Stage(nodes=("one", "two")), "#/budget", _budget),
     "no budget": (Stage(jobs=[]), "#/budget", _no_budget),
     "submit": (Stage(), "#/submit/resnet", _quoted),
     "submit, not feasible": (Stage(is_feasible=False), "#/submit/resnet", _quoted),
@@ -167,7 +182,7 @@ def test_a_state_keeps_nobody_out_and_fits_each_screen(browser: Browser, state: 
 
 def test_the_overview_answers_at_a_glance(browser: Browser) -> None:
     with staged(browser, Stage()) as page:
-        expect(page.locator("#jobs-title")).to_have_text("1 job will be late, 1 job is at risk")
+        expect(page.locator("#jobs-title")).to_have_text("1 job will be late, 1 job is at risk, 1 failed today")
         expect(page).to_have_title("1 late – Punctual")
         expect(page.locator("link[rel=icon]")).to_have_attribute("href", "/page/icon-late.svg")
         names = page.locator("#jobs .name a").all_inner_texts()
@@ -176,7 +191,7 @@ def test_the_overview_answers_at_a_glance(browser: Browser) -> None:
         expect(late).to_contain_text("lands 6 min 40 s late")
         expect(late).to_contain_text("Its deadline cannot be met any more")
         expect(late.get_by_role("link", name="See what would help")).to_be_visible()
-        expect(page.locator("#figure-done")).to_contain_text("5done today, 1 late, 1 failed")
+        expect(page.locator("#figure-done")).to_contain_text("5done today (1 late), 1 failed")
         expect(page.locator("#figure-cores")).to_contain_text("1.9 of 2cores held, 0.6 of them promised")
         page.get_by_role("button", name="at risk").click()
         assert page.locator("#jobs .name a").all_inner_texts() == ["gan"]
@@ -201,9 +216,54 @@ def test_a_job_that_has_just_started_is_measured_and_has_no_verdict(browser: Bro
 def test_times_in_the_service_s_sentence_are_those_of_the_reader_s_clock(browser: Browser) -> None:
     """The service is in another zone than the browser."""
     with staged(browser, Stage(), "#/jobs/resnet") as page:
-        expect(page.locator("#one-headline")).to_have_text("On track: lands 16:12:00, ± 20 s; 40 min left; holds 0.6 of 2 cores, promised")  # fmt: skip
+        expect(page.locator("#one-headline")).to_have_text("On track: lands 16:12:00, ± 20 s; due in 40 min; holds 0.6 of 2 cores, promised")  # fmt: skip
         page.goto("http://punctual.example/#/jobs/ablation")
-        expect(page.locator("#one-headline")).to_have_text("Starts after resnet, not before 16:12; 2 h left")
+        expect(page.locator("#one-headline")).to_have_text("Starts after resnet, not before 16:12; due in 2 h")
+
+
+def test_a_late_job_says_at_once_what_would_help(browser: Browser) -> None:
+    with staged(browser, Stage(is_feasible=False), "#/jobs/bert-large") as page:
+        expect(page.locator("#steer-quote")).to_contain_text("Earliest deadline that can be promised: 16:05:10")
+        expect(page.locator("#course-chart .quoted")).to_contain_text("earliest 16:05:10")
+        expect(page.get_by_role("button", name="Change the deadline")).to_be_disabled()
+        page.get_by_role("button", name="Take it").click()
+        expect(page.get_by_role("button", name="Change the deadline")).to_be_enabled()
+        page.goto("http://punctual.example/#/jobs/resnet")
+        expect(page.locator("#steer-quote")).to_have_text("Type a deadline to see what it would take.")
+
+
+def test_of_many_jobs_that_will_be_late_the_first_say_why_at_once(browser: Browser) -> None:
+    with staged(browser, Stage(jobs=many())) as page:
+        expect(page.get_by_role("link", name="See what would help")).to_have_count(5)
+        expect(page.locator("#jobs tr").first.get_by_role("link", name="See what would help")).to_be_visible()
+
+
+def test_the_headline_tells_of_jobs_that_failed_today(browser: Browser) -> None:
+    with staged(browser, Stage(jobs=[each for each in several() if each.name in {"resnet", "diffusion"}])) as page:
+        expect(page.locator("#jobs-title")).to_have_text("1 job failed today; what runs is on track")
+
+
+def test_the_crosshair_reads_the_marks_beside_it(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        _course(page)
+        mark = page.locator("#course-chart .mark.warning").bounding_box()
+        assert mark is not None
+        page.mouse.move(mark["x"] + 3, mark["y"] + 40)
+        expect(page.locator("#course-readout")).to_contain_text("its deadline may be missed")
+        page.mouse.move(mark["x"] + 20, mark["y"] + 40)
+        expect(page.locator("#course-readout")).not_to_contain_text("its deadline may be missed")
+
+
+def test_one_node_s_budget_is_chosen_where_there_are_several(browser: Browser) -> None:
+    with staged(browser, Stage(nodes=("one", "two")), "#/budget") as page:
+        _budget(page)
+        expect(page.get_by_label("Node")).to_have_value("")
+        expect(page.locator("#budget-chart")).to_contain_text("Cores, of 2")
+        page.get_by_label("Node").select_option("two")
+        expect(page.locator("#budget-chart")).to_contain_text("Cores, of 1")
+    with staged(browser, Stage(), "#/budget") as page:
+        _budget(page)
+        expect(page.get_by_label("Node")).to_be_hidden()
 
 
 def test_the_items_of_a_quote_lie_apart(browser: Browser) -> None:
@@ -308,7 +368,7 @@ def test_a_part_of_the_course_is_read_and_seen_larger_by_keyboard(browser: Brows
         chart.press("Home")
         chart.press("Shift+ArrowRight")
         chart.press("Shift+ArrowRight")
-        for name in ("progress", "granted", "used", "loss"):
+        for name in ("progress", "granted", "used", "demanded", "loss"):
             expect(readout).to_contain_text(name)
         chart.press("+")
         expect(page.get_by_role("button", name="Show all")).to_be_visible()
@@ -332,6 +392,36 @@ def test_a_part_of_the_course_is_seen_larger_by_pointer(browser: Browser) -> Non
         page.mouse.dblclick(box["x"] + 300, box["y"] + 150)
         expect(page.get_by_role("button", name="Show all")).to_be_hidden()
         assert _axis(page) == whole
+
+
+def test_the_log_is_shown_from_a_time_that_is_picked_in_the_chart(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        _course(page)
+        asked = list[str]()
+        page.on("request", lambda request: asked.append(request.url) if "/logs?" in request.url else None)
+        log, count, chart = page.locator("#one-log"), page.locator("#log-count"), page.locator("#course-chart")
+        expect(count).to_have_text("6 lines.")
+        box = chart.bounding_box()
+        assert box is not None
+        page.mouse.click(box["x"] + 200, box["y"] + 150)
+        expect(log).to_be_focused()
+        expect(count).to_have_text(re.compile(r"^3 lines from 15:\d\d:\d\d on\.$"))
+        expect(log).not_to_contain_text("epoch 1/10")
+        expect(page.get_by_label("Follow")).not_to_be_checked()
+        assert "since=2026-11-27T14%3A" in asked[-1]
+        page.get_by_role("button", name="Read all of it").click()
+        expect(count).to_have_text("6 lines.")
+        chart.press("Home")
+        chart.press("Enter")
+        expect(log).to_be_focused()
+        expect(count).to_have_text("3 lines from 15:11:10 on.")
+        n_asked = len(asked)
+        chart.scroll_into_view_if_needed()
+        box = chart.bounding_box()
+        assert box is not None
+        page.mouse.dblclick(box["x"] + 300, box["y"] + 150)  # shows all of the chart, and is no click
+        page.wait_for_timeout(500)
+        assert len(asked) == n_asked
 
 
 def test_the_log_is_coloured_and_seen_by_level(browser: Browser) -> None:

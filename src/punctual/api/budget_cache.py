@@ -17,7 +17,8 @@ from punctual.core.events import (
     NodeLost,
     SteeringResumed,
 )
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, NodeId
+from punctual.core.resources import NOTHING
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.cluster import ClusterHistory
 from punctual.history.job import GrantChange
@@ -51,16 +52,21 @@ class BudgetCache:
         self._sequence = 1
         self._history = ClusterHistory(curves=True)
 
-    def means(self, edges_at: FloatArray) -> Mapping[JobId, FloatArray]:
+    def means(self, edges_at: FloatArray, node: NodeId | None = None) -> Mapping[JobId, FloatArray]:
         """Return the mean cores of each job between neighbouring edges, if above zero, in order of their first grants.
 
         Raises `InvalidSpec` where the journal cannot be read.
+
+        Parameters
+        ----------
+        node
+            Only what they held there. None: on all nodes.
         """
         with self._lock:
             self._read()
             changed = [(job, changes) for job, changes in self._changes().items() if changes]
             held = sorted(changed, key=lambda pair: pair[1][0].at)
-            means = {job: _means(changes, edges_at) for job, changes in held if _is_between(changes, edges_at)}
+            means = {job: _means(changes, edges_at, node) for job, changes in held if _is_between(changes, edges_at)}
         return {job: cores for job, cores in means.items() if cores.any()}
 
     def _changes(self) -> dict[JobId, list[GrantChange]]:
@@ -99,8 +105,9 @@ def _is_between(changes: Sequence[GrantChange], edges_at: FloatArray) -> bool:
     return not has_ended and changes[0].at < edges_at[-1]
 
 
-def _means(changes: Sequence[GrantChange], edges_at: FloatArray) -> FloatArray:
+def _means(changes: Sequence[GrantChange], edges_at: FloatArray, node: NodeId | None) -> FloatArray:
     """Mean cores between neighbouring edges, ascending instants."""
+    held = [change.cores if node is None else change.granted.get(node, NOTHING).cores for change in changes]
     since_at = np.array([*(change.at for change in changes), max(edges_at[-1], changes[-1].at)])
-    core_s = np.append(0.0, np.cumsum(np.diff(since_at) * [change.cores for change in changes]))
+    core_s = np.append(0.0, np.cumsum(np.diff(since_at) * held))
     return np.diff(np.interp(edges_at, since_at, core_s)) / np.diff(edges_at)

@@ -34,6 +34,7 @@ def history_answer(status: JobStatus, history: JobHistory, now: Now, n_points: i
         progress=_curve([(elapsed_s, 100 * done_frac) for elapsed_s, done_frac in course.progress], n_points),
         granted=_curve(course.grant, n_points),
         used=_curve(smooth_usage(course.usage, until_at - status.submitted_at), n_points),
+        demanded=_curve(course.demand, n_points),
         workers=_curve(course.workers, n_points),
         deadlines=_curve(course.deadlines, n_points),
         forecasts=_curve(course.forecasts, n_points),

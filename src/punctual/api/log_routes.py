@@ -9,6 +9,7 @@ from threading import Event
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query
+from pydantic import AwareDatetime
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
@@ -41,20 +42,26 @@ async def logs(
         Literal["stdout", "stderr"], Query(description="`stderr` is empty where both go into one log.")
     ] = "stdout",
     follow: Annotated[bool, Query(description="Go on until the job has ended; ignores a range.")] = False,
+    since: Annotated[
+        AwareDatetime | None,
+        Query(description="Only what was written from then on, to a second or some lines; a range goes before it."),
+    ] = None,
     range: Annotated[str | None, Header(max_length=64, description="`bytes=0-999`, `bytes=-1000`.")] = None,
 ) -> Response:
     """Return the job's output; a full log drops its oldest part, and ranges then refer to the rest."""
     status = context.status(job)
     check_name(status.id)
-    of_errors = stream == "stderr"
+    of_errors, since_s = stream == "stderr", None if since is None else since.timestamp()
     if follow:
-        return CountedStream(_followed(context, status.id, of_errors=of_errors), context, caller, MEDIA_TYPE)
+        return CountedStream(_followed(context, status.id, of_errors, since_s), context, caller, MEDIA_TYPE)
     kept = await run_in_threadpool(LogSnapshot, context.host.log(status.id, of_errors=of_errors))
     chosen = _range(range, kept.n_bytes)
     if chosen is None:
         kept.close()
         raise Refused(416, "there is nothing in this range", {"Content-Range": f"bytes */{kept.n_bytes}"})
     begin, end = chosen
+    if range is None and since_s is not None:
+        begin = min(end, await run_in_threadpool(kept.n_bytes_before, since_s))
     headers = {"Content-Length": str(end - begin), "Accept-Ranges": "bytes"}
     is_part = range is not None and _RANGE.fullmatch(range) is not None
     if is_part:
@@ -84,8 +91,10 @@ def _range(text: str | None, n_bytes: int) -> tuple[int, int] | None:
 # Following.
 
 
-async def _followed(context: ServiceContext, job: JobId, *, of_errors: bool) -> AsyncGenerator[bytes, None]:
-    with _tailed(context, job, of_errors=of_errors) as (pieces, finish):
+async def _followed(
+    context: ServiceContext, job: JobId, of_errors: bool, since_s: float | None
+) -> AsyncGenerator[bytes, None]:
+    with _tailed(context, job, of_errors, since_s) as (pieces, finish):
         ending: asyncio.Future[None] | None = None
         while not context.is_closing.is_set():
             is_last = ending is not None and ending.done()  # asked first: nothing comes after that
@@ -102,7 +111,7 @@ async def _followed(context: ServiceContext, job: JobId, *, of_errors: bool) -> 
 
 @contextmanager
 def _tailed(
-    context: ServiceContext, job: JobId, *, of_errors: bool
+    context: ServiceContext, job: JobId, of_errors: bool, since_s: float | None
 ) -> Iterator[tuple["Queue[bytes]", Callable[[float], None]]]:
     """Yield a queue of the log's new pieces, and a function that waits for the last, for so many seconds at most."""
     # Pieces that a slow reader may leave unread; then no more is read for it.
@@ -115,7 +124,7 @@ def _tailed(
                 pieces.put(piece, timeout=_POLL_INTERVAL_S)
                 return
 
-    tail = context.host.tail(job, receive, of_errors=of_errors)
+    tail = context.host.tail(job, receive, of_errors=of_errors, since_s=since_s)
     try:
         yield pieces, tail.finish
     finally:

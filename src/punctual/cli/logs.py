@@ -14,9 +14,10 @@ import typer
 
 from punctual.cli._options import AnyJob
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.log_snapshot import LogSnapshot
+from punctual.daemon.log_snapshot import LogSnapshot, Skipping, n_bytes_before
 from punctual.daemon.runs import KnownJob, job_to_tell_of, jobs_of
 from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_all
+from punctual.request.deadlines import Now, past_at
 
 
 def logs(
@@ -24,6 +25,12 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     lines: Annotated[
         int | None, typer.Option("--lines", "-n", metavar="N", min=0, help="Only the last N lines.", show_default=False)
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Only lines from then on: `10m` ago, or `15:42`.", show_default=False
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line of output.")] = False,
 ) -> None:
@@ -38,12 +45,15 @@ def logs(
             f"job '{target.title}'",
             "Try again when it runs (`punctual ps`), or wait for what it writes (`--follow`).",
         )
+    now = Now.read()
+    since_s = None if since is None else now.wall.timestamp() + past_at(since, now) - now.at
     written = [_JsonLines(target, fd) for fd, _ in enumerate(paths, start=1)]
     tails = []
     for fd, path in enumerate(paths, start=1):
         # Not by Python's file: a thread that waits for a reader would keep its lock, and the command from ending.
         receive = written[fd - 1] if as_json else partial(write_all, fd)
-        skipped = _Skipping(receive, 0 if lines is None else _bytes_before_last(path, lines))
+        n_skipped = 0 if lines is None else _bytes_before_last(path, lines)
+        skipped = Skipping(receive, n_skipped if since_s is None else max(n_skipped, n_bytes_before(path, since_s)))
         if follow:
             tails.append(_Followed(path, skipped))
         else:
@@ -80,19 +90,6 @@ def _bytes_before_last(path: Path, n_lines: int) -> int:
     if starts[-1] == position:  # no line has begun there yet
         starts.pop()
     return position if n_lines == 0 else next(iter(list(starts)[-n_lines:]), 0)
-
-
-class _Skipping:
-    """Passes on all bytes after the first `n_bytes`."""
-
-    def __init__(self, receive: Receive, n_bytes: int) -> None:
-        self._receive, self._n_bytes = receive, n_bytes
-
-    def __call__(self, output: bytes) -> None:
-        rest = output[self._n_bytes :]
-        self._n_bytes = max(0, self._n_bytes - len(output))
-        if rest:
-            self._receive(rest)
 
 
 class _Followed:

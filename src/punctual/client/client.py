@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode, urlsplit
@@ -222,10 +223,23 @@ class Client:
         raise TimeoutError(f"job '{name}' has not ended in {timeout_s} s")
 
     def logs(
-        self, name: str, *, stream: Literal["stdout", "stderr"] = "stdout", follow: bool = False
+        self,
+        name: str,
+        *,
+        stream: Literal["stdout", "stderr"] = "stdout",
+        follow: bool = False,
+        since: datetime | None = None,
     ) -> "Stream[bytes]":
-        """Return the job's output, in pieces; with `follow` as it comes, until the job has ended."""
+        """Return the job's output, in pieces; with `follow` as it comes, until the job has ended.
+
+        Parameters
+        ----------
+        since
+            Only what was written from then on, to a second; with a time zone.
+        """
         query = {"stream": stream, "follow": str(follow).lower()}
+        if since is not None:
+            query["since"] = since.isoformat()
         timeout_s = None if follow else self._timeout_s
         return Stream(self._opened("GET", _path(name, "logs"), query=query, timeout_s=timeout_s), _pieces)
 
@@ -397,9 +411,15 @@ class Job:
         """Return the events that led to its grants, oldest first."""
         return self._client.why(self.name, last=last, every=every)
 
-    def logs(self, *, stream: Literal["stdout", "stderr"] = "stdout", follow: bool = False) -> "Stream[bytes]":
+    def logs(
+        self,
+        *,
+        stream: Literal["stdout", "stderr"] = "stdout",
+        follow: bool = False,
+        since: datetime | None = None,
+    ) -> "Stream[bytes]":
         """Return its output, in pieces; see `Client.logs`."""
-        return self._client.logs(self.name, stream=stream, follow=follow)
+        return self._client.logs(self.name, stream=stream, follow=follow, since=since)
 
     def __repr__(self) -> str:
         return f"Job({self.name!r})"

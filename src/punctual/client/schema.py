@@ -354,6 +354,9 @@ class HistoryAnswer(AnswerBody):
     progress: CourseCurve = Field(description="Percent of its steps.")
     granted: CourseCurve = Field(description="Cores held from each time on.")
     used: CourseCurve = Field(description="Cores used on average since the time before.")
+    demanded: CourseCurve = Field(
+        description="Cores that the controller demanded from each time on, as noted where the grant was asked for."
+    )
     workers: CourseCurve = Field(description="Workers held from each time on; empty where it is not made of workers.")
     deadlines: CourseCurve = Field(description="The deadline from each time on, in seconds since submission.")
     forecasts: CourseCurve = Field(description="The expected finish, in seconds since submission.")

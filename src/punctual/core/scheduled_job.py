@@ -369,13 +369,20 @@ class ScheduledJob:
         return self.demand.pacing if self.demand else None
 
     def reason(self) -> Reason:
-        """Reason for the job's target: its controller's if the target satisfies the demand, else the policy's."""
+        """Reason for the job's target: its controller's if the target satisfies the demand, else the policy's.
+
+        A demand for another number of cores is among its facts, as `demand_cores`.
+        """
         if self.pause is not None:
             return Reason("paused", self.pause.told())
         if self.demand is None:
             return self.target_reason or _QUEUED
-        satisfied = self.demand.resources.fits_in(total(self.target.values()))
-        return self.demand.reason if satisfied or self.target_reason is None else self.target_reason
+        target, demand_cores = total(self.target.values()), self.demand.resources.cores
+        satisfied = self.demand.resources.fits_in(target)
+        reason = self.demand.reason if satisfied or self.target_reason is None else self.target_reason
+        if demand_cores == target.cores:
+            return reason
+        return replace(reason, facts={**reason.facts, "demand_cores": demand_cores})
 
     def is_settled(self) -> bool:
         """Whether the target was asked for, and the answer said that it is in force."""

@@ -35,6 +35,7 @@ from punctual.daemon.host_executor import ExecutorSetup, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.journal_clock import JournalClock
+from punctual.daemon.log_snapshot import Skipping, n_bytes_before
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
@@ -248,9 +249,20 @@ class LocalHost(Host):
         except TimeoutError as error:
             raise ControlFailed("the host is too busy") from error
 
-    def tail(self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False) -> LogTail:
-        """Pass the job's output to `receive` in a thread, from its beginning; the caller finishes it in the end."""
-        return LogTail([self.log(job, of_errors=of_errors)], receive)
+    def tail(
+        self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False, since_s: float | None = None
+    ) -> LogTail:
+        """Pass the job's output to `receive` in a thread; the caller finishes it in the end.
+
+        Parameters
+        ----------
+        since_s
+            Only what was written from then on, in seconds since 1970. None: the log from the beginning of its present file.
+        """
+        log = self.log(job, of_errors=of_errors)
+        if since_s is None:
+            return LogTail([log], receive)
+        return LogTail([log], Skipping(receive, n_bytes_before(log, since_s)), with_earlier=True)
 
     def log(self, job: JobId, *, of_errors: bool = False) -> Path:
         """Path of the job's output, or of its standard error alone, which only some jobs have."""

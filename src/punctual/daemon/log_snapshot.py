@@ -2,12 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from punctual.executors.local.output import MISSING, earlier_log
+from punctual.executors.local.job_log import times_of
+from punctual.executors.local.output import MISSING, Receive, earlier_log
 
 #: Bytes read at once.
 PIECE_BYTES = 65_536
@@ -33,7 +34,9 @@ class LogSnapshot:
     def __init__(self, log: Path) -> None:
         self._files = ExitStack()
         self._fds = _opened(log, self._files)
-        self._sizes = [os.fstat(fd).st_size for fd in self._fds]
+        self._paths = [earlier_log(log), log][2 - len(self._fds) :]
+        self._statuses = [os.fstat(fd) for fd in self._fds]
+        self._sizes = [status.st_size for status in self._statuses]
         self.n_bytes = sum(self._sizes)
 
     def pieces(self, begin: int, end: int) -> Iterator[bytes]:
@@ -46,9 +49,39 @@ class LogSnapshot:
                     yield piece
                 begin, end = max(0, begin - size), max(0, end - size)
 
+    def n_bytes_before(self, wall_s: float) -> int:
+        """Return the bytes before the first line that was written, or may have been, after `wall_s`, seconds since 1970."""
+        n_bytes = before = 0
+        for path, fd, status in zip(self._paths, self._fds, self._statuses, strict=True):
+            noted = [*_times(path), (status.st_mtime, status.st_size)]
+            known = [n for noted_s, n in noted if noted_s <= wall_s and 0 <= n <= status.st_size]
+            if known:
+                n_bytes = before + (_line_start(fd, known[-1]) if known[-1] < status.st_size else status.st_size)
+            before += status.st_size
+        return n_bytes
+
     def close(self) -> None:
         """Close the files; a second call, or one after all pieces, does nothing."""
         self._files.close()
+
+
+def n_bytes_before(log: Path, wall_s: float) -> int:
+    """Return `LogSnapshot.n_bytes_before` of what is stored of the log now."""
+    with closing(LogSnapshot(log)) as kept:
+        return kept.n_bytes_before(wall_s)
+
+
+class Skipping:
+    """Passes on all bytes after the first `n_bytes`."""
+
+    def __init__(self, receive: Receive, n_bytes: int) -> None:
+        self._receive, self._n_bytes = receive, n_bytes
+
+    def __call__(self, output: bytes) -> None:
+        rest = output[self._n_bytes :]
+        self._n_bytes = max(0, self._n_bytes - len(output))
+        if rest:
+            self._receive(rest)
 
 
 def read_on(log: Path, place: LogPlace, n_bytes: int) -> tuple[bytes, LogPlace, bool]:
@@ -77,6 +110,22 @@ def read_on(log: Path, place: LogPlace, n_bytes: int) -> tuple[bytes, LogPlace, 
                 return output, place, True
             begin = 0
         return output, place, False
+
+
+def _line_start(fd: int, position: int) -> int:
+    """Position of the start of the line to which the byte at `position` belongs, if that is not too long."""
+    begin = max(0, position - PIECE_BYTES)
+    i_line_end = os.pread(fd, position - begin, begin).rfind(b"\n")
+    return begin + i_line_end + 1 if i_line_end >= 0 or not begin else position
+
+
+def _times(log: Path) -> Iterator[tuple[float, int]]:
+    """Yield since when the log had how many bytes, in order; nothing of a job whose times were not noted."""
+    with suppress(OSError):
+        for line in Path(times_of(str(log))).read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError):  # one that was cut: the disk was full
+                wall_s, n_bytes = line.split(" ")
+                yield float(wall_s), int(n_bytes)
 
 
 def _has_bytes(log: Path) -> bool:

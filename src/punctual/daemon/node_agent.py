@@ -35,7 +35,7 @@ from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.output import Streams, earlier_log
+from punctual.executors.local.output import Streams
 from punctual.executors.local.supervisor_client import LEASE_S
 
 _LOG = logging.getLogger(__name__)
@@ -381,8 +381,7 @@ class NodeAgent:
 
     def _forget(self, job: JobId, state: JobState) -> None:
         """Remove the job's files and its log, so that a new start begins anew."""
-        log = self._run.log(job)
-        for file in (log, earlier_log(log)):
+        for file in self._run.outputs(job):
             file.unlink(missing_ok=True)
         self._run.record_end(job, state)
 

@@ -18,6 +18,7 @@ from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tre
 from punctual.daemon.process_record import is_alive, is_of_this_boot, process_record
 from punctual.distribution import __version__
 from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
+from punctual.executors.local.job_log import times_of
 from punctual.executors.local.output import Streams, earlier_log, logs_of
 from punctual.journal.errors import JournalUnusable
 from punctual.journal.job_records import JobRecords, JobRow, NewJob
@@ -188,9 +189,9 @@ class RunFolder:
         return logs_of(self.log(job), Streams(is_split=True))[of_errors]
 
     def outputs(self, job: JobId) -> list[Path]:
-        """Return the paths of all output of the job that there may be."""
-        logs = logs_of(self.log(job), Streams(is_split=True))
-        return [file for log in logs for file in (log, earlier_log(log))]
+        """Return the paths of all output of the job that there may be, and of the times noted beside it."""
+        logs = [file for log in logs_of(self.log(job), Streams(is_split=True)) for file in (log, earlier_log(log))]
+        return [*logs, *(Path(times_of(str(log))) for log in logs)]
 
     # What a job needs to be started.
 

@@ -138,6 +138,8 @@ class Curves:
     #: Whether a pacing line was in force, and since when.
     pacing: list[tuple[float, bool]] = field(default_factory=list)
     losses: list[tuple[float, SeenLoss]] = field(default_factory=list)
+    #: Cores that its controller demanded, where they were another number than before, as far as commands tell.
+    demands: list[tuple[float, float]] = field(default_factory=list)
     #: Expected landings in seconds since submission, with the instants at which a reason named them.
     forecasts: list[tuple[float, float]] = field(default_factory=list)
     #: The first warning of each code.
@@ -357,6 +359,10 @@ class JobHistory:
         self._trace(command, repeats=cores == before)
         curves.unanswered[command.request] = curves.trace[-1]
         curves.forecast(command.at, command.reason.facts)
+        if isinstance(command, ResizeJob):
+            demand_cores = command.reason.facts.get("demand_cores", cores)
+            if not curves.demands or curves.demands[-1][1] != demand_cores:
+                curves.demands.append((command.at, demand_cores))
         is_paced = isinstance(command, ResizeJob) and command.pacing is not None
         if not curves.pacing or curves.pacing[-1][1] != is_paced:  # there is a new line at almost every tick
             curves.pacing.append((command.at, is_paced))

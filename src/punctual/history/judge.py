@@ -164,7 +164,7 @@ def headline(
         parts = [*_ended(status, kind, at, clock, wait)]
     else:
         held = _held(status, most_cores, is_promised=is_promised)
-        parts = [_expected(status, kind, at, clock, wait), _left(status, at), held]
+        parts = [_expected(status, kind, at, clock, wait), _due(status, at), held]
     told = "; ".join(part for part in parts if part and part.lower() != begun.lower())
     if kind == "waiting":
         return told[:1].upper() + told[1:]
@@ -182,18 +182,15 @@ def figures(kinds: Iterable[JobKind]) -> list[tuple[JobKind, str]]:
     """Count jobs by how they stand, in words: on track, at risk, late and done, whether there are any or not."""
     counts = Counter(kinds)
 
-    def named(*told: JobKind) -> str:
-        return ", ".join(f"{n} {NAMES[kind] if kind != 'missed' else 'late'}" for kind in told if (n := counts[kind]))
+    def told(words: str, *others: JobKind) -> str:
+        return ", ".join([words, *(f"{n} {NAMES[kind]}" for kind in others if (n := counts[kind]))])
 
-    def figure(n: int, name: str, note: str) -> str:
-        return f"{n} {name}" + (f" ({note})" if note else "")
-
-    n_done = sum(counts[kind] for kind in ("met", "missed", "done"))
+    n_done, n_missed = sum(counts[kind] for kind in ("met", "missed", "done")), counts["missed"]
     return [
-        ("good", figure(counts["good"], "on track", named("measuring", "waiting"))),
-        ("risk", figure(counts["risk"], "at risk", "")),
-        ("late", figure(counts["late"], "late", "")),
-        ("done", figure(n_done, "done today", named("missed", "failed"))),
+        ("good", told(f"{counts['good']} on track", "measuring", "waiting")),
+        ("risk", told(f"{counts['risk']} at risk")),
+        ("late", told(f"{counts['late']} late")),
+        ("done", told(f"{n_done} done today" + (f" ({n_missed} late)" if n_missed else ""), "failed")),
     ]
 
 
@@ -296,11 +293,11 @@ def _expected(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait
     return f"lands {clock(landing)}, ± {span(spread_s)}{late}"
 
 
-def _left(status: JobStatus, at: float) -> str:
+def _due(status: JobStatus, at: float) -> str:
     if status.deadline_at is None:
         return ""
     left_s = status.deadline_at - at
-    return f"{span(left_s)} left" if left_s > 0 else f"due {span(left_s)} ago"
+    return f"due in {span(left_s)}" if left_s > 0 else f"due {span(left_s)} ago"
 
 
 def _held(status: JobStatus, most_cores: float | None, *, is_promised: bool) -> str:

@@ -151,6 +151,8 @@ class RunSeries:
         Cores held from that instant on.
     usage
         Cores used on average since the point before.
+    demand
+        Cores demanded by the controller from that instant on, as far as commands tell.
     deadlines
         Deadline in force from that instant on, in seconds since submission.
     forecasts
@@ -178,6 +180,7 @@ class RunSeries:
     resizes: tuple[Point, ...] = ()
     phases: tuple[PhaseCourse, ...] = ()
     lines: tuple[DeadlineLine, ...] = ()
+    demand: tuple[Point, ...] = ()
 
 
 def summarize(messages: Iterable[Message], job: JobId) -> RunSummary:
@@ -258,6 +261,7 @@ def series(history: JobHistory) -> RunSeries:
         ),
         phases=tuple(curves.phases),
         lines=tuple(_lines(history)),
+        demand=tuple((at - since, cores) for at, cores in curves.demands),
     )
 
 

@@ -4,11 +4,14 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from IPython.core.error import UsageError
+from IPython.display import IFrame, display
 
 
 def load(shell: Any) -> None:
@@ -21,6 +24,7 @@ def deadline(line: str, cell: str) -> None:
 
     What the program and Punctual write is shown as it comes. The program has none of the notebook's variables, and leaves
     none: it keeps what it makes in files. An interrupt of the kernel asks it to stop, after a checkpoint if it can make one.
+    A page of the run (``--report run.html``) is shown below.
 
     Raises
     ------
@@ -32,13 +36,23 @@ def deadline(line: str, cell: str) -> None:
         raise UsageError(
             "%%deadline needs a deadline, and after it any options of `punctual run`: %%deadline 10m --cores 2"
         )
+    begun_s = time.time()
     with TemporaryDirectory(prefix="punctual-") as folder:
         script = Path(folder) / "cell.py"
         script.write_text(cell, encoding="utf-8")
         run = [sys.executable, "-m", "punctual", "run", "--deadline", *words, "--", sys.executable, str(script)]
         exit_code = _shown(run)
+    for page in [page for page in _pages_of(words) if page.exists() and page.stat().st_mtime >= begun_s - 1.0]:
+        display(IFrame(str(page), width="100%", height=720))
     if exit_code:
         raise UsageError(f"the job did not come to its end: `punctual run` left with exit code {exit_code}")
+
+
+def _pages_of(words: list[str]) -> list[Path]:
+    """Return the files to which the options have the run's page written."""
+    named = [word.removeprefix("--report=") for word in words if word.startswith("--report=")]
+    named += [word for option, word in pairwise(words) if option == "--report"]
+    return [Path(name) for name in named if name.endswith(".html")]
 
 
 def _shown(command: list[str]) -> int:

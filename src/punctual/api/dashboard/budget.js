@@ -56,6 +56,21 @@ function hours() {
   return String(Math.min(24 * 31, Math.max(1 / 60, 1.05 * since)));
 }
 
+/** Lets one node be chosen, where there are several. */
+function offerNodes() {
+  const names = (latest.cluster?.nodes || []).map((/** @type {any} */ node) => node.name).sort(), list = at("budget-node"), said = names.join("\n");
+  list.parentElement.hidden = names.length < 2 && !list.value;
+  if (list.dataset.said === said) return;
+  list.dataset.said = said;
+  const chosen = list.value;
+  list.replaceChildren(...["", ...new Set([...names, ...(chosen ? [chosen] : [])])].map((name) => {
+    const option = /** @type {HTMLOptionElement} */ (element("option", name || "all"));
+    option.value = name;
+    return option;
+  }));
+  list.value = chosen;
+}
+
 /** The area of a layer in the spans, and where there is most room for its name. @param {Span[]} spans @param {number[]} low of each span, below the layer @param {number} k @param {import("./chart.js").Scale} scale */
 function area(spans, low, k, scale) {
   const tops = /** @type {string[]} */ ([]), bottoms = /** @type {string[]} */ ([]);
@@ -129,8 +144,9 @@ function list(stack) {
 
 async function look() {
   if (at("budget").hidden || document.hidden) return;
+  offerNodes();
   try {
-    const told = await budget(hours()), stack = layers(told);
+    const told = await budget(hours(), at("budget-node").value), stack = layers(told);
     draw(told, stack);
     list(stack);
     at("budget-table").hidden = !stack.length;
@@ -142,6 +158,6 @@ async function look() {
   }
 }
 
-at("budget-hours").addEventListener("input", look);
+for (const id of ["budget-hours", "budget-node"]) at(id).addEventListener("input", look);
 onView("budget", look);
 setInterval(look, REFRESH_MS);

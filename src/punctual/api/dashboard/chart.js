@@ -5,11 +5,15 @@ import { timeTicks, valueTicks } from "./ticks.js";
 /** Pixels: left of the panels, above all of them for flags, above each for its title, below the last for times, and that one label of time takes. */
 const LEFT = 44, HEAD = 16, ABOVE = 36, BELOW = 24, LABEL = 88;
 /** How many lines of values a panel has at most, the room for one, and what a character takes about. */
-const MOST_VALUES = 5, PER_VALUE = 24, CHARACTER = 6.6;
+const MOST_VALUES = 5, PER_VALUE = 24, CHARACTER = 7.2;
 /** Pixels that no screen has. */
 const FAR = 1e5;
 /** A drag of fewer pixels is a click. */
 const LEAST_DRAG = 8;
+/** The crosshair reads marks that are so many pixels away, or nearer. */
+const NEAR = 5;
+/** A second click within so many milliseconds makes one double click. */
+const DOUBLE_MS = 300;
 /** What a key moves the crosshair by, alone and with Shift, and what + leaves: shares of what is shown. */
 const STEP_FRAC = 0.01, LONG_STEP_FRAC = 0.1, ZOOM_FRAC = 0.5;
 
@@ -78,7 +82,7 @@ function frame(group, panel, i, at) {
   }
   group.append(path("base", `M${LEFT} ${at.tops[i] + panel.height + 0.5}H${at.right}`), drawn("text", { class: "title", x: 0, y: at.tops[i] - 10 }, panel.title));
   let x = Math.max(LEFT + 8, panel.title.length * CHARACTER + 20);
-  for (const { name, className, times, isUnnamed } of panel.series) {
+  for (const { name, className, times, isUnnamed } of [...panel.series].reverse()) { // what lies on top first
     const width = 24 + name.length * CHARACTER + 16;
     if (!times.length || isUnnamed || x + width > at.right) continue;
     group.append(path(`curve ${className}`, `M${x} ${at.tops[i] - 14}h18`), drawn("text", { x: x + 24, y: at.tops[i] - 10 }, name));
@@ -118,8 +122,9 @@ function paint(svg, picture, from, to) {
 /**
  * Lets a chart be read and a part of it be seen larger.
  * @param {any} svg @param {any} readout where the values under the crosshair stand @param {(isPart: boolean) => void} [onZoom]
+ * @param {(time: number) => void} [onPick] is called with a time that is clicked, or at which Enter is pressed
  */
-export function explorer(svg, readout, onZoom = () => {}) {
+export function explorer(svg, readout, onZoom = () => {}, onPick = () => {}) {
   /** @type {Picture | null} */
   let picture = null;
   /** @type {[number, number] | null} */
@@ -130,6 +135,7 @@ export function explorer(svg, readout, onZoom = () => {}) {
   let pressedAt = null;
   /** @type {Scale | null} */
   let at = null;
+  let picking = 0;
 
   const pixels = (/** @type {PointerEvent} */ event) => event.clientX - svg.getBoundingClientRect().left;
 
@@ -145,6 +151,7 @@ export function explorer(svg, readout, onZoom = () => {}) {
       group.append(drawn("circle", { class: "dot", cx: x, cy: at.y(i, value), r: 3 }));
     }
     svg.append(group);
+    for (const { time, name } of picture.marks || []) if (name && Math.abs(at.x(time) - x) <= NEAR) told.push([name, ""]);
     readout.replaceChildren(...[...told, ...(picture.read?.(cursor) || [])].map(([value, name]) => {
       const said = element("span", name && `${name} `);
       said.append(element("b", value));
@@ -191,11 +198,13 @@ export function explorer(svg, readout, onZoom = () => {}) {
     const since = pressedAt, until = at.timeAt(pixels(event));
     pressedAt = null;
     svg.querySelector(".brush")?.remove();
+    clearTimeout(picking);
     if (Math.abs(at.x(since) - at.x(until)) >= LEAST_DRAG) zoom(Math.min(since, until), Math.max(since, until));
+    else picking = setTimeout(onPick, DOUBLE_MS, since);
   });
   svg.addEventListener("pointercancel", () => { pressedAt = null; });
   svg.addEventListener("pointerleave", () => { if (document.activeElement !== svg) { cursor = null; read(); } });
-  svg.addEventListener("dblclick", all);
+  svg.addEventListener("dblclick", () => { clearTimeout(picking); all(); });
   svg.addEventListener("blur", () => { cursor = null; read(); });
   svg.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     if (event.target !== svg || !at || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -205,6 +214,7 @@ export function explorer(svg, readout, onZoom = () => {}) {
     else if (event.key === "+" || event.key === "=") zoom(place - (place - from) * ZOOM_FRAC, place + (to - place) * ZOOM_FRAC);
     else if (event.key === "-") zoom(place - (place - from) / ZOOM_FRAC, place + (to - place) / ZOOM_FRAC);
     else if (event.key === "0" || event.key === "Escape") all();
+    else if (event.key === "Enter" && cursor !== null) onPick(cursor);
     else return;
     event.preventDefault();
     read();

@@ -1,5 +1,7 @@
 // The course of one job in one chart: progress against its deadline, which can be moved there; cores; loss. And beside another run.
 import { explorer, valueAt } from "./chart.js";
+import { jumpTo } from "./job_log.js";
+import { frozen } from "./service.js";
 import { amount, at, clock, drawn, element, relative, span as duration } from "./texts.js";
 
 const HEIGHT = { progress: 200, cores: 110, loss: 90 };
@@ -11,7 +13,7 @@ const BEYOND_FRAC = 0.2;
 /** @typedef {import("./chart.js").Curve} Curve */
 /** @typedef {{job: any, told: any, byProgress: boolean} | null} Other another run, to be drawn beside it */
 
-const course = explorer(at("course-chart"), at("course-readout"), (isPart) => { at("course-all").hidden = !isPart; });
+const course = explorer(at("course-chart"), at("course-readout"), (isPart) => { at("course-all").hidden = !isPart; }, (time) => { if (!frozen) jumpTo(time); });
 at("course-all").addEventListener("click", course.all);
 
 /** @param {any} told @param {{seconds: number[], values: (number | null)[]}} curve @param {any} [origin] whose submission is the beginning; else its own @returns {Curve} */
@@ -169,13 +171,18 @@ function progressPanel(told, span, other) {
 /** @param {any} told @param {any} job @param {Other} other @returns {import("./chart.js").Panel} */
 function coresPanel(told, job, other) {
   const granted = curveOf(told, told.granted), used = curveOf(told, told.used), theirs = other && beside(told, other, other.told.granted), now = Date.parse(told.until), since = Date.parse(told.submitted);
-  const demand = job.demandCores === null ? [] : [{ name: "demand now", className: "demand", times: [now - 0.05 * lasted(told), now], values: [job.demandCores, job.demandCores] }];
+  const demanded = curveOf(told, told.demanded);
+  if (job.demandCores !== null && !(Math.abs(job.demandCores - (demanded.values.at(-1) ?? NaN)) < 1e-4)) {
+    demanded.times.push(now);
+    demanded.values.push(job.demandCores);
+  }
   return {
-    title: "Cores", least: 0, most: 1.05 * Math.max(0.1, job.demandCores ?? 0, ...granted.values, ...used.values, ...(theirs?.values || [])), height: HEIGHT.cores,
+    title: "Cores", least: 0, most: 1.05 * Math.max(0.1, ...demanded.values, ...granted.values, ...used.values, ...(theirs?.values || [])), height: HEIGHT.cores,
     bands: told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => ({ from: since + 1000 * (second - told.resizes.values[i]), to: since + 1000 * second, className: "resize", name: `a change that took ${amount(told.resizes.values[i])} s` })),
     series: [
-      ...(other && theirs ? [{ ...theirs, name: `granted to ${other.job.name}`, className: "other", isSteps: true }] : []),
-      { ...granted, name: "granted", className: "granted", isSteps: true, until: now }, { ...used, name: "used", className: "used" }, ...demand,
+      ...(other && theirs ? [{ ...theirs, name: `granted to ${other.job.name}`, className: "other", isSteps: true, until: other.byProgress ? undefined : since + lasted(other.told) }] : []),
+      { ...demanded, name: "demanded", className: "demand", isSteps: true, until: now },
+      { ...granted, name: "granted", className: "granted", isSteps: true, until: now }, { ...used, name: "used", className: "used" },
     ],
   };
 }

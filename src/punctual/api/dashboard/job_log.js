@@ -1,6 +1,6 @@
 // What a job writes, as it comes. The last lines are kept; those that hold a text or are of a level can be seen alone. Colours of terminals are shown.
 import { followLog } from "./service.js";
-import { at, counted } from "./texts.js";
+import { at, clock, counted } from "./texts.js";
 
 const N_LINES = 5000, N_CHARACTERS = 10000, PAUSE_MS = 200;
 /** So many last lines stand above the course of a job that has failed. */
@@ -13,6 +13,8 @@ const CODE = /\x1b\[([\d;]*)([A-Za-z])/g;
 /** The last one is not ended yet. @type {string[]} */
 let lines = [""];
 let nDropped = 0, timer = 0, job = "";
+/** The time from which on the log is shown; null: all of it. @type {number | null} */
+let since = null;
 /** The job whose last lines stand above all else, and what it wrote as errors, if that is apart. */
 let failed = "", errors = /** @type {string[]} */ ([]);
 let reading = new AbortController();
@@ -71,7 +73,7 @@ function draw() {
   const found = isPart ? written.filter((line) => { const read = plain(line); return (!level || level.test(read)) && read.toLowerCase().includes(text); }) : written;
   write(log, found);
   const earlier = nDropped ? ` ${nDropped} earlier ones are not kept here: punctual logs has them.` : "";
-  const said = `${isPart ? `${found.length} of ` : ""}${counted(written.length, "line")}.${earlier}`;
+  const said = `${isPart ? `${found.length} of ` : ""}${counted(written.length, "line")}${since === null ? "" : ` from ${clock(since)} on`}.${earlier}`;
   if (at("log-count").textContent !== said) at("log-count").textContent = said;
   if (at("log-follow").checked) log.scrollTop = log.scrollHeight;
   const last = (errors.length ? errors : written).slice(-N_LAST);
@@ -110,20 +112,29 @@ export async function showLast(name) {
   draw();
 }
 
-/** Shows the log of this job from now on. @param {string} name */
-export async function readLog(name) {
+/** Shows the log of this job from now on: all of it, or what it has written since a time. @param {string} name @param {number | null} [from] */
+export async function readLog(name, from = null) {
   stopReading();
   const own = (reading = new AbortController());
-  [job, lines, nDropped] = [name, [""], 0];
+  [job, lines, nDropped, since] = [name, [""], 0, from];
   at("log-problem").textContent = "";
+  at("log-again").textContent = from === null ? "Read again" : "Read all of it";
   draw();
   try {
-    await followLog(name, at("log-stream").value, (text) => { if (!own.signal.aborted) take(text); }, own.signal);
+    await followLog(name, at("log-stream").value, (text) => { if (!own.signal.aborted) take(text); }, own.signal, from === null ? "" : new Date(from).toISOString());
   } catch (error) {
-    if (!own.signal.aborted) at("log-problem").textContent = `The log could not be had: ${/** @type {Error} */ (error).message}. Choose "Read again".`;
+    if (!own.signal.aborted) at("log-problem").textContent = `The log could not be had: ${/** @type {Error} */ (error).message}. Choose "${at("log-again").textContent}".`;
   }
 }
 
+/** Shows the log from this time on, and goes there. @param {number} time */
+export function jumpTo(time) {
+  at("log-follow").checked = false;
+  readLog(job, time);
+  at("one-log").scrollTop = 0;
+  at("one-log").focus();
+}
+
 for (const id of ["log-search", "log-level", "log-follow"]) at(id).addEventListener("input", draw);
-at("log-stream").addEventListener("input", () => readLog(job));
+at("log-stream").addEventListener("input", () => readLog(job, since));
 at("log-again").addEventListener("click", () => readLog(job));

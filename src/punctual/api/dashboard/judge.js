@@ -62,8 +62,8 @@ export function answer({ good, risk, late, measuring, waiting, others, failed },
   const parts = [];
   if (late) parts.push(counted(late, "job will be late", "jobs will be late"));
   if (risk) parts.push(counted(risk, "job is at risk", "jobs are at risk"));
-  if (parts.length) return parts.join(", ");
-  if (failed && !good && !measuring) return `${counted(failed, "job")} failed today`;
+  if (failed) parts.push(`${parts.length ? failed : counted(failed, "job")} failed today`);
+  if (parts.length) return `${parts.join(", ")}${good && !late && !risk ? "; what runs is on track" : ""}`;
   if (good) return measuring ? "On track, as far as is measured" : "Everything is on track";
   if (measuring) return "Measuring";
   if (others) return "No deadline is in sight";

@@ -18,7 +18,7 @@ const UNSEEN_MS = 15000;
 const SILENCE_MS = 40000;
 /** So many ended jobs are not folded. */
 const N_ENDED = 3;
-/** So many jobs that want attention say why at once; of more, one is asked. */
+/** So many jobs that want attention say why at once, the first; the others when they are asked. */
 const N_URGENT = 5;
 
 /** @type {Map<string, {row: HTMLTableRowElement, said: string[]}>} */
@@ -163,7 +163,7 @@ function made() {
 /** A figure: its number, its name, and what stands below. @param {string} kind @param {number} n @param {string} name @param {string} note */
 function figure(kind, n, name, note) {
   const known = at(`figure-${kind}`), tile = known || element("button", "", ICONS[/** @type {import("./judge.js").Kind} */ (kind)]);
-  const said = [n, note, wanted === kind].join();
+  const said = [n, name, note, wanted === kind].join();
   if (!known) {
     tile.id = `figure-${kind}`;
     tile.type = "button";
@@ -206,7 +206,7 @@ function showAnswer(nowMs) {
   figure("good", count.good, "on track", waits);
   figure("risk", count.risk, "at risk", "");
   figure("late", count.late, "late", "");
-  figure("done", count.done, "done today", [count.missed && `${count.missed} late`, count.failed && `${count.failed} failed`].filter(Boolean).join(", "));
+  figure("done", count.done, `done today${count.missed ? ` (${count.missed} late)` : ""}`, count.failed ? `${count.failed} failed` : "");
   cores();
 }
 
@@ -224,11 +224,11 @@ function showRest(n, nFolded) {
 }
 
 function show() {
-  const nowMs = present(), [shown, nFolded] = chosen(nowMs), body = at("jobs"), areFew = shown.filter(needsHelp).length <= N_URGENT;
-  const scene = { nowMs, axis: axisOf(shown, nowMs), isUrgent: (/** @type {any} */ job) => areFew && needsHelp(job) };
+  const nowMs = present(), [shown, nFolded] = chosen(nowMs), body = at("jobs"), urgent = new Set(shown.filter(needsHelp).slice(0, N_URGENT));
+  const scene = { nowMs, axis: axisOf(shown, nowMs), isUrgent: (/** @type {any} */ job) => urgent.has(job) };
   showAnswer(nowMs);
   showRest(shown.length, nFolded);
-  if (areLanes) drawAxis(at("all"), axis, axisWidth, scene.axis, nowMs);
+  if (areLanes) drawAxis(axis, axisWidth, scene.axis, nowMs);
   const names = new Set(shown.map((job) => job.name));
   for (const [name, { row }] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
   shown.forEach((job, i) => {

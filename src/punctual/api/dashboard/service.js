@@ -100,16 +100,16 @@ export const reasons = async (name, last) => (await (await ask(jobPath(name, `/w
 
 /**
  * What a job has written, and what it writes, until it has ended.
- * @param {string} name @param {string} stream @param {(text: string) => void} onText @param {AbortSignal} signal
+ * @param {string} name @param {string} stream @param {(text: string) => void} onText @param {AbortSignal} signal @param {string} [since] only what it has written from then on
  */
-export async function followLog(name, stream, onText, signal) {
-  await readText(await ask(jobPath(name, `/logs?follow=true&stream=${stream}`), { signal }), onText);
+export async function followLog(name, stream, onText, signal, since) {
+  await readText(await ask(jobPath(name, `/logs?follow=true&stream=${stream}${since ? `&since=${encodeURIComponent(since)}` : ""}`), { signal }), onText);
 }
 
 /** @returns {Promise<any>} */
 export const cluster = async () => (await ask("/cluster")).json();
-/** Who held how many cores, and what is planned. @param {string} hours how far back @returns {Promise<any>} */
-export const budget = async (hours) => (await ask(`/budget/history?hours=${hours}`)).json();
+/** Who held how many cores, and what is planned. @param {string} hours how far back @param {string} node on this node; empty: on all @returns {Promise<any>} */
+export const budget = async (hours, node) => (await ask(`/budget/history?hours=${hours}${node && `&node=${encodeURIComponent(node)}`}`)).json();
 /** @returns {Promise<{name: string, summary: string, active: boolean}[]>} the policies that can be chosen */
 export const policies = async () => (await (await ask("/policies")).json()).policies;
 /** @returns {Promise<{caller: string, role: string, takesJobs: boolean}>} who asks */

@@ -18,7 +18,7 @@ const inWords = (field, value) => (value === null ? "none" : field === "deadline
 const isSame = (field, one, other) =>
   one === other || (field === "deadline" && one !== null && other !== null && Math.abs(Date.parse(one) - Date.parse(other)) < 1000);
 
-let name = "";
+let name = "", isAdvised = false;
 /** The instant that the quote shown is about; empty: none is shown for what is typed. */
 let quotedDeadline = "";
 /** Changes that can be taken back, the last one last. @type {{field: string, before: any, after: any}[]} */
@@ -112,12 +112,13 @@ const quotes = quotesAfterPause(
       element("h4", `Deadline ${clock(answer.deadline)}`),
       ...shown(answer, (earliest) => { at("steer-deadline").value = earliest; typed(); }),
     );
-    quotedDeadline = answer.deadline;
     tellChart(answer);
+    if (!at("steer-deadline").value) return; // it is about the present deadline, which nobody asked to change
+    quotedDeadline = answer.deadline;
     at("steer-change-deadline").disabled = false;
   },
   (error) => {
-    tell("deadline", error);
+    if (at("steer-deadline").value) tell("deadline", error);
     forgetQuote("There is no quote for this deadline.");
   },
 );
@@ -148,7 +149,7 @@ async function tellJob(what) {
 
 /** Forgets what was said about another job, and shows the controls to those who may use them. @param {string} job */
 export async function steer(job) {
-  [name, changes] = [job, []];
+  [name, changes, isAdvised] = [job, [], false];
   quotes.forget();
   for (const field of [...Object.keys(VALUES), "state"]) clear(field);
   for (const field of Object.keys(VALUES)) at(`steer-${field}`).value = "";
@@ -172,6 +173,9 @@ export function steerable(job) {
   at("steer-resume").disabled = job.state !== "paused";
   at("steer-stop").disabled = job.state === "stopping";
   at("steer-workers-part").hidden = job.leastWorkers === null;
+  if (at("steer").hidden || isAdvised || job.deadline === null || !["late", "risk"].includes(job.kind)) return;
+  isAdvised = true; // once: what would help is quoted before anybody asks
+  if (!at("steer-deadline").value) quotes.askSoon(job.deadline);
 }
 
 for (const field of ["weight", "cores", "workers"]) at(`steer-form-${field}`).addEventListener("submit", (/** @type {Event} */ event) => {

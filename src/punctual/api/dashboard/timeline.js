@@ -10,6 +10,11 @@ const N_SPANS = 8, LABEL_PX = 80;
 /** Where a lane's bar lies, in pixels. */
 const BAR = { y: 15, height: 14 };
 
+/** Has the lines behind all lanes: as variables of the table they would have everything in it styled again. */
+const lines = new CSSStyleSheet();
+let ruled = "";
+document.adoptedStyleSheets.push(lines);
+
 /** @typedef {{from: number, to: number, step: number}} Axis */
 
 /** What the lanes show of time: the same for some while, so that most of them stay as they are. @param {any[]} jobs @param {number} nowMs @returns {Axis} */
@@ -32,11 +37,11 @@ export function axisOf(jobs, nowMs) {
 /** Where a time lies, in percent of the axis, not far beyond its ends. @param {Axis} axis @param {number} time */
 const across = ({ from, to }, time) => Math.round(Math.min(104, Math.max(-4, (100 * (time - from)) / (to - from))) * 10) / 10;
 
-/** Sets the axis, whose lines all lanes have. @param {HTMLElement} table @param {any} head the drawing above the lanes @param {number} width of it, in pixels @param {Axis} axis @param {number} nowMs */
-export function drawAxis(table, head, width, axis, nowMs) {
+/** Sets the axis, whose lines all lanes have. @param {any} head the drawing above the lanes @param {number} width of it, in pixels @param {Axis} axis @param {number} nowMs */
+export function drawAxis(head, width, axis, nowMs) {
   const now = across(axis, nowMs), n = Math.max(2, Math.floor(width / LABEL_PX));
-  table.style.setProperty("--now", `${now}%`);
-  table.style.setProperty("--tick", `${(100 * axis.step) / (axis.to - axis.from)}%`);
+  const rule = `#all .lane { --now: ${now}%; --tick: ${(100 * axis.step) / (axis.to - axis.from)}%; }`;
+  if (rule !== ruled) lines.replaceSync((ruled = rule));
   const ticks = timeTicks(axis.from, axis.to, Math.min(n, N_SPANS)), room = (100 * LABEL_PX) / 2 / Math.max(1, width);
   const said = [now, ...ticks.map(({ text }) => text)].join();
   if (head.dataset.said === said) return;

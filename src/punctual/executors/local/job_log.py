@@ -9,17 +9,61 @@ Needs nothing but the standard library, and little of that: it is loaded by the 
 """
 
 import os
+import time
 
 #: A file that has come to its limit is closed at the end of a line, unless none comes within so many bytes.
 _LINE_BYTES_MAX = 65_536
+
+
+def times_of(log: str) -> str:
+    """Path of the file beside a log that says when the log had how many bytes."""
+    return log + ".times"
+
+
+def begin_anew(log: str) -> None:
+    """Rename the log and its times, in place of earlier ones; a file that is not there is left out."""
+    for path, earlier in ((log, log + ".1"), (times_of(log), times_of(log + ".1"))):
+        try:
+            os.replace(path, earlier)
+        except OSError:
+            pass
+
+
+def note_time(log: str) -> None:
+    """Note since when the log has had its bytes, before more are added: after a second without any, and once a second.
+
+    The notes of a log of short lines are fewer: they take no more than a few KiB and an eighth of its bytes.
+    """
+    path, now = times_of(log), time.time()
+    try:
+        had, (n_bytes, noted_s) = os.stat(log), _size_and_change(path)
+        is_known = abs(now - had.st_mtime) < 1.0 and abs(now - noted_s) < 1.0
+        if is_known or not had.st_size or n_bytes > 4096 + had.st_size // 8:
+            return
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError:  # the log alone matters
+        return
+    try:
+        os.write(fd, b"%.3f %d\n" % (had.st_mtime, had.st_size))
+    except OSError:
+        pass
+    os.close(fd)
+
+
+def _size_and_change(path: str) -> tuple[int, float]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return 0, 0.0
+    return status.st_size, status.st_mtime
 
 
 class JobLog:
     """Moves a job's output into a file of limited size.
 
     At its limit the file is renamed (``output.log`` to ``output.log.1``, in place of an earlier one) and begun anew, so
-    that both hold the latest output and at most about twice the limit. If the disk is full, output is dropped, and the
-    next that can be written says how much was.
+    that both hold the latest output and at most about twice the limit. Its times (`times_of`) go with it. If the disk is
+    full, output is dropped, and the next that can be written says how much was.
 
     Parameters
     ----------
@@ -96,6 +140,7 @@ class JobLog:
 
     def _write(self, output: bytes) -> None:
         n_output, rest = len(output), memoryview(self._noted(output))
+        note_time(self._path)
         while rest:
             try:
                 n_written = os.write(self._opened(), rest)
@@ -114,10 +159,7 @@ class JobLog:
         return b"\n[%d bytes of output were lost: the disk was full]\n" % self._n_dropped + output
 
     def _rotate(self) -> None:
-        try:
-            os.replace(self._path, self._path + ".1")
-        except OSError:  # somebody has removed the file: it is made again
-            pass
+        begin_anew(self._path)
         if self._file_fd is not None:
             os.close(self._file_fd)
         self._file_fd = None
