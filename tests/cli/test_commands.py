@@ -13,6 +13,7 @@ from punctual import __version__, registry
 from punctual.cli._app import COMMANDS
 from punctual.cli._help import ELSEWHERE
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFailed
 from punctual.core.ids import JobId
 from punctual.daemon import paths
 from punctual.daemon.control_client import change, standings, stop
@@ -157,7 +158,7 @@ def test_without_a_name_the_last_run_is_told_of(terminal: Terminal, monkeypatch:
     for name, age_s in (("a", 20.0), ("b", 10.0), ("c", 30.0)):
         run = create_run(name)
         with SqliteJournal(run.journal) as journal:
-            journal.append([submitted(0.0, job=JobId(name))])
+            journal.append([submitted(0.0, job=JobId(name)), JobFailed(at=1.0, job=JobId(name), cause="it broke")])
         run.record_job(JobId(name), "failed")
         run.remove_live_places()
         written_at = run.journal.stat().st_mtime - age_s
@@ -165,7 +166,11 @@ def test_without_a_name_the_last_run_is_told_of(terminal: Terminal, monkeypatch:
     assert job_to_tell_of(None).job == "b"
     told = terminal.tell("why")
     assert told.returncode == 0, told.stderr
-    assert "was submitted" in told.stdout
+    decisive, first, last = told.stdout.splitlines()
+    assert decisive.startswith("decisive at ")
+    assert "it broke" in decisive
+    assert "was submitted" in first
+    assert "it broke" in last
     assert told.stderr == "job b:\n"
 
 

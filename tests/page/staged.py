@@ -234,7 +234,9 @@ def reasons(shown: JobStanding) -> WhyAnswer:
         for s, kind, text in told
         if s == 0 or (shown.started and s <= lasts_s)
     ]
-    return WhyAnswer(job=shown.name, entries=entries)
+    is_threatened = shown.ended is None and shown.verdict in ("at_risk", "infeasible")
+    decisive = next((entry for entry in entries if is_threatened and entry.kind == "warning"), entries[-1])
+    return WhyAnswer(job=shown.name, decisive=decisive, entries=entries)
 
 
 def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> QuoteAnswer:

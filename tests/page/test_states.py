@@ -221,6 +221,16 @@ def test_times_in_the_service_s_sentence_are_those_of_the_reader_s_clock(browser
         expect(page.locator("#one-headline")).to_have_text("Starts after resnet, not before 16:12; due in 2 h")
 
 
+def test_the_decisive_reason_is_on_top_and_the_others_are_latest_first(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/bert-large") as page:
+        items = page.locator("#one-reasons li")
+        expect(items.first).to_contain_text("Decisive")
+        expect(items.first).to_contain_text("deadline may be missed")
+        expect(page.locator("#one-reasons .decisive")).to_have_count(1)
+        kinds = [kind.split()[-1] for kind in items.locator("small").all_inner_texts()]
+        assert kinds == ["warning", "grant", "grant", "submitted"]
+
+
 def test_a_late_job_says_at_once_what_would_help(browser: Browser) -> None:
     with staged(browser, Stage(is_feasible=False), "#/jobs/bert-large") as page:
         expect(page.locator("#steer-quote")).to_contain_text("Earliest deadline that can be promised: 16:05:10")

@@ -20,7 +20,6 @@ from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.log_snapshot import LogSnapshot
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import now_of
-from punctual.history.decision_trace import decision_steps
 from punctual.history.run import history_of
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
@@ -77,7 +76,7 @@ def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[Job
         told[path] = standing
         told[f"{path}/program"] = job_program(run, status)
         told[f"{path}/history"] = history_answer(status, history, now)
-        told[f"{path}/why?last={_N_REASONS}"] = why_answer(status, decision_steps(history, _N_REASONS), now)
+        told[f"{path}/why?last={_N_REASONS}"] = why_answer(status, history, now, _N_REASONS)
     logs = {
         f"/jobs/{status.id}/logs?follow=true&stream={stream}": _end_of(run.log_of(status.id, of_errors=of_errors))
         for status in statuses

@@ -13,7 +13,7 @@ from punctual.client.schema import (
 )
 from punctual.core.status import JobStatus
 from punctual.daemon.run_folder import RunFolder
-from punctual.history.decision_trace import DecisionStep
+from punctual.history.decision_trace import DecisionStep, decision_steps, decisive_step
 from punctual.history.job import JobHistory
 from punctual.history.run import Point, series, smooth_usage
 from punctual.request.deadlines import Now
@@ -77,16 +77,23 @@ def _curve(curve: Sequence[Point], n_points: int) -> CourseCurve:
     return CourseCurve(seconds=[round(at_s, 3) for at_s, _ in curve], values=[round(value, 6) for _, value in curve])
 
 
-def why_answer(status: JobStatus, links: Sequence[DecisionStep], now: Now) -> WhyAnswer:
-    """Return the job's events and their reasons, oldest first."""
-    entries = [
-        WhyEntry(
-            elapsed_seconds=link.elapsed_s,
-            time=now.wall_of(status.submitted_at + link.elapsed_s),
-            kind=link.kind,
-            text=link.text,
-            facts=finite(link.facts),
+def why_answer(
+    status: JobStatus, history: JobHistory, now: Now, n_steps: int | None = None, *, every: bool = False
+) -> WhyAnswer:
+    """Return the job's last `n_steps` events and their reasons, oldest first, and the decisive one."""
+
+    def entry(step: DecisionStep) -> WhyEntry:
+        return WhyEntry(
+            elapsed_seconds=step.elapsed_s,
+            time=now.wall_of(status.submitted_at + step.elapsed_s),
+            kind=step.kind,
+            text=step.text,
+            facts=finite(step.facts),
         )
-        for link in links
-    ]
-    return WhyAnswer(job=status.id, entries=entries)
+
+    decisive = decisive_step(history)
+    return WhyAnswer(
+        job=status.id,
+        decisive=None if decisive is None else entry(decisive),
+        entries=[entry(step) for step in decision_steps(history, n_steps, every=every)],
+    )

@@ -36,7 +36,6 @@ from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import user_home
-from punctual.history.decision_trace import decision_steps
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission, submission_of
 
@@ -116,7 +115,7 @@ def why(
     """Explain the job's grants: reading, demand with its reason, grant asked, grant given."""
     status, now = context.status(job), context.host.clocks()
     with context.histories.of(status.id) as history:
-        return told(why_answer(status, decision_steps(history, last, every=every), now))
+        return told(why_answer(status, history, now, last, every=every))
 
 
 @router.patch("/jobs/{job}", response_model=JobStanding, responses=answers(404, 415))

@@ -12,7 +12,7 @@ from punctual.cli._words import clock, cores, proven, short
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_client import standings
 from punctual.daemon.runs import job_to_tell_of, messages_of, now_of
-from punctual.history.decision_trace import DecisionStep, decision_steps
+from punctual.history.decision_trace import DecisionStep, decision_steps, decisive_step
 from punctual.history.run import history_of
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
@@ -30,7 +30,10 @@ def why(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per decision and line.")] = False,
 ) -> None:
-    """Tell why a job got what it got. For each decision: what was read, demanded and why, asked for, and granted."""
+    """Tell why a job got what it got. For each decision: what was read, demanded and why, asked for, and granted.
+
+    The decisive one, which explains how the job stands now, is told first.
+    """
     if study is not None:
         _tell_study(study, job, last, as_json=as_json)
         return
@@ -53,6 +56,10 @@ def why(
             told |= {"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text}
             write_line(json_text({**told, **link.facts}))
         return
+    decisive = decisive_step(history)
+    if decisive is not None and len(links) > 1:
+        at = clock(now.wall_of(submitted_at + decisive.elapsed_s))
+        write_line(f"decisive at {at}: {decisive.text}")
     _tell_links(links, last, now, submitted_at, every=every)
     told = next((each for each in standings(target.run) if each["job"] in (target.job, target.title)), {})
     if told.get("kind") == "waiting":

@@ -246,6 +246,7 @@ class WhyAnswer(AnswerBody):
     """Events of a job and their causes, oldest first."""
 
     job: str
+    decisive: WhyEntry | None = Field(None, description="The one that explains how the job stands now, however old.")
     entries: list[WhyEntry]
 
 

@@ -1,20 +1,33 @@
 """Decision trace: each change of a job's grant with what led to it: reading, demand with its reason, request, grant."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
-from punctual.core.events import GrantFailed, JobFailed, JobFinished, JobSubmitted, SteeringResumed, told_by
+from punctual.core.events import (
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobSubmitted,
+    PauseRequested,
+    SpecChanged,
+    SteeringResumed,
+    told_by,
+)
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.lifecycle import end_state
 from punctual.core.protocols import Message
 from punctual.core.resources import total
-from punctual.core.status import n_workers_of
+from punctual.core.status import OVER, n_workers_of
 from punctual.history.job import Answer, JobHistory, TracedMessage
 from punctual.history.user_requests import told_request
 from punctual.request.words import cores, holding, proven, short, steps
+
+#: Codes of warnings that make a job late or at risk as long as they are in force.
+_AGAINST_THE_DEADLINE = {"infeasible", "deadline-passed", "stalled"}
 
 
 @dataclass(slots=True)
@@ -35,13 +48,31 @@ def decision_steps(history: JobHistory, n_steps: int | None = None, *, every: bo
     every
         Also commands that changed only the pacing line; almost every tick has one.
     """
+    return [step for _, step in islice(_latest_first(history, every=every), n_steps)][::-1]
+
+
+def decisive_step(history: JobHistory) -> DecisionStep | None:
+    """Return the step that explains how the job stands now; None: nothing has happened.
+
+    Of a job that is late or at risk that is the warning in force, otherwise its end, or the last change of its grant or
+    of what it waits for.
+    """
+    if history.end is None and (warning := _warning_in_force(history)) is not None:
+        return _step(warning, history)
+    submitted = None
+    for message, step in _latest_first(history):
+        if _changes_the_standing(message):
+            return step
+        submitted = step
+    return submitted
+
+
+def _latest_first(history: JobHistory, *, every: bool = False) -> Iterator[tuple[Message, DecisionStep]]:
+    """Yield messages with their steps, the latest first."""
     assert history.curves is not None
-    last_steps: list[DecisionStep] = []
     #: Answers to commands that are left out because they repeat an earlier one, by request.
     answers: dict[int, Answer] = {}
     for traced in reversed(history.curves.trace):
-        if len(last_steps) == n_steps:
-            break
         if not isinstance(traced.message, LaunchJob | ResizeJob):
             step = _step(traced, history)
         elif traced.repeats and not every:
@@ -51,8 +82,35 @@ def decision_steps(history: JobHistory, n_steps: int | None = None, *, every: bo
         else:
             answer = traced.answer or answers.pop(traced.message.request, None)
             step = _grant(traced, traced.message, answer, history)
-        last_steps += [] if step is None else [step]
-    return last_steps[::-1]
+        if step is not None:
+            yield traced.message, step
+
+
+def _warning_in_force(history: JobHistory) -> TracedMessage | None:
+    """Return the last warning against the deadline that nothing has revoked since."""
+    assert history.curves is not None
+    is_at_work = history.granted and history.landed_at is None
+    over = set() if is_at_work else {"infeasible", "stalled"}
+    for traced in reversed(history.curves.trace):
+        match traced.message:
+            case WarnUser(reason=reason) if reason.code in _AGAINST_THE_DEADLINE - over:
+                return traced
+            case WarnUser(reason=reason) if reason.code in OVER:
+                over.add(OVER[reason.code])
+            case SpecChanged(spec=spec) if traced.spec is not None and spec.deadline_s != traced.spec.deadline_s:
+                over.add("deadline-passed")
+            case JobFailed() | LaunchJob():  # another process is measured for itself
+                over.add("stalled")
+    return None
+
+
+def _changes_the_standing(message: Message) -> bool:
+    match message:
+        case WarnUser(reason=reason):
+            return reason.code == "waits"
+        case LaunchJob() | ResizeJob() | PauseRequested() | StopJob() | JobFailed() | JobFinished() | RejectJob():
+            return True
+    return False
 
 
 def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[DecisionStep]:

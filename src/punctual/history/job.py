@@ -474,6 +474,7 @@ class JobHistory:
         self.lost_core_s, self.process_core_s = self.lost_core_s + self.process_core_s, 0.0
         if self.curves is not None:
             self.curves.losses_of_process.append(at)
+            self.curves.asked_cores = None  # a launch repeats nothing
 
     def _hold(self, at: float, now: float, granted: Allocation, asked_at: float | None = None) -> None:
         """Record that the job holds `granted` from `at` on."""

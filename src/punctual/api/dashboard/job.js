@@ -101,17 +101,28 @@ function showFacts(job) {
   showLast(kind === "failed" ? job.name : "");
 }
 
-/** The latest first. @param {any[]} entries */
-function showReasons(entries) {
-  const said = JSON.stringify(entries);
+/** @param {any} entry */
+function reasonItem(entry) {
+  const item = element("li", "", entry.kind.replace(/\W+/g, "-")), time = element("time", clock(entry.time));
+  /** @type {HTMLTimeElement} */ (time).dateTime = entry.time;
+  item.append(time, element("small", entry.kind), element("span", capital(entry.text)));
+  return item;
+}
+
+/** The decisive one on top, the others below it, the latest first. @param {any} why */
+function showReasons(why) {
+  const said = JSON.stringify(why);
   if (said === saidReasons) return;
   saidReasons = said;
-  at("one-reasons").replaceChildren(...[...entries].reverse().map((entry) => {
-    const item = element("li", "", entry.kind.replace(/\W+/g, "-")), time = element("time", clock(entry.time));
-    /** @type {HTMLTimeElement} */ (time).dateTime = entry.time;
-    item.append(time, element("small", entry.kind), element("span", capital(entry.text)));
-    return item;
-  }));
+  const decisive = JSON.stringify(why.decisive);
+  const items = why.entries.filter((/** @type {any} */ entry) => JSON.stringify(entry) !== decisive).reverse().map(reasonItem);
+  if (why.decisive) {
+    const item = reasonItem(why.decisive);
+    item.classList.add("decisive");
+    item.children[1].prepend(element("b", "Decisive"), " ");
+    items.unshift(item);
+  }
+  at("one-reasons").replaceChildren(...items);
 }
 
 /** What of a job says that its course has to be shown at once; a grant may change every second. @param {any} job */
@@ -133,7 +144,7 @@ async function look() {
     if (course) {
       [shownFor, shownOther, nLooks] = [standing(job), other, 0];
       showReasons(course[0]);
-      showHistory(course[1], job, course[0], other);
+      showHistory(course[1], job, course[0].entries, other);
     }
     isFinal = Boolean(job.ended && course);
   } catch (error) {

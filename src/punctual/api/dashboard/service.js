@@ -95,8 +95,8 @@ export const oneJob = async (name) => (await ask(jobPath(name))).json();
 export const jobHistory = async (name) => (await ask(jobPath(name, "/history"))).json();
 /** What a job runs, without secrets. @param {string} name @returns {Promise<any>} */
 export const jobProgram = async (name) => (await ask(jobPath(name, "/program"))).json();
-/** What happened to a job and why, oldest first. @param {string} name @param {number} last how many @returns {Promise<any[]>} */
-export const reasons = async (name, last) => (await (await ask(jobPath(name, `/why?last=${last}`))).json()).entries;
+/** What happened to a job and why, oldest first, and the decisive event. @param {string} name @param {number} last how many @returns {Promise<any>} */
+export const reasons = async (name, last) => (await ask(jobPath(name, `/why?last=${last}`))).json();
 
 /**
  * What a job has written, and what it writes, until it has ended.
