@@ -8,7 +8,7 @@ from tests.core.desk import B, cores
 
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
-from punctual.core.control import Demand, Forecast, PhaseProgress
+from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
@@ -163,6 +163,44 @@ def test_speed_and_usage_are_averages_over_a_second_or_more() -> None:
     assert after(*RUNNING, *reports).rate_sps == 0.0
     status = after(*RUNNING, *reports, progress(6.0, 20, used_core_s=2.0))
     assert (status.rate_sps, status.usage_cores, status.done_frac) == (5.0, 0.5, 0.4)
+
+
+def paced(at: float, request: int, end_s: float, s_per_step: float) -> Message:
+    line = PacingLine(end_s=end_s, end_work=50.0, s_per_step=s_per_step)
+    return ResizeJob(at=at, job=A, request=request, grant=cores(1), reason=WHY, pacing=line)
+
+
+#: A line on which 50 steps are done 100 seconds after the submission at 1.
+LINE = paced(4.0, 2, 100.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_held_back"),
+    [
+        ([progress(5.0, 2), progress(7.0, 3), progress(9.0, 4)], False),  # no line
+        ([LINE, progress(5.0, 2), progress(7.0, 3), progress(9.0, 4)], True),
+        # It falls behind, though each tick has a line from where it stands: it waits for something else.
+        ([LINE, progress(5.0, 2), progress(10.0, 3)], False),
+        ([LINE, progress(5.0, 2), progress(10.0, 3), paced(10.0, 3, 100.0, 90.0 / 47.0), progress(15.0, 4)], False),
+        # Its deadline is moved: until its next steps its speed is that of the line before.
+        ([LINE, progress(5.0, 2), progress(7.0, 3), paced(7.5, 3, 50.0, 0.9)], True),
+        # Far ahead of a later deadline it waits for long, and then for each step.
+        ([LINE, progress(5.0, 2), progress(7.0, 3), paced(7.5, 3, 300.0, 5.0), progress(71.0, 4)], True),
+        # Another process, and one that was paused, are measured for themselves.
+        ([LINE, progress(5.0, 2), progress(7.0, 3), launched(8.0, 3), progress(9.0, 4), progress(11.0, 5), progress(13.0, 6)], False),
+        ([LINE, progress(5.0, 2), progress(7.0, 3), *resized(8.0, 3, {})], False),
+    ],
+)  # fmt: skip
+def test_a_job_that_keeps_to_its_pacing_line_is_held_back_by_it(messages: list[Message], is_held_back: bool) -> None:
+    assert after(*RUNNING, *messages).is_held_back == is_held_back
+
+
+def test_an_evaluation_of_a_paced_job_is_work_on_its_line() -> None:
+    line = PacingLine(end_s=100.0, end_work=60.0, s_per_step=2.0, phase_cost_steps={"eval": 5.0})
+    on_it = ResizeJob(at=4.0, job=A, request=2, grant=cores(1), reason=WHY, pacing=line)
+    phases = PhaseReported(at=29.0, job=A, phases=(PhaseProgress(name="eval", units_planned=2, units_done=1),))
+    reports = [on_it, progress(11.0, 15), progress(13.0, 16), phases, progress(25.0, 17)]
+    assert after(*RUNNING, *reports).is_held_back
 
 
 def test_a_pause_counts_for_no_speed() -> None:

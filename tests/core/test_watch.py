@@ -197,10 +197,86 @@ def test_a_step_may_take_what_it_costs_on_a_smaller_grant(desk: Desk) -> None:
 
 def test_a_paced_step_may_take_what_its_line_says(desk: Desk) -> None:
     desk.run(A, 2.0, deadline_s=36_000.0)
-    desk.controller.pacing = PacingLine(end_s=36_000.0, end_work=200.0, s_per_step=8.0)
+    desk.controller.pacing = PacingLine(end_s=810.0, end_work=200.0, s_per_step=8.0)
     train(desk, 10.0)
-    assert none(silence(desk, 85.0, 10.0, 100), WarnUser)
-    assert told(silence(desk, 95.0, 10.0, 100), "stalled")
+    assert none(silence(desk, 97.0, 10.0, 100), WarnUser), "ten times 8 s after the line allows the next step"
+    assert told(silence(desk, 99.0, 10.0, 100), "stalled") == ["no step for 89 s; they took 8 s"]
+
+
+def test_a_job_far_ahead_of_its_line_waits_for_it(desk: Desk) -> None:
+    """As after its deadline was moved to a later one."""
+    desk.run(A, 2.0, deadline_s=36_000.0, ends=EndRules(on_stall="stop"))
+    desk.controller.pacing = PacingLine(end_s=35_000.0, end_work=200.0, s_per_step=10.0)
+    train(desk, 10.0)
+    for at in (100.0, 5000.0, 34_000.0):
+        commands = silence(desk, at, 10.0, 100)
+        assert none(commands, WarnUser)
+        assert none(commands, StopJob)
+    assert told(silence(desk, 34_200.0, 10.0, 100), "stalled")
+
+
+def test_a_part_of_an_evaluation_may_take_what_its_line_says(desk: Desk) -> None:
+    desk.run(A, 2.0, deadline_s=36_000.0)
+    line = PacingLine(end_s=410.0, end_work=140.0, s_per_step=10.0, phase_cost_steps={"eval": 20.0})
+    desk.controller.pacing = line
+    phase = PhaseProgress(name="eval", units_planned=1, units_done=0, units_measured=1, wall_s=2.0)
+    desk.tell(PhaseReported(at=0.5, job=A, phases=(phase,)))
+    train(desk, 10.0)
+    assert none(silence(desk, 200.0, 10.0, 100), WarnUser)
+    assert told(silence(desk, 320.0, 10.0, 100), "stalled")
+
+
+def evaluates(desk: Desk, at: float, since: float, core_s: float) -> list[Command]:
+    """A tick of a job that has computed for so long since its last step, the hundredth."""
+    desk.tell(
+        ProgressReported(
+            at=at, job=A, steps_done=100.0, steps_total=200.0, unit_at=since, used_core_s=since + core_s,
+            in_flight_core_s=core_s,
+        )
+    )  # fmt: skip
+    return desk.tick(A, at=at)
+
+
+def given(desk: Desk, amount: float, at: float) -> None:
+    desk.controller.wanted = amount
+    resize = only([*desk.tick(A, at=at), *desk.plan({A: cores(amount)}, at=at)], ResizeJob)
+    desk.applied(resize, at=at)
+
+
+def test_an_evaluation_under_a_small_grant_may_take_as_many_times_as_long(desk: Desk) -> None:
+    """What 30 s are for at its two cores takes five minutes on a fifth of one; but one that waits has 30 s."""
+    for is_busy in (True, False):
+        desk = Desk()
+        desk.run(A, 2.0, deadline_s=36_000.0)
+        train(desk, 10.0)
+        given(desk, 0.2, 10.0)
+        commands = evaluates(desk, 60.0, 10.0, 0.2 * 50.0 * is_busy)
+        assert bool(told(commands, "stalled")) != is_busy
+        if is_busy:
+            assert none(evaluates(desk, 290.0, 10.0, 0.2 * 280.0), WarnUser)
+            assert told(evaluates(desk, 320.0, 10.0, 0.2 * 310.0), "stalled")
+
+
+def test_a_job_that_takes_its_ceiling_whatever_it_is_granted_has_no_longer(desk: Desk) -> None:
+    """As where nothing enforces a grant."""
+    desk.run(A, 2.0, deadline_s=36_000.0)
+    train(desk, 10.0)
+    given(desk, 0.2, 10.0)
+    assert told(evaluates(desk, 45.0, 10.0, 2.0 * 35.0), "stalled")
+
+
+def test_an_evaluation_may_cost_again_what_one_has_cost_before(desk: Desk) -> None:
+    """It took 50 s on two cores, and takes 500 s on a fifth of one, whatever is seen of its use."""
+    desk.run(A, 2.0, deadline_s=36_000.0)
+    train(desk, 10.0)
+    evaluates(desk, 60.0, 10.0, 100.0)
+    last = ProgressReported(at=61.0, job=A, steps_done=101.0, steps_total=200.0, unit_at=61.0, used_core_s=111.0)
+    desk.tell(last)
+    given(desk, 0.2, 61.0)
+    desk.tell(replace(last, at=900.0))
+    assert none(desk.tick(A, at=900.0), WarnUser)
+    desk.tell(replace(last, at=1100.0))
+    assert told(desk.tick(A, at=1100.0), "stalled")
 
 
 def test_an_evaluation_that_nobody_declared_is_told_once_and_then_expected(desk: Desk) -> None:

@@ -69,6 +69,7 @@ def test_a_job_that_goes_no_faster_with_more_has_no_forecast_of_twice_its_speed(
     idle = replace(expecting(150.0, earliest_s=140.0), granted=HOLDING, usage_cores=0.05)
     assert judge(idle, 200.0, clock).kind == "measuring"
     assert judge(replace(idle, usage_cores=0.5), 200.0, clock).kind == "good"
+    assert judge(replace(idle, is_held_back=True), 200.0, clock).kind == "good"
     ending = replace(idle, steps_done=998.0)  # it has stayed on its line until its last steps
     assert judge(ending, 249.5, clock).kind == "good"
 

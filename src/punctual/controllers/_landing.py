@@ -207,7 +207,7 @@ class LandingController:
 def lateness_s(line: PacingLine, reading: Reading) -> float:
     """Seconds by which the last unit ended later than the line allowed; negative: this line did not hold it back."""
     _, done = work(line.phase_cost_steps, reading)
-    return reading.unit_at_s - (line.end_s - (line.end_work - done) * line.s_per_step)
+    return reading.unit_at_s - line.allows_s(done)
 
 
 def waits(line: PacingLine | None, reading: Reading) -> bool:

@@ -1,5 +1,6 @@
 """The exchange between scheduler and controller: a reading in, a demand out."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from punctual.core.fast_init import fast_init
@@ -149,6 +150,15 @@ class PacingLine:
     end_work: float
     s_per_step: float
     phase_cost_steps: dict[str, float] = field(default_factory=dict)
+
+    def work_done(self, steps_done: float, phases: Iterable[PhaseProgress]) -> float:
+        """Return the work done, in steps."""
+        costs = self.phase_cost_steps
+        return steps_done + sum(phase.units_done * costs.get(phase.name, 0.0) for phase in phases)
+
+    def allows_s(self, work: float) -> float:
+        """Return the instant at which the line allows this much work to be done; seconds since submission."""
+        return self.end_s - (self.end_work - work) * self.s_per_step
 
 
 #: Standard deviations from the expected value to either end of the interval that holds nine of ten cases.

@@ -143,6 +143,8 @@ class ScheduledJob:
         Instant of its last declared step or phase; the program may work on. Infinite: not yet.
     longest_unit_s
         The longest time in which it held something and reported nothing new, since it has begun to train.
+    dearest_unit_core_s
+        The most CPU seconds that it was seen to use between two steps or parts, since it has begun to train.
     most_steps
         The largest number of steps that was ever reported.
     last_failure
@@ -209,6 +211,7 @@ class ScheduledJob:
     begun: tuple[float, float, float] | None = None
     landed_at: float = inf
     longest_unit_s: float = 0.0
+    dearest_unit_core_s: float = 0.0
     most_steps: float = 0.0
     last_failure: tuple[str, int | None, float] | None = None
     phases: tuple[PhaseProgress, ...] = ()
@@ -288,10 +291,12 @@ class ScheduledJob:
     def report(self, event: ProgressReported) -> bool:
         """Note reported progress and use; return whether that is news for a policy."""
         if self.progress is not None and event.used_core_s < self.progress.used_core_s:  # another process
-            self.progress, self.begun, self.longest_unit_s = None, None, 0.0
+            self.progress, self.begun, self.longest_unit_s, self.dearest_unit_core_s = None, None, 0.0, 0.0
         if self.is_training and self.progress is not None:
             since_at = max(self.progress.unit_at, self.held_since_at)
             self.longest_unit_s = max(self.longest_unit_s, event.unit_at - since_at)
+            if event.unit_at > since_at:
+                self.dearest_unit_core_s = max(self.dearest_unit_core_s, self.progress.in_flight_core_s)
         if self.begun is None and event.steps_done > 0:
             self.begun = event.steps_done, event.used_core_s - event.in_flight_core_s, event.unit_at
         self.landed_at = min(self.landed_at, event.unit_at) if event.landed else inf
@@ -420,7 +425,8 @@ class ScheduledJob:
         self.asked, self.is_applied, self.is_relaunched = None, False, False
         self.progress, self.begun, self.mark, self.cost_mark, self.ran_s = None, None, None, None, 0.0
         self.phases, self.phases_at_steps = (), None
-        self.longest_unit_s, self.told = 0.0, self.told - {"stalled", "waits"}
+        self.longest_unit_s, self.dearest_unit_core_s = 0.0, 0.0
+        self.told -= {"stalled", "waits"}
         if self.restarts:
             self.stop_cause, self.restarts, self.moves = None, False, False
         self.expected_memory_bytes = max(self.expected_memory_bytes, self.peak_memory_bytes)

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol
 
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
-from punctual.core.control import Demand, Forecast, PhaseProgress
+from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
@@ -81,6 +81,8 @@ class JobStatus:
         Instant of its last step or part of a phase; None: none was reported yet.
     rate_sps
         Steps per second over the last second or more; 0 while it is not known.
+    is_held_back
+        Whether it waited for its pacing line while its speed was measured: it may use little and could go faster.
     granted
         Its grant, node by node.
     used_core_s, usage_cores
@@ -118,6 +120,7 @@ class JobStatus:
     steps_total: float | None = None
     unit_at: float | None = None
     rate_sps: float = 0.0
+    is_held_back: bool = False
     phases: tuple[PhaseProgress, ...] = ()
     granted: Allocation = field(default_factory=dict)
     used_core_s: float = 0.0
@@ -193,9 +196,11 @@ class _Entry:
     account: LedgerEntry = field(default_factory=LedgerEntry)
     #: Number of the last command about it; answers with a lower one are about what another command has replaced.
     n_requests: int = 0
-    #: Start of the measurements of usage and speed: (instant, CPU seconds), (instant, steps).
+    #: The pacing line asked for last.
+    line: PacingLine | None = None
+    #: Start of the measurements of usage and speed: (instant, CPU seconds), (instant, steps, line).
     usage_from: tuple[float, float] | None = None
-    rate_from: tuple[float, float] | None = None
+    rate_from: tuple[float, float, PacingLine | None] | None = None
 
     def set(self, **changes: Any) -> None:
         """Replace fields of the status."""
@@ -204,7 +209,7 @@ class _Entry:
     def measure_anew(self) -> None:
         """Discard the measurements, which are of another process or another time."""
         self.usage_from, self.rate_from = None, None
-        self.set(rate_sps=0.0, usage_cores=0.0)
+        self.set(rate_sps=0.0, usage_cores=0.0, is_held_back=False)
 
 
 class StatusBoard:
@@ -389,6 +394,7 @@ class StatusBoard:
 
     def _asked(self, entry: _Entry, command: LaunchJob | ResizeJob) -> None:
         entry.n_requests = command.request
+        entry.line = command.pacing if isinstance(command, ResizeJob) else None
         entry.account.ask(command.request, command.grant)
         entry.set(reason=command.reason)
 
@@ -524,12 +530,23 @@ def _measure_usage(entry: _Entry, event: ProgressReported) -> None:
 
 def _measure_rate(entry: _Entry, event: ProgressReported) -> None:
     if entry.rate_from is None or event.steps_done < entry.rate_from[1]:
-        entry.rate_from = (event.unit_at, event.steps_done)
+        entry.rate_from = (event.unit_at, event.steps_done, entry.line)
         return
-    from_at, from_steps = entry.rate_from
-    if event.steps_done > from_steps and event.unit_at - from_at >= WINDOW_S:
-        entry.set(rate_sps=(event.steps_done - from_steps) / (event.unit_at - from_at))
-        entry.rate_from = (event.unit_at, event.steps_done)
+    from_at, from_steps, line = entry.rate_from
+    over_s = event.unit_at - from_at
+    if event.steps_done > from_steps and over_s >= WINDOW_S:
+        if line is not None and entry.line is not None and entry.line.s_per_step > line.s_per_step:
+            line = entry.line  # it has more time by now: its deadline was moved, say
+        # One that fell behind its line by half of the time did not wait for it.
+        is_held_back = line is not None and _behind_s(entry.status, line) <= 0.5 * over_s
+        entry.set(rate_sps=(event.steps_done - from_steps) / over_s, is_held_back=is_held_back)
+        entry.rate_from = (event.unit_at, event.steps_done, entry.line)
+
+
+def _behind_s(status: JobStatus, line: PacingLine) -> float:
+    """Seconds by which the last unit ended later than the line allowed; negative: earlier."""
+    done = line.work_done(status.steps_done, status.phases)
+    return (status.unit_at or 0.0) - status.submitted_at - line.allows_s(done)
 
 
 def _without_warning(status: JobStatus, code: str) -> JobStatus:

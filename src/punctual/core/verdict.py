@@ -45,9 +45,10 @@ def _is_measured(status: JobStatus, forecast: Forecast, at: float) -> bool:
     if not status.done_frac or not status.rate_sps:
         return False
     n_left = max(0.0, (status.steps_expected or status.steps_total or 0.0) - status.steps_done)
-    # A job that uses less than half of its grant goes no faster with a larger one: a forecast by which it goes twice as
-    # fast as it does is none. Within a second of its landing the speed of the last seconds says nothing more.
-    is_idle = status.usage_cores < 0.5 * status.held.cores
+    # A job that uses less than half of its grant, and does not wait for its pacing line, goes no faster with a larger one:
+    # a forecast by which it goes twice as fast as it does is none. Within a second of its landing the speed of the last
+    # seconds says nothing more.
+    is_idle = status.usage_cores < 0.5 * status.held.cores and not status.is_held_back
     left_s = status.submitted_at + forecast.finish_s - at
     return not (is_idle and left_s < n_left / status.rate_sps / 2.0 - 1.0)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import inf
 
 from punctual.core.control import Forecast, PhaseProgress
+from punctual.core.events import ProgressReported
 from punctual.core.job import STOP_GRACE_S
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.outbox import Outbox
@@ -12,7 +13,7 @@ from punctual.core.resources import TOLERANCE
 from punctual.core.scheduled_job import Periods, ScheduledJob
 
 #: A job stands still once no step has come for so many times what steps take, and for so many times the longest that one has
-#: taken so far: an evaluation that was seen once may come again.
+#: taken so far, or would take with what it holds now: an evaluation that was seen once may come again.
 _STEPS, _LONGEST = 10.0, 2.0
 #: It is stopped or retried once that has lasted so many times as long, if it used less than this share of what it was granted.
 _ENDED, _IDLE_FRAC = 2.0, 0.05
@@ -141,18 +142,36 @@ def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
     lasted_s, step_s = progress.at - max(progress.unit_at, job.held_since_at), _step_s(job)
     share_s = inf if deadline_s is None else periods.grace_frac * deadline_s
     expected_s = share_s if step_s is None else max(min(periods.grace_s, share_s), min(_STEPS * step_s, share_s))
-    patience_s = max(expected_s, _LONGEST * max(job.longest_unit_s, step_s or 0.0))
-    if not lasted_s > patience_s:
+    held_cores = max(job.held.cores, TOLERANCE)
+    longest_s = max(job.longest_unit_s, job.dearest_unit_core_s / held_cores, step_s or 0.0)
+    patience_s = max(expected_s, _LONGEST * longest_s)
+    # One that computes may do undeclared work: it has a fifth of its deadline, or so many times as long.
+    busy_patience_s = 10.0 * patience_s if deadline_s is None else max(patience_s, share_s)
+    used_frac = progress.in_flight_core_s / (lasted_s * held_cores) if lasted_s > 0.0 else 0.0
+    if used_frac >= _IDLE_FRAC:  # with a part of its ceiling such work takes so many times as long
+        n_times = job.spec.ceiling.cores / (held_cores * max(1.0, used_frac))
+        patience_s = min(max(1.0, n_times) * patience_s, busy_patience_s)
+    waits_s = _paced_wait_s(job, progress)
+    if not lasted_s - waits_s > patience_s:
         return None
     return _Silence(
         lasted_s=lasted_s,
-        patience_s=patience_s,
-        # One that computes may do undeclared work: it has a fifth of its deadline, or so many times as long.
-        busy_patience_s=10.0 * patience_s if deadline_s is None else max(patience_s, share_s),
+        patience_s=patience_s + waits_s,
+        busy_patience_s=busy_patience_s + waits_s,
         has_begun=progress.steps_done > 0,
         step_s=step_s,
-        used_frac=progress.in_flight_core_s / (lasted_s * max(job.held.cores, TOLERANCE)),
+        used_frac=used_frac,
     )
+
+
+def _paced_wait_s(job: ScheduledJob, progress: ProgressReported) -> float:
+    """Seconds since the last step in which the pacing line did not allow another one, nor a part of any phase."""
+    line, since_at = job.pacing(), max(progress.unit_at, job.held_since_at)
+    if line is None:
+        return 0.0
+    done = line.work_done(progress.steps_done, job.phases)
+    allowed_at = job.submitted_at + line.allows_s(done + max([1.0, *line.phase_cost_steps.values()]))
+    return max(0.0, min(allowed_at, progress.at) - since_at)
 
 
 def _step_s(job: ScheduledJob) -> float | None:

@@ -54,7 +54,7 @@ class SimulatedProgress:
         costs = line.phase_cost_steps
         worth = costs.get(phase, 0.0) if phase else 1.0
         done = self.n_steps_done + sum(each.units_done * costs.get(each.name, 0.0) for each in self._phases.values())
-        return line.end_s - (line.end_work - done - (worth if counted else 0.0)) * line.s_per_step + self._late_s
+        return line.allows_s(done + (worth if counted else 0.0)) + self._late_s
 
     def complete(self, phase: str, at_s: float, *, counted: bool, wall_s: float, core_s: float = 0.0) -> None:
         """A unit of `phase` (empty: a step, or the start-up) has ended, which took so long."""
