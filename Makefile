@@ -12,7 +12,7 @@ TORCH_SOURCE = $$($(BIN)/python -m pip config list | grep -e find-links -e index
 SOURCES := src tests examples $(wildcard bench)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-light lint format bench results results-check docs clean
+.PHONY: help demo test test-all test-light lint format bench results results-check docs gallery clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ results-check: $(VENV)/.for-dev ## what the documentation prints of results agai
 
 docs: $(VENV)/.for-docs ## the documentation, into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+gallery: $(VENV)/.for-dev ## every state of the page, small to large, light and dark: build/gallery/index.html
+	$(BIN)/python -m tests.page.pictures build/gallery
 
 clean: ## everything that was made
 	rm -rf .venv .venv-* build dist docs/_build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

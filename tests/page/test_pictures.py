@@ -4,7 +4,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 from tests.architecture.source import ROOT
-from tests.page.pictures import FOLDER, PICTURES, take
+from tests.page.pictures import FOLDER, LOOKS, PICTURES, hang, take
 
 #: Bytes that all pictures of the page may have together: a repository keeps each version of them.
 _BYTES_MAX = 1_200_000
@@ -14,6 +14,14 @@ def test_all_pictures_can_be_made_anew(browser: Browser, tmp_path: Path) -> None
     take(browser, tmp_path)
     made = {path.name for path in tmp_path.glob("*.png") if path.read_bytes().startswith(b"\x89PNG")}
     assert made == {f"{picture.name}.png" for picture in PICTURES}
+
+
+def test_the_gallery_has_a_state_in_all_looks(browser: Browser, tmp_path: Path) -> None:
+    hang(browser, tmp_path, ["submit, not feasible"])
+    sheet = (tmp_path / "index.html").read_text(encoding="utf-8")
+    made = [path.name for path in tmp_path.glob("*.png")]
+    assert len(made) == len(LOOKS)
+    assert all(f'src="{name}"' in sheet for name in made)
 
 
 def test_each_picture_is_there_and_shown() -> None:

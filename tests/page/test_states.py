@@ -1,7 +1,7 @@
 """Every state of the page on its stage: nobody is kept out, it fits each screen, and it says what it must."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.page.live_page import barriers, overflows
 from tests.page.staged import NOW, Stage, at, job, many, several
+from tests.page.states import STATES
 from tests.waiting import PATIENCE_S
 
 #: Width and height, and how many pixels of the screen one of the page has: the third is a small window at 200 %.
@@ -44,137 +45,15 @@ def later(page: Page) -> None:
     page.clock.set_fixed_time(NOW + timedelta(seconds=10))
 
 
-def _jobs(page: Page) -> None:
-    expect(page.locator("#jobs tr").first).to_be_visible()
-
-
-def _table(page: Page) -> None:
-    _jobs(page)
-    page.get_by_role("button", name="Table", exact=True).click()
-    expect(page.locator("#jobs .gauge").first).to_be_visible()
-
-
-def _unfolded(page: Page) -> None:
-    _jobs(page)
-    page.get_by_role("button", name="Show 6 ended jobs").click()
-    for each in page.locator("#jobs .why button").all():
-        each.click()
-    expect(page.locator("#jobs")).to_contain_text("landed 483 ms late")
-
-
-def _empty(page: Page) -> None:
-    expect(page.locator("#empty code")).to_be_visible()
-
-
-def _loading(page: Page) -> None:
-    expect(page.locator("#loading")).to_be_visible()
-
-
-def _refused(page: Page) -> None:
-    expect(page.get_by_label("Token")).to_be_visible()
-    expect(page.get_by_role("alert")).to_be_visible()
-
-
-def _course(page: Page) -> None:
-    expect(page.locator("#course-chart .progress").first).to_be_attached()
-    expect(page.locator("#one-reasons li").first).to_be_visible()
-
-
-def _all_of_a_job(page: Page) -> None:
-    _course(page)
-    for summary in page.locator("#one-found summary").all():
-        summary.click()
-    page.get_by_role("slider", name="Deadline").press("Shift+ArrowLeft")
-    expect(page.locator("#steer-quote li").first).to_be_visible()
-    expect(page.locator("#course-chart .quoted text").first).to_be_attached()
-
-
-def _advised(page: Page) -> None:
-    _course(page)
-    expect(page.locator("#steer-quote li").first).to_be_visible()
-
-
-def _log_from_a_time(page: Page) -> None:
-    _course(page)
-    page.locator("#course-chart").press("Home")
-    page.locator("#course-chart").press("Enter")
-    expect(page.locator("#log-count")).to_contain_text("from 15:11:10 on")
-
-
-def _compared(page: Page) -> None:
-    _course(page)
-    page.get_by_label("Compare with").select_option("gan")
-    page.get_by_label("Aligned by").select_option("progress")
-    expect(page.locator("#compared")).to_be_visible()
-
-
-def _headline(page: Page) -> None:
-    expect(page.locator("#one-headline")).not_to_be_empty()
-
-
-def _missing(page: Page) -> None:
-    expect(page.locator("#one-problem")).to_contain_text("There is no job")
-
-
-def _budget(page: Page) -> None:
-    expect(page.locator("#budget-jobs tr").first).to_be_visible()
-
-
-def _no_budget(page: Page) -> None:
-    expect(page.locator("#budget-caption")).to_contain_text("No job has held any cores")
-
-
-def _quoted(page: Page) -> None:
-    expect(page.locator("#quote-chart .granted")).to_be_attached()
-    page.locator("#more-fields summary").click()
-
-
-def _reads_only(page: Page) -> None:
-    expect(page.get_by_text("This token may only read").locator("visible=true")).to_be_visible()
-
-
-def _simulated(page: Page) -> None:
-    page.get_by_role("button", name="Simulate").click()
-    expect(page.locator("#what-if-changes p").first).to_be_visible()
-    page.locator("#what-if-rest summary").click()
-
-
-STATES: dict[str, tuple[Stage, str, Callable[[Page], None]]] = {
-    "lanes": (Stage(), "#/", _jobs),
-    "table": (Stage(), "#/", _table),
-    "unfolded": (Stage(), "#/", _unfolded),
-    "empty": (Stage(jobs=[]), "#/", _empty),
-    "one job": (Stage(jobs=[job("resnet")]), "#/", _jobs),
-    "500 jobs": (Stage(jobs=many()), "#/", _jobs),
-    "loading": (Stage(is_slow=True), "#/", _loading),
-    "refused": (Stage(refusal=401), "#/", _refused),
-    "read-only": (Stage(role="viewer"), "#/jobs/resnet", _course),
-    "job": (Stage(), "#/jobs/resnet", _all_of_a_job),
-    "late job": (Stage(is_feasible=False), "#/jobs/bert-large", _advised),
-    "log from a time": (Stage(), "#/jobs/resnet", _log_from_a_time),
-    "compared": (Stage(), "#/jobs/resnet", _compared),
-    "failed": (Stage(), "#/jobs/diffusion", _course),
-    "waiting": (Stage(), "#/jobs/ablation", _headline),
-    "landed": (Stage(), "#/jobs/wav2vec", _course),
-    "missing": (Stage(), "#/jobs/nowhere", _missing),
-    "budget": (Stage(), "#/budget", _budget),
-    "budget of nodes": (Stage(nodes=("one", "two")), "#/budget", _budget),
-    "no budget": (Stage(jobs=[]), "#/budget", _no_budget),
-    "submit": (Stage(), "#/submit/resnet", _quoted),
-    "submit, not feasible": (Stage(is_feasible=False), "#/submit/resnet", _quoted),
-    "submit, read-only": (Stage(role="viewer"), "#/submit", _reads_only),
-    "what if": (Stage(), "#/what-if", _simulated),
-    "what if, read-only": (Stage(role="viewer"), "#/what-if", _reads_only),
-}
 LOOKS = [("large", "light"), ("phone", "dark"), ("200 %", "light")]
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_state_keeps_nobody_out_and_fits_each_screen(browser: Browser, state: str) -> None:
-    stage, place, done = STATES[state]
+    shown = STATES[state]
     for size, scheme in LOOKS:
-        with staged(browser, stage, place, size, scheme) as page:
-            done(page)
+        with staged(browser, shown.stage(), shown.place, size, scheme) as page:
+            shown.done(page)
             assert barriers(page) == [], f"{size}, {scheme}"
             assert not overflows(page), f"{size}, {scheme}"
             assert page.evaluate("document.getAnimations().length") == 0, "motion is reduced"
@@ -202,7 +81,7 @@ def test_a_job_that_has_just_started_is_measured_and_has_no_verdict(browser: Bro
     waits = job("waits", used_cores=0.05, steps_per_second=0.5, estimated_remaining_seconds=4.0, estimated_remaining_seconds_low=3.9, estimated_remaining_seconds_high=4.1)  # fmt: skip
     new = job("new", steps_per_second=None, progress_percentage=0.0)
     with staged(browser, Stage(jobs=[waits, new])) as page:
-        _jobs(page)
+        STATES["lanes"].done(page)
         for row in page.locator("#jobs tr").all():
             expect(row.locator(".verdict")).to_have_text("measuring")
             expect(row.locator(".end")).to_be_empty()
@@ -231,6 +110,17 @@ def test_the_decisive_reason_is_on_top_and_the_others_are_latest_first(browser: 
         assert kinds == ["warning", "grant", "grant", "submitted"]
 
 
+def test_each_point_of_a_quote_says_whether_it_can_be_promised(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/submit/resnet") as page:
+        STATES["submit"].done(page)
+        points = page.locator("#quote-chart .point")
+        titles = points.locator("title").all_text_contents()
+        assert [title.rsplit(", ", 1)[1] for title in titles] == [*["can be promised"] * 4, "cannot be promised"]
+        assert "sure" in (points.first.get_attribute("class") or "")
+        assert "never" in (points.last.get_attribute("class") or "")
+        expect(page.locator("#quote li", has_text="with 2 cores:")).to_contain_text("cannot be promised")
+
+
 def test_a_late_job_says_at_once_what_would_help(browser: Browser) -> None:
     with staged(browser, Stage(is_feasible=False), "#/jobs/bert-large") as page:
         expect(page.locator("#steer-quote")).to_contain_text("Earliest deadline that can be promised: 16:05:10")
@@ -255,7 +145,7 @@ def test_the_headline_tells_of_jobs_that_failed_today(browser: Browser) -> None:
 
 def test_the_crosshair_reads_the_marks_beside_it(browser: Browser) -> None:
     with staged(browser, Stage(), "#/jobs/resnet") as page:
-        _course(page)
+        STATES["landed"].done(page)
         mark = page.locator("#course-chart .mark.warning").bounding_box()
         assert mark is not None
         page.mouse.move(mark["x"] + 3, mark["y"] + 40)
@@ -266,20 +156,20 @@ def test_the_crosshair_reads_the_marks_beside_it(browser: Browser) -> None:
 
 def test_one_node_s_budget_is_chosen_where_there_are_several(browser: Browser) -> None:
     with staged(browser, Stage(nodes=("one", "two")), "#/budget") as page:
-        _budget(page)
+        STATES["budget"].done(page)
         expect(page.get_by_label("Node")).to_have_value("")
         expect(page.locator("#budget-chart")).to_contain_text("Cores, of 2")
         page.get_by_label("Node").select_option("two")
         expect(page.locator("#budget-chart")).to_contain_text("Cores, of 1")
     with staged(browser, Stage(), "#/budget") as page:
-        _budget(page)
+        STATES["budget"].done(page)
         expect(page.get_by_label("Node")).to_be_hidden()
 
 
 def test_the_items_of_a_quote_lie_apart(browser: Browser) -> None:
     """Also where a column is hardly as wide as they are."""
     with staged(browser, Stage(), "#/jobs/resnet") as page:
-        _all_of_a_job(page)
+        STATES["job, unfolded"].done(page)
         for width in range(360, 1600, 40):
             page.set_viewport_size({"width": width, "height": 1000})
             n_overlaps = page.evaluate(
@@ -298,7 +188,7 @@ def test_the_items_of_a_quote_lie_apart(browser: Browser) -> None:
 
 def test_a_key_changes_the_view_of_the_same_rows(browser: Browser) -> None:
     with staged(browser, Stage()) as page:
-        _jobs(page)
+        STATES["lanes"].done(page)
         names = page.locator("#jobs .name a").all_inner_texts()
         page.get_by_role("link", name="gan").press("v")
         expect(page.get_by_role("columnheader", name="Memory")).to_be_visible()
@@ -310,7 +200,7 @@ def test_a_key_changes_the_view_of_the_same_rows(browser: Browser) -> None:
 def test_a_lane_is_drawn_again_only_where_it_changes(browser: Browser) -> None:
     jobs = several()
     with staged(browser, (stage := Stage(jobs=jobs))) as page:
-        _jobs(page)
+        STATES["lanes"].done(page)
         page.evaluate(
             "for (const svg of document.querySelectorAll('.lane svg')) svg.firstElementChild?.setAttribute('data-old', '')"
         )
@@ -341,7 +231,7 @@ def test_a_waiting_job_says_when_it_can_start_and_a_failed_one_shows_its_last_li
 
 def test_when_the_service_is_away_what_is_shown_is_dated(browser: Browser) -> None:
     with staged(browser, (stage := Stage())) as page:
-        _jobs(page)
+        STATES["lanes"].done(page)
         stage.is_away = True
         later(page)
         expect(page.get_by_role("alert")).to_contain_text("What is shown is of 15:32:10.")
@@ -373,7 +263,7 @@ def _axis(page: Page) -> list[str]:
 
 def test_a_part_of_the_course_is_read_and_seen_larger_by_keyboard(browser: Browser) -> None:
     with staged(browser, Stage(), "#/jobs/resnet") as page:
-        _course(page)
+        STATES["landed"].done(page)
         chart, readout, whole = page.locator("#course-chart"), page.locator("#course-readout"), _axis(page)
         chart.press("Home")
         chart.press("Shift+ArrowRight")
@@ -390,7 +280,7 @@ def test_a_part_of_the_course_is_read_and_seen_larger_by_keyboard(browser: Brows
 
 def test_a_part_of_the_course_is_seen_larger_by_pointer(browser: Browser) -> None:
     with staged(browser, Stage(), "#/jobs/resnet") as page:
-        _course(page)
+        STATES["landed"].done(page)
         box, whole = page.locator("#course-chart").bounding_box(), _axis(page)
         assert box is not None
         page.mouse.move(box["x"] + 100, box["y"] + 150)
@@ -406,7 +296,7 @@ def test_a_part_of_the_course_is_seen_larger_by_pointer(browser: Browser) -> Non
 
 def test_the_log_is_shown_from_a_time_that_is_picked_in_the_chart(browser: Browser) -> None:
     with staged(browser, Stage(), "#/jobs/resnet") as page:
-        _course(page)
+        STATES["landed"].done(page)
         asked = list[str]()
         page.on("request", lambda request: asked.append(request.url) if "/logs?" in request.url else None)
         log, count, chart = page.locator("#one-log"), page.locator("#log-count"), page.locator("#course-chart")
@@ -459,7 +349,7 @@ def test_an_earlier_job_fills_the_form(browser: Browser) -> None:
 
 def test_what_would_change_is_said_first_and_a_job_that_waits_is_said_to_wait(browser: Browser) -> None:
     with staged(browser, Stage(), "#/what-if") as page:
-        _simulated(page)
+        STATES["what if"].done(page)
         expect(page.locator("#what-if-changes h3")).to_have_text("2 deadlines change their verdict.")
         expect(page.locator("#what-if-changes p").first).to_contain_text("bert-large: missed → met (7 min earlier)")
         expect(page.locator("#what-if-jobs")).to_contain_text("still waits for room")
@@ -511,7 +401,7 @@ def test_axes_have_round_values(browser: Browser) -> None:
 
 def test_all_of_a_job_s_times_are_far_away_without_harm(browser: Browser) -> None:
     with staged(browser, Stage(jobs=[job("endless", estimated_remaining_seconds=1e300, estimated_remaining_seconds_low=None, estimated_remaining_seconds_high=None, deadline=at(9e6))])) as page:  # fmt: skip
-        _jobs(page)
+        STATES["lanes"].done(page)
         expect(page.locator("#jobs tr")).to_contain_text("far away")
         page.get_by_role("link", name="endless").click()
-        _course(page)
+        STATES["landed"].done(page)

@@ -41,6 +41,14 @@ const landing = (finish) => `${clock(finish.finish)} (${clock(finish.low)} to ${
 /** @param {any} finish */
 const size = (finish) => (finish.workers === null ? counted(Math.round(100 * finish.cores) / 100, "core") : `${finish.workers} workers`);
 
+/** Whether a deadline at this finish can be promised, in words; "": nobody promises any. @param {any} quote @param {any} finish */
+const promised = (quote, finish) => {
+  if (!quote.promises) return "";
+  return quote.earliest !== null && Date.parse(finish.finish) >= Date.parse(quote.earliest) ? ", can be promised" : ", cannot be promised";
+};
+/** @param {any} quote @param {any} finish */
+const landed = (quote, finish) => `with ${size(finish)}: ${landing(finish)}${promised(quote, finish)}`;
+
 /** @param {any} price */
 const price = ({ usd, deadline }) => (usd === null ? `cannot be by ${clock(deadline)}` : `$${usd.toFixed(2)} by ${clock(deadline)}`);
 
@@ -70,7 +78,7 @@ export function shown(quote, onTake) {
   }
   if (quote.expected) parts.push(element("p", `Expected: ${landing(quote.expected)}, with ${size(quote.expected)} from now on`));
   for (const [title, lines] of [
-    ["When it would land", quote.finishes.map((/** @type {any} */ finish) => `with ${size(finish)}: ${landing(finish)}`)],
+    ["When it would land", quote.finishes.map((/** @type {any} */ finish) => landed(quote, finish))],
     ["What it is expected to cost", [...quote.prices.map(price), ...(quote.bought === null ? [] : [`$${quote.budgetUsd.toFixed(2)} buy it by ${clock(quote.bought)}`])]],
     ["Who would have less", quote.hurt.map(harm)],
   ]) if (lines.length) {
@@ -105,7 +113,13 @@ export function drawFinishes(svg, quote) {
   for (const n of valueTicks(0, cores, 4)) svg.append(drawn("text", { x: x(n), y: foot + 18, "text-anchor": "middle" }, amount(n)));
   path("interval", `M${along("low").join("L")}L${along("high").reverse().join("L")}Z`);
   path("curve granted", `M${along("finish").join("L")}`);
-  for (const each of found) svg.append(drawn("circle", { class: "point", cx: x(each.cores), cy: y(left(each.finish)), r: 4 }));
+  for (const each of found) {
+    const cx = x(each.cores), cy = y(left(each.finish)), word = promised(quote, each);
+    const mark = word.includes("cannot") ? drawn("path", { class: "point never", d: `M${cx - 4} ${cy - 4}l8 8m0 -8l-8 8` }) : drawn("circle", { class: word ? "point sure" : "point", cx, cy, r: 4 });
+    mark.append(drawn("title", {}, landed(quote, each)));
+    svg.append(mark);
+  }
+  if (quote.promises) svg.append(drawn("text", { x: right, y: 12, "text-anchor": "end" }, "● can be promised  × cannot"));
   if (!deadline) return;
   path("curve goal", `M${CURVE.left} ${y(deadline)}H${right}`);
   svg.append(drawn("text", { class: "name", x: right, y: y(deadline) - 4, "text-anchor": "end" }, "deadline"));
