@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, FloatRect, Page, expect
 from tests.page.live_page import barriers, overflows
 from tests.page.staged import NOW, Stage, at, job, many, several
 from tests.page.states import STATES
@@ -164,6 +164,32 @@ def test_one_node_s_budget_is_chosen_where_there_are_several(browser: Browser) -
     with staged(browser, Stage(), "#/budget") as page:
         STATES["budget"].done(page)
         expect(page.get_by_label("Node")).to_be_hidden()
+
+
+@pytest.mark.parametrize("size", ["large", "phone"])
+def test_what_the_chart_says_of_a_quote_lies_apart_and_within(browser: Browser, size: str) -> None:
+    for state in ("job", "late job"):
+        shown = STATES[state]
+        with staged(browser, shown.stage(), shown.place, size) as page:
+            shown.done(page)
+            texts = page.locator("#course-chart .quoted text, #course-chart .handle text").all()
+            boxes = [box for text in texts if (box := text.bounding_box()) is not None]
+            chart = page.locator("#course-chart").bounding_box()
+            assert chart is not None
+            assert len(boxes) == 3
+            assert all(
+                chart["x"] <= box["x"] <= box["x"] + box["width"] <= chart["x"] + chart["width"] for box in boxes
+            )
+            for i, one in enumerate(boxes):
+                assert not any(_overlap(one, other) for other in boxes[:i]), [text.text_content() for text in texts]
+
+
+def _overlap(one: FloatRect, other: FloatRect) -> bool:
+    """Whether two boxes have more than a pixel in common either way."""
+    return all(
+        min(one[at] + one[size], other[at] + other[size]) - max(one[at], other[at]) > 1.0  # type: ignore[literal-required]
+        for at, size in (("x", "width"), ("y", "height"))
+    )
 
 
 def test_the_items_of_a_quote_lie_apart(browser: Browser) -> None:

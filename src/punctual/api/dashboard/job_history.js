@@ -129,13 +129,17 @@ function movable({ handle, place }, scale, span, deadline) {
 /** Draws what the quote says of the deadline that is asked for: until when it cannot be, whatever is given, and in short what it would do. @param {import("./chart.js").Scale} scale @param {any} span */
 function drawQuote(scale, span) {
   scale.svg.querySelector(".quoted")?.remove();
-  const told = at("steer-quote").dataset, earliest = Date.parse(told.earliest || ""), group = drawn("g", { class: "quoted" }), [top] = scale.tops;
+  const told = at("steer-quote").dataset, earliest = Date.parse(told.earliest || ""), group = drawn("g", { class: "quoted" }), [top] = scale.tops, low = scale.y(0, 0) - 8;
   if (earliest > span.now && earliest < LAST) {
     const until = Math.min(scale.x(earliest), scale.right), from = Math.max(scale.x(span.now), scale.left), isRight = until > scale.width / 2;
-    if (until > from) group.append(drawn("path", { class: "impossible", d: `M${from} ${top}H${until}V${scale.foot}H${from}Z` }), drawn("text", { x: isRight ? until - 4 : until + 4, y: top + 32, "text-anchor": isRight ? "end" : "start" }, `earliest ${clock(earliest)}`));
+    if (until > from) group.append(drawn("path", { class: "impossible", d: `M${from} ${top}H${until}V${scale.foot}H${from}Z` }), drawn("text", { x: isRight ? until - 4 : until + 4, y: low - 20, "text-anchor": isRight ? "end" : "start" }, `earliest ${clock(earliest)}`));
   }
-  if (told.short) group.append(drawn("text", { class: told.verdict || "name", x: scale.right, y: 12, "text-anchor": "end" }, told.short));
   scale.svg.prepend(group);
+  if (!told.short) return;
+  const text = drawn("text", { class: told.verdict || "name", x: scale.right - 4, y: low, "text-anchor": "end" }, told.short);
+  group.append(text);
+  // On a narrow screen the list below says who is hurt.
+  if (/** @type {any} */ (text).getComputedTextLength() > scale.right - scale.left) text.textContent = told.short.split(";")[0];
 }
 
 /** @type {() => void} */
