@@ -226,6 +226,8 @@ def reasons(shown: JobStanding) -> WhyAnswer:
         (700, "warning", "its deadline may be missed: it lands 3m05s after it unless others leave it more"),
         (980, "grant", "at 3120 of 10000 steps with 655.1 core-seconds used, 0.60 cores bring the job to its deadline: asked to resize to 0.6 cores; given 0.6 cores after 12 ms"),
     ]  # fmt: skip
+    if shown.state == "queued" and shown.reason is not None:
+        told.insert(1, (0, "warning", shown.reason.text))
     if shown.state == "failed":
         told.append((1200, "failed", f"the job failed: {shown.cause}"))
     lasts_s = (NOW - shown.submitted).total_seconds()
