@@ -354,12 +354,14 @@ class RayMembers:
 
 def _facts(told: Mapping[str, Any]) -> NodeFacts:
     """Convert Ray's description of a node."""
-    resources = told["Resources"]
+    resources, labels = told["Resources"], told.get("Labels", {})
     return NodeFacts(
         names=(told["NodeManagerHostname"], told["NodeManagerAddress"]),
         cores=float(resources.get("CPU", 0.0)),
         gpus=float(resources.get("GPU", 0.0)),
-        device=told.get("Labels", {}).get("ray.io/accelerator-type", ""),
+        device=labels.get("ray.io/accelerator-type", ""),
+        labels=labels,
+        id=told["NodeID"],
     )
 
 

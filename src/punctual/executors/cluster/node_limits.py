@@ -1,7 +1,7 @@
 """Limits of a cluster's nodes: which are used, how much of each, and its device kind."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from punctual.executors.cluster.channel import Answer
@@ -9,12 +9,14 @@ from punctual.executors.cluster.channel import Answer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """A node as the cluster describes it: its names, the one for people first, and its resources."""
+    """A node as the cluster describes it: its names, the one for people first, its resources and labels, and its id there."""
 
     names: Sequence[str]
     cores: float
     gpus: float
     device: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
