@@ -54,7 +54,7 @@ class ClusterPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What can be had of a pool now.
+    """Price and number of the machines of a pool that can be had now.
 
     Attributes
     ----------
