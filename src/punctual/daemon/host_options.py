@@ -110,6 +110,9 @@ class HostOptions:
             )
         if self.cluster:
             limits(self.cluster)
+            from punctual.daemon.machine_providers import pools_of  # as above: only with a file
+
+            pools_of(self.cluster)
         if not self.lost_after_s >= _LOST_AFTER_S_MIN:
             raise InvalidSpec(
                 f"`--node-lost-after` must be {_LOST_AFTER_S_MIN:g} s or longer",
