@@ -10,7 +10,11 @@ from punctual.executors.cluster.machines import ClusterPlace, MachineProvider, P
 from punctual.request.pool_file import PoolSection, read_pools
 
 #: Providers of Punctual's by name, each as ``module:function``.
-_OURS = {"market": "punctual.testing.machine_market:provider"}
+_OURS = {
+    "market": "punctual.testing.machine_market:provider",
+    "ray": "punctual.executors.ray_machines:provider",
+    "slurm": "punctual.executors.slurm_machines:provider",
+}
 
 
 def provider_of(run: RunFolder, cluster: str, address: str) -> MachineProvider | None:
@@ -52,6 +56,7 @@ def terms_of(pool: PoolSection) -> PoolTerms:
         price_usd_h=pool.price_usd_h,
         trace=pool.trace,
         trace_start_s=pool.trace_start_s,
+        amounts=pool.amounts(),
         options=pool.options,
     )
 

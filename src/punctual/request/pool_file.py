@@ -80,6 +80,11 @@ class PoolSection(BaseModel):
             n_nodes=self.most, gpus=self.gpus, cores=self.cores, memory_gib=self.memory_gib, device=self.device
         )
 
+    def amounts(self) -> dict[str, float]:
+        """Return the amounts of one machine that its user has named."""
+        named = {"cores": self.cores, "gpus": self.gpus or None, "memory_gib": self.memory_gib}
+        return {name: amount for name, amount in named.items() if amount is not None}
+
     def spec(self) -> PoolSpec:
         """Return the pool as the core knows it."""
         return PoolSpec(

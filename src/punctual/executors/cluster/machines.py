@@ -22,12 +22,15 @@ class PoolTerms:
         Price of a machine-hour; None: the provider knows it.
     trace, trace_start_s
         File with the machines that could be had over time, and the second of it that is now; for providers that replay one.
+    amounts
+        Amounts of one machine that the file names: `cores`, `gpus`, `memory_gib`.
     options
         Further keys, for the provider.
     """
 
     spec: PoolSpec
     price_usd_h: float | None = None
+    amounts: Mapping[str, float] = field(default_factory=dict)
     trace: str | None = None
     trace_start_s: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -78,11 +81,16 @@ class Started:
     cause: str = ""
 
 
+class MachinesUnknown(Exception):
+    """Raised if a provider cannot tell its machines for a while: those that are there go on. Its text is for the user."""
+
+
 class MachineProvider(Protocol):
     """Starts and ends machines of pools, each of which joins the cluster as a node.
 
     The calls may block; one thread makes all of them, one after the other, but for `name_of`, which another thread calls.
-    An exception of a call is logged, and the call made again later; that of `start` refuses the order.
+    An exception of a call is logged, and the call made again later; that of `start` refuses the order. `MachinesUnknown` is
+    told once, as long as it stays the same.
 
     A provider is made by a function ``provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[str, Any])``.
     It is made anew after a restart of the service, and finds the machines of its `ClusterPlace.name` again.

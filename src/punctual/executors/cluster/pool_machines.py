@@ -13,7 +13,7 @@ from punctual.core.events import Event, MachinesAsked, MachinesRefused, PoolOffe
 from punctual.core.ids import NodeId
 from punctual.core.pools import HeldMachines, PoolSpec
 from punctual.core.protocols import Clock
-from punctual.executors.cluster.machines import MachineProvider, Offer
+from punctual.executors.cluster.machines import MachineProvider, MachinesUnknown, Offer
 from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 _LOG = logging.getLogger(__name__)
@@ -60,6 +60,8 @@ class PoolMachines:
         self._ends_wall: dict[NodeId, float] = {}
         #: Machines that were released and have not ended.
         self._ending: set[NodeId] = set()
+        #: Why the machines are not known; empty: they are.
+        self._unknown = ""
         self._commands: SimpleQueue[MachineCommand | None] = SimpleQueue()
         self._has_looked, self._ends = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="punctual-machines", daemon=True)
@@ -156,9 +158,13 @@ class PoolMachines:
             self._take_offers(self._provider.offers())
             lost, running = self._provider.lost(), set(self._provider.machines())
             noticed = self._provider.noticed()
+        except MachinesUnknown as error:
+            self._warn(str(error))
+            return
         except Exception:  # noqa: BLE001 -- see above
             _LOG.exception("the provider of machines does not tell of them")
             return
+        self._warn("")
         with self._lock:
             known = dict(self._pool_of)
         for node in known:
@@ -176,6 +182,12 @@ class PoolMachines:
         if unknown:
             _LOG.warning("machines that no job is to have are ended: %s", ", ".join(sorted(unknown)))
             self._is_done(lambda: self._provider.end(unknown))
+
+    def _warn(self, unknown: str) -> None:
+        """Log why the machines are not known, once; empty: they are."""
+        if unknown != self._unknown:
+            _LOG.warning("%s", unknown or "the provider of machines answers again")
+        self._unknown = unknown
 
     def _take_offers(self, offers: Mapping[str, Offer]) -> None:
         now = self._clock.now()
