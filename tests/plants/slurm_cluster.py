@@ -97,7 +97,13 @@ class SlurmCluster:
         for name in ("state", *(f"spool.{node}{i}" for node in ("up", "cloud") for i in (1, 2))):
             (self.folder / name).mkdir()
         ports = _free_ports(5)
-        words = {"folder": self.folder, "ports": ports, "grace_s": GRACE_S, "user": getpass.getuser(), "host": socket.gethostname().split(".")[0]}
+        words = {
+            "folder": self.folder,
+            "ports": ports,
+            "grace_s": GRACE_S,
+            "user": getpass.getuser(),
+            "host": socket.gethostname().split(".")[0],
+        }
         up, cloud = (f"[{a},{b}]" for a, b in (ports[1:3], ports[3:5]))
         (self.folder / "slurm.conf").write_text(_CONF.format(**words, up=up, cloud=cloud))
         for name, text in {"resume": _RESUME, "suspend": _SUSPEND, "await_nodes": _AWAIT_NODES}.items():

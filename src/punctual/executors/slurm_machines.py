@@ -38,12 +38,13 @@ _OURS = {
     "-J": "--job-name", "-a": "--array", "-M": "--clusters", "-W": "--wait", "-H": "--hold", "-h": "--help", "-V": "--version",
 }  # fmt: skip
 _OURS_LONG = {*_OURS.values(), "--wrap", "--test-only", "--parsable", "--requeue", "--het-group", "--usage"}
-#: States of jobs that have ended, and those in which a machine that had run was taken away.
+#: States of jobs that have ended, or are ending.
 _ENDED = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "REVOKED", "TIMEOUT",
 }  # fmt: skip
-_TAKEN = {"DEADLINE", "NODE_FAIL", "PREEMPTED", "TIMEOUT"}
+#: A machine that has run for less was not really there: its pool is short.
+_RUN_S_MIN = 60.0
 
 
 class _Job(NamedTuple):
@@ -104,8 +105,9 @@ class SlurmMachines:
         #: Numbers of jobs that were cancelled here, until Slurm says so too.
         self._cancelled: set[str] = set()
         self._lost: dict[NodeId, str] = {}
+        #: Instants since when machines wait in the queue, and since when they run.
         self._waits_since: dict[NodeId, float] = {}
-        self._have_run: set[NodeId] = set()
+        self._runs_since: dict[NodeId, float] = {}
         self._short_until = dict.fromkeys(self._pools, 0.0)
         self._look_at = 0.0
         #: Why Slurm does not answer; None: it does.
@@ -221,10 +223,9 @@ class SlurmMachines:
         for node in self._jobs.keys() - alive.keys():
             self._lose(node, jobs.get(node), f"is {jobs[node].state}" if node in jobs else "is not known any more")
         self._jobs = {node: job for node, job in alive.items() if job.number not in self._cancelled}
-        self._have_run = {node for node, job in self._jobs.items() if node in self._have_run or job.state == "RUNNING"}
+        self._waits_since = self._since(self._waits_since, "PENDING")
+        self._runs_since = self._since(self._runs_since, "RUNNING")
         now = time.monotonic()
-        waiting = {node for node, job in self._jobs.items() if job.state == "PENDING"}
-        self._waits_since = {node: self._waits_since.get(node, now) for node in waiting}
         for node, since in self._waits_since.items():
             if now - since > self._options.queue_s:
                 job = self._jobs.pop(node)
@@ -235,8 +236,14 @@ class SlurmMachines:
     def _lose(self, node: NodeId, job: _Job | None, text: str) -> None:
         reason = "" if job is None or job.reason in ("", "None") else f" ({job.reason})"
         self._lost[node] = f"its job {job.number if job else ''} of Slurm {text}{reason}"
-        if job is None or job.state not in _TAKEN or node not in self._have_run:
+        now = time.monotonic()
+        if now - self._runs_since.get(node, now) < _RUN_S_MIN:
             self._fall_short(_pool_of(node))
+
+    def _since(self, before: Mapping[NodeId, float], state: str) -> dict[NodeId, float]:
+        """Return since when the machines are in a state that are in it now."""
+        now = time.monotonic()
+        return {node: before.get(node, now) for node, job in self._jobs.items() if job.state == state}
 
     def _cancel(self, numbers: Collection[str]) -> None:
         """Cancel jobs; those that still wait or run at Slurm's next answer are cancelled again."""
