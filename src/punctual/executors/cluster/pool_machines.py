@@ -51,7 +51,7 @@ class PoolMachines:
         now = clock.now()
         #: Pool of each machine that starts or is there, and the instant from which on it is awaited.
         self._pool_of = {node: pool for pool, machines in held.items() for node in machines.nodes}
-        self._since_at = dict.fromkeys(self._pool_of, now)
+        self._held, self._since_at = frozenset(self._pool_of), dict.fromkeys(self._pool_of, now)
         self._n_named = {pool: machines.n_named for pool, machines in held.items()}
         self._offers: dict[str, Offer] = {}
         #: Pools whose past was told.
@@ -218,7 +218,8 @@ class PoolMachines:
     def _give_up(self, node: NodeId, pool: str, cause: str) -> None:
         """Tell that a machine is gone; if it could not be started, have others wait: they would be paid for in vain, too."""
         offer = self._offers.get(pool)
-        if self._since_at.pop(node, None) is not None and offer and offer.obtainable >= self._n_held(pool):
+        is_new = self._since_at.pop(node, None) is not None and node not in self._held
+        if is_new and offer is not None and offer.obtainable >= self._n_held(pool):
             self._paused_until_at[pool] = self._clock.now() + 60.0
         self._lose(node, cause)
 
