@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from punctual.core.errors import InvalidSpec
+from punctual.daemon.host_options import HostOptions
 from punctual.request.cluster_file import read_cluster
-from punctual.request.pool_file import pools_of
+from punctual.request.pool_file import pools_of, read_pools
 from punctual.sim.pool_traces import courses_of
 from punctual.sim.scenario import Scenario
 
@@ -58,12 +59,41 @@ def test_pools_and_nodes_may_stand_side_by_side() -> None:
     assert [group.n_nodes for group in study.machines] == [2, 4]
 
 
-def test_a_live_cluster_s_file_with_pools_is_refused(tmp_path: Path) -> None:
-    written(tmp_path)
+def test_a_live_cluster_s_pools_need_a_provider_which_a_simulation_does_without(tmp_path: Path) -> None:
+    study, market = Scenario.read(written(tmp_path)), tmp_path / "market.toml"
     with pytest.raises(InvalidSpec) as caught:
-        read_cluster(tmp_path / "market.toml")
-    assert "no engine asks for machines" in caught.value.must
+        read_pools(market)
+    assert "who starts their machines" in caught.value.must
     assert "punctual simulate" in caught.value.remedy
+    market.write_text(f'[machines]\nprovider = "market"\noptions = {{ speed = 600 }}\n{MARKET}')
+    pools, machines = read_pools(market)
+    assert ([pool.name for pool in pools], pools[0].trace) == (["spot", "on-demand"], str(tmp_path / "spot.json"))
+    assert machines is not None
+    assert (machines.provider, machines.options) == ("market", {"speed": 600})
+    assert read_cluster(market) == (), "other nodes are not used"
+    assert Scenario.read(tmp_path / "train.toml") == study
+
+
+@pytest.mark.parametrize(
+    ("table", "word"),
+    [
+        ("provider = 3", "provider"),
+        ('provider = "p"\nspeed = 3', "speed"),
+        ("", "provider"),
+        ('provider = "p"\noptions = 3', "options"),
+    ],
+)
+def test_slips_in_the_table_of_the_provider_are_told(tmp_path: Path, table: str, word: str) -> None:
+    (tmp_path / "market.toml").write_text(f"[machines]\n{table}\n{MARKET}")
+    with pytest.raises(InvalidSpec, match=word):
+        read_pools(tmp_path / "market.toml")
+
+
+@pytest.mark.parametrize("name", ["nobody", "json:nothing", "punctual", "no_module:f", ":"])
+def test_a_provider_that_there_is_not_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "market.toml").write_text(f'[machines]\nprovider = "{name}"\n{MARKET}')
+    with pytest.raises(InvalidSpec, match="provider of machines must be one"):
+        HostOptions(engine="ray", cluster=str(tmp_path / "market.toml")).check()
 
 
 @pytest.mark.parametrize(

@@ -94,10 +94,17 @@ class MachineProvider(Protocol):
 
     A provider is made by a function ``provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[str, Any])``.
     It is made anew after a restart of the service, and finds the machines of its `ClusterPlace.name` again.
+
+    Attributes
+    ----------
+    poll_interval_s
+        Seconds between two queries for its offers and machines.
     """
 
+    poll_interval_s: float
+
     def offers(self) -> Mapping[str, Offer]:
-        """Return what can be had of each pool now; asked every few seconds."""
+        """Return what can be had of each pool now."""
         ...
 
     def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:

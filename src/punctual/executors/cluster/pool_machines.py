@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from math import inf
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -50,7 +51,7 @@ class PoolMachines:
         now = clock.now()
         #: Pool of each machine that starts or is there, and the instant from which on it is awaited.
         self._pool_of = {node: pool for pool, machines in held.items() for node in machines.nodes}
-        self._since_at = dict.fromkeys(self._pool_of, now)
+        self._held, self._since_at = frozenset(self._pool_of), dict.fromkeys(self._pool_of, now)
         self._n_named = {pool: machines.n_named for pool, machines in held.items()}
         self._offers: dict[str, Offer] = {}
         #: Pools whose past was told.
@@ -58,6 +59,8 @@ class PoolMachines:
         #: Names of all nodes that are machines of the provider, whether or not they are used.
         self._named: set[NodeId] = set()
         self._ends_wall: dict[NodeId, float] = {}
+        #: Instant until which no more machines of a pool are offered than are held, because one could not be started.
+        self._paused_until_at: dict[str, float] = {}
         #: Machines that were released and have not ended.
         self._ending: set[NodeId] = set()
         #: Why the machines are not known; empty: they are.
@@ -130,7 +133,7 @@ class PoolMachines:
         while not self._ends.is_set():
             self._look()
             self._has_looked.set()
-            look_at = time.monotonic() + 1.0
+            look_at = time.monotonic() + self._provider.poll_interval_s
             while not self._ends.is_set() and (left_s := look_at - time.monotonic()) > 0:
                 try:
                     command = self._commands.get(timeout=left_s)
@@ -156,7 +159,8 @@ class PoolMachines:
         """Find out what can be had, and what has become of the machines."""
         try:
             self._take_offers(self._provider.offers())
-            lost, running = self._provider.lost(), set(self._provider.machines())
+            running = set(self._provider.machines())
+            lost = self._provider.lost()
             noticed = self._provider.noticed()
         except MachinesUnknown as error:
             self._warn(str(error))
@@ -167,11 +171,11 @@ class PoolMachines:
         self._warn("")
         with self._lock:
             known = dict(self._pool_of)
-        for node in known:
+        for node, pool in known.items():
             if node in lost or node not in running:
-                self._lose(node, lost.get(node, "its provider has it no more"))
-        for node in known.keys() & running:
-            self._check_comes(node)
+                self._give_up(node, pool, lost.get(node, "its provider has it no more"))
+            elif node in self._since_at:
+                self._check_comes(node, pool)
         for node, ends_wall in noticed.items():
             if node in known and self._ends_wall.get(node) != ends_wall:
                 self._ends_wall[node] = ends_wall
@@ -191,7 +195,10 @@ class PoolMachines:
 
     def _take_offers(self, offers: Mapping[str, Offer]) -> None:
         now = self._clock.now()
-        for name, offer in offers.items():
+        for name, offered in offers.items():
+            offer = offered
+            if self._is_paused(name):
+                offer = replace(offered, obtainable=min(offered.obtainable, self._n_held(name)))
             before = self._offers.get(name)
             if before is not None and replace(before, seen=offer.seen) == offer:
                 continue
@@ -202,23 +209,37 @@ class PoolMachines:
             for ago_s, price_usd_h, n in (*seen, (0.0, offer.price_usd_h, offer.obtainable)):
                 self._listener.told(PoolOffered(at=now - ago_s, pool=offer.spec, price_usd_h=price_usd_h, obtainable=n))
 
-    def _check_comes(self, node: NodeId) -> None:
+    def _is_paused(self, pool: str) -> bool:
+        return self._clock.now() < self._paused_until_at.get(pool, -inf)
+
+    def _n_held(self, pool: str) -> int:
+        with self._lock:
+            return sum(of == pool for of in self._pool_of.values())
+
+    def _check_comes(self, node: NodeId, pool: str) -> None:
         """Give up a machine that has not joined in time."""
-        if node not in self._since_at:
-            return
         if self._listener.is_joined(node):
             del self._since_at[node]
             return
-        offer = self._offers.get(self._pool_of.get(node, ""))
+        offer = self._offers.get(pool)
         # As long as an order may be without an answer (`core.pools`), and then twice its start-up.
         limit_s = 600.0 + 2 * (offer.spec.startup_s if offer else 0.0)
         if self._clock.now() > self._since_at[node] + limit_s:
-            self._lose(node, f"it has not joined within {limit_s:.0f} s")
+            self._give_up(node, pool, f"it has not joined within {limit_s:.0f} s")
+
+    def _give_up(self, node: NodeId, pool: str, cause: str) -> None:
+        """Tell that a machine is gone; if it could not be started, have others wait: they would be paid for in vain, too."""
+        offer = self._offers.get(pool)
+        is_new = self._since_at.pop(node, None) is not None and node not in self._held
+        if is_new and offer is not None and offer.obtainable >= self._n_held(pool):
+            self._paused_until_at[pool] = self._clock.now() + 60.0
+        self._lose(node, cause)
 
     def _start(self, command: AskMachines) -> None:
         offer = self._offers.get(command.pool)
-        if offer is None:
-            self._refuse(command, command.n_machines, "there is no such pool")
+        if offer is None or self._is_paused(command.pool):
+            cause = "there is no such pool" if offer is None else "one of them could not be started just now"
+            self._refuse(command, command.n_machines, cause)
             return
         first = self._n_named.get(command.pool, 0)
         nodes = [NodeId(f"{command.pool}-{i}") for i in range(first, first + command.n_machines)]
@@ -256,6 +277,5 @@ class PoolMachines:
 
     def _lose(self, node: NodeId, cause: str) -> None:
         self.forget(node)
-        self._since_at.pop(node, None)
         self._ends_wall.pop(node, None)
         self._listener.machine_lost(node, cause)
