@@ -30,13 +30,19 @@ def make(slurm: SlurmCluster, stand_in: Path, tmp_path: Path) -> Iterator[Maker]
     def make(sbatch: Sequence[str] = ("--constraint=spot",), pool: PoolSpec = SPOT, **changes: Any) -> SlurmMachines:
         terms = PoolTerms(spec=pool, price_usd_h=1.0, amounts={"cores": 1.0}, options={"sbatch": sbatch})
         options = SlurmOptions(ray=str(stand_in), queue_s=changes.pop("queue_s", 60.0))
-        made.append(SlurmMachines([terms], place, options, poll_s=0.2, **changes))
+        made.append(SlurmMachines([terms], place, options, **changes))
         return made[-1]
 
     yield make
     for provider in made:
         provider.close(for_good=True)
     wait_until(lambda: not [job for job in slurm.jobs() if place.name in job])
+
+
+def machines(provider: SlurmMachines) -> list[NodeId]:
+    """Return the machines after another look."""
+    provider.offers()
+    return sorted(provider.machines())
 
 
 def names(*numbers: int) -> list[NodeId]:
@@ -60,11 +66,11 @@ def test_a_machine_is_a_job_that_starts_ray_with_its_name_and_its_end_is_the_job
         assert " start --address=127.0.0.1:1 " in line
         assert " --block " in line
         assert " --num-cpus=1" in line
-    assert sorted(provider.machines()) == names(0, 1)
+    assert machines(provider) == names(0, 1)
     assert provider.lost() == {}
     assert provider.noticed() == {}
     provider.end(names(0))
-    assert list(provider.machines()) == names(1)
+    assert machines(provider) == names(1)
     wait_until(lambda: len(slurm.jobs()) == 1)
     assert provider.lost() == {}
 
@@ -74,14 +80,14 @@ def test_a_sleeping_node_is_woken_and_sleeps_again(make: Maker, slurm: SlurmClus
     provider.start(SPOT, names(0))
     (line,) = wait_until(lambda: (tmp_path / "started").read_text().splitlines())
     assert line.startswith("cloud")
-    assert list(provider.machines()) == names(0)
+    assert machines(provider) == names(0)
 
 
 def test_more_machines_than_there_are_are_given_up_with_slurms_reason(make: Maker, slurm: SlurmCluster) -> None:
     provider = make(queue_s=1.0)
     assert list(provider.start(SPOT, names(0, 1, 2)).nodes) == names(0, 1, 2)
     lost: dict[NodeId, str] = {}
-    wait_until(lambda: lost.update(provider.lost()) or lost)
+    wait_until(lambda: (provider.offers() and lost.update(provider.lost())) or lost)
     await_running(slurm, 2)
     assert lost.keys() <= set(names(0, 1, 2))
     assert all("has waited for 1 s" in cause and "Resources" in cause for cause in lost.values())
@@ -103,12 +109,12 @@ def test_the_end_of_a_preempted_machine_is_a_notice(make: Maker, slurm: SlurmClu
     provider = make(pool=pool)
     provider.start(pool, names(0))
     await_running(slurm, 1)
-    assert list(provider.machines()) == names(0)
+    assert machines(provider) == names(0)
     assert provider.noticed() == {}
     (node,) = slurm.jobs("%N")
     try:
         slurm.ask("sbatch", "--partition=urgent", f"--nodelist={node}", "--job-name=urgent", "--wrap=true")
-        ((name, ends_wall),) = wait_until(lambda: provider.machines() and provider.noticed()).items()
+        ((name, ends_wall),) = wait_until(lambda: provider.offers() and provider.noticed()).items()
     finally:
         slurm.ask("scancel", "--name=urgent")
     assert name == "spot-0"
@@ -119,7 +125,7 @@ def test_the_end_of_a_time_limit_is_a_notice(make: Maker, slurm: SlurmCluster) -
     provider = make(["--constraint=spot", "--time=1"])
     provider.start(SPOT, names(0))
     await_running(slurm, 1)
-    ((_, ends_wall),) = wait_until(lambda: provider.machines() and provider.noticed()).items()
+    ((_, ends_wall),) = wait_until(lambda: provider.offers() and provider.noticed()).items()
     assert 0.0 < ends_wall - time.time() <= 61.0
 
 
@@ -127,12 +133,12 @@ def test_a_machine_whose_job_ends_is_lost_with_its_state(make: Maker, slurm: Slu
     provider = make()
     provider.start(SPOT, names(0, 1))
     await_running(slurm, 2)
-    assert len(provider.machines()) == 2
+    assert len(machines(provider)) == 2
     slurm.ask("scancel", "--name=" + next(name for name in slurm.jobs("%j") if name.startswith("spot-1@")))
-    lost = wait_until(provider.lost)
+    lost = wait_until(lambda: provider.offers() and provider.lost())
     assert list(lost) == names(1)
     assert "is CANCELLED" in lost[NodeId("spot-1")] or "is COMPLETING" in lost[NodeId("spot-1")]
-    assert list(provider.machines()) == names(0)
+    assert machines(provider) == names(0)
 
 
 def test_another_process_of_the_service_finds_its_machines_and_another_service_does_not(
@@ -140,10 +146,10 @@ def test_another_process_of_the_service_finds_its_machines_and_another_service_d
 ) -> None:
     make().start(SPOT, names(0, 1))
     later = make()
-    assert sorted(later.machines()) == names(0, 1)
+    assert machines(later) == names(0, 1)
     pool = PoolTerms(spec=SPOT, price_usd_h=1.0)
     other = SlurmMachines([pool], ClusterPlace(address="a:1", name="other", folder=str(tmp_path)), SlurmOptions())
-    assert list(other.machines()) == []
+    assert machines(other) == []
     other.close(for_good=True)
     assert len(slurm.jobs()) == 2
     later.close(for_good=False)
@@ -158,21 +164,21 @@ def test_while_the_controller_is_away_nothing_counts_as_lost_and_ends_are_made_u
     provider = make()
     provider.start(SPOT, names(0, 1))
     await_running(slurm, 2)
-    assert len(provider.machines()) == 2
+    assert len(machines(provider)) == 2
     slurm.end_controller()
     try:
         with pytest.raises(MachinesUnknown, match=r"Unable to contact slurm controller.*machines that are there go on"):
-            wait_until(provider.machines, lambda _: False)
+            wait_until(provider.offers, lambda _: False)
         provider.end(names(0))
     finally:
         slurm.start_controller()
 
-    def machines() -> list[NodeId]:
+    def answered() -> list[NodeId]:
         try:
-            return list(provider.machines())
+            return machines(provider)
         except MachinesUnknown:
             return []
 
-    assert wait_until(machines) == names(1)
+    assert wait_until(answered) == names(1)
     wait_until(lambda: len(slurm.jobs()) == 1)
     assert provider.lost() == {}

@@ -43,8 +43,6 @@ _ENDED = {
     "BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
     "REVOKED", "TIMEOUT",
 }  # fmt: skip
-#: A machine that has run for less was not really there: its pool is short.
-_RUN_S_MIN = 60.0
 
 
 class _Job(NamedTuple):
@@ -80,8 +78,8 @@ class SlurmMachines:
 
     Parameters
     ----------
-    poll_s
-        Seconds between two queries of `squeue`.
+    poll_interval_s
+        Seconds between two queries of `squeue`, which is work for Slurm's controller.
     retry_s
         Seconds until a pool that had no more machines is thought to have some again.
     """
@@ -92,31 +90,30 @@ class SlurmMachines:
         place: ClusterPlace,
         options: SlurmOptions,
         *,
-        poll_s: float = 5.0,
+        poll_interval_s: float = 5.0,
         retry_s: float = 300.0,
     ) -> None:
         self._offers = offer_as_described(pools)
         self._pools = {pool.spec.name: pool for pool in pools}
         self._place, self._options = place, options
-        self._poll_s, self._retry_s = poll_s, retry_s
+        self.poll_interval_s, self._retry_s = poll_interval_s, retry_s
         self._address = ""
         #: Jobs of the machines that start or run.
         self._jobs: dict[NodeId, _Job] = {}
         #: Numbers of jobs that were cancelled here, until Slurm says so too.
         self._cancelled: set[str] = set()
         self._lost: dict[NodeId, str] = {}
-        #: Instants since when machines wait in the queue, and since when they run.
+        #: Instants since when machines wait in the queue.
         self._waits_since: dict[NodeId, float] = {}
-        self._runs_since: dict[NodeId, float] = {}
         self._short_until = dict.fromkeys(self._pools, 0.0)
-        self._look_at = 0.0
-        #: Why Slurm does not answer; None: it does.
-        self._silence: MachinesUnknown | None = None
 
     # The protocol.
 
     def offers(self) -> Mapping[str, Offer]:
-        """Return most machines of each pool; where Slurm has just had no more, those that are there or start."""
+        """Return most machines of each pool; where Slurm has just had no more, those that are there or start.
+
+        Raises `MachinesUnknown` if Slurm does not tell its jobs; otherwise the other queries tell what it has told now.
+        """
         self._look()
         now = time.monotonic()
         return {
@@ -139,7 +136,6 @@ class SlurmMachines:
                 break
             self._jobs[node] = _Job(number.partition(";")[0], "PENDING", 0.0, "")
             started.append(node)
-        self._look_at = 0.0
         return Started(nodes=started, cause=cause)
 
     def end(self, nodes: Collection[NodeId]) -> None:
@@ -148,12 +144,10 @@ class SlurmMachines:
 
     def machines(self) -> Collection[NodeId]:
         """Return the machines whose jobs wait or run."""
-        self._look()
         return list(self._jobs)
 
     def lost(self) -> Mapping[NodeId, str]:
         """Return the machines whose jobs have ended, or have waited too long, and why."""
-        self._look()
         lost, self._lost = self._lost, {}
         return lost
 
@@ -163,7 +157,7 @@ class SlurmMachines:
         return {
             node: job.ends_wall
             for node, job in self._jobs.items()
-            if job.ends_wall and job.ends_wall - now <= max(60.0, self._notice_s(node))
+            if job.state == "RUNNING" and 0 < job.ends_wall - now <= max(60.0, self._notice_s(node))
         }
 
     def name_of(self, facts: NodeFacts) -> NodeId | None:
@@ -173,7 +167,6 @@ class SlurmMachines:
     def close(self, *, for_good: bool) -> None:
         """Cancel all jobs of this service, or leave them."""
         if for_good:
-            self._look_at = 0.0
             try:
                 self._look()
             except MachinesUnknown as error:
@@ -189,20 +182,14 @@ class SlurmMachines:
         return slurm_answer(command, {**environment, "SLURM_TIME_FORMAT": "%s"}, 30.0)
 
     def _look(self) -> None:
-        """Find out what has become of the machines, unless that is known; raises `MachinesUnknown` if Slurm does not tell."""
-        if time.monotonic() >= self._look_at:
-            self._silence = None
-            try:
-                listed = self._ask(["squeue", "--noheader", "--me", "--states=all", "--format=%A|%T|%e|%r|%j"])
-            except SlurmFailure as error:
-                self._silence = MachinesUnknown(
-                    f"Slurm does not tell its jobs ({error}): machines that are there go on, and none is started until it answers"
-                )
-            else:
-                self._note(self._parsed(listed))
-            self._look_at = time.monotonic() + self._poll_s
-        if self._silence is not None:
-            raise self._silence
+        """Find out what has become of the machines."""
+        try:
+            listed = self._ask(["squeue", "--noheader", "--me", "--states=all", "--format=%A|%T|%e|%r|%j"])
+        except SlurmFailure as error:
+            raise MachinesUnknown(
+                f"Slurm does not tell its jobs ({error}): machines that are there go on, and none is started until it answers"
+            ) from error
+        self._note(self._parsed(listed))
 
     def _parsed(self, listed: str) -> dict[NodeId, _Job]:
         """Return the latest job of each machine of this service."""
@@ -223,27 +210,20 @@ class SlurmMachines:
         for node in self._jobs.keys() - alive.keys():
             self._lose(node, jobs.get(node), f"is {jobs[node].state}" if node in jobs else "is not known any more")
         self._jobs = {node: job for node, job in alive.items() if job.number not in self._cancelled}
-        self._waits_since = self._since(self._waits_since, "PENDING")
-        self._runs_since = self._since(self._runs_since, "RUNNING")
         now = time.monotonic()
+        waiting = [node for node, job in self._jobs.items() if job.state == "PENDING"]
+        self._waits_since = {node: self._waits_since.get(node, now) for node in waiting}
         for node, since in self._waits_since.items():
             if now - since > self._options.queue_s:
                 job = self._jobs.pop(node)
                 self._cancelled.add(job.number)
                 self._lose(node, job, f"has waited for {self._options.queue_s:g} s")
+                self._fall_short(_pool_of(node))
         self._cancel(self._cancelled)
 
     def _lose(self, node: NodeId, job: _Job | None, text: str) -> None:
         reason = "" if job is None or job.reason in ("", "None") else f" ({job.reason})"
         self._lost[node] = f"its job {job.number if job else ''} of Slurm {text}{reason}"
-        now = time.monotonic()
-        if now - self._runs_since.get(node, now) < _RUN_S_MIN:
-            self._fall_short(_pool_of(node))
-
-    def _since(self, before: Mapping[NodeId, float], state: str) -> dict[NodeId, float]:
-        """Return since when the machines are in a state that are in it now."""
-        now = time.monotonic()
-        return {node: before.get(node, now) for node, job in self._jobs.items() if job.state == state}
 
     def _cancel(self, numbers: Collection[str]) -> None:
         """Cancel jobs; those that still wait or run at Slurm's next answer are cancelled again."""
