@@ -29,7 +29,7 @@ def make(slurm: SlurmCluster, stand_in: Path, tmp_path: Path) -> Iterator[Maker]
 
     def make(sbatch: Sequence[str] = ("--constraint=spot",), pool: PoolSpec = SPOT, **changes: Any) -> SlurmMachines:
         terms = PoolTerms(spec=pool, price_usd_h=1.0, amounts={"cores": 1.0}, options={"sbatch": sbatch})
-        options = SlurmOptions(ray=str(stand_in), queue_s=changes.pop("queue_s", 60.0))
+        options = SlurmOptions(ray=str(stand_in), wait_s=changes.pop("wait_s", 60.0))
         made.append(SlurmMachines([terms], place, options, **changes))
         return made[-1]
 
@@ -84,7 +84,7 @@ def test_a_sleeping_node_is_woken_and_sleeps_again(make: Maker, slurm: SlurmClus
 
 
 def test_more_machines_than_there_are_are_given_up_with_slurms_reason(make: Maker, slurm: SlurmCluster) -> None:
-    provider = make(queue_s=1.0)
+    provider = make(wait_s=1.0)
     assert list(provider.start(SPOT, names(0, 1, 2)).nodes) == names(0, 1, 2)
     lost: dict[NodeId, str] = {}
     wait_until(lambda: (provider.offers() and lost.update(provider.lost())) or lost)

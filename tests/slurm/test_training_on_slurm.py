@@ -71,8 +71,9 @@ def test_a_training_gets_a_machine_of_slurm_and_gives_it_back(
     words = ("--name", "job", "--cores", "1", "--deadline", "1h", "--work", "50m", "--steps", "100000")
     done = terminal.punctual("submit", *words, "--", *terminal.script(TRAINING))
     assert done.returncode == 0, done.stderr
-    wait_until(lambda: (tmp_path / "steps").exists())
+    wait_until((tmp_path / "steps").exists)
     (job,) = slurm.jobs()
-    assert job.startswith("spot-0@") and job.endswith(" RUNNING")
+    assert job.startswith("spot-0@")
+    assert job.endswith(" RUNNING")
     (tmp_path / "go").touch()
     wait_until(lambda: not slurm.jobs())

@@ -1,26 +1,191 @@
-"""Process that asks a Ray cluster for machines, see `punctual.executors.ray_machines`, or tells its address.
+"""Process that asks a Ray cluster for nodes, and tells which there are; or that finds the address of this machine's cluster.
 
-No process that must not end loads Ray.
+No other process of a service that asks for machines loads Ray. Standard input and output are JSON objects, a line each:
+
+request
+    ``{"want": [[resources, labels], ...], "drain": {id: whether it is to go even if it is busy}}``: the nodes to have in all, and
+    nodes that are to end, by their ids in Ray.
+answer, about once a second
+    ``{"nodes": {id: labels}}``, or ``{"away": why}`` where the cluster does not tell or has not been asked.
 """
 
+import json
 import subprocess
 import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from punctual.executors.cluster.machines import MachinesUnknown
+
+#: Resources and labels of a wanted node.
+WantedNode = tuple[Mapping[str, float], Mapping[str, str]]
+_MODULE = "punctual.executors.ray_requests"
+_STARTS = "the process that asks Ray for machines is just starting"
+_NO_AUTOSCALER = (
+    "the Ray cluster has no autoscaler that starts nodes by their labels: start its head with an autoscaling configuration, "
+    "and RAY_enable_autoscaler_v2=1"
+)
+
+
+class RayRequests:
+    """The process, started again when it has ended; usable from one thread.
+
+    Parameters
+    ----------
+    address
+        Address of the cluster, as for `ray.init`.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._request: dict[str, Any] = {"want": [], "drain": {}}
+        self._process: subprocess.Popen[str] | None = None
+        self._answer: Mapping[str, Any] = {"away": _STARTS}
+        self._has_answered = threading.Event()
+
+    def ask(self, want: Sequence[WantedNode], drain: Mapping[str, bool]) -> None:
+        """Ask for these nodes in all, and for the end of others."""
+        self._request = {"want": want, "drain": drain}
+        self._send()
+
+    def nodes(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the labels of all present nodes by id; raises `MachinesUnknown` if the cluster does not tell."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+            # Seconds until Ray is loaded and has answered, on a busy machine.
+            self._has_answered.wait(30.0)
+        answer = self._answer
+        if "away" in answer:
+            raise MachinesUnknown(f"{answer['away']}. Machines that are there go on")
+        nodes: Mapping[str, Mapping[str, str]] = answer["nodes"]
+        return nodes
+
+    def close(self) -> None:
+        """Have the last request carried out, and end the process."""
+        if self._process is None:
+            return
+        with suppress(OSError):
+            self._input.close()
+        try:
+            self._process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self) -> None:
+        self._answer = {"away": _STARTS}
+        self._has_answered.clear()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", _MODULE, head_address(self._address)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        self._input = self._process.stdin
+        threading.Thread(target=self._listen, args=[self._process], name="punctual-ray-requests", daemon=True).start()
+        self._send()
+
+    def _send(self) -> None:
+        if self._process is None:
+            return  # it gets the request when it starts
+        with suppress(OSError):  # it has ended, and gets the request when it is started again
+            self._input.write(json.dumps(self._request) + "\n")
+            self._input.flush()
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if process is self._process:
+                self._answer = json.loads(line)
+                self._has_answered.set()
+        if process is self._process:
+            self._answer = {"away": "the process that asks Ray for machines has ended, and is started again"}
+            self._has_answered.set()
 
 
 def head_address(address: str) -> str:
-    """Return HOST:PORT of a cluster's head, given as for `ray.init`; raises `ConnectionError` if none runs here."""
+    """Return HOST:PORT of a cluster's head, given as for `ray.init`; raises `MachinesUnknown` if none runs here."""
     if address not in ("", "auto"):
         return address
-    command = [sys.executable, "-P", "-m", "punctual.executors.ray_requests"]
+    command = [sys.executable, "-P", "-m", _MODULE, "auto"]
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60.0, check=False
         )
     except subprocess.TimeoutExpired:
-        raise ConnectionError("the address of Ray's head is not known: Ray has not answered") from None
+        raise MachinesUnknown("the address of Ray's head is not known: Ray has not answered") from None
     if done.returncode or not done.stdout.strip():
-        raise ConnectionError("the address of Ray's head is not known: none runs here; name it (`--address HOST:PORT`)")
+        raise MachinesUnknown("the address of Ray's head is not known: name it (`--address HOST:PORT`)")
     return done.stdout.split()[-1]
+
+
+class _Asking:
+    """The process itself."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._request: dict[str, Any] = {"want": [], "drain": {}}
+        self._has_request, self._ends = threading.Event(), threading.Event()
+        self._asked: list[WantedNode] | None = None
+        self._drained: set[str] = set()
+        self._client: Any = None
+
+    def run(self) -> int:
+        threading.Thread(target=self._read, daemon=True).start()
+        is_over = False
+        while not is_over:
+            is_over = self._ends.is_set()
+            self._has_request.clear()
+            try:
+                answer: dict[str, Any] = {"nodes": self._carry_out()}
+            except Exception as error:  # noqa: BLE001 -- whatever Ray raises
+                self._client = None
+                answer = {"away": f"Ray does not tell its nodes ({_first_line(error)})"}
+            print(json.dumps(answer), flush=True)  # noqa: T201 -- it is the answer
+            if not self._ends.is_set():
+                self._has_request.wait(1.0)
+        return 0
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            self._request = json.loads(line)
+            self._has_request.set()
+        self._ends.set()
+        self._has_request.set()
+
+    def _carry_out(self) -> dict[str, Mapping[str, str]]:
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+        from ray.autoscaler.v2.sdk import request_cluster_resources
+        from ray.autoscaler.v2.utils import is_autoscaler_v2
+        from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+        if self._client is None:
+            self._client = GcsClient(address=self._address)
+            self._asked = None
+            if not is_autoscaler_v2(fetch_from_server=True, gcs_client=self._client):
+                raise RuntimeError(_NO_AUTOSCALER)
+        request = self._request
+        if request["want"] != self._asked:
+            wanted = [{"resources": resources, "label_selector": labels} for resources, labels in request["want"]]
+            request_cluster_resources(self._address, wanted)
+            self._asked = request["want"]
+        for node, is_forced in request["drain"].items():
+            if node not in self._drained:
+                reason = "DRAIN_NODE_REASON_PREEMPTION" if is_forced else "DRAIN_NODE_REASON_IDLE_TERMINATION"
+                self._client.drain_node(node, DrainNodeReason.Value(reason), "released by Punctual", 0)
+                self._drained.add(node)
+        nodes = self._client.get_all_node_info().items()
+        alive = 0  # `GcsNodeInfo.ALIVE`
+        return {node.hex(): dict(info.labels) for node, info in nodes if info.state == alive}
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _found_address() -> int:
@@ -34,4 +199,4 @@ def _found_address() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_found_address())
+    sys.exit(_found_address() if sys.argv[1] == "auto" else _Asking(sys.argv[1]).run())

@@ -62,14 +62,14 @@ class SlurmOptions:
     ----------
     sbatch
         Options of `sbatch` for the machines of all pools.
-    queue_s
+    wait_s
         A machine that waits longer in Slurm's queue cannot be had now.
     ray
         Command that is Ray on the nodes; empty: the one of this installation, at the same path.
     """
 
     sbatch: Sequence[str] = ()
-    queue_s: float = 60.0
+    wait_s: float = 60.0
     ray: str = ""
 
 
@@ -130,7 +130,7 @@ class SlurmMachines:
         for node in nodes:
             try:
                 number = self._ask(["sbatch", *self._submission(self._pools[pool.name], node)]).strip()
-            except (SlurmFailure, ConnectionError) as error:
+            except (SlurmFailure, MachinesUnknown) as error:
                 cause = f"Slurm: {error}" if isinstance(error, SlurmFailure) else str(error)
                 self._fall_short(pool.name)
                 break
@@ -214,10 +214,10 @@ class SlurmMachines:
         waiting = [node for node, job in self._jobs.items() if job.state == "PENDING"]
         self._waits_since = {node: self._waits_since.get(node, now) for node in waiting}
         for node, since in self._waits_since.items():
-            if now - since > self._options.queue_s:
+            if now - since > self._options.wait_s:
                 job = self._jobs.pop(node)
                 self._cancelled.add(job.number)
-                self._lose(node, job, f"has waited for {self._options.queue_s:g} s")
+                self._lose(node, job, f"has waited for {self._options.wait_s:g} s")
                 self._fall_short(_pool_of(node))
         self._cancel(self._cancelled)
 
@@ -282,10 +282,10 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
     for pool in pools:
         _check(pool.options, ("sbatch",), f"`options` of pool '{pool.spec.name}'")
     where = "`machines.options`"
-    _check(options, ("sbatch", "queue_s", "ray"), where)
-    queue_s = options.get("queue_s", 60.0)
-    if isinstance(queue_s, bool) or not isinstance(queue_s, int | float) or not 0 <= queue_s < float("inf"):
-        raise InvalidSpec("`queue_s` must be seconds", repr(queue_s), where, "Write for example `queue_s = 60`.")
+    _check(options, ("sbatch", "wait_s", "ray"), where)
+    wait_s = options.get("wait_s", 60.0)
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s < float("inf"):
+        raise InvalidSpec("`wait_s` must be seconds", repr(wait_s), where, "Write for example `wait_s = 60`.")
     if not isinstance(options.get("ray", ""), str):
         raise InvalidSpec("`ray` must be a command", repr(options["ray"]), where, 'Write for example `ray = "ray"`.')
     if place.address.startswith("ray://"):
