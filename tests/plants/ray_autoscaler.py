@@ -101,6 +101,6 @@ class RayWithAutoscaler:
             "rsync_exclude": [],
             "rsync_filter": [],
             **{f"{name}_commands": [] for name in empty},
-            "head_node_type": "head",
-            "available_node_types": {"head": head, **kinds},
+            "head_node_type": "ray.head.default",
+            "available_node_types": {"ray.head.default": head, **kinds},
         }

@@ -61,6 +61,8 @@ class RayMachines:
         self._pool_of: dict[NodeId, str] = {}
         self._machine_of: dict[str, NodeId] = {}
         self._load()
+        #: Nodes that Ray has told of: others may have come to the cluster just now.
+        self._seen = set(self._machine_of)
         #: Nodes that are to end; the value tells whether also with work on them.
         self._drain: dict[str, bool] = {}
         self._asked_at = dict.fromkeys(self._pool_of, time.monotonic())
@@ -141,19 +143,24 @@ class RayMachines:
                 for node, labels in nodes.items()
                 if node not in self._machine_of and node not in self._drain and self._pool_with(labels) is not None
             ]
+        self._seen |= nodes.keys()
         now, lost = time.monotonic(), dict[NodeId, str]()
-        for machine, pool in self._pool_of.items():
-            limit_s = self._wait_s + self._pools[pool].spec.startup_s if pool in self._pools else 0.0
-            if machine in node_of:
-                if node_of[machine] not in nodes:
-                    lost[machine] = "Ray has ended its node"
-            elif now > self._asked_at[machine] + limit_s:
-                labels = ", ".join(f"{name}={value}" for name, value in self._labels.get(pool, {}).items())
-                lost[machine] = f"Ray's autoscaler has started no node ({labels}) within {limit_s:.0f} s"
-                self._short_until[pool] = now + self._retry_s
+        waiting = [machine for machine in self._pool_of if machine not in node_of]
+        for machine in self._pool_of.keys() & node_of.keys():
+            if node_of[machine] in self._seen - nodes.keys():
+                lost[machine] = "Ray has ended its node"
+        for machine in waiting:
+            limit_s = self._wait_s + self._startup_s(machine)
+            if now > self._asked_at[machine] + limit_s:
+                lost[machine] = f"Ray's autoscaler has started no node ({self._words(machine)}) within {limit_s:.0f} s"
+        if waiting and self._requests.n_impossible == len(self._pool_of):  # then it starts none of them
+            lost[waiting[-1]] = f"Ray's autoscaler can never start so many nodes ({self._words(waiting[-1])}) at once"
+        for machine in lost.keys() & set(waiting):
+            self._short_until[self._pool_of[machine]] = now + self._retry_s
         # A node that has just come is named within a second or two.
-        wanted = {pool for machine, pool in self._pool_of.items() if machine not in node_of and machine not in lost}
+        wanted = {self._pool_of[machine] for machine in waiting if machine not in lost}
         spare = [node for node in spare if self._pool_with(nodes[node]) not in wanted]
+        self._seen &= nodes.keys()
         self._drain = {node: forced for node, forced in self._drain.items() if node in nodes}
         if lost or spare:
             for machine in lost:
@@ -184,6 +191,14 @@ class RayMachines:
 
     def _pool_with(self, labels: Mapping[str, str]) -> str | None:
         return next((pool for pool, wanted in self._labels.items() if wanted.items() <= labels.items()), None)
+
+    def _startup_s(self, machine: NodeId) -> float:
+        pool = self._pools.get(self._pool_of[machine])
+        return pool.spec.startup_s if pool is not None else 0.0
+
+    def _words(self, machine: NodeId) -> str:
+        labels = self._labels.get(self._pool_of[machine], {})
+        return ", ".join(f"{name}={value}" for name, value in labels.items())
 
     def _n_held(self, pool: str) -> int:
         return sum(of == pool for of in self._pool_of.values())

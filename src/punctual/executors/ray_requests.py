@@ -3,10 +3,10 @@
 No other process of a service that asks for machines loads Ray. Standard input and output are JSON objects, a line each:
 
 request
-    ``{"want": [[resources, labels], ...], "drain": {id: whether it is to go even if it is busy}}``: the nodes to have in all, and
+    ``{"want": [[resources, labels], ...] or null, "drain": {id: whether it is to go even if it is busy}}``: the nodes to have in all, and
     nodes that are to end, by their ids in Ray.
 answer, about once a second
-    ``{"nodes": {id: labels}}``, or ``{"away": why}`` where the cluster does not tell or has not been asked.
+    ``{"nodes": {id: labels}, "impossible": n}``, where `n` is the number of wanted nodes if there can never be as many at once; or ``{"away": why}`` where the cluster does not tell or has not been asked.
 """
 
 import json
@@ -36,17 +36,24 @@ class RayRequests:
     ----------
     address
         Address of the cluster, as for `ray.init`.
+
+    Attributes
+    ----------
+    n_impossible
+        Number of nodes that were wanted and can never be there at once, at the last `nodes`; 0: all can.
     """
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._request: dict[str, Any] = {"want": [], "drain": {}}
+        #: Last request; None: there was none, and what the cluster was asked for before holds.
+        self._request: dict[str, Any] | None = None
         self._process: subprocess.Popen[str] | None = None
         self._answer: Mapping[str, Any] = {"away": _STARTS}
         self._has_answered = threading.Event()
+        self.n_impossible = 0
 
-    def ask(self, want: Sequence[WantedNode], drain: Mapping[str, bool]) -> None:
-        """Ask for these nodes in all, and for the end of others."""
+    def ask(self, want: Sequence[WantedNode] | None, drain: Mapping[str, bool]) -> None:
+        """Ask for these nodes in all, None: for those asked for before; and for the end of others."""
         self._request = {"want": want, "drain": drain}
         self._send()
 
@@ -59,22 +66,25 @@ class RayRequests:
         answer = self._answer
         if "away" in answer:
             raise MachinesUnknown(f"{answer['away']}. Machines that are there go on")
+        self.n_impossible = int(answer["impossible"])
         nodes: Mapping[str, Mapping[str, str]] = answer["nodes"]
         return nodes
 
     def close(self) -> None:
         """Have the last request carried out, and end the process."""
-        if self._process is None:
+        process, self._process = self._process, None
+        if process is None:
             return
         with suppress(OSError):
             self._input.close()
         try:
-            self._process.wait(10.0)
+            process.wait(10.0)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            process.kill()
+            process.wait()
 
     def _start(self) -> None:
+        self.close()
         self._answer = {"away": _STARTS}
         self._has_answered.clear()
         self._process = subprocess.Popen(
@@ -90,7 +100,7 @@ class RayRequests:
         self._send()
 
     def _send(self) -> None:
-        if self._process is None:
+        if self._process is None or self._request is None:
             return  # it gets the request when it starts
         with suppress(OSError):  # it has ended, and gets the request when it is started again
             self._input.write(json.dumps(self._request) + "\n")
@@ -98,10 +108,11 @@ class RayRequests:
 
     def _listen(self, process: "subprocess.Popen[str]") -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            if process is self._process:
-                self._answer = json.loads(line)
-                self._has_answered.set()
+        with process.stdout:
+            for line in process.stdout:
+                if process is self._process:
+                    self._answer = json.loads(line)
+                    self._has_answered.set()
         if process is self._process:
             self._answer = {"away": "the process that asks Ray for machines has ended, and is started again"}
             self._has_answered.set()
@@ -128,7 +139,7 @@ class _Asking:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._request: dict[str, Any] = {"want": [], "drain": {}}
+        self._request: dict[str, Any] = {"want": None, "drain": {}}
         self._has_request, self._ends = threading.Event(), threading.Event()
         self._asked: list[WantedNode] | None = None
         self._drained: set[str] = set()
@@ -141,7 +152,8 @@ class _Asking:
             is_over = self._ends.is_set()
             self._has_request.clear()
             try:
-                answer: dict[str, Any] = {"nodes": self._carry_out()}
+                nodes = self._carry_out()
+                answer: dict[str, Any] = {"nodes": nodes, "impossible": self._n_impossible()}
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises
                 self._client = None
                 answer = {"away": f"Ray does not tell its nodes ({_first_line(error)})"}
@@ -169,7 +181,7 @@ class _Asking:
             if not is_autoscaler_v2(fetch_from_server=True, gcs_client=self._client):
                 raise RuntimeError(_NO_AUTOSCALER)
         request = self._request
-        if request["want"] != self._asked:
+        if request["want"] not in (None, self._asked):
             wanted = [{"resources": resources, "label_selector": labels} for resources, labels in request["want"]]
             request_cluster_resources(self._address, wanted)
             self._asked = request["want"]
@@ -181,6 +193,14 @@ class _Asking:
         nodes = self._client.get_all_node_info().items()
         alive = 0  # `GcsNodeInfo.ALIVE`
         return {node.hex(): dict(info.labels) for node, info in nodes if info.state == alive}
+
+    def _n_impossible(self) -> int:
+        from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+
+        status = GetClusterStatusReply()
+        status.ParseFromString(self._client.get_cluster_status(timeout_s=10))
+        constraints = status.autoscaling_state.infeasible_cluster_resource_constraints
+        return max((sum(each.count for each in constraint.resource_requests) for constraint in constraints), default=0)
 
 
 def _first_line(error: Exception) -> str:
