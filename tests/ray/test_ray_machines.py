@@ -1,5 +1,6 @@
 """Machines of pools that a real autoscaler of Ray starts, as processes of this machine."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -7,8 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from tests.cli.programs import Terminal
 from tests.plants.ray_autoscaler import N_NODES_MAX, RayWithAutoscaler
-from tests.plants.ray_service import ray_environment
+from tests.plants.ray_service import TRAINING, end_agents, ray_environment
 from tests.waiting import wait_until
 
 from punctual.core.ids import NodeId
@@ -23,6 +25,19 @@ pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not ins
 
 SPOT = PoolSpec(name="spot", capacity=Resources(cores=1.0), market="spot", most=4)
 DEMAND = PoolSpec(name="demand", capacity=Resources(cores=1.0), market="on-demand", most=4)
+
+
+CLUSTER = """
+[machines]
+provider = "ray"
+
+[[pool]]
+name = "spot"
+market = "spot"
+cores = 1.0
+price_usd_h = 1.0
+most = 2
+"""
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +157,25 @@ def test_a_machine_that_does_not_come_in_time_is_lost(make: Callable[[float], Cl
     lost = wait_until(lambda: cluster.machines.offers() and cluster.machines.lost())
     assert lost == {"spot-0": "Ray's autoscaler has started no node (ray.io/market-type=spot) within 0 s"}
     assert list(cluster.machines.machines()) == []
+
+
+def test_a_training_gets_a_machine_of_the_autoscaler_and_gives_it_back(
+    ray_head: RayWithAutoscaler, tmp_path: Path
+) -> None:
+    terminal = Terminal(tmp_path)
+    (tmp_path / "cluster.toml").write_text(CLUSTER)
+    with ExitStack() as stack:
+        stack.callback(end_agents, Path(os.environ["PUNCTUAL_HOME"]))
+        stack.callback(terminal.close)
+        stack.callback(terminal.tell, "down", "--jobs", "stop")
+        up = ("up", "--engine", "ray", "--address", ray_head.address, "--cluster", "cluster.toml")
+        done = terminal.punctual(*up, "--policy", "least-cost", "--actuator", "pacing", "--detach")
+        assert done.returncode == 0, done.stderr
+        words = ("--name", "job", "--cores", "1", "--deadline", "1h", "--work", "50m", "--steps", "100000")
+        done = terminal.punctual("submit", *words, "--", *terminal.script(TRAINING))
+        assert done.returncode == 0, done.stderr
+        wait_until((tmp_path / "steps").exists)
+        (tmp_path / "go").touch()
+        requests = RayRequests(ray_head.address)
+        stack.callback(requests.close)
+        wait_until(lambda: len(requests.nodes()) == 1)

@@ -185,11 +185,13 @@ class _Asking:
             wanted = [{"resources": resources, "label_selector": labels} for resources, labels in request["want"]]
             request_cluster_resources(self._address, wanted)
             self._asked = request["want"]
-        for node, is_forced in request["drain"].items():
-            if node not in self._drained:
-                reason = "DRAIN_NODE_REASON_PREEMPTION" if is_forced else "DRAIN_NODE_REASON_IDLE_TERMINATION"
-                self._client.drain_node(node, DrainNodeReason.Value(reason), "released by Punctual", 0)
-                self._drained.add(node)
+        for node in request["drain"].keys() - self._drained:
+            if request["drain"][node]:  # also with our relay on it, which keeps it from being idle
+                self._client.drain_nodes(node_ids=[bytes.fromhex(node)])
+            else:
+                reason = DrainNodeReason.Value("DRAIN_NODE_REASON_IDLE_TERMINATION")
+                self._client.drain_node(node, reason, "no machine of Punctual's", 0)
+            self._drained.add(node)
         nodes = self._client.get_all_node_info().items()
         alive = 0  # `GcsNodeInfo.ALIVE`
         return {node.hex(): dict(info.labels) for node, info in nodes if info.state == alive}
