@@ -159,6 +159,7 @@ class PoolMachines:
             self._take_offers(self._provider.offers())
             running = set(self._provider.machines())
             lost = self._provider.lost()
+            running -= lost.keys()
             noticed = self._provider.noticed()
         except Exception:  # noqa: BLE001 -- see above
             _LOG.exception("the provider of machines does not tell of them")
@@ -166,7 +167,7 @@ class PoolMachines:
         with self._lock:
             known = dict(self._pool_of)
         for node, pool in known.items():
-            if node in lost or node not in running:
+            if node not in running:
                 self._give_up(node, pool, lost.get(node, "its provider has it no more"))
             elif node in self._since_at:
                 self._check_comes(node, pool)
