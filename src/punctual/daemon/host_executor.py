@@ -146,9 +146,8 @@ def cluster_executor(
     generation = int(facts.get("generation", 0)) + 1
     # Agents are those of one run: another of the same name, also of another machine, has others.
     run.record_facts(generation=generation, agents=facts.get("agents") or f"{run.name}-{secrets.token_hex(4)}")
-    provider = provider_of(run, options.cluster, options.address)
     return ClusterExecutor(
-        members_of(run, options, asks_names=provider is not None),
+        members_of(run, options),
         generation=generation,
         clock=MonotonicClock(),
         known=known,
@@ -158,7 +157,7 @@ def cluster_executor(
         lost_after_s=options.lost_after_s,
         jobs_at_once=options.jobs_at_once_on,
         version=__version__,
-        provider=provider,
+        provider=provider_of(run, options.cluster, options.address),
         held=held,
     )
 
@@ -198,11 +197,8 @@ def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions, outp
     return cluster_site(cluster_executor(run, options), options)
 
 
-def members_of(run: RunFolder, options: HostOptions, *, asks_names: bool = False) -> Members:
-    """Return the members of the Ray cluster, reached through a separate process.
-
-    `asks_names`: some may be machines of pools.
-    """
+def members_of(run: RunFolder, options: HostOptions) -> Members:
+    """Return the members of the Ray cluster, reached through a separate process."""
     check_extras("a Ray cluster", "ray")
     told = RayOptions(
         name=run.facts()["agents"],
@@ -212,6 +208,6 @@ def members_of(run: RunFolder, options: HostOptions, *, asks_names: bool = False
         cluster=options.cluster,
         needs_token=not options.allow_unauthenticated_ray,
         names=str(run.state_dir / "nodes.json"),
-        asks_names=asks_names,
+        asks_names=bool(pools_of(options.cluster)),
     )
     return BridgedMembers([sys.executable, "-P", "-m", "punctual.daemon.ray_process", json.dumps(asdict(told))])

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -60,12 +60,20 @@ class MachineMarket:
     ----------
     speed
         Seconds of the traces that pass in a second.
+    now_s
+        Returns the present second of the traces; None: they go on by themselves.
     """
 
     #: Seconds between two looks at it: it costs nothing, and prices change often.
     poll_interval_s = 0.1
 
-    def __init__(self, pools: Sequence[PoolTerms], place: ClusterPlace, speed: float) -> None:
+    def __init__(
+        self,
+        pools: Sequence[PoolTerms],
+        place: ClusterPlace,
+        speed: float,
+        now_s: Callable[[], float] | None = None,
+    ) -> None:
         self._place, self._folder, self._speed = place, Path(place.folder), speed
         self._courses: dict[str, _Course] = {
             pool.spec.name: course_of(pool.spec, pool.price_usd_h, pool.trace, pool.trace_start_s) for pool in pools
@@ -79,7 +87,8 @@ class MachineMarket:
         self._machines: dict[NodeId, None] = dict.fromkeys(sorted(self._running(), key=_number))
         #: Machines that have joined; others are taken away without notice.
         self._joined: set[NodeId] = set()
-        self._begun_wall = self._begun()
+        begun_wall = self._begun()
+        self._now_s = now_s or (lambda: (time.time() - begun_wall) * speed)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._trade, name="punctual-market", daemon=True)
         self._thread.start()
@@ -164,9 +173,6 @@ class MachineMarket:
     def _of(self, pool: str) -> list[NodeId]:
         """Return the machines of a pool without those that have had notice, oldest first."""
         return [node for node in self._machines if _pool(node) == pool and node not in self._ends_wall]
-
-    def _now_s(self) -> float:
-        return (time.time() - self._begun_wall) * self._speed
 
     def _seen(self, pool: str) -> list[tuple[float, float, int]]:
         """Return the course of the last days, as it would have been seen."""

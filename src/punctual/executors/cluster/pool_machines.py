@@ -161,6 +161,7 @@ class PoolMachines:
             self._take_offers(self._provider.offers())
             running = set(self._provider.machines())
             lost = self._provider.lost()
+            running -= lost.keys()
             noticed = self._provider.noticed()
         except MachinesUnknown as error:
             self._warn(str(error))
@@ -172,7 +173,7 @@ class PoolMachines:
         with self._lock:
             known = dict(self._pool_of)
         for node, pool in known.items():
-            if node in lost or node not in running:
+            if node not in running:
                 self._give_up(node, pool, lost.get(node, "its provider has it no more"))
             elif node in self._since_at:
                 self._check_comes(node, pool)
