@@ -17,7 +17,7 @@ from punctual.sim.pool_traces import courses_of
 from punctual.sim.scenario import Scenario
 
 HOW_TO = (Path(__file__).parents[2] / "docs/how-to/spot-machines.md").read_text(encoding="utf-8")
-MARKET, TRAIN = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
+MARKET, TRAIN, LIVE = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
 #: Two days that were seen, and then hours in which spot machines go and come.
 COUNTS = [4, 4, 2, 3, 4, 0] * 48 + [4] * 9 + [2] * 6 + [0] * 12 + [3] * 60
 POOL = {"name": "spot", "market": "spot", "price_usd_h": 1.0, "most": 4}
@@ -72,6 +72,15 @@ def test_a_live_cluster_s_pools_need_a_provider_which_a_simulation_does_without(
     assert (machines.provider, machines.options) == ("market", {"speed": 600})
     assert read_cluster(market) == (), "other nodes are not used"
     assert Scenario.read(tmp_path / "train.toml") == study
+
+
+def test_the_provider_of_the_how_to_is_there(tmp_path: Path) -> None:
+    market = tmp_path / "market.toml"
+    market.write_text(LIVE + MARKET)
+    HostOptions(engine="ray", cluster=str(market)).check()
+    _, machines = read_pools(market)
+    assert machines is not None
+    assert machines.provider == "slurm"
 
 
 @pytest.mark.parametrize(

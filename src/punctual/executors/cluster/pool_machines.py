@@ -61,6 +61,8 @@ class PoolMachines:
         self._ends_wall: dict[NodeId, float] = {}
         #: Instant until which no more machines of a pool are offered than are held, because one could not be started.
         self._paused_until_at: dict[str, float] = {}
+        #: Why the last machine of a pool could not be had.
+        self._causes: dict[str, str] = {}
         #: Machines that were released and have not ended.
         self._ending: set[NodeId] = set()
         #: Why the machines are not known; empty: they are.
@@ -234,6 +236,7 @@ class PoolMachines:
         is_new = self._since_at.pop(node, None) is not None and node not in self._held
         if is_new and offer is not None and offer.obtainable >= self._n_held(pool):
             self._paused_until_at[pool] = self._clock.now() + 60.0
+        _LOG.warning("machine '%s' is gone: %s", node, cause)
         self._lose(node, cause)
 
     def _start(self, command: AskMachines) -> None:
@@ -264,6 +267,9 @@ class PoolMachines:
         return [node for node in nodes if node in set(answer.nodes)], answer.cause
 
     def _refuse(self, command: AskMachines, n_machines: int, cause: str) -> None:
+        if self._causes.get(command.pool) != cause:
+            _LOG.warning("machines of pool '%s' cannot be had: %s", command.pool, cause)
+        self._causes[command.pool] = cause
         self._listener.told(
             MachinesRefused(at=self._clock.now(), pool=command.pool, n_machines=n_machines, cause=cause)
         )
