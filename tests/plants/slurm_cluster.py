@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 #: Programs that it needs; all are in Debian's package `slurm-wlm`.
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 
-#: Seconds from the notice of preemption to a job's end.
+#: Seconds from the notice of preemption to a job's end. Slurm 22.05 does not always preempt a job without a time limit.
 GRACE_S = 300.0
 
 _CONF = """
@@ -59,8 +59,8 @@ ResumeTimeout=60
 SuspendExcNodes=up[1-2]
 NodeName=up[1-2] NodeHostName={host} NodeAddr=127.0.0.1 Port={up} CPUs=1 RealMemory=1000 Features=spot State=UNKNOWN
 NodeName=cloud[1-2] NodeHostName={host} NodeAddr=127.0.0.1 Port={cloud} CPUs=1 RealMemory=1000 Features=cloud State=CLOUD
-PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE PriorityTier=1 PreemptMode=CANCEL GraceTime={grace_s:.0f}
-PartitionName=urgent Nodes=ALL MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
+PartitionName=all Nodes=ALL Default=YES DefaultTime=120 MaxTime=INFINITE PriorityTier=1 PreemptMode=CANCEL GraceTime={grace_s:.0f}
+PartitionName=urgent Nodes=ALL DefaultTime=120 MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
 """
 _RESUME = """#!/bin/sh
 export SLURM_CONF={folder}/slurm.conf

@@ -81,6 +81,8 @@ def test_the_provider_of_the_how_to_is_there(tmp_path: Path) -> None:
     _, machines = read_pools(market)
     assert machines is not None
     assert machines.provider == "slurm"
+    with pytest.raises(InvalidSpec, match="one way"):
+        HostOptions(engine="ray", cluster=str(market), autoscale=3).check()
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,18 @@ def terminal(slurm: SlurmCluster, folder: Path, tmp_path: Path, monkeypatch: pyt
         stack.callback(end_agents, made.home)
         stack.callback(made.close)
         stack.callback(made.tell, "down", "--jobs", "stop")
-        up = ("up", "--engine", "ray", "--address", address, "--cluster", "cluster.toml", "--policy", "least-cost")
-        done = made.punctual(*up, "--actuator", "pacing", "--detach")
-        assert done.returncode == 0, done.stderr
+        made.environment["RAY_HEAD"] = address
+        bring_up(made)
         yield made
 
 
-def test_a_training_gets_a_machine_of_slurm_and_gives_it_back(
+def bring_up(terminal: Terminal) -> None:
+    up = ("up", "--engine", "ray", "--address", terminal.environment["RAY_HEAD"], "--cluster", "cluster.toml")
+    done = terminal.punctual(*up, "--policy", "least-cost", "--actuator", "pacing", "--detach")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_training_has_one_machine_of_slurm_also_after_a_restart_of_the_service_and_gives_it_back(
     terminal: Terminal, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
     words = ("--name", "job", "--cores", "1", "--deadline", "1h", "--work", "50m", "--steps", "100000")
@@ -75,5 +80,11 @@ def test_a_training_gets_a_machine_of_slurm_and_gives_it_back(
     (job,) = slurm.jobs()
     assert job.startswith("spot-0@")
     assert job.endswith(" RUNNING")
+    assert terminal.tell("down", "--jobs", "continue").returncode == 0
+    before = int((tmp_path / "steps").read_text())
+    bring_up(terminal)
+    wait_until(lambda: terminal.jobs() and (terminal.jobs()[0]["steps_done"] or 0) > before, pause_s=0.2)
+    assert slurm.jobs() == [job]
+    assert len((tmp_path / "pids").read_text().split()) == 1
     (tmp_path / "go").touch()
     wait_until(lambda: not slurm.jobs())

@@ -116,7 +116,7 @@ class RayMachines:
         """Return the machine of a node; a new node becomes the first machine of its pool that has none."""
         with self._lock:
             known = self._machine_of.get(facts.id)
-            if known is not None:
+            if known is not None or facts.id in self._drain:
                 return known
             pool = self._pool_with(facts.labels)
             taken = set(self._machine_of.values())

@@ -3,10 +3,11 @@
 No other process of a service that asks for machines loads Ray. Standard input and output are JSON objects, a line each:
 
 request
-    ``{"want": [[resources, labels], ...] or null, "drain": {id: whether it is to go even if it is busy}}``: the nodes to have in all, and
-    nodes that are to end, by their ids in Ray.
+    ``{"want": [[resources, labels], ...], "drain": {id: is_forced}}``: all nodes to have, null for those asked for before, and
+    nodes that are to end, by their ids in Ray, by force or if they are idle.
 answer, about once a second
-    ``{"nodes": {id: labels}, "impossible": n}``, where `n` is the number of wanted nodes if there can never be as many at once; or ``{"away": why}`` where the cluster does not tell or has not been asked.
+    ``{"nodes": {id: labels}, "impossible": n}``, where `n` is the number of wanted nodes if there can never be so many at once;
+    or ``{"away": why}`` where the cluster does not tell.
 """
 
 import json
@@ -185,16 +186,18 @@ class _Asking:
             wanted = [{"resources": resources, "label_selector": labels} for resources, labels in request["want"]]
             request_cluster_resources(self._address, wanted)
             self._asked = request["want"]
-        for node in request["drain"].keys() - self._drained:
+        nodes = self._client.get_all_node_info().items()
+        alive: dict[str, Mapping[str, str]] = {
+            node.hex(): dict(info.labels) for node, info in nodes if info.state == 0
+        }  # `GcsNodeInfo.ALIVE`
+        for node in request["drain"].keys() & alive.keys() - self._drained:
             if request["drain"][node]:  # also with our relay on it, which keeps it from being idle
                 self._client.drain_nodes(node_ids=[bytes.fromhex(node)])
             else:
                 reason = DrainNodeReason.Value("DRAIN_NODE_REASON_IDLE_TERMINATION")
                 self._client.drain_node(node, reason, "no machine of Punctual's", 0)
             self._drained.add(node)
-        nodes = self._client.get_all_node_info().items()
-        alive = 0  # `GcsNodeInfo.ALIVE`
-        return {node.hex(): dict(info.labels) for node, info in nodes if info.state == alive}
+        return alive
 
     def _n_impossible(self) -> int:
         from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
