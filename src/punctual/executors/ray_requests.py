@@ -158,7 +158,8 @@ class _Asking:
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises
                 self._client = None
                 answer = {"away": f"Ray does not tell its nodes ({_first_line(error)})"}
-            print(json.dumps(answer), flush=True)  # noqa: T201 -- it is the answer
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
             if not self._ends.is_set():
                 self._has_request.wait(1.0)
         return 0
@@ -217,7 +218,7 @@ def _found_address() -> int:
     from ray._private.services import get_ray_address_from_environment  # there is no public way
 
     try:
-        print(get_ray_address_from_environment("auto", None))  # noqa: T201 -- it is the answer
+        sys.stdout.write(get_ray_address_from_environment("auto", None))
     except ConnectionError:
         return 1
     return 0

@@ -33,16 +33,25 @@ _LOG = logging.getLogger(__name__)
 
 #: Label of a node of Ray that tells the machines of one service from those of another.
 SERVICE_LABEL = "punctual.service"
-#: Options of `sbatch` that would hide the machine's job from its service, or start another one.
-_OURS = {
-    "-J": "--job-name", "-a": "--array", "-M": "--clusters", "-W": "--wait", "-H": "--hold", "-h": "--help", "-V": "--version",
-}  # fmt: skip
-_OURS_LONG = {*_OURS.values(), "--wrap", "--test-only", "--parsable", "--requeue", "--het-group", "--usage"}
+#: Options of `sbatch` that would hide the machine's job from its service, or start another one: short ones with their long names.
+_SHORT = dict(zip("JaMWHhV", ("job-name", "array", "clusters", "wait", "hold", "help", "version"), strict=True))
+_FORBIDDEN = {*_SHORT.values(), "wrap", "test-only", "parsable", "requeue", "het-group", "usage"}
 #: States of jobs that have ended, or are ending.
-_ENDED = {
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED",
-    "REVOKED", "TIMEOUT",
-}  # fmt: skip
+_ENDED = set(
+    [
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "COMPLETING",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    ]
+)
 
 
 class _Job(NamedTuple):
@@ -333,10 +342,10 @@ def _check_option(option: str, where: str) -> None:
             where,
             'Write for example `["--partition=cloud", "--constraint=spot"]`.',
         )
-    name = option.partition("=")[0] if option.startswith("--") else _OURS.get(option[:2], "")
-    if name in _OURS_LONG:
+    name = option.partition("=")[0][2:] if option.startswith("--") else _SHORT.get(option[1], "")
+    if name in _FORBIDDEN:
         raise InvalidSpec(
-            f"a machine must be one job that its service can follow: without `{name}`",
+            f"a machine must be one job that its service can follow: without `--{name}`",
             repr(option),
             where,
             "Leave it out.",
