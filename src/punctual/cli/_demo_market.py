@@ -45,15 +45,15 @@ from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 from punctual.testing import market_machine
 
-#: Seconds of the trace that pass in a second: its eight hours take two minutes.
-_SPEED = 240.0
-_DEADLINE_S, _N_MOST = 8 * HOUR_S, 4
+#: Seconds of the trace that pass in a second: its six hours take two minutes.
+_SPEED = 180.0
+_DEADLINE_S, _N_MOST = 6 * HOUR_S, 3
 #: Machine-hours of the training, and its steps: at 0.6 s each for one machine.
-_WORK_H, _N_STEPS = 8.0, 200
+_WORK_H, _N_STEPS = 6.6, 220
 #: Second of the trace at which the job is submitted; the hours before have been seen.
-_START_S = 92 * 600.0
+_START_S = 62 * 600.0
 #: Start-up of a machine here, and its notice: long enough to leave it.
-_STARTUP_S, _NOTICE_S = 8 * _SPEED, 4 * _SPEED
+_STARTUP_S, _NOTICE_S = 12 * _SPEED, 5 * _SPEED
 _TRACE = Path(__file__).with_name("_demo_market.json")
 _JOB = JobId("demo")
 
@@ -140,7 +140,7 @@ class _Stage:
             deadline=f"{_DEADLINE_S / _SPEED}s",
         )  # fmt: skip
         submit(self._run, [submission_of(told, time.monotonic(), *capacity_for_jobs(self._run))], Streams())
-        course = _Course()
+        course = Course()
         sequence, next_line_at = 1, 0.0
         while course.end is None:
             time.sleep(0.25)
@@ -152,6 +152,8 @@ class _Stage:
             if time.monotonic() >= next_line_at:
                 next_line_at = time.monotonic() + 1200.0 / _SPEED
                 write_line(course.line(time.monotonic()))
+        if not isinstance(course.end, JobFinished):
+            write_line(self._run.log(_JOB).read_text(errors="replace")[-2000:])
         return course.conclude(on_demand_usd_h)
 
     def _end_daemon(self, run: RunFolder) -> None:
@@ -167,7 +169,7 @@ class _Stage:
 
 
 @dataclass
-class _Course:
+class Course:
     """The run so far, by its messages."""
 
     bill: Bill = field(default_factory=Bill)
@@ -198,7 +200,7 @@ class _Course:
                 self.starting.pop(node, None)
                 self.there.pop(node, None)
             case ProgressReported(steps_done=steps_done):
-                self.steps_done = steps_done
+                self.steps_done = max(steps_done, self.steps_done)  # it is 0 while the job moves
             case NodeNoticed(at=at, node=node, ends_at=ends_at) if ends_at is not None:
                 return f"{self._clock(at)}  {node} is to be taken away: its worker leaves between two steps"
             case _ if end_state(message) is not None:
