@@ -17,7 +17,7 @@ from punctual.sim.pool_traces import courses_of
 from punctual.sim.scenario import Scenario
 
 HOW_TO = (Path(__file__).parents[2] / "docs/how-to/spot-machines.md").read_text(encoding="utf-8")
-MARKET, TRAIN, LIVE = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
+MARKET, TRAIN, PROVIDER = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
 #: Two days that were seen, and then hours in which spot machines go and come.
 COUNTS = [4, 4, 2, 3, 4, 0] * 48 + [4] * 9 + [2] * 6 + [0] * 12 + [3] * 60
 POOL = {"name": "spot", "market": "spot", "price_usd_h": 1.0, "most": 4}
@@ -33,7 +33,7 @@ def written(folder: Path) -> Path:
 
 def test_the_how_to_runs_word_for_word(tmp_path: Path) -> None:
     written(tmp_path)
-    quoted, command = re.findall(r"\$ punctual (.*)", HOW_TO)
+    quoted, command, _ = re.findall(r"\$ punctual (.*)", HOW_TO)
     assert told(tmp_path, *quoted.split())["prices"]
     words = [sys.executable, "-m", "punctual", *command.split(), "--json"]
     answer = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout)
@@ -65,22 +65,21 @@ def test_a_live_cluster_s_pools_need_a_provider_which_a_simulation_does_without(
         read_pools(market)
     assert "who starts their machines" in caught.value.must
     assert "punctual simulate" in caught.value.remedy
-    market.write_text(f'[machines]\nprovider = "market"\noptions = {{ speed = 600 }}\n{MARKET}')
+    market.write_text(PROVIDER + MARKET)
     pools, machines = read_pools(market)
     assert ([pool.name for pool in pools], pools[0].trace) == (["spot", "on-demand"], str(tmp_path / "spot.json"))
     assert machines is not None
-    assert (machines.provider, machines.options) == ("market", {"speed": 600})
+    assert (machines.provider, machines.options) == ("market", {"speed": 600.0})
     assert read_cluster(market) == (), "other nodes are not used"
     assert Scenario.read(tmp_path / "train.toml") == study
 
 
-def test_the_provider_of_the_how_to_is_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", ["market", "ray", "slurm"])
+def test_the_providers_of_the_how_to_are_there(tmp_path: Path, provider: str) -> None:
     market = tmp_path / "market.toml"
-    market.write_text(LIVE + MARKET)
+    assert f"`{provider}`" in HOW_TO
+    market.write_text(f'[machines]\nprovider = "{provider}"\n{MARKET}')
     HostOptions(engine="ray", cluster=str(market)).check()
-    _, machines = read_pools(market)
-    assert machines is not None
-    assert machines.provider == "slurm"
     with pytest.raises(InvalidSpec, match="one way"):
         HostOptions(engine="ray", cluster=str(market), autoscale=3).check()
 

@@ -45,15 +45,34 @@ from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 from punctual.testing import market_machine
 
-#: Seconds of the trace that pass in a second: its eight hours take two minutes.
-_SPEED = 240.0
-_DEADLINE_S, _N_MOST = 8 * HOUR_S, 4
-#: Machine-hours of the training, and its steps: at 0.6 s each for one machine.
-_WORK_H, _N_STEPS = 8.0, 200
-#: Second of the trace at which the job is submitted; the hours before have been seen.
-_START_S = 92 * 600.0
-#: Start-up of a machine here, and its notice: long enough to leave it.
-_STARTUP_S, _NOTICE_S = 8 * _SPEED, 4 * _SPEED
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scene:
+    """Numbers of the demonstration.
+
+    Attributes
+    ----------
+    speed
+        Seconds of the trace that pass in a second: its six hours take two minutes.
+    start_s
+        Second of the trace at which the job is submitted; the hours before have been seen.
+    work_h, n_steps
+        Machine-hours of the training, and its steps: one machine takes 0.6 s for each.
+    startup_s, notice_s
+        Seconds here that a machine takes to start, and that are enough to leave it.
+    """
+
+    speed: float = 180.0
+    start_s: float = 62 * 600.0
+    deadline_s: float = 6 * HOUR_S
+    n_most: int = 3
+    work_h: float = 6.6
+    n_steps: int = 220
+    startup_s: float = 12.0
+    notice_s: float = 5.0
+
+
+_SCENE = _Scene()
 _TRACE = Path(__file__).with_name("_demo_market.json")
 _JOB = JobId("demo")
 
@@ -63,13 +82,13 @@ def market_demo() -> int:
     check_extras("the demo of a market", "torch", "ray")
     about = _about()
     write_line(
-        f"{_WORK_H:g} machine-hours of training in {_DEADLINE_S / HOUR_S:g} hours, on up to {_N_MOST} machines. Spot ones cost "
+        f"{_SCENE.work_h:g} machine-hours of training in {_SCENE.deadline_s / HOUR_S:g} hours, on up to {_SCENE.n_most} machines. Spot ones cost "
         f"${about['spot_price']:.2f} an hour and come and go as those of {about['zone']} did in October 2025 "
         f"({about['instance_type']}); on-demand ones cost ${about['on_demand_price']:.2f}."
     )
     write_line(
-        f"An hour takes {HOUR_S / _SPEED:g} s here; a machine is a Ray node of this computer, and needs about "
-        f"{_STARTUP_S / 60:.0f} minutes of that time to start. "
+        f"An hour takes {HOUR_S / _SCENE.speed:g} s here; a machine is a Ray node of this computer, and needs about "
+        f"{_SCENE.startup_s * _SCENE.speed / 60:.0f} minutes of that time to start. "
         "#: it is there, +: it starts, .: it could be had."
     )
     with _Stage() as stage:
@@ -114,33 +133,55 @@ class _Stage:
         }
         write_line("Starting Ray, and a daemon that uses it.")
         head = [
-            str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}", "--num-cpus=0",
-            "--include-dashboard=false", f"--ray-client-server-port={_free_port()}", f"--temp-dir={self._folder / 'ray'}",
-            "--object-store-memory=80000000", "--disable-usage-stats",
-        ]  # fmt: skip
+            str(Path(sys.executable).with_name("ray")),
+            "start",
+            "--head",
+            "--block",
+            f"--port={port}",
+            "--num-cpus=0",
+            "--include-dashboard=false",
+            f"--ray-client-server-port={_free_port()}",
+            f"--temp-dir={self._folder / 'ray'}",
+            "--object-store-memory=80000000",
+            "--disable-usage-stats",
+        ]
         market_machine.start(self._folder, "head", head)
         _await_port(port, self._folder / "head.log")
         cluster = self._folder / "market.toml"
         cluster.write_text(_pools())
         options = HostOptions(
-            actuator="pacing", policy="least-cost", shared=True, engine="ray", address=f"127.0.0.1:{port}",
+            actuator="pacing",
+            policy="least-cost",
+            shared=True,
+            engine="ray",
+            address=f"127.0.0.1:{port}",
             cluster=str(cluster),
-        )  # fmt: skip
+        )
         options.check()
         self._run = run_named(start_daemon(DaemonRequest(options=options)).run)
         # It looks at prices as often as they change.
-        policy(self._run, "least-cost", {"look_s": 300.0 / _SPEED})
+        policy(self._run, "least-cost", {"look_s": 300.0 / _SCENE.speed})
 
     def show(self, on_demand_usd_h: float) -> int:
         """Train, and tell what happens; return the exit status."""
         assert self._run is not None
         told = JobOptions(
-            program=[sys.executable, "-m", "punctual.cli._demo_market_training", str(_N_STEPS), str(self._folder / "checkpoints")], name=_JOB,
-            workers=f"1..{_N_MOST}", cores_per_worker="1", steps=_N_STEPS, work=f"{_WORK_H * HOUR_S / _SPEED}s",
-            deadline=f"{_DEADLINE_S / _SPEED}s",
-        )  # fmt: skip
+            program=[
+                sys.executable,
+                "-m",
+                "punctual.cli._demo_market_training",
+                str(_SCENE.n_steps),
+                str(self._folder / "checkpoints"),
+            ],
+            name=_JOB,
+            workers=f"1..{_SCENE.n_most}",
+            cores_per_worker="1",
+            steps=_SCENE.n_steps,
+            work=f"{_SCENE.work_h * HOUR_S / _SCENE.speed}s",
+            deadline=f"{_SCENE.deadline_s / _SCENE.speed}s",
+        )
         submit(self._run, [submission_of(told, time.monotonic(), *capacity_for_jobs(self._run))], Streams())
-        course = _Course()
+        course = Course()
         sequence, next_line_at = 1, 0.0
         while course.end is None:
             time.sleep(0.25)
@@ -150,8 +191,10 @@ class _Stage:
                     if text := course.take(message):
                         write_line(text)
             if time.monotonic() >= next_line_at:
-                next_line_at = time.monotonic() + 1200.0 / _SPEED
+                next_line_at = time.monotonic() + 1200.0 / _SCENE.speed
                 write_line(course.line(time.monotonic()))
+        if not isinstance(course.end, JobFinished):
+            write_line(self._run.log(_JOB).read_text(errors="replace")[-2000:])
         return course.conclude(on_demand_usd_h)
 
     def _end_daemon(self, run: RunFolder) -> None:
@@ -167,7 +210,7 @@ class _Stage:
 
 
 @dataclass
-class _Course:
+class Course:
     """The run so far, by its messages."""
 
     bill: Bill = field(default_factory=Bill)
@@ -198,7 +241,7 @@ class _Course:
                 self.starting.pop(node, None)
                 self.there.pop(node, None)
             case ProgressReported(steps_done=steps_done):
-                self.steps_done = steps_done
+                self.steps_done = max(steps_done, self.steps_done)  # it is 0 while the job moves
             case NodeNoticed(at=at, node=node, ends_at=ends_at) if ends_at is not None:
                 return f"{self._clock(at)}  {node} is to be taken away: its worker leaves between two steps"
             case _ if end_state(message) is not None:
@@ -209,7 +252,7 @@ class _Course:
         """Return a line about the present, instant `at`."""
         self.bill.settle(at)
         pools = "   ".join(f"{name} {self._machines(name)}" for name in self.obtainable)
-        return f"{self._clock(at)}  {pools}   {self.steps_done / _N_STEPS:4.0%} done   ${self.bill.total_usd:.0f}"
+        return f"{self._clock(at)}  {pools}   {self.steps_done / _SCENE.n_steps:4.0%} done   ${self.bill.total_usd:.0f}"
 
     def conclude(self, on_demand_usd_h: float) -> int:
         """Tell how it ended; return the exit status."""
@@ -217,7 +260,7 @@ class _Course:
         if not isinstance(self.end, JobFinished):
             write_line(f"The training has not finished: {self.end}")
             return 1
-        left_s = _DEADLINE_S - (self.end.landed_at - self.begun_at) * _SPEED
+        left_s = _SCENE.deadline_s - (self.end.landed_at - self.begun_at) * _SCENE.speed
         bill, prices = self.bill, {"spot": _about()["spot_price"], "on-demand": on_demand_usd_h}
         hours = {name: usd / prices[name] for name, usd in bill.by_pool.items()}
         parts = " and ".join(f"{n:.1f} machine-hours of {name}" for name, n in hours.items() if n > 0.05)
@@ -230,11 +273,11 @@ class _Course:
         """Draw the machines of a pool: there, starting, and others that can be had."""
         n_there = sum(name == pool for name in self.there.values())
         n_starting = sum(name == pool for name in self.starting.values())
-        n_more = max(0, min(self.obtainable[pool], _N_MOST) - n_there - n_starting)
-        return f"{'#' * n_there}{'+' * n_starting}{'.' * n_more}".ljust(_N_MOST)
+        n_more = max(0, min(self.obtainable[pool], _SCENE.n_most) - n_there - n_starting)
+        return f"{'#' * n_there}{'+' * n_starting}{'.' * n_more}".ljust(_SCENE.n_most)
 
     def _clock(self, at: float) -> str:
-        minutes = max(0, round((at - self.begun_at) * _SPEED / 60))
+        minutes = max(0, round((at - self.begun_at) * _SCENE.speed / 60))
         return f"{minutes // 60:2} h {minutes % 60:02}"
 
 
@@ -249,25 +292,25 @@ def _pools() -> str:
     return f"""
 [machines]
 provider = "market"
-options = {{ speed = {_SPEED} }}
+options = {{ speed = {_SCENE.speed} }}
 
 [[pool]]
 name = "spot"
 market = "spot"
 cores = 1.0
-most = {_N_MOST}
+most = {_SCENE.n_most}
 trace = "{_TRACE}"
-trace_start_s = {_START_S}
-startup_s = {_STARTUP_S}
-notice_s = {_NOTICE_S}
+trace_start_s = {_SCENE.start_s}
+startup_s = {_SCENE.startup_s * _SCENE.speed}
+notice_s = {_SCENE.notice_s * _SCENE.speed}
 
 [[pool]]
 name = "on-demand"
 market = "on-demand"
 cores = 1.0
-most = {_N_MOST}
+most = {_SCENE.n_most}
 price_usd_h = {about["on_demand_price"]}
-startup_s = {_STARTUP_S}
+startup_s = {_SCENE.startup_s * _SCENE.speed}
 """
 
 

@@ -13,9 +13,6 @@ import punctual
 if TYPE_CHECKING:
     from punctual.elastic_training.context import Context
 
-#: Samples of a step, and seconds of each: one worker takes 0.6 s for a step.
-N_SAMPLES, _SAMPLE_S = 12, 0.05
-
 
 def train(context: "Context") -> None:
     """Train for the steps that the command line says, with a checkpoint now and then."""
@@ -28,11 +25,11 @@ def train(context: "Context") -> None:
     data = torch.utils.data.TensorDataset(torch.randn(48, 16), torch.randn(48, 1))
     n_steps, folder = int(sys.argv[1]), sys.argv[2]
     with context.elastic(
-        model=model, optimizer=optimizer, deterministic=True, virtual_ranks=N_SAMPLES, checkpoint_dir=folder
+        model=model, optimizer=optimizer, deterministic=True, virtual_ranks=12, checkpoint_dir=folder
     ) as run:
-        for _ in run.epochs(n_steps // (48 // N_SAMPLES)):
-            for inputs, targets in run.batches(data, global_batch_size=N_SAMPLES):
-                time.sleep(_SAMPLE_S * len(inputs))
+        for _ in run.epochs(n_steps // 4):
+            for inputs, targets in run.batches(data, global_batch_size=12):
+                time.sleep(0.05 * len(inputs))  # one worker takes 0.6 s for a step
                 run.backward((run.model(inputs) - targets).square().mean())
                 run.step()
 

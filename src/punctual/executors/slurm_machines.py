@@ -37,21 +37,19 @@ SERVICE_LABEL = "punctual.service"
 _SHORT = dict(zip("JaMWHhV", ("job-name", "array", "clusters", "wait", "hold", "help", "version"), strict=True))
 _FORBIDDEN = {*_SHORT.values(), "wrap", "test-only", "parsable", "requeue", "het-group", "usage"}
 #: States of jobs that have ended, or are ending.
-_ENDED = set(
-    [
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "COMPLETING",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    ]
-)
+_ENDED = {
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "COMPLETING",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+}
 
 
 class _Job(NamedTuple):
@@ -279,9 +277,9 @@ class SlurmMachines:
         labels = f"{MACHINE_LABEL}={node},{SERVICE_LABEL}={_label(self._place.name)}"
         command = ["start", f"--address={self._address}", f"--labels={labels}", "--block", "--disable-usage-stats"]
         if "cores" in pool.amounts:
-            command.append(f"--num-cpus={_whole(pool.amounts['cores'])}")
+            command.append(f"--num-cpus={_count(pool.amounts['cores'])}")
         if "gpus" in pool.amounts:
-            command.append(f"--num-gpus={_whole(pool.amounts['gpus'])}")
+            command.append(f"--num-gpus={_count(pool.amounts['gpus'])}")
         ray = self._options.ray or shlex.quote(str(Path(sys.executable).with_name("ray")))
         return f"{ray} {shlex.join(command)}"
 
@@ -354,17 +352,17 @@ def _check_option(option: str, where: str) -> None:
 
 def _amounts(amounts: Mapping[str, float]) -> list[str]:
     """Return the options of `sbatch` for a machine with these amounts: the whole node where no cores are named."""
-    asked = [f"--cpus-per-task={_whole(amounts['cores'])}"] if "cores" in amounts else ["--exclusive"]
+    asked = [f"--cpus-per-task={_count(amounts['cores'])}"] if "cores" in amounts else ["--exclusive"]
     if "memory_gib" in amounts:
-        asked.append(f"--mem={_whole(amounts['memory_gib'] * 1024)}M")
+        asked.append(f"--mem={_count(amounts['memory_gib'] * 1024)}M")
     elif "cores" not in amounts:
         asked.append("--mem=0")
     if "gpus" in amounts:
-        asked.append(f"--gres=gpu:{_whole(amounts['gpus'])}")
+        asked.append(f"--gres=gpu:{_count(amounts['gpus'])}")
     return asked
 
 
-def _whole(amount: float) -> int:
+def _count(amount: float) -> int:
     return max(1, int(amount))
 
 

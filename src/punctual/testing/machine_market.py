@@ -222,6 +222,7 @@ class MachineMarket:
             f"--num-gpus={pool.capacity.gpus}",
             # Machines that start together would take the same sockets.
             f"--temp-dir={self._temporary(node)}",
+            "--include-log-monitor=False",
             # The least that Ray takes: nothing lies in it.
             "--object-store-memory=80000000",
             "--disable-usage-stats",

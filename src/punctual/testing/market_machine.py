@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ def start(folder: Path, name: str, command: Sequence[str]) -> None:
     file = (folder / f"{name}{_LOCK}").open("w")
     with file, (folder / f"{name}.log").open("ab") as log:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the machine has the lock with its file
-        subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "punctual.testing.market_machine", str(file.fileno()), *command],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -29,6 +30,7 @@ def start(folder: Path, name: str, command: Sequence[str]) -> None:
             pass_fds=[file.fileno()],
             start_new_session=True,
         )
+    threading.Thread(target=process.wait, name="punctual-market-machine", daemon=True).start()  # leaves no zombie
 
 
 def running(folder: Path) -> list[str]:
