@@ -112,7 +112,7 @@ class SlurmCluster:
         self.start_controller()
         for node in ("up1", "up2"):
             self._daemons[node] = self._daemon("slurmd", "-D", "-N", node)
-        wait_until(lambda: self.ask("sinfo", "--noheader", "--format=%T %D"), lambda text: "idle 2" in text)
+        wait_until(self._is_ready)
 
     def start_controller(self) -> None:
         self._daemons["controller"] = self._daemon("slurmctld", "-D")
@@ -141,6 +141,13 @@ class SlurmCluster:
     def jobs(self, form: str = "%j %T") -> list[str]:
         """Return a line for each job that has not ended."""
         return self.ask("squeue", "--noheader", f"--format={form}").splitlines()
+
+    def _is_ready(self) -> bool:
+        for name, daemon in self._daemons.items():
+            assert daemon.poll() is None, f"{name}: {(self.folder / 'slurmctld.out').read_text()}"
+        command = ["sinfo", "--noheader", "--format=%T %D"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False, timeout=60)
+        return "idle 2" in done.stdout
 
     def _daemon(self, *command: str) -> "subprocess.Popen[bytes]":
         with (self.folder / f"{command[0]}.out").open("ab") as output:

@@ -153,6 +153,17 @@ def test_a_machine_whose_job_ends_is_lost_with_its_state(make: Maker, slurm: Slu
     assert machines(provider) == names(0)
 
 
+def test_a_machine_whose_ray_does_not_start_is_lost_with_a_hint(
+    make: Maker, stand_in: Path, slurm: SlurmCluster
+) -> None:
+    stand_in.write_text("#!/bin/sh\nexit 3\n")
+    provider = make()
+    provider.start(SPOT, names(0))
+    wait_until(lambda: not slurm.jobs())
+    ((_, cause),) = wait_until(lambda: losses(provider)).items()
+    assert "is FAILED (NonZeroExitCode); `--output=FILE`" in cause
+
+
 def test_another_process_of_the_service_finds_its_machines_and_another_service_does_not(
     make: Maker, slurm: SlurmCluster, tmp_path: Path
 ) -> None:

@@ -215,7 +215,8 @@ class SlurmMachines:
         alive = {node: job for node, job in jobs.items() if job.state not in _ENDED}
         self._cancelled &= {job.number for job in alive.values()}
         for node in self._jobs.keys() - alive.keys():
-            self._lose(node, jobs.get(node), f"is {jobs[node].state}" if node in jobs else "is not known any more")
+            job = jobs.get(node, self._jobs[node])
+            self._lose(node, job, f"is {job.state}" if node in jobs else "is not known any more")
         self._jobs = {node: job for node, job in alive.items() if job.number not in self._cancelled}
         now = time.monotonic()
         waiting = [node for node, job in self._jobs.items() if job.state == "PENDING"]
@@ -228,9 +229,10 @@ class SlurmMachines:
                 self._fall_short(_pool_of(node))
         self._cancel(self._cancelled)
 
-    def _lose(self, node: NodeId, job: _Job | None, text: str) -> None:
-        reason = "" if job is None or job.reason in ("", "None") else f" ({job.reason})"
-        self._lost[node] = f"its job {job.number if job else ''} of Slurm {text}{reason}"
+    def _lose(self, node: NodeId, job: _Job, text: str) -> None:
+        reason = "" if job.reason in ("", "None") else f" ({job.reason})"
+        hint = "; `--output=FILE` in `options.sbatch` keeps what Ray says there" if job.state == "FAILED" else ""
+        self._lost[node] = f"its job {job.number} of Slurm {text}{reason}{hint}"
 
     def _cancel(self, numbers: Collection[str]) -> None:
         """Cancel jobs; those that still wait or run at Slurm's next answer are cancelled again."""
