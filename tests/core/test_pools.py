@@ -21,11 +21,12 @@ from punctual.core.events import (
     NodeNoticed,
     PlanProposed,
     PoolOffered,
+    SteeringResumed,
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
-from punctual.core.pools import PoolSpec
+from punctual.core.pools import HeldMachines, PoolSpec
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 
@@ -203,3 +204,29 @@ def test_a_machine_without_a_job_counts_for_the_budgets_of_all_once_it_has_ended
     assert desk.scheduler.snapshot(1801.0).spent_usd == {JOB: 0.0}
     desk.tell(NodeLost(at=1801.0, node=FIRST))
     assert desk.scheduler.snapshot(1801.0).spent_usd[JOB] == pytest.approx(0.5)
+
+
+def test_machines_are_known_after_a_restart_with_those_that_have_had_notice_and_numbers_that_were_used() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    desk.tell(NodeNoticed(at=70.0, node=FIRST, ends_at=100.0))
+    desk.tell(MachinesAsked(at=70.0, pool="spot", nodes=(NodeId("spot-7"),)))
+    desk.tell(NodeLost(at=80.0, node=NodeId("spot-7")))
+    after = Scheduler({})
+    after.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
+    assert after.machines() == {"spot": HeldMachines((FIRST, SECOND), 8)}
+    after.handle(NodeNoticed(at=90.0, node=FIRST, ends_at=None))
+    (pool,) = after.snapshot(90.0).pools
+    assert set(pool.there) == {FIRST, SECOND}
+
+
+def test_a_release_that_was_lost_with_the_host_is_asked_for_again() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    desk.plan(70.0, {FIRST: 1}, 1)
+    (resize,) = of(desk.commands, ResizeJob)[-1:]
+    desk.tell(GrantApplied(at=71.0, job=JOB, request=resize.request, granted={FIRST: GPU}))
+    assert of(desk.commands, ReleaseMachines)[-1].nodes == (SECOND,)
+    n_before = len(desk.commands)
+    desk.tell(SteeringResumed(at=90.0, lost_at=80.0, granted={JOB: {FIRST: GPU}}))
+    assert [each.nodes for each in of(desk.commands[n_before:], ReleaseMachines)] == [(SECOND,)]

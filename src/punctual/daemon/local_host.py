@@ -112,7 +112,7 @@ class LocalHost(Host):
         )
         self.run_folder, self.executor = state.run, executor
         self._inputs = site.inputs
-        self._own_capacity, self._scale = site.capacity, site.scale
+        self._own_capacity, self._pooled, self._scale = site.capacity, site.pooled, site.scale
         #: News of a cluster's nodes for the user.
         self.node_news = site.news
         self._timers = state.time
@@ -160,10 +160,11 @@ class LocalHost(Host):
         return total(self._sizes())
 
     def _sizes(self) -> list[Resources]:
-        """Capacities of the nodes, including cores that other applications hold at present."""
+        """Capacities of the nodes, including cores that other applications hold at present, and of machines that pools may add."""
         news = self.node_news()
         taken_cores = {node: each.taken_cores for node, each in news.items()}
-        return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()]
+        machines = [pool.capacity for pool in self._pooled for _ in range(pool.most)]
+        return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()] + machines
 
     def submit(self, submission: Submission) -> JobId:
         """Submit a job.

@@ -183,7 +183,8 @@ def _missed_here(
 def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
     """Make the site of a cluster's nodes, with the jobs that their agents have."""
     steer()
-    executor = cluster_executor(state.run, options, [node.id for node in state.board.nodes()])
+    nodes = [node.id for node in state.board.nodes()]
+    executor = cluster_executor(state.run, options, nodes, state.scheduler.machines())
     try:
         granted, events = executor.resume()
         for job in granted.keys() - set(jobs):  # it has ended, as far as its users know
