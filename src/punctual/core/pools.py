@@ -192,6 +192,11 @@ class PoolTable:
         self._drop(node)
         self._pool_of.pop(node, None)
 
+    def is_hired(self, nodes: Iterable[NodeId]) -> bool:
+        """Whether one of the nodes is a machine that is paid for."""
+        pools = (self._pools.get(self._pool_of.get(node, "")) for node in nodes)
+        return any(record is not None and record.price_usd_h > 0 for record in pools)
+
     def _drop(self, node: NodeId) -> None:
         record = self._pools.get(self._pool_of.get(node, ""))
         for nodes in (record.there, record.starting, record.released) if record else ():

@@ -631,6 +631,7 @@ class Scheduler:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
             self._targets.set_target(job, grant)
+            job.is_hired = self._pools.is_hired(grant)
             self._reconciler.mark_dirty(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
             declined = self._active.get(name)
