@@ -21,7 +21,6 @@ from punctual.core.commands import ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
-    Event,
     GrantApplied,
     GrantFailed,
     JobFailed,
@@ -35,12 +34,11 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
-from punctual.executors.local import executor, job_run, own_output
+from punctual.executors.local import executor, job_run
 from punctual.executors.local.executor import PacingOnlyGroup
 from punctual.executors.local.job_files import read_end
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import MEMORY_NAME, JobProcess, new_page, page_path
-from punctual.executors.local.own_pattern import OwnPattern
 from punctual.executors.local.supervisor_client import SupervisorLink
 
 TRAIN = (
@@ -473,26 +471,6 @@ def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path, capfd: p
     assert ended.landed_at >= seen.at
     assert stage.executor.faults(JOB) == []
     assert capfd.readouterr().out == "step 1/3\nstep 2/3\nstep 3/3\n"
-
-
-def test_a_pattern_that_is_given_up_is_reported(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_output, "OwnPattern", partial(OwnPattern, cpu_s_max=0.1))
-    code = SPIN + (
-        "import os\nprint('ab 7', flush=True)\nwhile not os.path.exists('go'): spin(0.01)\n"
-        "while True: print('a' * 1000, flush=True); spin(0.01)"
-    )
-    stage.run(code, progress_pattern=r"(?:a+)+b (\d+)", cwd=str(tmp_path))
-    stage.look_until(lambda report: report.steps_done == 7)
-    (tmp_path / "go").touch()
-    stage.look_until(lambda _: any(_is_unreadable(event) for event in stage.events))
-    stage.look()
-    reasons = [event.reason for event in stage.events if isinstance(event, JobWarned)]
-    (warned,) = [reason for reason in reasons if reason.code == "unreadable-progress"]
-    assert "at step 7;" in warned.text
-
-
-def _is_unreadable(event: Event) -> bool:
-    return isinstance(event, JobWarned) and event.reason.code == "unreadable-progress"
 
 
 # Faults.

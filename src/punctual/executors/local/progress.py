@@ -11,9 +11,8 @@ from punctual.channel import Declaration, DeviceUse, Directives, Fault, PhaseEnt
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
 from punctual.core.recent_messages import Reason
-from punctual.executors.local.own_output import OwnOutput
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
-from punctual.progress_text.own import AUTO, Groups
+from punctual.progress_text.own import AUTO, OwnOutput, OwnPattern
 from punctual.progress_text.reader import NO_TOTAL, READ, ProgressReader
 
 #: Seconds for which a line's anchor may lie ahead: ten years. Many times more nanoseconds exceed the page's numbers,
@@ -285,8 +284,7 @@ class OutputProgress:
     def __init__(
         self, pattern: str | None, steps_total: float | None, deadline_s: float | None, latest: ProgressSample
     ) -> None:
-        groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
-        self._own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
+        self._own = None if pattern is None or pattern == AUTO else OwnOutput(OwnPattern.of(pattern))
         self._asked_for, self._has_deadline = pattern, deadline_s is not None
         self._reader = ProgressReader(
             deadline_s=deadline_s, steps_total=steps_total or latest.steps_total, steps_before=latest.steps_done
@@ -299,11 +297,12 @@ class OutputProgress:
 
     def receive(self, output: bytes, used_core_s: float, stream: int = 1) -> None:
         at = time.monotonic()
+        lines = [] if self._own is None else self._own.search(output, stream)
         with self._lock:
             if self._own is None:
                 has_changed = self._reader.feed(output, at, stream)
             else:
-                has_changed = self._own.feed(self._reader, output, at, stream)
+                has_changed = self._own.feed(self._reader, lines, at)
             if has_changed:
                 self._advance(at, used_core_s)
             self._note()
@@ -311,8 +310,6 @@ class OutputProgress:
     def finish(self, used_core_s: float) -> None:
         for stream in (1, 2):
             self.receive(b"\n", used_core_s, stream)
-        if self._own is not None:
-            self._own.close()
 
     def _advance(self, at: float, used_core_s: float) -> None:
         belief, latest = self._reader.belief, self._latest
@@ -351,9 +348,7 @@ class OutputProgress:
     def latest(self, used_core_s: float) -> ProgressSample:
         with self._lock:
             in_flight_core_s = max(0.0, used_core_s - self._unit_core_s)
-            gave_up = self._own is not None and self._own.gave_up
-            unreadable = _given_up(self._latest.steps_done) if gave_up else ""
-            return replace(self._latest, in_flight_core_s=in_flight_core_s, unreadable=unreadable)
+            return replace(self._latest, in_flight_core_s=in_flight_core_s)
 
     def landed_at(self) -> float | None:
         """Return None: the output does not show whether work is left after the last step."""
@@ -479,13 +474,6 @@ def _never_known(pattern: str | None) -> str:
     return (
         "nothing that the program wrote counts its steps, so the job ran at full speed; go through the batches with "
         "`punctual.track`, or give an expression that fits its lines (`--progress-regex`, tried by `punctual read FILE`)"
-    )
-
-
-def _given_up(steps_done: float) -> str:
-    return (
-        "the progress pattern took too long for a line, again and again, so the output is not searched any more "
-        f"and the job counts as being at step {steps_done:g}; give it a simpler pattern when it is run again"
     )
 
 
