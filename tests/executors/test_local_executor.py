@@ -40,6 +40,7 @@ from punctual.executors.local.job_files import read_end
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import MEMORY_NAME, JobProcess, new_page, page_path
 from punctual.executors.local.supervisor_client import SupervisorLink
+from punctual.progress_text.reader import ProgressReader
 
 TRAIN = (
     SPIN
@@ -397,7 +398,7 @@ def test_a_job_that_another_host_takes_over_while_it_is_started_is_left_to_that(
     stage.prepare(
         f"open({str(tmp_path / 'ran')!r}, 'w')",
         may_steer=lambda: next(answers, False),
-        on_kept=lambda _job, supervisor, _guard: recorded.append(supervisor),
+        on_kept=lambda _job, supervisor: recorded.append(supervisor),
     )
     stage.launch()
     until(lambda: JOB not in stage.executor.held())
@@ -424,18 +425,20 @@ def test_closing_ends_the_job(stage: Stage) -> None:
 # Output.
 
 
-def test_output_is_passed_on_whole(stage: Stage) -> None:
-    pieces: list[bytes] = []
-    stage.run("import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr)", on_output=pieces.append)
+def test_output_is_kept_whole(stage: Stage) -> None:
+    stage.run("import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr)")
     stage.ended()
-    assert b"".join(pieces) == b"out\nerr\n"
+    assert stage.log.read_bytes() == b"out\nerr\n"
 
 
-def test_a_failing_receiver_does_not_stop_the_job(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    def fail(_: bytes) -> None:
+def test_a_failing_reader_does_not_stop_the_job(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
         raise ValueError("no")
 
-    stage.run("print('x' * 1_000_000)", on_output=fail)
+    monkeypatch.setattr(ProgressReader, "feed", fail)
+    stage.run("print('x' * 1_000_000)")
     assert isinstance(stage.ended(), JobFinished)
     assert "could not be passed on" in caplog.text
 
@@ -457,7 +460,7 @@ def test_a_landing_is_not_reported_without_what_the_job_used(
     stage.wait(JobFinished)
 
 
-def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path) -> None:
     code = SPIN + (
         "import os\nfor i in range(1, 4): spin(0.05); print(f'step {i}/3')\nwhile not os.path.exists('go'): spin(0.01)"
     )
@@ -470,7 +473,7 @@ def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path, capfd: p
     ended = stage.wait(JobFinished)
     assert ended.landed_at >= seen.at
     assert stage.executor.faults(JOB) == []
-    assert capfd.readouterr().out == "step 1/3\nstep 2/3\nstep 3/3\n"
+    assert stage.log.read_text() == "step 1/3\nstep 2/3\nstep 3/3\n"
 
 
 # Faults.
@@ -500,7 +503,7 @@ def test_a_program_that_is_only_read_has_no_faults_and_what_is_missing_is_told(
     stage: Stage, pattern: str | None
 ) -> None:
     code = "print('step 2', flush=True)\nprint('step 3', flush=True)"
-    stage.prepare(code, progress_pattern=pattern, on_output=lambda _: None)
+    stage.prepare(code, progress_pattern=pattern)
     stage.launch(work_steps=10)
     assert isinstance(stage.ended(), JobFinished)
     assert stage.executor.faults(JOB) == []
@@ -549,8 +552,7 @@ import sys, time
 from pathlib import Path
 from tests.executors.conftest import Stage
 stage = Stage(Path(sys.argv[1]) / "runtime")
-stage.run(Path(sys.argv[1], "job.py").read_text(), cores=0.1, actuator=sys.argv[2], cwd=sys.argv[1],
-          on_output=(lambda _: None) if "{reads}" else None)
+stage.run(Path(sys.argv[1], "job.py").read_text(), cores=0.1, actuator=sys.argv[2], cwd=sys.argv[1])
 Path(sys.argv[1], "up").touch()
 time.sleep(60)
 """
@@ -563,17 +565,15 @@ JOB_CODE = SPIN + (
 )
 
 
-@pytest.mark.parametrize(
-    ("actuator", "reads"), [pytest.param("quota", "yes", marks=pytest.mark.cgroup), ("pacing", "")]
-)
+@pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])
 def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
-    tmp_path: Path, actuator: str, reads: str, request: pytest.FixtureRequest
+    tmp_path: Path, actuator: str, request: pytest.FixtureRequest
 ) -> None:
     if actuator == "quota":
         actuator = request.getfixturevalue("quota")
     (tmp_path / "job.py").write_text(JOB_CODE)
     controller = ForkedPython[bytes](
-        [sys.executable, "-c", CONTROLLER.format(reads=reads), str(tmp_path), actuator], cwd=Path(__file__).parents[2],
+        [sys.executable, "-c", CONTROLLER, str(tmp_path), actuator], cwd=Path(__file__).parents[2],
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -736,7 +736,7 @@ def test_a_job_whose_lease_ran_out_is_held_to_its_quota_again(stage: Stage, monk
 def test_output_is_still_read_once_the_lease_has_run_out(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The supervisor takes the job for unsteered again and again, and closes its bell each time; nobody opens more and more."""
+    """The supervisor takes the job for unsteered again and again, and closes the connection each time; nobody opens more and more."""
     code = (
         "import os, time\n"
         "for step in range(1, 9):\n"

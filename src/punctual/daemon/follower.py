@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +23,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.listeners import Listener, logged
 from punctual.daemon.run_folder import RunFolder
-from punctual.executors.local.output import LogTail, OutputOf, Streams, ignore_output, logs_of
+from punctual.executors.local.output import LogTail, OutputOf, Streams, ignore_output, logs_of, write_through
 from punctual.request.deadlines import Now
 from punctual.request.submission import Submission
 
@@ -111,7 +112,8 @@ class JobFollower:
             receive = self._output_of(job)
             if receive is not ignore_output:
                 logs = logs_of(run.log(job), run.streams(job) or streams)
-                self._tails.append(LogTail(logs, receive, skip=skip))
+                for fd, log in enumerate(logs, start=1):
+                    self._tails.append(LogTail(log, receive or partial(write_through, fd), skip=skip))
 
     # The jobs.
 

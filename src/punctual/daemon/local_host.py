@@ -38,7 +38,7 @@ from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
-from punctual.executors.local.output import LogTail, OutputOf, Streams
+from punctual.executors.local.output import LogTail, Streams
 from punctual.journal.boot import boot_id, clock_shift
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
@@ -250,7 +250,7 @@ class LocalHost(Host):
 
     def tail(self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False) -> LogTail:
         """Pass the job's output to `receive` in a thread, from its beginning; the caller finishes it in the end."""
-        return LogTail([self.log(job, of_errors=of_errors)], receive)
+        return LogTail(self.log(job, of_errors=of_errors), receive)
 
     def log(self, job: JobId, *, of_errors: bool = False) -> Path:
         """Path of the job's output, or of its standard error alone, which only some jobs have."""
@@ -514,7 +514,6 @@ def local_host(
     name: str,
     options: HostOptions,
     *,
-    output_of: OutputOf = lambda _: None,
     facts: Mapping[str, Any] | None = None,
     continues: bool = False,
 ) -> Iterator[LocalHost]:
@@ -524,8 +523,6 @@ def local_host(
     ----------
     name
         Name of the run; valid as a file's name.
-    output_of
-        Returns the receiver of a job's output.
     facts
         Kept in the run's record (JSON values): command line, wall time.
     continues
@@ -545,7 +542,7 @@ def local_host(
         journal.begin_anew()
         state = new_state(run, journal, JournalClock(clock_shift(journal)))
         policy = state.policy(options.policy)
-        site = new_setup(run, journal, options, output_of)
+        site = new_setup(run, journal, options)
         host = ending.enter_context(opened(state, site, policy))
         site.join(state.time.from_machine)
         yield host

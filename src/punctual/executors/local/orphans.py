@@ -1,9 +1,9 @@
-"""End jobs whose steering process, supervisor and guard were all killed."""
+"""End jobs whose supervisor was killed, perhaps with the process that steered them."""
 
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,7 +27,7 @@ _LIFTED = (
 
 
 def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
-    """End every process of a job that no supervisor or guard looks after, and remove its control groups.
+    """End every process of a job that no supervisor looks after, and remove its control groups.
 
     Such a job cannot be taken over; it is started again from its checkpoint, and must not run twice.
 
@@ -61,15 +61,33 @@ def processes_of(*addresses: Path) -> list[int]:
     return [pid for pid in pids if not wanted.isdisjoint(_file_of(pid, "environ").split(b"\0"))]
 
 
-def end_processes_of(*addresses: Path) -> None:
-    """End processes of jobs that have neither a supervisor nor a guard; returns when they are gone, or cannot be ended."""
+def end_left(find: Callable[[], list[int]], grace_s: float = 0.0) -> None:
+    """End the processes that a killed supervisor has left; return when they are gone, or cannot be ended.
+
+    The kernel has sent SIGTERM to the job's own process. All are released from quotas and freezes, and killed after `grace_s`.
+    """
+    kill_at, released = time.monotonic() + grace_s, set[int]()
     # Seconds that a killed process may take to end.
-    give_up_at = time.monotonic() + 5.0
-    while (members := processes_of(*addresses)) and time.monotonic() < give_up_at:
+    while (members := find()) and time.monotonic() < kill_at + 5.0:
         for pid in members:
-            with suppress(OSError):  # it has just ended
-                os.kill(pid, signal.SIGKILL)
+            if pid not in released:
+                _release(pid)
+                released.add(pid)
+            if time.monotonic() >= kill_at:
+                with suppress(OSError):  # it has just ended
+                    os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def _release(pid: int) -> None:
+    membership = _file_of(pid, "cgroup").decode(errors="replace")
+    for controller in ("", "cpu", "freezer"):
+        tree = hierarchy(controller, membership=membership)
+        # A job's group, among others or in a scope of its own.
+        if tree is not None and (tree.own.parent.name == FOLDER or tree.own.parent.suffix == ".scope"):
+            _lift(tree.own)
+    with suppress(OSError):  # it has just ended
+        os.kill(pid, signal.SIGCONT)
 
 
 def _parents() -> Iterator[Path]:

@@ -379,8 +379,6 @@ class OutputProgress:
 class TrackedOrRead:
     """Progress of a job that may use `punctual.track`: until it does, its output is read."""
 
-    is_output_read = True
-
     def __init__(self, page: PageProgress, output: OutputProgress) -> None:
         self._page, self._output = page, output
         self._is_tracked = False
@@ -389,6 +387,10 @@ class TrackedOrRead:
     def is_tracked(self) -> bool:
         self._is_tracked = self._is_tracked or self._page.is_claimed
         return self._is_tracked
+
+    @property
+    def is_output_read(self) -> bool:
+        return not self.is_tracked
 
     @property
     def faults(self) -> set[Fault]:

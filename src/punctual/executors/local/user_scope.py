@@ -11,7 +11,6 @@ from punctual.executors.local.actuator import Unusable
 from punctual.executors.local.cgroup_files import CgroupFiles
 from punctual.executors.local.cgroup_v2 import CgroupV2Group, enable_controllers, step_aside
 from punctual.executors.local.mounts import hierarchy
-from punctual.executors.local.process_tree import stat_of
 
 _ANSWER_S_MAX = 5.0
 #: Exists where systemd runs the machine.
@@ -69,7 +68,7 @@ class UserScope:
         membership = Path(f"/proc/{supervisor_pid}/cgroup").read_text()
         scope = hierarchy("", membership=membership)
         assert scope is not None
-        step_aside(scope.own, {supervisor_pid, *_parent_of(supervisor_pid)})
+        step_aside(scope.own, {supervisor_pid})
         enable_controllers(scope.own)
         folder = scope.own / "job"
         folder.mkdir()
@@ -77,9 +76,3 @@ class UserScope:
 
     def find(self, files: CgroupFiles, supervisor_pid: int) -> CgroupV2Group:
         return CgroupV2Group(files.cgroup_procs_files[0].parent, self._n_cpus, files.remove_dirs, supervisor_pid)
-
-
-def _parent_of(supervisor_pid: int) -> set[int]:
-    """Process id of the supervisor's guard, which is in the scope as well; empty: the supervisor has ended."""
-    stat = stat_of(supervisor_pid)
-    return {int(stat[1])} if stat else set()
