@@ -14,7 +14,7 @@ import pytest
 from tests.executors.conftest import JOB, SPIN, Stage
 from tests.executors.test_pause import WORKER, launch, paused, resize
 
-from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted
+from punctual.core.events import GrantApplied, GrantFailed, JobFinished, JobStarted
 from punctual.core.resources import Resources
 from punctual.executors.local import files_limit, supervisor, supervisor_client
 from punctual.executors.local.launch import JobProcess

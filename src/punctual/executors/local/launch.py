@@ -510,9 +510,11 @@ class JobProcess:
         """Finish output and progress after the supervisor's last line."""
         if last is None:
             self._end_left()
-        for tail in self._tails:
-            tail.finish(_OUTPUT_S_MAX)
-        self.clear_away()
+        try:
+            for tail in self._tails:
+                tail.finish(_OUTPUT_S_MAX)
+        finally:
+            self.clear_away()
         self.progress.finish(self.used_core_s)
         if last is not None and "ended" in last and self.group is not None:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
