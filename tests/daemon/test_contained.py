@@ -148,7 +148,7 @@ class Saboteur:
             case JobRun() | JobProcess():
                 return subject._launch.job
             case LogTail():
-                return JobId(subject._path.stem)
+                return JobId(subject.path.stem)
         return self._job_of.get(id(subject))
 
 

@@ -207,7 +207,7 @@ def test_jobs_that_run_are_steered_again_and_those_that_wait_are_not_forgotten(
         host.run(host.all_ended)
         assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "finished"}
     assert pid_of_waiting(tmp_path / "go") == pid  # it was not started again
-    assert f"{tmp_path / 'marker'}\n" in run.log(JobId("b")).read_text()
+    assert f"{tmp_path / 'marker'}\n" in run.log(B).read_text()
     assert run.jobs() == {"a": "finished", "b": "finished"}
     (resumed,) = [message for message in messages_of(run) if isinstance(message, SteeringResumed)]
     assert list(resumed.granted) == ["a"]
@@ -410,6 +410,21 @@ def test_a_machine_that_was_drained_is_used_again_once_it_has_been_started_again
         host.run_for(PATIENCE_S, host.all_ended)
         assert host.status(A).state == "finished"
         assert [node.ends_at for node in host.nodes()] == [None]
+
+
+def test_a_paused_job_whose_host_and_supervisor_were_killed_is_ended_and_started_again(
+    start: Callable[[], ForkedPython[bytes]], tmp_path: Path
+) -> None:
+    process = start()
+    pid = wait_until(lambda: pid_of_waiting(tmp_path / "go"))
+    os.kill(pid, signal.SIGSTOP)
+    run = killed(process)
+    os.kill(run.supervisor_pid(A) or 0, signal.SIGKILL)
+    with resumed_host(run) as host:
+        assert wait_until(lambda: not Path(f"/proc/{pid}").exists())
+        (tmp_path / "go").touch()
+        host.run(host.all_ended)
+        assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "finished"}
 
 
 def test_a_job_that_had_made_room_goes_on_from_its_checkpoint(tmp_path: Path) -> None:

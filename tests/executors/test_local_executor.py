@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.executors.conftest import JOB, NODE, SPIN, WHY, Stage, groups_of, is_alive, quotas_of, until
 from tests.forked_python import ForkedPython
+from tests.small_disk import fill, mounted
 from tests.waiting import PATIENCE_S
 
 from punctual.channel import PAGE_BYTES, SharedBlock
@@ -34,7 +35,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
-from punctual.executors.local import executor, job_run
+from punctual.executors.local import executor, job_run, launch
 from punctual.executors.local.executor import PacingOnlyGroup
 from punctual.executors.local.job_files import read_end
 from punctual.executors.local.job_run import JobRun
@@ -431,6 +432,30 @@ def test_output_is_kept_whole(stage: Stage) -> None:
     assert stage.log.read_bytes() == b"out\nerr\n"
 
 
+def test_a_full_disk_does_not_end_a_job_that_writes(stage: Stage, tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        stage.log = disk / "output.log"
+        code = "import os, time\nprint('first', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+        stage.run(code + "print('x' * 1_000_000, flush=True)", cwd=str(tmp_path))
+        until(lambda: stage.log.exists() and stage.log.read_text() == "first\n")
+        fill(disk)
+        (tmp_path / "go").touch()
+        assert isinstance(stage.ended(), JobFinished)
+
+
+def test_a_limit_of_the_job_s_file_size_does_not_concern_its_log(stage: Stage) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+    stage.run(limit + "print('x' * 100_000, flush=True)")
+    assert isinstance(stage.ended(), JobFinished)
+    assert stage.log.stat().st_size == 100_001
+
+
+def test_a_job_that_opens_its_output_again_loses_nothing(stage: Stage) -> None:
+    stage.run("print('first', flush=True)\nwith open('/dev/stdout', 'w') as again: again.write('second\\n')")
+    assert isinstance(stage.ended(), JobFinished)
+    assert stage.log.read_text() == "first\nsecond\n"
+
+
 def test_a_failing_reader_does_not_stop_the_job(
     stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -605,6 +630,28 @@ def test_when_the_supervisor_is_killed_the_job_ends(
     assert "supervisor" in ended.cause
     assert ended.retryable
     assert not is_alive(pid)
+
+
+#: SIGTERM ends neither of its processes, and one of them is in a session of its own.
+STUBBORN = (
+    "import os, signal, subprocess, sys, time\nsignal.signal(15, signal.SIG_IGN)\n"
+    "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True)\n"
+    "open('pids', 'w').write(f'{os.getpid()} {other.pid}\\n')\ntime.sleep(1000)\n"
+)
+
+
+@pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])
+def test_when_the_supervisor_is_killed_a_job_that_ignores_sigterm_ends_with_all_its_processes(
+    stage: Stage, tmp_path: Path, actuator: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 0.2)
+    name = request.getfixturevalue("quota") if actuator == "quota" else actuator
+    stage.run(STUBBORN, cores=0.5, actuator=name, cwd=str(tmp_path))
+    until(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text().endswith("\n"))
+    pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    os.kill(stage.supervisors[JOB], signal.SIGKILL)
+    assert "supervisor" in stage.wait(JobFailed).cause
+    assert not any(map(is_alive, pids))
 
 
 # Quotas.

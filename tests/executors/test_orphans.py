@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.executors.conftest import SPIN, groups_of, is_alive, until
 from tests.forked_python import ForkedPython
+from tests.waiting import PATIENCE_S
 
 from punctual.executors.local import supervisor
 from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, end_orphans, processes_of
@@ -94,6 +95,26 @@ def test_the_processes_of_a_job_are_found_without_a_control_group(tmp_path: Path
         assert is_alive(sleeper)
     finally:
         orphan.kill()
+
+
+def test_what_a_killed_supervisor_has_left_may_save_first(tmp_path: Path) -> None:
+    address, waits = tmp_path / "job.keeper", "while not os.path.exists('may-save'): time.sleep(0.01)"
+    saver = subprocess.Popen(
+        [sys.executable, "-c", f"import os, time\n{waits}\nopen('saved', 'w')"],
+        env={**os.environ, SUPERVISOR_VARIABLE: str(address)},
+        cwd=tmp_path,
+    )
+    try:
+        until(lambda: processes_of(address) == [saver.pid])
+        os.kill(saver.pid, signal.SIGSTOP)  # as a job that is paused
+        ending = threading.Thread(target=end_left, args=(partial(processes_of, address), 1000.0))
+        ending.start()
+        (tmp_path / "may-save").touch()
+        assert saver.wait(PATIENCE_S) == 0
+        ending.join(PATIENCE_S)
+        assert (tmp_path / "saved").exists()
+    finally:
+        saver.kill()
 
 
 CONTROLLER = """

@@ -489,7 +489,7 @@ def test_it_finds_the_end_of_a_job_that_ended_meanwhile(keep: Keep, address: Pat
     started(link)
     assert link.read() is not None
     until(lambda: not address.exists())
-    last = Expired(link).await_end(address, end_file, lambda _: None)
+    last = Expired(link).await_end(address, end_file, lambda: None)
     assert last is not None
     assert last["ended"] == 7
 

@@ -124,7 +124,7 @@ class LogTail:
     """
 
     def __init__(self, path: Path, receive: Receive, *, skip: bool = False, with_earlier: bool = False) -> None:
-        self._path = path
+        self.path = path
         self._receive = receive
         self._fd = -1
         self._ends, self._stopped = threading.Event(), threading.Event()
@@ -158,7 +158,7 @@ class LogTail:
 
     def _read(self) -> None:
         """Pass on all new output, across files that were rotated away."""
-        while not self._stopped.is_set() and (self._fd >= 0 or self._open(self._path)):
+        while not self._stopped.is_set() and (self._fd >= 0 or self._open(self.path)):
             is_rotated = not self._is_current()  # asked first: what is rotated away does not grow any more
             while not self._stopped.is_set() and (output := os.read(self._fd, 65_536)):
                 self._pass_on(output)
@@ -173,16 +173,16 @@ class LogTail:
             _LOG.exception("what the job wrote could not be passed on")
 
     def _is_current(self) -> bool:
-        return _identity(self._path) in {None, _identity(self._fd)}
+        return _identity(self.path) in {None, _identity(self._fd)}
 
     def _open_next(self) -> None:
         """Continue with the file after one that was rotated away, which may have been rotated away as well."""
         done = self._fd
-        if not self._open(earlier_log(self._path)) or _identity(self._fd) == _identity(done):
+        if not self._open(earlier_log(self.path)) or _identity(self._fd) == _identity(done):
             if self._fd != done:
                 _close(self._fd)
             self._fd = -1
-            self._open(self._path)
+            self._open(self.path)
         else:  # there were others between, perhaps
             self._pass_on(MISSING)
         _close(done)
