@@ -186,11 +186,11 @@ def test_a_job_runs_where_its_host_has_more_files_open_than_select_can_look_at(s
         assert isinstance(stage.ended(), JobFinished)
 
 
-#: A host whose process may open 96 files, with more jobs than these are enough for; prints how it went. None ends before
+#: A host whose process may open 80 files, with more jobs than these are enough for; prints how it went. None ends before
 #: one had to wait and the file of the argument is there.
 NARROW = """
 import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 96))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 80))
 import sys, time
 from tests.daemon.live_jobs import PACED
 from punctual.core.commands import WarnUser
