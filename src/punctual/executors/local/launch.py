@@ -41,11 +41,10 @@ from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, proc
 from punctual.executors.local.output import LogTail, Streams, logs_of, new_channel
 from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
+    JobProgress,
     OutputProgress,
     PageProgress,
     ProgressSample,
-    ProgressSource,
-    TrackedOrRead,
 )
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import (
@@ -175,7 +174,7 @@ class JobProcess:
         self._page_fd: int | None = None
         self._close_page_fd: Callable[[], object] = lambda: None
         self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
-        self.progress: ProgressSource = _progress(program, launch, page, sample)
+        self.progress = _progress(program, launch, page, sample)
         self.group: JobGroup | None = None
         self.pid = 0
         self.first_cores = 0.0
@@ -269,7 +268,7 @@ class JobProcess:
 
     def sample(self) -> ProgressSample:
         """Read the latest progress."""
-        if not self.progress.is_output_read:
+        if self.progress.is_tracked:
             self._stop_reading()
         return self.progress.latest(self.used_core_s)
 
@@ -431,7 +430,7 @@ class JobProcess:
 
     def follow(self) -> None:
         """Begin to read progress from the output that is written from now on."""
-        if self.progress.is_output_read:
+        if not self.progress.is_tracked:
             for stream, log in enumerate(self._log_paths, start=1):
                 self._tails.append(LogTail(log, partial(self._receive, stream), skip=True))
 
@@ -567,14 +566,13 @@ class JobProcess:
         return 0 if self._link is None else self._link.pid
 
 
-def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> ProgressSource:
-    """Return the source of a job's progress: its page, its output, or the page with the output until the page is used."""
+def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> JobProgress:
+    """Return the progress of a job by its page, of which it knows, and its output."""
     spec = launch.spec
-    from_page = None if page is None else PageProgress(page, launch.submitted_at)
-    if from_page is not None and spec.worker is not None:
-        return from_page
-    from_output = OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample)
-    return from_output if from_page is None else TrackedOrRead(from_page, from_output)
+    from_page = PageProgress(page or SharedBlock.made(mmap.mmap(-1, PAGE_BYTES)), launch.submitted_at)
+    if page is not None and spec.worker is not None:
+        return JobProgress(from_page, None)
+    return JobProgress(from_page, OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample))
 
 
 def gpus_of(launch: LaunchJob, node: NodeId) -> float:
