@@ -19,11 +19,10 @@ from punctual.executors.local.actuator import (
 )
 from punctual.executors.local.cgroup_files import group_name, remove_abandoned
 from punctual.executors.local.cgroup_v1 import CgroupV1
-from punctual.executors.local.cgroup_v2 import CgroupV2
+from punctual.executors.local.cgroup_v2 import CgroupV2, UserScope
 from punctual.executors.local.executor import PacingOnly, in_force
 from punctual.executors.local.mounts import Hierarchy, hierarchy
 from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
-from punctual.executors.local.user_scope import UserScope
 
 JOB = JobId("train/1")
 
@@ -327,7 +326,7 @@ def test_a_scope_needs_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A `systemd-run` that does what is written into it, with the command it was given in "$@"."""
-    monkeypatch.setattr("punctual.executors.local.user_scope._RUNS_SYSTEMD", tmp_path)
+    monkeypatch.setattr("punctual.executors.local.cgroup_v2._RUNS_SYSTEMD", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     script = tmp_path / "systemd-run"
     script.touch(mode=0o700)
@@ -353,7 +352,7 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
     scope = UserScope(base, n_cpus=2)
     scope.check()
     assert scope.supervisor_prefix[-1] == "--"
-    monkeypatch.setattr("punctual.executors.local.user_scope.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
+    monkeypatch.setattr("punctual.executors.local.cgroup_v2.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
     moved: list[str] = []
     original = Path.write_text
 

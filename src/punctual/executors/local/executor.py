@@ -21,7 +21,7 @@ from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import Actuator, Choice, choose
 from punctual.executors.local.cgroup_files import CgroupFiles, file_name
 from punctual.executors.local.cgroup_v1 import CgroupV1
-from punctual.executors.local.cgroup_v2 import CgroupV2
+from punctual.executors.local.cgroup_v2 import CgroupV2, UserScope
 from punctual.executors.local.context import ExecutorContext, Poller
 from punctual.executors.local.devices import DevicePool, visible_devices
 from punctual.executors.local.files_limit import raise_files_limit
@@ -34,7 +34,6 @@ from punctual.executors.local.output import Streams
 from punctual.executors.local.process_tree import TreeUsage
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.supervisor_client import AdoptableJob
-from punctual.executors.local.user_scope import UserScope
 
 _LOG = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import VISIBLE_VARIABLE, JobDevices
 from punctual.executors.local.files_limit import check_files_left
 from punctual.executors.local.job_files import takeover_socket_of
-from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, stop_grace_s
+from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, send, stop_grace_s
 from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, processes_of
 from punctual.executors.local.output import LogTail, Streams, logs_of, new_channel
@@ -503,7 +503,7 @@ class JobProcess:
             if self._link is not None and not self._link_closed:
                 self._link.kill()
         for pid in self._processes():
-            _kill(pid)
+            send(pid, signal.SIGKILL)
 
     def finish(self, last: Mapping[str, Any] | None) -> None:
         """Finish output and progress after the supervisor's last line."""
@@ -590,8 +590,3 @@ def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
         remove_dirs=tuple(map(Path, request.remove_dirs)),
         counters=tuple((name, Path(path), word) for name, (path, word) in request.counters.items()),
     )
-
-
-def _kill(pid: int) -> None:
-    with suppress(OSError):
-        os.kill(pid, signal.SIGKILL)

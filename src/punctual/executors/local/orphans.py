@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from punctual.executors.local.cgroup_files import FOLDER, remove_abandoned
+from punctual.executors.local.job_signals import send
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import stat_of
 
@@ -48,8 +49,7 @@ def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
             if group.is_dir() and _maker_is_gone(group) and (members := _orphans_in(group)):
                 _lift(group)
                 for pid in members:
-                    with suppress(OSError):  # it has just ended, or is another user's
-                        os.kill(pid, signal.SIGKILL)
+                    send(pid, signal.SIGKILL)
                 ended += members
     return sorted(set(ended))
 
@@ -74,8 +74,7 @@ def end_left(find: Callable[[], list[int]], grace_s: float = 0.0) -> None:
                 _release(pid)
                 released.add(pid)
             if time.monotonic() >= kill_at:
-                with suppress(OSError):  # it has just ended
-                    os.kill(pid, signal.SIGKILL)
+                send(pid, signal.SIGKILL)
         time.sleep(0.02)
 
 
@@ -86,8 +85,7 @@ def _release(pid: int) -> None:
         # A job's group, among others or in a scope of its own.
         if tree is not None and (tree.own.parent.name == FOLDER or tree.own.parent.suffix == ".scope"):
             _lift(tree.own)
-    with suppress(OSError):  # it has just ended
-        os.kill(pid, signal.SIGCONT)
+    send(pid, signal.SIGCONT)
 
 
 def _parents() -> Iterator[Path]:

@@ -118,13 +118,13 @@ class LaunchRequest:
         connection brings. If somebody steers the job already, it gets nothing.
     page_fd
         The page of the job, which is there as long as the supervisor is; what it says at the end is left in `end_file`.
-        limits
+    limits
         Limits of resources that the job gets, by their names in `resource`: soft and hard.
-        umask, nice
+    umask, nice
         Mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the supervisor.
-        asked_memory_bytes
+    asked_memory_bytes
         Memory that the job has asked for; 0: none.
-        actuator, progress_pattern
+    actuator, progress_pattern
         Not for the supervisor, but for the process that takes the job over.
     """
 
@@ -188,7 +188,9 @@ class Supervisor:
         supervisor_files.reserve(self._request.end_file, 1 << 14)
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
-        self._open_logs()
+        for path, source_fd in self._request.logs:
+            self._logs[source_fd] = JobLog(path, self._request.log_bytes_max, source_fd)
+            self._poll.register(source_fd, select.POLLIN)
         for fd in (self._connection_fd, self._wake_fd, self._request.takeover_fd):
             if fd is not None:
                 self._poll.register(fd, select.POLLIN)
@@ -253,11 +255,6 @@ class Supervisor:
         self._poll.unregister(connection_fd)
         os.close(connection_fd)
         self._connection_fd = None
-
-    def _open_logs(self) -> None:
-        for path, source_fd in self._request.logs:
-            self._logs[source_fd] = JobLog(path, self._request.log_bytes_max, source_fd)
-            self._poll.register(source_fd, select.POLLIN)
 
     def _answer_takeover(self, takeover_fd: int) -> None:
         import socket  # it takes as long to load as everything else here, and is hardly ever needed
