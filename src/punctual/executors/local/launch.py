@@ -567,7 +567,7 @@ class JobProcess:
 
 
 def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> JobProgress:
-    """Return the progress of a job by its page, of which it knows, and its output."""
+    """Return the progress of a job by its page, if it has one, and by its output unless it has workers."""
     spec = launch.spec
     from_page = PageProgress(page or SharedBlock.made(mmap.mmap(-1, PAGE_BYTES)), launch.submitted_at)
     if page is not None and spec.worker is not None:

@@ -79,11 +79,12 @@ def end_left(find: Callable[[], list[int]], grace_s: float = 0.0) -> None:
 
 
 def _release(pid: int) -> None:
+    """Lift limits and freezes of the job's groups that hold a process, and resume it."""
     membership = _file_of(pid, "cgroup").decode(errors="replace")
     for controller in ("", "cpu", "freezer"):
         tree = hierarchy(controller, membership=membership)
-        # A job's group, among others or in a scope of its own.
-        if tree is not None and (tree.own.parent.name == FOLDER or tree.own.parent.suffix == ".scope"):
+        # A job's group, among others or in a scope of its own; any other may be somebody else's.
+        if tree is not None and (tree.own.parent.name == FOLDER or tree.own.match("*.scope/job")):
             _lift(tree.own)
     send(pid, signal.SIGCONT)
 

@@ -16,17 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from punctual.core.ids import JobId
-
 _LOG = logging.getLogger(__name__)
 
 #: Stands where files of a log were rotated away before they were read.
 MISSING = b"\n[punctual: some output may be missing here: it was written faster than it was read]\n"
 #: Gets output as it comes.
 Receive = Callable[[bytes], None]
-#: Gets what a job writes, as it comes and from another thread. None: it is written where this process writes.
-OnOutput = Receive | None
-OutputOf = Callable[[JobId], OnOutput]
 
 
 def ignore_output(_: bytes) -> None:

@@ -246,14 +246,14 @@ class OutputProgress:
 
 
 class JobProgress:
-    """Progress of a job, which its page tells or its output, and requests to the job.
+    """Progress of a job by its page or its output, and requests to the job.
 
     Parameters
     ----------
     page
-        Told once the program uses `punctual.track`. One whose output alone is read has a page of which it does not know.
+        Page that the program writes to once it uses `punctual.track`; one that it does not know of if its output alone is read.
     output
-        Read until then; None: the program must report its progress itself.
+        Progress by the output, until then; None: the program must report its progress itself.
     """
 
     def __init__(self, page: PageProgress, output: OutputProgress | None) -> None:
