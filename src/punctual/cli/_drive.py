@@ -97,7 +97,7 @@ def carry_out(
     interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
-    with interrupts.caught(), JobFollower(lambda _: on_output) as follower, stopped_before_end(follower, end):
+    with interrupts.caught(), JobFollower(on_output) as follower, stopped_before_end(follower, end):
         begin(follower)
         names, jobs = jobs, follower.jobs
         shown = [ShownJob(follower, job) for job in jobs]

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +23,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.listeners import Listener, logged
 from punctual.daemon.run_folder import RunFolder
-from punctual.executors.local.output import LogTail, OutputOf, Streams, ignore_output, logs_of
+from punctual.executors.local.output import LogTail, Receive, Streams, ignore_output, logs_of, write_through
 from punctual.request.deadlines import Now
 from punctual.request.submission import Submission
 
@@ -44,12 +45,12 @@ class JobFollower:
 
     Parameters
     ----------
-    output_of
-        Returns the receiver of the output of a job; it comes from the job's log.
+    receive
+        Called with what the jobs write, from other threads. None: it is written where this process writes.
     """
 
-    def __init__(self, output_of: OutputOf) -> None:
-        self._output_of = output_of
+    def __init__(self, receive: Receive | None) -> None:
+        self._receive = receive
         self.jobs: tuple[JobId, ...] = ()
         self._followed: FollowedHost | None = None
         self._tails: list[LogTail] = []
@@ -78,7 +79,7 @@ class JobFollower:
         InvalidSpec
             A job is refused, or no daemon can be had.
         """
-        streams = Streams.here(self._output_of(submissions[0].spec.id))
+        streams = Streams.here(self._receive)
         joining = Joining(options, streams=streams, before=self._follow_all)
         run, _ = joining.submit(submissions, _input_fd())
         self._follow_output(run, streams)
@@ -88,7 +89,7 @@ class JobFollower:
         if not run.is_live():
             start_daemon(DaemonRequest(run=run.name))
         self._follow(run, (job,))
-        self._follow_output(run, Streams.here(self._output_of(job)), skip=True)
+        self._follow_output(run, Streams.here(self._receive), skip=True)
 
     def _follow_all(self, run: RunFolder, submissions: Sequence[Submission]) -> None:
         self._follow(run, tuple(submission.spec.id for submission in submissions))
@@ -107,11 +108,11 @@ class JobFollower:
 
     def _follow_output(self, run: RunFolder, streams: Streams, *, skip: bool = False) -> None:
         """Follow the logs of the jobs; `skip`: only output from now on."""
+        if self._receive is ignore_output:
+            return
         for job in self.jobs:
-            receive = self._output_of(job)
-            if receive is not ignore_output:
-                logs = logs_of(run.log(job), run.streams(job) or streams)
-                self._tails.append(LogTail(logs, receive, skip=skip))
+            for fd, log in enumerate(logs_of(run.log(job), run.streams(job) or streams), start=1):
+                self._tails.append(LogTail(log, self._receive or partial(write_through, fd), skip=skip))
 
     # The jobs.
 

@@ -33,7 +33,7 @@ from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_log import begin_anew, note_time
-from punctual.executors.local.output import JobInputs, OutputOf
+from punctual.executors.local.output import JobInputs
 from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.sqlite import SqliteJournal
 
@@ -100,7 +100,6 @@ def local_executor(
     run: RunFolder,
     journal: SqliteJournal,
     actuator: str | Choice,
-    output_of: OutputOf,
     inputs: JobInputs,
 ) -> LocalExecutor:
     """Make the executor of the jobs of `run` on this machine, usable while this process has the journal."""
@@ -113,7 +112,6 @@ def local_executor(
         on_kept=run.record_supervisor,
         environment_of=run.start_variables,
         argv_of=run.argv,
-        output_of=output_of,
         end_file_of=run.end_file,
         log_of=run.log,
         streams_of=run.streams,
@@ -191,11 +189,11 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> ExecutorSet
     )
 
 
-def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions, output_of: OutputOf) -> ExecutorSetup:
+def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions) -> ExecutorSetup:
     """Make the site for the jobs of a new run."""
     if options.engine == "local":
         inputs = JobInputs()
-        return local_site(local_executor(run, journal, options.actuator, output_of, inputs), options, inputs)
+        return local_site(local_executor(run, journal, options.actuator, inputs), options, inputs)
     return cluster_site(cluster_executor(run, options), options)
 
 
