@@ -141,12 +141,11 @@ def test_without_an_answer_machines_are_unknown_and_not_lost(kind: str, commands
     provider = slurm(tmp_path)
     commands(sbatch="echo 7", squeue="echo '7|RUNNING|NONE|None|spot-0@service-1'")
     provider.start(SPEC, NODES[:1])
-    provider.offers()
+    provider.machines()
     commands(squeue=NO_ANSWERS[kind])
     with pytest.raises(MachinesUnknown, match="Slurm does not tell its jobs"):
-        provider.offers()
+        provider.machines()
     commands(squeue="echo '7|RUNNING|NONE|None|spot-0@service-1'")
-    provider.offers()
     assert list(provider.machines()) == NODES[:1]
     assert provider.lost() == {}
 
@@ -155,7 +154,6 @@ def test_lines_that_are_no_jobs_of_this_service_do_not_count(commands: Commands,
     lines = ("", "nonsense", "7|RUNNING|NONE|None|spot-0@other", "8_1|RUNNING|x|None|spot-0@service-1", "9|RUNNING|1|2")
     commands(squeue="\n".join(f"echo '{line}'" for line in lines))
     provider = slurm(tmp_path)
-    provider.offers()
     assert list(provider.machines()) == []
 
 
@@ -165,7 +163,6 @@ def test_the_user_s_formats_of_squeue_do_not_count(
     monkeypatch.setenv("SQUEUE_STATES", "PENDING")
     commands(squeue="[ -z \"$SQUEUE_STATES\" ] && echo '7|RUNNING|NONE|None|spot-0@service-1'")
     provider = slurm(tmp_path)
-    provider.offers()
     assert list(provider.machines()) == NODES[:1]
     assert os.environ["SQUEUE_STATES"] == "PENDING"
 

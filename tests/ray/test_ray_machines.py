@@ -75,7 +75,7 @@ class Cluster:
                 name = self.machines.name_of(NodeFacts(names=("host",), cores=1.0, gpus=0.0, labels=labels, id=node))
                 if name is not None:
                     self.named[name] = labels
-            self.machines.offers()
+            self.machines.machines()
         except MachinesUnknown:
             return {}
         self.lost |= self.machines.lost()
@@ -154,7 +154,7 @@ def test_more_machines_than_the_autoscaler_may_start_are_lost_and_so_is_one_whos
 def test_a_machine_that_does_not_come_in_time_is_lost(make: Callable[[float], Cluster]) -> None:
     cluster = make(0.0)
     cluster.machines.start(SPOT, [NodeId("spot-0")])
-    lost = wait_until(lambda: cluster.machines.offers() and cluster.machines.lost())
+    lost = wait_until(lambda: cluster.look() is not None and cluster.lost)
     assert lost == {"spot-0": "Ray's autoscaler has started no node (ray.io/market-type=spot) within 0 s"}
     assert list(cluster.machines.machines()) == []
 

@@ -40,20 +40,18 @@ def make(slurm: SlurmCluster, stand_in: Path, tmp_path: Path) -> Iterator[Maker]
 
 
 def machines(provider: SlurmMachines) -> list[NodeId]:
-    """Return the machines after another look."""
-    provider.offers()
     return sorted(provider.machines())
 
 
 def noticed(provider: SlurmMachines) -> Mapping[NodeId, float]:
     """Return the notices after another look."""
-    provider.offers()
+    provider.machines()
     return provider.noticed()
 
 
 def losses(provider: SlurmMachines) -> Mapping[NodeId, str]:
     """Return the lost machines after another look."""
-    provider.offers()
+    provider.machines()
     return provider.lost()
 
 

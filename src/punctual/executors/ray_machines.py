@@ -73,11 +73,7 @@ class RayMachines:
     # The protocol.
 
     def offers(self) -> Mapping[str, Offer]:
-        """Return most machines of each pool; where Ray has just had no more, those that are there or start.
-
-        Raises `MachinesUnknown` if Ray does not tell its nodes.
-        """
-        self._note(self._requests.nodes())
+        """Return most machines of each pool; where Ray has just had no more, those that are there or start."""
         now = time.monotonic()
         return {
             name: offer if now >= self._short_until[name] else replace(offer, obtainable=self._n_held(name))
@@ -100,7 +96,8 @@ class RayMachines:
         self._ask()
 
     def machines(self) -> Collection[NodeId]:
-        """Return the machines that are requested."""
+        """Return the machines that are requested; raises `MachinesUnknown` if Ray does not tell its nodes."""
+        self._note(self._requests.nodes())
         return list(self._pool_of)
 
     def lost(self) -> Mapping[NodeId, str]:

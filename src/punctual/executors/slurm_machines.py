@@ -117,11 +117,7 @@ class SlurmMachines:
     # The protocol.
 
     def offers(self) -> Mapping[str, Offer]:
-        """Return most machines of each pool; where Slurm has just had no more, those that are there or start.
-
-        Raises `MachinesUnknown` if Slurm does not tell its jobs; otherwise the other queries tell what it has told now.
-        """
-        self._look()
+        """Return most machines of each pool; where Slurm has just had no more, those that are there or start."""
         now = time.monotonic()
         return {
             name: offer
@@ -150,7 +146,11 @@ class SlurmMachines:
         self._cancel([self._jobs.pop(node).number for node in nodes if node in self._jobs])
 
     def machines(self) -> Collection[NodeId]:
-        """Return the machines whose jobs wait or run."""
+        """Return the machines whose jobs wait or run.
+
+        Raises `MachinesUnknown` if Slurm does not tell its jobs; otherwise the other queries tell what it has told now.
+        """
+        self._look()
         return list(self._jobs)
 
     def lost(self) -> Mapping[NodeId, str]:

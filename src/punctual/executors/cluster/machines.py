@@ -90,7 +90,7 @@ class MachineProvider(Protocol):
 
     The calls may block; one thread makes all of them, one after the other, but for `name_of`, which another thread calls.
     An exception of a call is logged, and the call made again later; that of `start` refuses the order. `MachinesUnknown` is
-    told once, as long as it stays the same.
+    told once, as long as it stays the same. Of each look `machines` is called first, then `lost`, `noticed` and `offers`.
 
     A provider is made by a function ``provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[str, Any])``.
     It is made anew after a restart of the service, and finds the machines of its `ClusterPlace.name` again.

@@ -134,7 +134,6 @@ class PoolMachines:
     def _run(self) -> None:
         while not self._ends.is_set():
             self._look()
-            self._has_looked.set()
             look_at = time.monotonic() + self._provider.poll_interval_s
             while not self._ends.is_set() and (left_s := look_at - time.monotonic()) > 0:
                 try:
@@ -160,11 +159,12 @@ class PoolMachines:
     def _look(self) -> None:
         """Find out what can be had, and what has become of the machines."""
         try:
-            self._take_offers(self._provider.offers())
             running = set(self._provider.machines())
             lost = self._provider.lost()
             running -= lost.keys()
             noticed = self._provider.noticed()
+            # Last: a machine that was taken away is not offered any more.
+            self._take_offers(self._provider.offers())
         except MachinesUnknown as error:
             self._warn(str(error))
             return
@@ -189,6 +189,7 @@ class PoolMachines:
         if unknown:
             _LOG.warning("machines that no job is to have are ended: %s", ", ".join(sorted(unknown)))
             self._is_done(lambda: self._provider.end(unknown))
+        self._has_looked.set()
 
     def _warn(self, unknown: str) -> None:
         """Log why the machines are not known, once; empty: they are."""
@@ -284,5 +285,6 @@ class PoolMachines:
 
     def _lose(self, node: NodeId, cause: str) -> None:
         self.forget(node)
-        self._ends_wall.pop(node, None)
+        for known in (self._ends_wall, self._since_at):
+            known.pop(node, None)
         self._listener.machine_lost(node, cause)
