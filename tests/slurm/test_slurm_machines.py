@@ -189,7 +189,7 @@ def test_while_the_controller_is_away_nothing_counts_as_lost_and_ends_are_made_u
     slurm.end_controller()
     try:
         with pytest.raises(MachinesUnknown, match=r"Unable to contact slurm controller.*machines that are there go on"):
-            wait_until(provider.offers, lambda _: False)
+            wait_until(provider.machines, lambda _: False)
         provider.end(names(0))
     finally:
         slurm.start_controller()
