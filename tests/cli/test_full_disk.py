@@ -66,6 +66,7 @@ def test_no_command_ends_in_a_traceback_once_the_disk_is_full(words: str, termin
     run.wait()
     terminal.go_on()
     wait_until(lambda: terminal.jobs() == [])
+    fill(small_disk)  # the job has given some room back
     told = terminal.punctual("run", "--", "true") if words == "run -- true" else terminal.tell(*words.split())
     assert "Traceback" not in told.stderr + told.stdout
     if words in ("submit -- true", "up", "run -- true"):
