@@ -135,10 +135,10 @@ def carry_out(
     try:
         summaries = summarize_all(messages_of(follower.run_folder, jobs), jobs)
     except InvalidSpec as error:
-        ends = [follower.status(job) for job in jobs]
-        for end in ends:
-            screen.say(f"punctual: {end.id} has ended ({end.display_state}), and its journal was lost", always=True)
-        codes = [end_code(end.display_state, end.exit_code, received) for end in ends]
+        statuses = [follower.status(job) for job in jobs]
+        for status in statuses:
+            screen.say(f"punctual: {status.id} has ended ({status.state}), and its journal was lost", always=True)
+        codes = [end_code(status.state, status.exit_code, received) for status in statuses]
         raise OutcomeUnknown(error, next((code for code in codes if code), 0)) from error
     return [
         _outcome(

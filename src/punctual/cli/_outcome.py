@@ -72,7 +72,7 @@ class OutcomeUnknown(InvalidSpec):
         self.exit_code = exit_code
 
 
-def end_code(status: str, own: int | None, received: int | None) -> int:
+def end_code(status: str | None, own: int | None, received: int | None) -> int:
     """Return the exit status by a job's end, its exit status `own`, and the signal that the command received."""
     if received is not None:  # the program's own if it ended by itself, else the shell's for the signal
         return own if own is not None and 0 <= own <= 128 else 128 + received
