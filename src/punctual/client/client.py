@@ -141,11 +141,12 @@ class Client:
         body = asked.model_dump(by_alias=True, exclude_unset=True)
         key = secrets.token_hex(16) if idempotency_key is None else str(idempotency_key)  # so that it can be said again
         if re.fullmatch(r"[!-~]{1,128}", key) is None:
-            must, remedy = (
+            raise InvalidSpec(
                 "an idempotency key must be 1 to 128 visible characters",
+                repr(key),
+                "the request",
                 "Choose another key, or leave it out.",
             )
-            raise InvalidSpec(must, repr(key), "the request", remedy)
         headers = {"Idempotency-Key": key}
         for i_try in range(_N_TRIES):
             try:

@@ -136,7 +136,8 @@ def _outputs(job: KnownJob) -> list[Path]:
     """Return the files that hold a job's output; of a run whose jobs are not known, all but the journal's."""
     if job.name:
         return job.run.outputs(job.job)
-    return [file for file in job.run.state_dir.iterdir() if not file.name.startswith(job.run.journal.name)]
+    # Empty if another process has just removed the folder.
+    return [file for file in job.run.state_dir.glob("*") if not file.name.startswith(job.run.journal.name)]
 
 
 def _size_and_time(file: Path) -> tuple[int, float]:
