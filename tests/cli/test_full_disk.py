@@ -1,5 +1,6 @@
 """A disk without room below the folders of runs: nothing is half done, and it is told."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +41,22 @@ def test_without_room_for_a_journal_the_job_goes_on_and_is_steered_again_once_th
     assert run.returncode == 0, errors
     report = objects(output)[-1]
     assert (report["status"], report["steps_done"]) == ("finished", 200)
+
+
+def test_a_command_can_be_interrupted_while_no_daemon_can_be_started(terminal: Terminal, small_disk: Path) -> None:
+    """The first Ctrl-C ends the job, and the second the command: the job's end can be recorded nowhere."""
+    terminal.home.symlink_to(small_disk)
+    run = terminal.begin(PAUSING, "--name", "job", "--deadline", "60s", "--actuator", "pacing")
+    fill(small_disk)
+    assert run.stderr is not None
+    next(line for line in run.stderr if "cannot be taken over" in line)
+    run.send_signal(signal.SIGINT)
+    wait_until(terminal.jobs, lambda jobs: [job["state"] for job in jobs] == ["interrupted"])
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 2
+    assert "to do: Make room" in errors
+    assert "Traceback" not in errors
 
 
 def test_without_room_at_the_start_nothing_is_begun(terminal: Terminal, small_disk: Path) -> None:

@@ -63,6 +63,8 @@ class JobFollower:
         self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
         self._to_stop: dict[JobId, tuple[str, bool]] = {}
+        #: Whether the user has ended the jobs at once, and waits for no record of it.
+        self._is_given_up = False
         #: Why no daemon could be started, and when it first was so; `inf`: it has been said.
         self._refusals: dict[str, float] = {}
         self._begun_at, self._pause_s = time.monotonic(), _PAUSE_S
@@ -154,6 +156,7 @@ class JobFollower:
 
     def kill(self, job: JobId) -> None:
         """End the job at once, without a checkpoint; allowed in a signal handler."""
+        self._is_given_up = True
         self.signal(job, signal.SIGQUIT)
 
     def signal(self, job: JobId, number: int) -> None:
@@ -164,7 +167,13 @@ class JobFollower:
                 os.kill(supervisor_pid, number)
 
     def run(self) -> None:
-        """Return when all jobs have ended; raises `InvalidSpec` if the folder of their run was removed meanwhile."""
+        """Return when all jobs have ended.
+
+        Raises
+        ------
+        InvalidSpec
+            The folder of their run was removed meanwhile; or they were ended by `kill`, and no daemon can record it.
+        """
         while not self._have_ended():
             self._wait()
         for tail in self._tails:
@@ -193,9 +202,18 @@ class JobFollower:
             if not run.state_dir.exists():
                 raise
             if not self._have_ended():
+                if self._is_given_up:
+                    raise
+                self._stop_unsteered()
                 self._say_once(f"the jobs of '{run.name}' cannot be taken over: {error}")
                 self._pause_s = min(2.0 * self._pause_s, _PAUSE_S_MAX)
                 time.sleep(self._pause_s)
+
+    def _stop_unsteered(self) -> None:
+        """Ask the supervisors for what no daemon can be asked."""
+        while self._to_stop:
+            job, (_, interrupts) = self._to_stop.popitem()
+            self.signal(job, signal.SIGINT if interrupts else signal.SIGTERM)
 
     def _have_ended(self) -> bool:
         while self._unended and self.has_ended(self._unended[-1]):
