@@ -52,9 +52,6 @@ def pid_of(victim: str, service_pid: int, run: RunFolder, job: str) -> int:
     keeper = run.supervisor_pid(JobId(job)) if job else None
     if keeper is None or victim == "keeper":
         return keeper or 0
-    if victim == "guard":
-        parent = parent_of(keeper)
-        return parent if b"supervisor.py" in words_of(parent) else 0
     return next(iter(children(keeper)), 0)
 
 

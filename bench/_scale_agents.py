@@ -18,6 +18,7 @@ from punctual.core.resources import Resources, total
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.executors.cluster.bridge_end import BridgeEnd
 from punctual.executors.cluster.channel import Bundle, DirectChannel, NodeChannel, ThreadedChannel
+from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 #: Of a job of four hours that needs a tenth of a core.
 STEPS_PER_CORE_S, N_STEPS = 100.0, 144_000
@@ -59,6 +60,11 @@ class PretendingAgents:
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         return self._channels
+
+    def unnamed(self) -> Mapping[str, NodeFacts]:
+        return {}
+
+    def name(self, names: Mapping[str, tuple[NodeId, NodeOverride] | None]) -> None: ...
 
     def request(self, bundles: Sequence[Bundle]) -> None: ...
 

@@ -58,7 +58,7 @@ KINDS = (
     *(f"at {message}" for message in MESSAGES),
 )  # fmt: skip
 #: Those that die with a service that was killed at a message.
-_ALSO = ((), (), ("keeper",), ("job",), ("keeper", "guard"), ("planner", "guard", "job"))
+_ALSO = ((), (), ("keeper",), ("job",), ("planner", "keeper"), ("planner", "job"))
 #: How long somebody is stopped, in seconds: longer than the lease of a job.
 _STOPPED_S = (4.5, 7.0)
 #: How long one of the jobs may take to have processes, and a message to come.

@@ -10,7 +10,7 @@ test has passed, in the first run or alone. It is not 0 if
 Both runs have the same seed, so that what depends on a drawn number fails again.
 
 Without an argument it runs the tests of the product, with ``--all`` also those that take long for what they tell of it:
-papers', benchmarks', Ray's, the page's in browsers, adapters'. With ``--light`` those alone that need few packages and
+papers', benchmarks', Ray's, Slurm's, the page's in browsers, adapters'. With ``--light`` those alone that need few packages and
 little time, with few drawn examples: what may differ between versions of Python.
 """
 
@@ -26,7 +26,7 @@ N_WORKERS = 4
 #: More failures than these are not run again.
 N_AGAIN_MAX = 10
 #: What only `--all` runs.
-ONLY_ALL = tuple(f"--ignore=tests/{part}" for part in ("bench", "integrations", "page", "papers", "ray"))
+ONLY_ALL = tuple(f"--ignore=tests/{part}" for part in ("bench", "integrations", "page", "papers", "ray", "slurm"))
 #: What needs no more than numpy and scipy, but for what takes long; and a real job that lands.
 LIGHT = (
     *(

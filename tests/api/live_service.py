@@ -46,7 +46,7 @@ def steered_host(options: HostOptions = OPTIONS) -> Iterator[LocalHost]:
 
     def steer() -> None:
         try:
-            with local_host("service", options, output_of=lambda _: lambda _: None) as host:
+            with local_host("service", options) as host:
                 hosts.append(host)
                 while not is_over.is_set():
                     host.run_for(0.05)

@@ -76,6 +76,27 @@ def test_errors_are_those_of_the_command_line(service: LiveService) -> None:
     assert stranger.value.status == 401
 
 
+@pytest.mark.parametrize(
+    ("program", "options"),
+    [
+        ([], {}),
+        ("sleep 1", {}),
+        (None, {}),
+        (["sleep", 1], {}),
+        (["sleep", "\0"], {}),
+        (["true"], {"deadline": 60}),
+        (["true"], {"env": {"TOKEN": ["hidden"]}}),
+        (["true"], {"idempotency_key": ""}),
+        (["true"], {"idempotency_key": "a\r\nX: y"}),
+    ],
+)
+def test_wrong_types_are_refused_in_four_parts(program: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        Client("http://127.0.0.1:9").submit(program, **options)
+    assert refused.value.remedy
+    assert "hidden" not in str(refused.value)
+
+
 def test_without_a_service_it_says_how_to_start_one() -> None:
     with pytest.raises(ServiceFailed, match="punctual up"):
         Client().health()

@@ -25,6 +25,13 @@ def daemon(text, begun):
         file.write(f"{os.getpid()} {os.getppid()} {text}")
     os.rename(f"{folder}/{n_starts}.new", f"{folder}/{n_starts}")
     end = ends[n_starts]
+    if end == "orphaned":
+        os.kill(parent := os.getppid(), signal.SIGKILL)
+        while os.getppid() == parent:
+            time.sleep(0.01)
+        begun("mine")
+        os.mkdir(f"{folder}/goes-on")
+        return 0
     if not end.startswith("early "):
         begun("mine")
     match end.removeprefix("early ").split():
@@ -94,6 +101,13 @@ def test_the_next_daemon_is_started_again_too_if_it_is_killed_while_it_begins(
 ) -> None:
     assert watch("kill", "early kill", "early raise", "exit 0").wait() == 0
     assert [run for _, run in starts(tmp_path)] == ["", "mine", "mine", "mine"]
+
+
+def test_a_daemon_goes_on_without_a_watcher_that_was_killed(
+    watch: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    assert watch("orphaned").wait() == -signal.SIGKILL
+    wait_until((tmp_path / "goes-on").exists)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -65,7 +65,7 @@ USES = {
     "elastic_training": {"channel", "tracking"},
     # One of them asks the job's host how the job stands, as other processes of the user do.
     "integrations": {"channel", "daemon", "elastic_training", "tracking"},
-    "testing": {"core", "daemon", "sim"},
+    "testing": {"core", "daemon", "executors", "sim"},
     "": {"client", "distribution", "elastic_training", "integrations", "sim", "tracking"},
     "__main__": {"cli"},
 }

@@ -158,6 +158,17 @@ def test_it_is_said_which_file_is_damaged(run: RunFolder, capsys: pytest.Capture
         assert str(run.journal) in told
 
 
+@pytest.mark.parametrize("damage", ["zeroed", "garbage", "cut", "empty"])
+def test_the_remedy_for_a_damaged_journal_helps(
+    run: RunFolder, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    DAMAGES[damage](run.journal, random.Random(1))
+    _, told = said(capsys, ["ps", "--all"])
+    assert "remove it with all else that has ended (`punctual clean --all`)" in told
+    assert said(capsys, ["clean", "--all"])[0] == 0
+    assert not run.state_dir.exists()
+
+
 def test_a_journal_on_a_disk_that_is_read_only_is_read_with_what_its_write_ahead_file_has(
     tmp_path: Path, run: RunFolder
 ) -> None:

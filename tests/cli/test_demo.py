@@ -7,12 +7,27 @@ from tests.cli.pieces import JOB, started, submitted
 from tests.core.desk import A, Desk, none, only
 
 from punctual.cli import demo
+from punctual.cli._demo_market import Course
 from punctual.cli.demo import TrainingSpeed, pick_steps, speed_in
 from punctual.core.commands import WarnUser
 from punctual.core.control import PhaseProgress
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFinished, PhaseReported, ProgressReported
+from punctual.core.events import (
+    JobFinished,
+    JobSubmitted,
+    MachinesAsked,
+    NodeJoined,
+    NodeLost,
+    NodeNoticed,
+    PhaseReported,
+    PoolOffered,
+    ProgressReported,
+)
+from punctual.core.ids import NodeId
+from punctual.core.job import JobSpec
+from punctual.core.pools import PoolSpec
 from punctual.core.protocols import Message
+from punctual.core.resources import Resources
 from punctual.history.run import summarize
 
 
@@ -77,3 +92,41 @@ def test_missing_extras_are_named_with_the_command_that_installs_them(monkeypatc
     monkeypatch.setattr("punctual.distribution.find_spec", lambda name: None)
     with pytest.raises(InvalidSpec, match="pip install matplotlib safetensors scikit-learn torch"):
         demo.demo()
+
+
+def test_a_market_needs_ray_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("punctual.distribution.find_spec", lambda name: None if name == "ray" else object())
+    with pytest.raises(InvalidSpec, match="the demo of a market needs the libraries of the extras `torch` and `ray`"):
+        demo.demo(market=True)
+
+
+def test_the_course_of_a_market_is_told_in_hours_of_its_trace_with_machines_and_dollars(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    course = Course()
+    spot = PoolSpec(name="spot", capacity=Resources(cores=1.0), market="spot", most=3)
+    first, second = NodeId("spot-0"), NodeId("spot-1")
+    job = JobSubmitted(at=100.0, spec=JobSpec(id=JOB, ceiling=Resources(3.0)))
+    told: list[Message] = [
+        PoolOffered(at=99.0, pool=spot, price_usd_h=3600.0, obtainable=3), job,
+        MachinesAsked(at=100.0, pool="spot", nodes=(first, second)),
+        NodeJoined(at=110.0, node=first, capacity=Resources(1.0)), reading(120.0, 110), reading(120.0, 0),
+    ]  # fmt: skip
+    assert [course.take(message) for message in told] == [""] * len(told)
+    assert course.line(120.0).split() == ["1", "h", "00", "spot", "#+.", "50%", "done", "$40"]
+    notice = course.take(NodeNoticed(at=120.0, node=first, ends_at=125.0))
+    assert notice.startswith(" 1 h 00  spot-0 is to be taken away")
+    for node in (first, second):
+        course.take(NodeLost(at=125.0, node=node))
+    course.take(JobFinished(at=130.0, job=JOB, landed_at=130.0))
+    assert course.end is not None
+    assert course.conclude(7200.0) == 0
+    out = capsys.readouterr().out
+    assert "It landed 4h30m before its deadline." in out
+    assert "It cost $50:" in out
+    assert "on 2 machines" in out
+    late = Course()
+    late.take(job)
+    late.take(JobFinished(at=1000.0, job=JOB, landed_at=1000.0))
+    assert late.conclude(7200.0) == 1
+    assert "AFTER its deadline" in capsys.readouterr().out

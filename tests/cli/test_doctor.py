@@ -12,6 +12,7 @@ from tests.cli.programs import objects
 from tests.cli.test_service import Service
 from tests.waiting import PATIENCE_S, wait_until
 
+from punctual.cli import _health
 from punctual.distribution import EXTRAS, install_command
 
 
@@ -115,3 +116,42 @@ def test_jobs_that_nobody_steers_are_a_warning(machine: Service) -> None:
     assert levels(machine.tell("doctor", "--json"))["hosts"] == {"warning"}
     machine.let("a")
     wait_until(lambda: machine.jobs() == [])
+
+
+class SlurmService:
+    """A live run whose machines are of Slurm."""
+
+    def __init__(self, cluster: Path) -> None:
+        self._options = {"engine": "local", "cluster": str(cluster)}
+
+    def is_live(self) -> bool:
+        return True
+
+    def facts(self) -> dict[str, Any]:
+        return {"options": self._options}
+
+
+@pytest.mark.parametrize(
+    ("script", "level", "word"),
+    [
+        ("true", "ok", "Slurm answers"),
+        (
+            "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1",
+            "warning",
+            "Unable to contact",
+        ),
+    ],
+)
+def test_slurm_is_asked_where_a_service_has_machines_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, level: str, word: str
+) -> None:
+    cluster = tmp_path / "cluster.toml"
+    pool = '[[pool]]\nname = "spot"\nmarket = "spot"\nprice_usd_h = 1.0\nmost = 2\n'
+    cluster.write_text(f'[machines]\nprovider = "slurm"\n{pool}')
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "squeue").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(_health, "live_folders", lambda: [SlurmService(cluster)])
+    (finding,) = _health.slurm_services()
+    assert finding.level == level
+    assert word in finding.text

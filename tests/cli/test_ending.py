@@ -100,6 +100,8 @@ def test_a_second_ctrl_c_ends_it_at_once(program: str, terminal: Terminal) -> No
     _, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 130, errors
     assert not (terminal.folder / "saved").exists()
+    assert "killed before its time to save was over" in errors
+    assert "--stop-grace" not in errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGXCPU])

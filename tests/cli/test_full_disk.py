@@ -1,5 +1,6 @@
 """A disk without room below the folders of runs: nothing is half done, and it is told."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,22 @@ def test_without_room_for_a_journal_the_job_goes_on_and_is_steered_again_once_th
     assert (report["status"], report["steps_done"]) == ("finished", 200)
 
 
+def test_a_command_can_be_interrupted_while_no_daemon_can_be_started(terminal: Terminal, small_disk: Path) -> None:
+    """The first Ctrl-C ends the job, and the second the command: the job's end can be recorded nowhere."""
+    terminal.home.symlink_to(small_disk)
+    run = terminal.begin(PAUSING, "--name", "job", "--deadline", "60s", "--actuator", "pacing")
+    fill(small_disk)
+    assert run.stderr is not None
+    next(line for line in run.stderr if "cannot be taken over" in line)
+    run.send_signal(signal.SIGINT)
+    wait_until(terminal.jobs, lambda jobs: [job["state"] for job in jobs] == ["interrupted"])
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 2
+    assert "to do: Make room" in errors
+    assert "Traceback" not in errors
+
+
 def test_without_room_at_the_start_nothing_is_begun(terminal: Terminal, small_disk: Path) -> None:
     terminal.home.symlink_to(small_disk)
     filler = fill(small_disk)
@@ -66,6 +83,7 @@ def test_no_command_ends_in_a_traceback_once_the_disk_is_full(words: str, termin
     run.wait()
     terminal.go_on()
     wait_until(lambda: terminal.jobs() == [])
+    fill(small_disk)  # the job has given some room back
     told = terminal.punctual("run", "--", "true") if words == "run -- true" else terminal.tell(*words.split())
     assert "Traceback" not in told.stderr + told.stdout
     if words in ("submit -- true", "up", "run -- true"):

@@ -200,6 +200,18 @@ def test_the_exit_status_of_the_job_is_passed_on(terminal: Terminal) -> None:
     assert "The job failed" in done.stderr
 
 
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_lost_journal_does_not_change_how_the_program_ended(code: int, terminal: Terminal) -> None:
+    run = terminal.begin(f"{PAUSING}\nraise SystemExit({code})\n", "--name", "job", "--actuator", "pacing")
+    for file in terminal.home.glob("state/runs/*/journal.db*"):
+        file.unlink()
+    terminal.go_on()
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == code, errors
+    assert f"job has ended ({'failed' if code else 'finished'})" in errors
+    assert "to do: " in errors
+
+
 def test_a_missed_deadline_is_told_and_strict_makes_it_a_failure(terminal: Terminal) -> None:
     run = terminal.begin(PAUSING, "--deadline", "1h", "--strict")
     moved = terminal.tell("deadline", "1s")

@@ -122,6 +122,13 @@ def test_a_quote_at_more_cores_than_there_are_is_refused(machine: SharedMachine,
     assert "with 0.50 cores: done" in answered.stdout
 
 
+@pytest.mark.parametrize("options", [["--work", "10m"], ["--cores", "1", "--deadline", "1h"], ["--budget", "5"]])
+def test_a_quote_of_no_program_asks_for_the_program(machine: SharedMachine, options: list[str]) -> None:
+    refused = machine.tell("quote", *options)
+    assert refused.returncode == 2
+    assert "-- python train.py" in refused.stderr
+
+
 def test_a_relative_home_is_refused(terminal: Terminal) -> None:
     terminal.home = Path("here")
     for command in (["ps"], ["run", "--", "true"], ["submit", "--no-start", "--", "true"]):

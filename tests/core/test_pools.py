@@ -1,12 +1,14 @@
 """Pools of machines in the kernel: asked for, refused, noticed, released; and their table after a restart."""
 
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from punctual.core.codec import decode, encode, kind_of
 from punctual.core.commands import AskMachines, Command, ReleaseMachines, RequestPlan, ResizeJob, StopJob
+from punctual.core.control import Demand, PacingLine, Reading
 from punctual.core.events import (
     Event,
     GrantApplied,
@@ -21,13 +23,18 @@ from punctual.core.events import (
     NodeNoticed,
     PlanProposed,
     PoolOffered,
+    ProgressReported,
+    SteeringResumed,
+    TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
-from punctual.core.pools import PoolSpec
+from punctual.core.pools import HeldMachines, PoolSpec
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
+from punctual.core.timer import Timer
 
 GPU = Resources(gpus=1)
 JOB = JobId("a")
@@ -38,11 +45,13 @@ FIRST, SECOND = NodeId("spot-0"), NodeId("spot-1")
 class Desk:
     """A scheduler with one elastic job and a pool."""
 
-    def __init__(self) -> None:
-        self.scheduler = Scheduler({})
+    def __init__(self, controllers: Mapping[str, Any] | None = None, controller: str | None = None) -> None:
+        self.scheduler = Scheduler(controllers or {})
         self.commands: list[Command] = []
         self.tell(PoolOffered(at=0.0, pool=SPOT, price_usd_h=1.0, obtainable=3))
-        spec = JobSpec(id=JOB, ceiling=GPU * 4, floor=GPU, worker=GPU, controller=None, preemptible=True)
+        spec = JobSpec(
+            id=JOB, ceiling=GPU * 4, floor=GPU, worker=GPU, controller=controller, deadline_s=1000.0, preemptible=True
+        )
         self.tell(JobSubmitted(at=0.0, spec=spec))
 
     def tell(self, event: Event) -> list[Command]:
@@ -203,3 +212,49 @@ def test_a_machine_without_a_job_counts_for_the_budgets_of_all_once_it_has_ended
     assert desk.scheduler.snapshot(1801.0).spent_usd == {JOB: 0.0}
     desk.tell(NodeLost(at=1801.0, node=FIRST))
     assert desk.scheduler.snapshot(1801.0).spent_usd[JOB] == pytest.approx(0.5)
+
+
+def test_machines_are_known_after_a_restart_with_those_that_have_had_notice_and_numbers_that_were_used() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    desk.tell(NodeNoticed(at=70.0, node=FIRST, ends_at=100.0))
+    desk.tell(MachinesAsked(at=70.0, pool="spot", nodes=(NodeId("spot-7"),)))
+    desk.tell(NodeLost(at=80.0, node=NodeId("spot-7")))
+    after = Scheduler({})
+    after.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
+    assert after.machines() == {"spot": HeldMachines((FIRST, SECOND), 8)}
+    after.handle(NodeNoticed(at=90.0, node=FIRST, ends_at=None))
+    (pool,) = after.snapshot(90.0).pools
+    assert set(pool.there) == {FIRST, SECOND}
+
+
+def test_a_release_that_was_lost_with_the_host_is_asked_for_again() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    desk.plan(70.0, {FIRST: 1}, 1)
+    (resize,) = of(desk.commands, ResizeJob)[-1:]
+    desk.tell(GrantApplied(at=71.0, job=JOB, request=resize.request, granted={FIRST: GPU}))
+    assert of(desk.commands, ReleaseMachines)[-1].nodes == (SECOND,)
+    n_before = len(desk.commands)
+    desk.tell(SteeringResumed(at=90.0, lost_at=80.0, granted={JOB: {FIRST: GPU}}))
+    assert [each.nodes for each in of(desk.commands[n_before:], ReleaseMachines)] == [(SECOND,)]
+
+
+@pytest.mark.parametrize(("price_usd_h", "is_paced"), [(1.0, False), (0.0, True)])
+def test_a_job_is_not_slowed_down_on_machines_that_are_paid_for(price_usd_h: float, is_paced: bool) -> None:
+    class Pacer:
+        """Demands one worker, and a slow one."""
+
+        def init(self, spec: JobSpec) -> None: ...
+
+        def step(self, spec: JobSpec, state: None, reading: Reading) -> tuple[Demand, None]:
+            line = PacingLine(end_s=900.0, end_work=9.0, s_per_step=5.0)
+            return Demand(resources=GPU, next_tick_s=1.0, reason=Reason("slow", "it has time"), pacing=line), None
+
+    desk = Desk({"pacer": Pacer()}, "pacer")
+    desk.tell(PoolOffered(at=0.0, pool=SPOT, price_usd_h=price_usd_h, obtainable=3))
+    desk.running_on_two()
+    desk.tell(ProgressReported(at=62.0, job=JOB, steps_done=1.0, steps_total=9.0, unit_at=62.0, used_core_s=0.0))
+    desk.tell(TimerFired(at=63.0, timer=Timer("tick", JOB)))
+    resizes = of(desk.commands, ResizeJob)
+    assert any(each.pacing is not None for each in resizes) == is_paced

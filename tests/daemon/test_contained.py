@@ -23,7 +23,7 @@ from punctual.executors.local.executor import LocalExecutor, PacingOnly, PacingO
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
-from punctual.executors.local.output import JobOutput
+from punctual.executors.local.output import LogTail
 from punctual.executors.local.progress import PageProgress
 from punctual.executors.local.supervisor_client import SupervisorLink
 from punctual.request.job_options import JobOptions
@@ -61,7 +61,8 @@ CALLS: list[tuple[type, str]] = [
     ),
     *((PacingOnlyGroup, name) for name in ("grant", "used_core_s", "final_core_s")),
     *((SupervisorLink, name) for name in ("send", "read", "renew", "await_end", "terminate", "finish")),
-    *((JobOutput, name) for name in ("start", "finish")),
+    (JobProcess, "follow"),
+    (LogTail, "finish"),
 ]
 #: Those of them that are made once the job is stopped or has ended.
 AT_THE_END = {
@@ -146,8 +147,8 @@ class Saboteur:
                 return args[0].id if args and hasattr(args[0], "ceiling") else subject._spec.id
             case JobRun() | JobProcess():
                 return subject._launch.job
-            case JobOutput():
-                return next((job for job in self.calls if f"/{job}." in str(subject.logs)), None)
+            case LogTail():
+                return JobId(subject.path.stem)
         return self._job_of.get(id(subject))
 
 

@@ -34,7 +34,7 @@ from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.run_folder import SERVICE, RunFolder, create_run, new_job
 from punctual.daemon.runs import find_job, known_jobs, live_folders, messages_of, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock
-from punctual.executors.local.output import Streams, receiver_of_none
+from punctual.executors.local.output import Streams, ignore_output
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of
@@ -87,7 +87,7 @@ def command() -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
 
 def follow(*given: Submission, options: HostOptions = SHARED) -> list[str]:
     """Submit jobs and follow them; return their last states."""
-    with JobFollower(receiver_of_none) as follower:
+    with JobFollower(ignore_output) as follower:
         follower.submit(given, options)
         follower.run()
         return [follower.status(job).state for job in follower.jobs]
@@ -385,7 +385,7 @@ def test_a_command_ends_with_its_last_job_although_the_ends_of_the_first_are_for
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("punctual.daemon.status_reader.StatusBoard", partial(StatusBoard, n_ended=2))
-    with JobFollower(receiver_of_none) as follower:
+    with JobFollower(ignore_output) as follower:
         follower.submit([submission(name) for name in "abc"], PACED)
         follower.run()
         assert [follower.status(job).state for job in follower.jobs] == ["finished"] * 3
@@ -413,7 +413,7 @@ def test_a_job_that_was_accepted_and_not_answered_is_not_refused_because_of_itse
 
 def test_a_job_that_was_accepted_is_followed_by_who_attaches_to_it() -> None:
     run = accepted(submission("a"))
-    with JobFollower(receiver_of_none) as follower:
+    with JobFollower(ignore_output) as follower:
         follower.follow(run, A)
         assert follower.jobs == (A,)
         follower.run()
@@ -435,7 +435,7 @@ def test_a_command_says_once_why_no_daemon_can_go_on_with_its_job(
             raise KeyboardInterrupt
         raise InvalidSpec("the policy must be there", "'elsewhere'", "the daemon of this machine", "Install it.")
 
-    with JobFollower(receiver_of_none) as follower:
+    with JobFollower(ignore_output) as follower:
         with monkeypatch.context() as patch:
             patch.setattr("punctual.daemon.follower.start_daemon", lambda request: None)
             follower.follow(run, A)
@@ -477,7 +477,7 @@ def begun(follower: JobFollower, go: Path) -> RunFolder:
 
 
 def test_a_stop_that_no_daemon_has_heard_is_told_to_the_next(go: Path) -> None:
-    with JobFollower(receiver_of_none) as follower:
+    with JobFollower(ignore_output) as follower:
         run = begun(follower, go)
         follower.stop(A, "the user")
         follower.run()
@@ -486,7 +486,7 @@ def test_a_stop_that_no_daemon_has_heard_is_told_to_the_next(go: Path) -> None:
 
 
 def test_a_job_is_ended_at_once_without_a_daemon_too(go: Path) -> None:
-    with JobFollower(receiver_of_none) as follower:
+    with JobFollower(ignore_output) as follower:
         run = begun(follower, go)
         follower.kill(A)
         wait_until(lambda: run.supervisor_pid(A) is None)

@@ -44,7 +44,7 @@ def test_live_jobs_run_one_after_the_other_and_end_with_those_that_fail(tmp_path
         if isinstance(message, JobStarted | JobFinished):
             seen.append((type(message).__name__, message.job))
 
-    with local_host("host", PACED, output_of=lambda _: lambda output: None) as host:
+    with local_host("host", PACED) as host:
         host.subscribe(listen)
         host.submit_all(
             [after("second", "first"), after("first"), after("fails", "second", code=3), after("never", "fails")]

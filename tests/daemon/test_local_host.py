@@ -40,33 +40,13 @@ from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
 
-class Output:
-    """What each job has written."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[JobId, list[bytes]] = {}
-
-    def of(self, job: JobId) -> str:
-        return b"".join(self._pieces.get(job, [])).decode()
-
-    def __call__(self, job: JobId) -> "list[bytes].append":  # type: ignore[valid-type]
-        return self._pieces.setdefault(job, []).append
-
-
 @pytest.fixture
-def output() -> Output:
-    return Output()
-
-
-@pytest.fixture
-def host(output: Output) -> Iterator[LocalHost]:
-    with local_host("host", PACED, output_of=output) as made:
+def host() -> Iterator[LocalHost]:
+    with local_host("host", PACED) as made:
         yield made
 
 
-def test_of_several_jobs_one_fails_one_is_stopped_and_the_others_go_on(
-    host: LocalHost, output: Output, tmp_path: Path
-) -> None:
+def test_of_several_jobs_one_fails_one_is_stopped_and_the_others_go_on(host: LocalHost, tmp_path: Path) -> None:
     awaited = tmp_path / "go"
     host.submit(submission("lands", awaited=awaited, secret="first"))
     host.submit(submission("fails", code=3))
@@ -87,7 +67,7 @@ def test_of_several_jobs_one_fails_one_is_stopped_and_the_others_go_on(
     }  # fmt: skip
     assert host.status(JobId("stopped")).cause == "enough"
     assert host.status(JobId("lands")).steps_done == 10
-    assert output.of(JobId("lands")) == "first\n"
+    assert host.log(JobId("lands")).read_text() == "first\n"
     assert host.run_folder.jobs() == {"lands": "finished", "fails": "failed", "stopped": "stopped"}
     assert_never_overbooked(messages)
 
@@ -217,10 +197,10 @@ def test_jobs_of_two_hosts_cannot_have_one_name(host: LocalHost) -> None:
     assert [run.name for run in known_runs()] == ["host"]
 
 
-def test_what_a_job_inherits_reaches_it_and_nobody_else(host: LocalHost, output: Output) -> None:
+def test_what_a_job_inherits_reaches_it_and_nobody_else(host: LocalHost) -> None:
     host.submit(submission("a", secret="s3cret"))
     host.run(host.all_ended)
-    assert output.of(JobId("a")) == "s3cret\n"
+    assert host.log(JobId("a")).read_text() == "s3cret\n"
     folder = host.run_folder.state_dir
     wait_until(
         lambda: [path.name for path in folder.iterdir() if b"s3cret" in path.read_bytes()],
@@ -324,8 +304,8 @@ def test_a_suspension_of_the_machine_brings_deadlines_forward_and_is_told(
     assert change.spec.deadline_s == pytest.approx(480.0, abs=1.0)
 
 
-def test_leaving_a_host_ends_its_jobs_and_says_so(output: Output, tmp_path: Path) -> None:
-    with local_host("host", PACED, output_of=output) as host:
+def test_leaving_a_host_ends_its_jobs_and_says_so(tmp_path: Path) -> None:
+    with local_host("host", PACED) as host:
         host.submit(submission("a", awaited=tmp_path / "never"))
         host.submit(submission("queued", floor_cores=capacity_here().cores))
         host.run(lambda: pid_of_waiting(tmp_path / "never") > 0)

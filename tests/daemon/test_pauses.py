@@ -51,7 +51,7 @@ def test_an_urgent_job_pauses_another_which_then_goes_on(policy: str, workers: b
             go.touch()
 
     options = HostOptions(actuator="pacing", policy=policy)
-    with local_host("host", options, output_of=lambda _: lambda output: None) as host:
+    with local_host("host", options) as host:
         give_up_at = host.now() + PATIENCE_S
         host.subscribe(on_message)
         host.submit(whole_machine(PATIENT, workers=workers, awaited=go, deadline_s=36000.0))
@@ -84,7 +84,7 @@ def test_the_supervisor_of_a_job_that_its_user_has_paused_knows_it_at_once(
             told_by_then.append(bool(told) and told[-1])
 
     monkeypatch.setattr(JobProcess, "renew", noted)
-    with local_host("host", HostOptions(actuator="pacing"), output_of=lambda _: lambda output: None) as host:
+    with local_host("host", HostOptions(actuator="pacing")) as host:
         host.subscribe(on_message)
         host.submit(whole_machine(PATIENT, workers=False, awaited=go, deadline_s=36000.0))
         host.run(lambda: pid_of_waiting(go) > 0)
@@ -101,7 +101,7 @@ import pathlib, sys
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from punctual.daemon.local_host import local_host
 go = pathlib.Path(sys.argv[1])
-with local_host("host", PACED, output_of=lambda job: lambda output: None) as host:
+with local_host("host", PACED) as host:
     job = host.submit(submission("a", awaited=go))
     host.run(lambda: pid_of_waiting(go) > 0)
     host.pause(job, "lunch", by="anna")

@@ -22,6 +22,7 @@ from punctual.core.commands import RequestPlan, SetTimer, WarnUser
 from punctual.core.events import Event, JobSubmitted, NodeJoined, PlanProposed, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
+from punctual.core.pools import Pool, PoolSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.speed import RateCurve
@@ -304,6 +305,10 @@ def test_a_single_job_needs_no_worker_and_several_get_one(distribution: Path) ->
         assert first.plan.ask_again_at == 1.5
         wait_until(lambda: ask(of_two_jobs(3)), is_good)
         assert not is_good(ask(snapshot(4)))
+        pool = Pool(spec=PoolSpec(name="spot", capacity=Resources(2.0)), price_usd_h=1.0, obtainable=1)
+        assert is_good(ask(replace(snapshot(5), pools=(pool,)))), (
+            "where machines are asked for it is the policy's to do so"
+        )
 
 
 def test_nothing_is_left_after_the_end(make_bench: Callable[..., Bench]) -> None:

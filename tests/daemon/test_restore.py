@@ -66,7 +66,7 @@ from punctual.daemon.local_host import local_host
 from punctual.journal.maintenance import JournalMaintenance, UpkeepLimits
 composed.JournalMaintenance = partial(JournalMaintenance, limits=UpkeepLimits(snapshot_messages=5, snapshot_s=0.0))
 go, marker = map(pathlib.Path, sys.argv[1:])
-with local_host("host", PACED, output_of=lambda job: lambda output: None) as host:
+with local_host("host", PACED) as host:
     host.submit(submission("a", awaited=go))
     host.submit(submission("b", floor_cores=capacity_here().cores, secret=str(marker)))
     host.run(host.all_ended)
@@ -98,7 +98,7 @@ from dataclasses import replace
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from punctual.daemon.local_host import local_host
 go = pathlib.Path(sys.argv[1])
-with local_host("host", PACED, output_of=lambda job: lambda output: None) as host:
+with local_host("host", PACED) as host:
     first, last = submission("a", awaited=go), submission("b")
     host.submit_all([first, replace(last, spec=replace(last.spec, after=("a",)))])
     host.run(lambda: pid_of_waiting(go) > 0)
@@ -147,7 +147,7 @@ options = JobOptions(
 )
 leaving = submission_of(options, time.monotonic(), whole_machine)
 options = HostOptions(actuator="pacing", policy="earliest-deadline")
-with local_host("host", options, output_of=lambda job: lambda output: None) as host:
+with local_host("host", options) as host:
     host.submit(leaving)
     host.run(lambda: any(status.steps_done == 10 for status in host.jobs()))
     host.submit(submission("b", awaited=go, floor_cores=whole_machine.cores, deadline_s=3600.0))
@@ -201,14 +201,13 @@ def test_jobs_that_run_are_steered_again_and_those_that_wait_are_not_forgotten(
     assert steering(run) == {"a": "unsteered", "b": "interrupted"}
     with SqliteJournal(run.journal, read_only=True) as journal:
         assert journal.latest_snapshot() is not None
-    output: list[bytes] = []
     pid = wait_until(lambda: pid_of_waiting(tmp_path / "go"))
-    with resumed_host(run, output_of=lambda _: output.append) as host:
+    with resumed_host(run) as host:
         (tmp_path / "go").touch()
         host.run(host.all_ended)
         assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "finished"}
     assert pid_of_waiting(tmp_path / "go") == pid  # it was not started again
-    assert f"{tmp_path / 'marker'}\n" in b"".join(output).decode()
+    assert f"{tmp_path / 'marker'}\n" in run.log(B).read_text()
     assert run.jobs() == {"a": "finished", "b": "finished"}
     (resumed,) = [message for message in messages_of(run) if isinstance(message, SteeringResumed)]
     assert list(resumed.granted) == ["a"]
@@ -224,7 +223,7 @@ def test_a_job_whose_start_was_not_written_down_and_that_is_paused_is_told_so_an
         asked = [message for _, message in journal.read_from(1) if isinstance(message, LaunchJob)]
         assert [command.job for command in asked] == ["a"]
         journal.append([PauseRequested(at=asked[0].at, job=A, cause="test")])
-    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+    with resumed_host(run) as host:
         host.run(lambda: host.status(A).display_state == "paused" and not host.status(A).granted)
         (standing,) = (job_standing(host, status, host.clocks()) for status in host.jobs() if status.id == A)
         assert standing.state == "paused"
@@ -246,7 +245,7 @@ def test_what_has_started_and_ended_before_the_first_was_known_is_not_started_ag
         connection.commit()
     (tmp_path / "go").touch()
     wait_until(lambda: steering(run), lambda said: said == {"a": "ended", "b": "interrupted"})
-    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+    with resumed_host(run) as host:
         host.run(host.all_ended)
     assert [message.job for message in messages_of(run) if isinstance(message, JobStarted)] == ["b"]
     assert [message.job for message in messages_of(run) if isinstance(message, JobFinished)] == ["a", "b"]
@@ -258,7 +257,7 @@ def test_what_ended_while_nobody_steered_it_is_not_started_again(
     run = killed(start())
     (tmp_path / "go").touch()
     wait_until(lambda: steering(run), lambda said: said == {"a": "ended", "b": "interrupted"})
-    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+    with resumed_host(run) as host:
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "finished"}
     starts = [message.job for message in messages_of(run) if isinstance(message, JobStarted)]
@@ -286,7 +285,7 @@ def test_the_jobs_of_a_host_that_is_stopped_are_told_as_such_and_can_be_taken_fr
     assert [job["state"] for job in standings(run)] == ["silent", "silent"]
     with pytest.raises(InvalidSpec, match=str(process.pid)), resumed_host(run):
         pass
-    with resumed_host(run, output_of=lambda _: lambda output: None, take=True) as host:
+    with resumed_host(run, take=True) as host:
         os.kill(process.pid, signal.SIGCONT)
         assert process.wait(PATIENCE_S) != 0  # it finds that the journal is another's, and leaves
         (tmp_path / "go").touch()
@@ -338,7 +337,7 @@ def test_a_host_that_was_stopped_while_it_wrote_the_journal_is_replaced_too(
     monkeypatch.setattr(journal_file, "_BUSY_S", 0.1)
     with pytest.raises(JournalBusy), resumed_host(run):
         pass
-    with resumed_host(run, output_of=lambda _: lambda output: None, take=True) as host:
+    with resumed_host(run, take=True) as host:
         assert process.wait(PATIENCE_S) == -signal.SIGKILL
         (tmp_path / "go").touch()
         host.run(host.all_ended)
@@ -379,13 +378,12 @@ def test_after_a_restart_of_the_machine_a_job_goes_on_in_the_time_of_its_journal
     run.record_submitted([new_job(A, encode(submitted(given)), given.inherited)])
     run.remove_live_places()
     assert steering(run) == {"a": "interrupted"}
-    output: list[bytes] = []
-    with resumed_host(run, output_of=lambda _: output.append) as host:
+    with resumed_host(run) as host:
         deadline_at = host.status(A).deadline_at or 0.0
         assert deadline_at == pytest.approx(1000.0 + 3600.0)
         assert host.clocks().wall_of(deadline_at).timestamp() == pytest.approx(begun_wall + 3600.0, abs=30.0)
         host.run(host.all_ended)
-    assert b"".join(output) == b"kept\n"
+    assert run.log(A).read_text() == "kept\n"
     instants = [message.at for message in messages_of(run)]
     assert min(instants) == 1000.0
     assert instants[2] >= 1060.0 - 30.0
@@ -408,10 +406,25 @@ def test_a_machine_that_was_drained_is_used_again_once_it_has_been_started_again
         ])  # fmt: skip
     run.record_submitted([new_job(A, encode(submitted(given)), given.inherited)])
     run.remove_live_places()
-    with resumed_host(run, output_of=lambda _: lambda _: None) as host:
+    with resumed_host(run) as host:
         host.run_for(PATIENCE_S, host.all_ended)
         assert host.status(A).state == "finished"
         assert [node.ends_at for node in host.nodes()] == [None]
+
+
+def test_a_paused_job_whose_host_and_supervisor_were_killed_is_ended_and_started_again(
+    start: Callable[[], ForkedPython[bytes]], tmp_path: Path
+) -> None:
+    process = start()
+    pid = wait_until(lambda: pid_of_waiting(tmp_path / "go"))
+    os.kill(pid, signal.SIGSTOP)
+    run = killed(process)
+    os.kill(run.supervisor_pid(A) or 0, signal.SIGKILL)
+    with resumed_host(run) as host:
+        assert wait_until(lambda: not Path(f"/proc/{pid}").exists())
+        (tmp_path / "go").touch()
+        host.run(host.all_ended)
+        assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "finished"}
 
 
 def test_a_job_that_had_made_room_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -423,7 +436,7 @@ def test_a_job_that_had_made_room_goes_on_from_its_checkpoint(tmp_path: Path) ->
         run = killed(process)
     go.touch()
     assert steering(run)["a"] == "interrupted"
-    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+    with resumed_host(run) as host:
         host.run(host.all_ended)
         assert {status.id: status.state for status in host.jobs()} == {"a": "finished", "b": "finished"}
         assert host.status(A).steps_done == 20
@@ -437,11 +450,10 @@ def test_a_job_that_was_accepted_is_run_although_the_journal_does_not_know_it() 
     given = submission("a", secret="kept")
     run.record_submitted([new_job(A, encode(submitted(given)), given.inherited)])
     (run.runtime_dir / "run.json").write_text("{}")
-    output: list[bytes] = []
-    with resumed_host(run, output_of=lambda _: output.append) as host:
+    with resumed_host(run) as host:
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished"}
-    assert b"".join(output) == b"kept\n"
+    assert run.log(A).read_text() == "kept\n"
     assert run.submission(A) is None
 
 
@@ -471,7 +483,7 @@ def test_a_name_that_was_recorded_and_never_submitted_has_failed() -> None:
     run.record_submitted([new_job(A, encode(submitted(given)), given.inherited)])
     run.record_job(B, "queued")
     (run.runtime_dir / "run.json").write_text("{}")
-    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+    with resumed_host(run) as host:
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "failed"}
 
@@ -486,11 +498,10 @@ def test_a_job_of_which_what_it_needs_is_gone_is_not_started_without_it_and_says
         ])  # fmt: skip
     run.record_job(A, "queued")
     (run.runtime_dir / "run.json").write_text("{}")
-    output: list[bytes] = []
-    with resumed_host(run, output_of=lambda _: output.append) as host:
+    with resumed_host(run) as host:
         host.run(host.all_ended)
         assert "variables is gone" in host.status(A).cause
-    assert (run.jobs(), output) == ({"a": "failed"}, [])
+    assert (run.jobs(), run.log(A).exists()) == ({"a": "failed"}, False)
 
 
 def with_snapshot_of_other_version(run: RunFolder) -> SqliteJournal:
@@ -509,7 +520,7 @@ def test_after_an_update_a_host_goes_on_by_the_messages_of_its_journal(tmp_path:
     with with_snapshot_of_other_version(run) as journal:
         assert journal.compacted_until == 0
     pid = pid_of_waiting(go)
-    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+    with resumed_host(run) as host:
         assert (host.policy, host.policy_parameters) == ("fifo", {"size": "smallest"})
         go.touch()
         go.with_name("other").touch()
@@ -563,7 +574,7 @@ def test_a_takeover_that_fails_leaves_the_jobs_to_the_next(
         with pytest.raises(InvalidSpec, match="the test must not go on"), resumed_host(run):
             pass
     assert steering(run) == {"a": "unsteered", "b": "interrupted"}
-    with resumed_host(run, output_of=lambda _: lambda output: None) as host:
+    with resumed_host(run) as host:
         (tmp_path / "go").touch()
         host.run(host.all_ended)
     assert run.jobs() == {"a": "finished", "b": "finished"}
@@ -607,7 +618,7 @@ def test_after_a_restart_a_job_still_waits_for_another_and_the_policy_is_the_one
         wait_until(lambda: len(run_named("host").open_jobs()) == 3 and pid_of_waiting(go))
         first.kill()
     messages: list[Message] = []
-    with resumed_host(run_named("host"), output_of=lambda _: lambda output: None) as host:
+    with resumed_host(run_named("host")) as host:
         host.subscribe(messages.append)
         host.run(lambda: any(is_of_fifo(message) for message in messages))
         assert (host.policy, host.policy_parameters) == ("fifo", {"size": "smallest"})

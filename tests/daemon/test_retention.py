@@ -1,5 +1,6 @@
 """Which jobs of the past are kept."""
 
+import os
 import time
 from math import inf
 from pathlib import Path
@@ -72,6 +73,24 @@ def test_jobs_of_one_run_share_the_size_of_its_journal() -> None:
     both = {past.job.title: past.n_bytes for past in past_jobs()}
     assert both["two"] - both["one"] == 1000
     assert both["one"] < alone.n_bytes
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_output_of_a_run_without_a_readable_journal_is_as_old_as_it_is(is_left: bool) -> None:
+    run = create_run("host")
+    end(run, "lost", n_bytes=5000)
+    run.remove_live_places()
+    if is_left:
+        run.journal.write_bytes(b"")
+    else:
+        run.journal.unlink()
+    assert prune() == []
+    assert run.log(JobId("lost")).stat().st_size == 5000
+    (lost,) = past_jobs()
+    assert lost.n_bytes == 5000
+    os.utime(run.log(JobId("lost")), (time.time() - 31 * DAY_S,) * 2)
+    assert names(prune()) == ["host"]
+    assert not run.state_dir.exists()
 
 
 RUN = RunFolder("a", Path("/nonexistent/live/a"), Path("/nonexistent/runs/a"))

@@ -116,7 +116,7 @@ def test_the_name_of_a_dead_run_is_free_and_its_journal_is_kept() -> None:
 def test_a_kept_job_outlives_its_host_and_keeps_its_name() -> None:
     run = leave_behind(A, **GONE)
     run.record_job(A, "queued")
-    run.record_supervisor(A, os.getpid(), os.getpid())
+    run.record_supervisor(A, os.getpid())
     assert (run.is_live(), run.supervisor_pid(A), run.supervised_jobs()) == (False, os.getpid(), [A])
     with pytest.raises(InvalidSpec, match="live run"):
         create_run(A)
@@ -212,7 +212,7 @@ def test_facts_about_an_ended_job_are_its_own() -> None:
 def test_of_a_damaged_journal_those_jobs_are_known_that_run() -> None:
     run = create_run("host")
     run.record_job(A, "queued")
-    run.record_supervisor(A, os.getpid(), os.getpid())
+    run.record_supervisor(A, os.getpid())
     run.journal.write_bytes(b"x" * 5000)
     assert run.jobs() == {A: "running"}
     assert run.facts() == {}

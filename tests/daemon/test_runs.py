@@ -85,7 +85,7 @@ def test_a_job_is_steered_as_long_as_its_host_is_there() -> None:
 def test_no_job_of_a_killed_host_is_dropped() -> None:
     run = create_run("host")
     submitted(run, "kept", "gone", "finished", "failed", "stopped")
-    run.record_supervisor(JobId("kept"), os.getpid(), os.getpid())
+    run.record_supervisor(JobId("kept"), os.getpid())
     ended_unsteered(run, "finished", 0)
     ended_unsteered(run, "failed", 137)
     ended_unsteered(run, "stopped", 143)
@@ -225,7 +225,7 @@ def test_what_is_needed_is_not_swept_away() -> None:
     unsteered, interrupted, live, dead = (create_run(name) for name in ("unsteered", "interrupted", "live", "dead"))
     for run in (unsteered, interrupted, live):
         submitted(run, run.name)
-    unsteered.record_supervisor(JobId("unsteered"), os.getpid(), os.getpid())
+    unsteered.record_supervisor(JobId("unsteered"), os.getpid())
     for run in (unsteered, interrupted, dead):
         killed(run)
     sweep()

@@ -27,7 +27,6 @@ from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.executor import LocalExecutor, actuators
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.mounts import hierarchy
-from punctual.executors.local.output import OnOutput
 
 E = TypeVar("E")
 
@@ -75,19 +74,18 @@ class Stage:
         assert self._executor is not None
         return self._executor
 
-    def prepare(self, code: str, *, on_output: OnOutput = None, **options: Any) -> None:
+    def prepare(self, code: str, **options: Any) -> None:
         """Make the executor for a job that runs `code`; `options` are the executor's and the program's."""
         given = {name: options.pop(name) for name in EXECUTOR_OPTIONS if name in options}
         on_kept = given.pop("on_kept", lambda *_: None)
 
-        def kept(job: JobId, supervisor: int, guard: int) -> None:
+        def kept(job: JobId, supervisor: int) -> None:
             self.supervisors[job] = supervisor
-            on_kept(job, supervisor, guard)
+            on_kept(job, supervisor)
 
         self.program = Program(**{"argv": (sys.executable, "-c", code), **options})
         self._executor = LocalExecutor(
-            node=NODE, runtime_dir=self.runtime_dir, clock=Clock(), output_of=lambda _: on_output,
-            log_of=lambda _: self.log, on_kept=kept,
+            node=NODE, runtime_dir=self.runtime_dir, clock=Clock(), log_of=lambda _: self.log, on_kept=kept,
             **{"actuator": "pacing", "stop_grace_s": 10.0, **given},
         )  # fmt: skip
 

@@ -19,11 +19,10 @@ from punctual.executors.local.actuator import (
 )
 from punctual.executors.local.cgroup_files import group_name, remove_abandoned
 from punctual.executors.local.cgroup_v1 import CgroupV1
-from punctual.executors.local.cgroup_v2 import CgroupV2
+from punctual.executors.local.cgroup_v2 import CgroupV2, UserScope
 from punctual.executors.local.executor import PacingOnly, in_force
 from punctual.executors.local.mounts import Hierarchy, hierarchy
 from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
-from punctual.executors.local.user_scope import UserScope
 
 JOB = JobId("train/1")
 
@@ -327,7 +326,7 @@ def test_a_scope_needs_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A `systemd-run` that does what is written into it, with the command it was given in "$@"."""
-    monkeypatch.setattr("punctual.executors.local.user_scope._RUNS_SYSTEMD", tmp_path)
+    monkeypatch.setattr("punctual.executors.local.cgroup_v2._RUNS_SYSTEMD", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     script = tmp_path / "systemd-run"
     script.touch(mode=0o700)
@@ -353,7 +352,7 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
     scope = UserScope(base, n_cpus=2)
     scope.check()
     assert scope.supervisor_prefix[-1] == "--"
-    monkeypatch.setattr("punctual.executors.local.user_scope.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
+    monkeypatch.setattr("punctual.executors.local.cgroup_v2.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
     moved: list[str] = []
     original = Path.write_text
 
@@ -363,13 +362,11 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
         return original(path, text)
 
     monkeypatch.setattr(Path, "write_text", write)
-    guard_pid, supervisor_pid = os.getppid(), os.getpid()
-    (base / "cgroup.procs").write_text(f"{guard_pid}\n{supervisor_pid}\n")
+    supervisor_pid = os.getpid()
+    (base / "cgroup.procs").write_text(f"{supervisor_pid}\n")
     (base / "cgroup.type").write_text("domain\n")
     group = scope.open(JOB, supervisor_pid)
-    assert set(moved) == {str(guard_pid), str(supervisor_pid)}, (
-        "no process is left where it would forbid a limited group"
-    )
+    assert moved == [str(supervisor_pid)], "no process is left where it would forbid a limited group"
     (base / "job" / "cpu.max").write_text("max 100000\n")
     assert group.grant(0.5) == 0.5
     assert group.files.remove_dirs == (base / "job",)

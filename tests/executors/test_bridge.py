@@ -14,6 +14,7 @@ from punctual.executors.cluster import bridge
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Answer, ChannelLost
 from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 SCRIPT = Path(__file__).parents[1] / "plants" / "bridge_process.py"
 ECHO, SLOW, GONE = NodeId("echo"), NodeId("slow"), NodeId("gone")
@@ -95,6 +96,27 @@ def test_a_process_that_has_lost_its_cluster_for_good_makes_way_for_another(
             return pid
 
     wait_until(lambda: answering() != pid)
+
+
+def test_a_node_is_used_once_the_host_has_named_it_and_so_again_by_the_process_that_follows(loop: LinkLoop) -> None:
+    seen: list[NodeFacts] = []
+
+    def name_of(facts: NodeFacts) -> tuple[NodeId, NodeOverride] | None:
+        seen.append(facts)
+        return (NodeId("spot-0"), NodeOverride(cores=1.0, device="red")) if len(seen) > 1 else None
+
+    members = BridgedMembers([sys.executable, str(SCRIPT)])
+    members.name_by(name_of)
+    members.open(loop)
+    try:
+        wait_until(lambda: seen)
+        assert (seen[0].id, seen[0].labels) == ("4f2a", {"color": "red"})
+        with pytest.raises(ChannelLost):
+            asked(loop, members, ECHO, die=True)
+        wait_until(lambda: is_known(members) and NodeId("spot-0") in members.channels())
+        assert asked(loop, members, NodeId("spot-0")) == {"cores": 1.0, "device": "red"}
+    finally:
+        members.close(for_good=True)
 
 
 def is_known(members: BridgedMembers) -> bool:

@@ -250,17 +250,12 @@ def test_a_program_that_goes_on_after_ctrl_c_can_still_be_asked_to_end(keep: Kee
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
 @pytest.mark.parametrize("way", ["itself", "a shell that goes on"])
 def test_signals_of_the_job_s_own_reach_it(number: int, way: str, keep: Keep, folder: Folder) -> None:
-    for sender in ("keeper", "guard"):
-        (folder.path / "may-save").unlink(missing_ok=True)
-        link = keep(*(word.replace("train.py a", f"train.py {sender}") for word in WAYS[way]))
-        name = "a" if way == "itself" else sender
-        folder.wait_for(name)
-        folder.may_save()
-        os.kill(link.pid if sender == "keeper" else link.guard_pid, number)
-        last_of(link)
-        assert folder.heard(name) == [number]
-        (folder.path / f"heard-{name}").unlink()
-        (folder.path / f"up-{name}").unlink()
+    link = keep(*WAYS[way])
+    folder.wait_for("a")
+    folder.may_save()
+    os.kill(link.pid, number)
+    last_of(link)
+    assert folder.heard("a") == [number]
 
 
 def test_a_launcher_that_does_not_catch_a_signal_is_not_ended_by_it(keep: Keep, folder: Folder) -> None:

@@ -6,23 +6,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.executors.conftest import PATIENCE_S
 
 from punctual.core.ids import JobId
 from punctual.core.program import Program
 from punctual.executors.local.launch import job_environment
-from punctual.executors.local.output import JobOutput
+from punctual.executors.local.output import Streams, logs_of, new_channel
 
 
 def environment(
     ceiling_cores: float = 1.5,
     inherited: dict[str, str] | None = None,
     page: str | None = "/p",
-    is_read: bool = False,
     **given: str,
 ) -> dict[str, str]:
     program = Program(argv=("x",), environment=given)
-    return job_environment(program, JobId("job"), ceiling_cores, page, inherited or {}, is_read=is_read)
+    return job_environment(program, JobId("job"), ceiling_cores, page, inherited or {})
 
 
 @pytest.mark.parametrize(("ceiling_cores", "n_threads"), [(0.2, "1"), (1.0, "1"), (1.5, "2")])
@@ -48,23 +46,23 @@ def test_the_job_learns_its_name_and_its_page_but_not_another_ones() -> None:
     assert "PUNCTUAL_PAGE" not in environment(page=None, inherited={"PUNCTUAL_PAGE": "/other"})
 
 
-def test_output_that_is_read_is_not_held_back() -> None:
-    assert "PYTHONUNBUFFERED" not in environment()
-    assert environment(is_read=True)["PYTHONUNBUFFERED"] == "1"
+def test_output_is_not_held_back() -> None:
+    assert environment()["PYTHONUNBUFFERED"] == "1"
 
 
-def test_on_a_terminal_the_job_has_a_terminal(tmp_path: Path) -> None:
+def test_on_a_terminal_the_job_has_a_terminal() -> None:
     screen_fd, terminal_fd = pty.openpty()
     saved_fd = os.dup(1)
     try:
         os.dup2(terminal_fd, 1)
-        output = JobOutput.new(tmp_path / "log")
+        streams = Streams.here(None)
     finally:
         os.dup2(saved_fd, 1)
         for fd in (screen_fd, terminal_fd, saved_fd):
             os.close(fd)
-    assert os.isatty(output.stdout_fd)
-    assert output.stderr_fd == output.stdout_fd
-    output.start()
-    output.finish(PATIENCE_S)
+    fds = new_channel(streams.terminal_size)
+    assert os.isatty(fds[1])
+    for fd in fds:
+        os.close(fd)
+    assert logs_of(Path("log"), streams) == [Path("log")], "both streams are one"
     assert sys.stdout is not None

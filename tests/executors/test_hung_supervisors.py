@@ -1,4 +1,4 @@
-"""Supervisors and guards that were stopped, or hang: jobs still end, and it is told that they may stand still."""
+"""Supervisors that were stopped, or hang: jobs still end, and it is told that they may stand still."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.executors.conftest import JOB, Stage, is_alive, until
 
-from punctual.core.events import JobFailed, JobFinished, JobStarted, JobWarned
+from punctual.core.events import JobFailed, JobWarned
 from punctual.executors.local import job_run, launch, supervisor_client
 from punctual.executors.local.supervisor_client import SupervisorLink
 
@@ -20,14 +20,11 @@ WAITS = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)"
 
 @pytest.fixture
 def kept(stage: Stage) -> Any:
-    """Starts a job; the process ids of its supervisor and its guard."""
+    """Starts a job; the process id of its supervisor."""
 
-    def started(code: str, **options: Any) -> tuple[int, int]:
-        pids: list[tuple[int, int]] = []
-        stage.prepare(code, on_kept=lambda _, supervisor, guard: pids.append((supervisor, guard)), **options)
-        stage.launch()
-        stage.wait(JobStarted)
-        return pids[0]
+    def started(code: str, **options: Any) -> int:
+        stage.run(code, **options)
+        return stage.supervisors[JOB]
 
     return started
 
@@ -40,19 +37,17 @@ def stop(pid: int) -> None:
 
 @pytest.mark.parametrize("code", [SLEEP, CHATTY])
 def test_a_job_whose_supervisor_was_stopped_can_be_stopped(stage: Stage, kept: Any, code: str) -> None:
-    supervisor, guard = kept(code, on_output=lambda _: None)
+    supervisor = kept(code)
     stop(supervisor)
-    stop(guard)
     stage.stop()
     assert stage.wait(JobFailed).cause == "the user"
     assert not is_alive(supervisor)
-    assert not is_alive(guard)
 
 
 def test_a_job_is_ended_without_its_supervisor_where_that_hangs(
     stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor, _ = kept(SLEEP, stop_grace_s=0.2)
+    supervisor = kept(SLEEP, stop_grace_s=0.2)
     job = stage.pid()
     stop(supervisor)
     deal = SupervisorLink._signal
@@ -69,11 +64,11 @@ def test_a_job_ends_where_not_even_its_supervisor_can_be_killed(
     stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that waits for a file system which does not answer."""
-    supervisor, _ = kept(SLEEP, stop_grace_s=0.2)
+    supervisor = kept(SLEEP, stop_grace_s=0.2)
     stop(supervisor)
     with monkeypatch.context() as patch:
         patch.setattr(job_run, "END_S_MAX", 0.2)
-        patch.setattr(supervisor_client, "GUARD_S_MAX", 0.2)
+        patch.setattr(supervisor_client, "_END_S_MAX", 0.2)
         patch.setattr(launch, "_OUTPUT_S_MAX", 0.2)
         patch.setattr(SupervisorLink, "_signal", lambda *_: None)
         stage.stop()
@@ -81,33 +76,10 @@ def test_a_job_ends_where_not_even_its_supervisor_can_be_killed(
     os.kill(supervisor, signal.SIGKILL)
 
 
-def test_the_end_of_a_job_is_told_though_its_guard_was_stopped(stage: Stage, kept: Any, tmp_path: Path) -> None:
-    _, guard = kept(WAITS, cwd=str(tmp_path))
-    stop(guard)
-    (tmp_path / "go").touch()
-    assert isinstance(stage.ended(), JobFinished)
-    assert not is_alive(guard)
-
-
-def test_the_end_of_a_job_is_told_though_its_guard_hangs(
-    stage: Stage, kept: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, guard = kept(WAITS, cwd=str(tmp_path))
-    stop(guard)
-    send = signal.pidfd_send_signal
-    monkeypatch.setattr(supervisor_client, "GUARD_S_MAX", 0.2)
-    monkeypatch.setattr(
-        signal, "pidfd_send_signal", lambda fd, number: send(fd, number) if number != signal.SIGCONT else None
-    )
-    (tmp_path / "go").touch()
-    assert isinstance(stage.ended(), JobFinished)
-    assert not is_alive(guard)
-
-
 def test_a_supervisor_that_hears_nothing_is_told_of_once(
     stage: Stage, kept: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    supervisor, _ = kept(SLEEP)
+    supervisor = kept(SLEEP)
     stage.executor.renew()
     monkeypatch.setattr(supervisor_client, "_ANSWER_S_MAX", 0.2)
     stop(supervisor)

@@ -24,7 +24,7 @@ from tests.waiting import PATIENCE_S
 from punctual.daemon.log_snapshot import n_bytes_before
 from punctual.executors.local import job_log
 from punctual.executors.local.job_log import JobLog
-from punctual.executors.local.output import MISSING, LogFollower
+from punctual.executors.local.output import MISSING, LogTail
 from punctual.progress_text.reader import Belief, ProgressReader
 
 
@@ -38,8 +38,7 @@ class Job:
 
     def __init__(self, path: Path, limit_bytes: int = 1 << 30) -> None:
         source_fd, self.write_fd = os.pipe()
-        self.wakeup_fd, supervisor_bell_fd = os.pipe()
-        self.log = JobLog(str(path), limit_bytes, source_fd, supervisor_bell_fd)
+        self.log = JobLog(str(path), limit_bytes, source_fd)
 
     def write(self, output: bytes) -> None:
         for start in range(0, len(output), 4096):  # no more than a pipe takes
@@ -61,13 +60,12 @@ def job(path: Path, limit_bytes: int = 1 << 30) -> Iterator[Job]:
 
 
 @contextmanager
-def followed(path: Path, wakeup_fd: int, receive: Callable[[bytes], None], *, skip: bool = False) -> Iterator[None]:
+def followed(path: Path, receive: Callable[[bytes], None], *, skip: bool = False) -> Iterator[None]:
     """Follows until the job has ended and all has come."""
-    follower = LogFollower(path, wakeup_fd, receive, skip=skip)
-    follower.start()
+    tail = LogTail(path, receive, skip=skip)
     yield
-    follower.finish(PATIENCE_S)
-    assert not follower._thread.is_alive()
+    tail.finish(PATIENCE_S)
+    assert not tail._thread.is_alive()
 
 
 def written(path: Path) -> bytes:
@@ -81,18 +79,15 @@ def written(path: Path) -> bytes:
 def test_output_is_kept_as_it_came(path: Path) -> None:
     with job(path) as running:
         running.write(b"a line\nand \xff\0 half")
-    os.close(running.wakeup_fd)
     assert path.read_bytes() == b"a line\nand \xff\0 half"
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_nobody_has_to_look(path: Path) -> None:
-    """The bell is full long before the job has ended, and nobody has ever answered it."""
     with job(path) as running:
         for _ in range(70_000):
             os.write(running.write_fd, b"line\n")
             running.log.relay()
-    os.close(running.wakeup_fd)
     assert path.stat().st_size == 5 * 70_000
 
 
@@ -100,7 +95,6 @@ def test_what_is_left_when_the_job_has_ended_is_kept(path: Path) -> None:
     running = Job(path)
     os.write(running.write_fd, b"x" * 60_000)
     running.end()
-    os.close(running.wakeup_fd)
     assert path.stat().st_size == 60_000
 
 
@@ -110,7 +104,6 @@ def test_a_process_that_got_away_and_writes_on_holds_nothing_up(path: Path) -> N
     running.log.finish()
     assert path.read_bytes() == b"last\n"
     os.close(running.write_fd)
-    os.close(running.wakeup_fd)
 
 
 def test_a_terminal_that_nobody_writes_to_any_more_is_at_its_end(path: Path) -> None:
@@ -131,7 +124,6 @@ def test_a_log_is_begun_anew_at_its_limit_and_after_a_line(path: Path) -> None:
         for line in lines:
             running.write(line)
             assert path.stat().st_size <= 300 + len(line)
-    os.close(running.wakeup_fd)
     assert b"".join(lines).endswith(written(path))
     assert written(path).startswith(b"line ")
     assert len(written(path)) >= 300
@@ -142,7 +134,6 @@ def test_output_without_line_ends_is_limited_as_well(path: Path) -> None:
     with job(path, limit_bytes=10_000) as running:
         for _ in range(100):
             running.write(b"#" * 10_000)
-    os.close(running.wakeup_fd)
     assert len(written(path)) <= 2 * (10_000 + job_log._LINE_BYTES_MAX)
 
 
@@ -152,7 +143,6 @@ def test_a_log_that_was_begun_before_goes_on(path: Path) -> None:
         running.write(b"after\n")
         running.write(b"more than there is room for\n")
         running.write(b"next\n")
-    os.close(running.wakeup_fd)
     assert path.with_name("output.log.1").read_bytes() == b"before\nafter\nmore than there is room for\n"
     assert path.read_bytes() == b"next\n"
 
@@ -173,7 +163,6 @@ def test_a_full_disk_costs_output_and_not_the_job(path: Path, monkeypatch: pytes
         full = False
         running.write(b"kept\n")
         running.write(b"and kept\n")
-    os.close(running.wakeup_fd)
     assert path.read_bytes() == b"\n[14 bytes of output were lost: the disk was full]\nkept\nand kept\n"
 
 
@@ -183,7 +172,6 @@ def test_a_folder_that_is_gone_costs_output_and_not_the_job(tmp_path: Path) -> N
         running.write(b"lost\n")
         folder.mkdir()
         running.write(b"kept\n")
-    os.close(running.wakeup_fd)
     assert (folder / "output.log").read_bytes().endswith(b"lost: the disk was full]\nkept\n")
 
 
@@ -210,7 +198,6 @@ def test_it_is_known_what_was_written_by_when(path: Path) -> None:
         aged(earlier, 100)
         running.write(b"of the next file\n")
         running.write(b"at the same time\n")
-    os.close(running.wakeup_fd)
     whole, now_s = written(path), time.time()
     assert earlier.read_bytes().endswith(b"full\n")
     lines = [n_bytes_before(path, now_s - ago_s) for ago_s in (450, 350, 250, 150, 50, 0)]
@@ -230,7 +217,6 @@ def test_times_take_an_eighth_of_the_log_at_most(path: Path) -> None:
         for _ in range(2000):
             running.write(b"short\n")
             os.utime(path, (0.0, 0.0))  # long ago
-    os.close(running.wakeup_fd)
     assert 4096 < times.stat().st_size < 4096 + 64 + path.stat().st_size / 8
 
 
@@ -245,7 +231,6 @@ def test_times_are_noted_once_a_second(path: Path) -> None:
     with job(path) as running:
         for i in range(2000):
             running.write(b"line %d\n" % i)
-    os.close(running.wakeup_fd)
     n_noted = len(Path(job_log.times_of(str(path))).read_text().splitlines())
     assert 1 <= n_noted < 200
 
@@ -257,7 +242,7 @@ def test_a_follower_gets_what_was_written_before_and_after(path: Path) -> None:
     pieces: list[bytes] = []
     running = Job(path)
     running.write(b"before\n")
-    with followed(path, running.wakeup_fd, pieces.append):
+    with followed(path, pieces.append):
         running.write(b"after\n")
         running.end()
     assert b"".join(pieces) == b"before\nafter\n"
@@ -267,7 +252,7 @@ def test_a_follower_may_skip_what_was_shown_already(path: Path) -> None:
     pieces: list[bytes] = []
     running = Job(path)
     running.write(b"before\n")
-    with followed(path, running.wakeup_fd, pieces.append, skip=True):
+    with followed(path, pieces.append, skip=True):
         running.write(b"after\n")
         running.end()
     assert b"".join(pieces) == b"after\n"
@@ -285,7 +270,7 @@ def test_a_follower_goes_on_over_rotations(path: Path) -> None:
             arrived.notify_all()
 
     running = Job(path, limit_bytes=200)
-    with followed(path, running.wakeup_fd, receive):
+    with followed(path, receive):
         for i in range(0, len(lines), 20):
             running.write(b"".join(lines[i : i + 20]))
             n_bytes = 10 * (i + 20)
@@ -305,7 +290,7 @@ def test_what_a_follower_was_too_slow_for_is_marked(path: Path) -> None:
         may_go_on.wait(PATIENCE_S)
 
     running = Job(path, limit_bytes=200)
-    with followed(path, running.wakeup_fd, receive):
+    with followed(path, receive):
         running.write(b"first\n")
         assert is_stuck.wait(PATIENCE_S)
         for i in range(500):
@@ -326,7 +311,7 @@ def test_a_follower_that_comes_late_gets_the_latest(path: Path) -> None:
     running = Job(path, limit_bytes=200)
     for i in range(500):
         running.write(b"line %04d\n" % i)
-    with followed(path, running.wakeup_fd, pieces.append):
+    with followed(path, pieces.append):
         running.end()
     assert b"".join(pieces) == path.read_bytes()
 
@@ -342,7 +327,7 @@ def test_a_receiver_that_fails_is_called_again(path: Path, caplog: pytest.LogCap
             raise RuntimeError("the screen is gone")
         pieces.append(output)
 
-    with followed(path, running.wakeup_fd, receive):
+    with followed(path, receive):
         running.write(b"first\n")
         assert failed.wait(PATIENCE_S)
         running.write(b"second\n")
@@ -360,7 +345,7 @@ def test_a_receiver_that_hangs_holds_up_nothing(path: Path) -> None:
         pieces.append(output)
 
     running = Job(path)
-    with followed(path, running.wakeup_fd, receive):
+    with followed(path, receive):
         for _ in range(2000):
             running.write(b"x" * 999 + b"\n")
         running.end()
@@ -371,20 +356,20 @@ def test_a_receiver_that_hangs_holds_up_nothing(path: Path) -> None:
 
 def test_a_follower_that_is_stopped_lets_go(path: Path) -> None:
     with job(path) as running:
-        follower = LogFollower(path, os.dup(running.wakeup_fd), lambda _: None)
-        follower.start()
-        follower.stop()
-        follower.finish(PATIENCE_S)
-        assert not follower._thread.is_alive()
-    os.close(running.wakeup_fd)
+        pieces: list[bytes] = []
+        tail = LogTail(path, pieces.append)
+        tail.stop()
+        tail.finish(PATIENCE_S)
+        assert not tail._thread.is_alive()
+        running.write(b"more\n")
+    assert pieces == []
 
 
-def test_two_followers_of_one_bell_both_get_everything(path: Path) -> None:
+def test_two_followers_of_one_log_both_get_everything(path: Path) -> None:
     """One that was stopped and goes on after another has taken the job over."""
     received: list[list[bytes]] = [[], []]
     running = Job(path)
-    other_fd = os.dup(running.wakeup_fd)
-    with followed(path, running.wakeup_fd, received[0].append), followed(path, other_fd, received[1].append):
+    with followed(path, received[0].append), followed(path, received[1].append):
         for i in range(50):
             running.write(b"line %d\n" % i)
         running.end()
@@ -404,21 +389,18 @@ SUPERVISOR = """
 FOLLOWER = """
     import os, sys
     from pathlib import Path
-    from punctual.executors.local.output import MISSING, LogFollower
+    from punctual.executors.local.output import LogTail
 
-    follower = LogFollower(Path(sys.argv[1]), 0, lambda output: print(len(output), flush=True))
-    follower.start()
-    follower.finish(1000.0)
+    LogTail(Path(sys.argv[1]), lambda output: print(len(output), flush=True))
+    sys.stdin.read()
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_job_writes_on_when_whoever_looks_is_stopped_or_killed(path: Path, number: signal.Signals) -> None:
     """Far more than pipes hold, and none of it is lost."""
-    wakeup_fd, supervisor_bell_fd = os.pipe()
-    path.touch()
     looker = subprocess.Popen(
-        [sys.executable, "-c", dedent(FOLLOWER), str(path)], stdin=wakeup_fd, stdout=subprocess.PIPE
+        [sys.executable, "-c", dedent(FOLLOWER), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     supervisor = subprocess.Popen([sys.executable, "-c", dedent(SUPERVISOR), str(path)], stdin=subprocess.PIPE)
     try:
@@ -426,7 +408,6 @@ def test_a_job_writes_on_when_whoever_looks_is_stopped_or_killed(path: Path, num
         supervisor.stdin.write(b"x" * 9 + b"\n")
         supervisor.stdin.flush()
         assert looker.stdout is not None
-        os.write(supervisor_bell_fd, b"\n")
         assert looker.stdout.readline()
         looker.send_signal(number)
         supervisor.stdin.write((b"x" * 9 + b"\n") * 50_000)
@@ -438,10 +419,9 @@ def test_a_job_writes_on_when_whoever_looks_is_stopped_or_killed(path: Path, num
             with suppress(ProcessLookupError):
                 process.kill()
             process.wait()
-        if looker.stdout is not None:
-            looker.stdout.close()
-        os.close(wakeup_fd)
-        os.close(supervisor_bell_fd)
+        for stream in (looker.stdin, looker.stdout):
+            if stream is not None:
+                stream.close()
 
 
 # Garbage.
@@ -463,7 +443,7 @@ def test_garbage_comes_out_byte_for_byte_and_progress_after_it_is_read(seed: int
     with TemporaryDirectory() as folder:
         log = Path(folder) / "output.log"
         running = Job(log)
-        with followed(log, running.wakeup_fd, receive):
+        with followed(log, receive):
             for start in range(0, len(garbage), size):
                 running.write(garbage[start : start + size])
             running.write(b"\nstep 41/90\nstep 42/90\n")

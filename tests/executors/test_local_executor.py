@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.executors.conftest import JOB, NODE, SPIN, WHY, Stage, groups_of, is_alive, quotas_of, until
 from tests.forked_python import ForkedPython
+from tests.small_disk import fill, mounted
 from tests.waiting import PATIENCE_S
 
 from punctual.channel import PAGE_BYTES, SharedBlock
@@ -21,7 +22,6 @@ from punctual.core.commands import ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
-    Event,
     GrantApplied,
     GrantFailed,
     JobFailed,
@@ -35,13 +35,13 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
-from punctual.executors.local import executor, job_run, own_output
+from punctual.executors.local import executor, job_run, launch
 from punctual.executors.local.executor import PacingOnlyGroup
 from punctual.executors.local.job_files import read_end
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import MEMORY_NAME, JobProcess, new_page, page_path
-from punctual.executors.local.own_pattern import OwnPattern
 from punctual.executors.local.supervisor_client import SupervisorLink
+from punctual.progress_text.reader import ProgressReader
 
 TRAIN = (
     SPIN
@@ -399,7 +399,7 @@ def test_a_job_that_another_host_takes_over_while_it_is_started_is_left_to_that(
     stage.prepare(
         f"open({str(tmp_path / 'ran')!r}, 'w')",
         may_steer=lambda: next(answers, False),
-        on_kept=lambda _job, supervisor, _guard: recorded.append(supervisor),
+        on_kept=lambda _job, supervisor: recorded.append(supervisor),
     )
     stage.launch()
     until(lambda: JOB not in stage.executor.held())
@@ -426,18 +426,44 @@ def test_closing_ends_the_job(stage: Stage) -> None:
 # Output.
 
 
-def test_output_is_passed_on_whole(stage: Stage) -> None:
-    pieces: list[bytes] = []
-    stage.run("import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr)", on_output=pieces.append)
+def test_output_is_kept_whole(stage: Stage) -> None:
+    stage.run("import sys; print('out'); sys.stdout.flush(); print('err', file=sys.stderr)")
     stage.ended()
-    assert b"".join(pieces) == b"out\nerr\n"
+    assert stage.log.read_bytes() == b"out\nerr\n"
 
 
-def test_a_failing_receiver_does_not_stop_the_job(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    def fail(_: bytes) -> None:
+def test_a_full_disk_does_not_end_a_job_that_writes(stage: Stage, tmp_path: Path) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        stage.log = disk / "output.log"
+        code = "import os, time\nprint('first', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)\n"
+        stage.run(code + "print('x' * 1_000_000, flush=True)", cwd=str(tmp_path))
+        until(lambda: stage.log.exists() and stage.log.read_text() == "first\n")
+        fill(disk)
+        (tmp_path / "go").touch()
+        assert isinstance(stage.ended(), JobFinished)
+
+
+def test_a_limit_of_the_job_s_file_size_does_not_concern_its_log(stage: Stage) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+    stage.run(limit + "print('x' * 100_000, flush=True)")
+    assert isinstance(stage.ended(), JobFinished)
+    assert stage.log.stat().st_size == 100_001
+
+
+def test_a_job_that_opens_its_output_again_loses_nothing(stage: Stage) -> None:
+    stage.run("print('first', flush=True)\nwith open('/dev/stdout', 'w') as again: again.write('second\\n')")
+    assert isinstance(stage.ended(), JobFinished)
+    assert stage.log.read_text() == "first\nsecond\n"
+
+
+def test_a_failing_reader_does_not_stop_the_job(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
         raise ValueError("no")
 
-    stage.run("print('x' * 1_000_000)", on_output=fail)
+    monkeypatch.setattr(ProgressReader, "feed", fail)
+    stage.run("print('x' * 1_000_000)")
     assert isinstance(stage.ended(), JobFinished)
     assert "could not be passed on" in caplog.text
 
@@ -459,7 +485,7 @@ def test_a_landing_is_not_reported_without_what_the_job_used(
     stage.wait(JobFinished)
 
 
-def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path) -> None:
     code = SPIN + (
         "import os\nfor i in range(1, 4): spin(0.05); print(f'step {i}/3')\nwhile not os.path.exists('go'): spin(0.01)"
     )
@@ -472,27 +498,7 @@ def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path, capfd: p
     ended = stage.wait(JobFinished)
     assert ended.landed_at >= seen.at
     assert stage.executor.faults(JOB) == []
-    assert capfd.readouterr().out == "step 1/3\nstep 2/3\nstep 3/3\n"
-
-
-def test_a_pattern_that_is_given_up_is_reported(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_output, "OwnPattern", partial(OwnPattern, cpu_s_max=0.1))
-    code = SPIN + (
-        "import os\nprint('ab 7', flush=True)\nwhile not os.path.exists('go'): spin(0.01)\n"
-        "while True: print('a' * 1000, flush=True); spin(0.01)"
-    )
-    stage.run(code, progress_pattern=r"(?:a+)+b (\d+)", cwd=str(tmp_path))
-    stage.look_until(lambda report: report.steps_done == 7)
-    (tmp_path / "go").touch()
-    stage.look_until(lambda _: any(_is_unreadable(event) for event in stage.events))
-    stage.look()
-    reasons = [event.reason for event in stage.events if isinstance(event, JobWarned)]
-    (warned,) = [reason for reason in reasons if reason.code == "unreadable-progress"]
-    assert "at step 7;" in warned.text
-
-
-def _is_unreadable(event: Event) -> bool:
-    return isinstance(event, JobWarned) and event.reason.code == "unreadable-progress"
+    assert stage.log.read_text() == "step 1/3\nstep 2/3\nstep 3/3\n"
 
 
 # Faults.
@@ -522,7 +528,7 @@ def test_a_program_that_is_only_read_has_no_faults_and_what_is_missing_is_told(
     stage: Stage, pattern: str | None
 ) -> None:
     code = "print('step 2', flush=True)\nprint('step 3', flush=True)"
-    stage.prepare(code, progress_pattern=pattern, on_output=lambda _: None)
+    stage.prepare(code, progress_pattern=pattern)
     stage.launch(work_steps=10)
     assert isinstance(stage.ended(), JobFinished)
     assert stage.executor.faults(JOB) == []
@@ -571,8 +577,7 @@ import sys, time
 from pathlib import Path
 from tests.executors.conftest import Stage
 stage = Stage(Path(sys.argv[1]) / "runtime")
-stage.run(Path(sys.argv[1], "job.py").read_text(), cores=0.1, actuator=sys.argv[2], cwd=sys.argv[1],
-          on_output=(lambda _: None) if "{reads}" else None)
+stage.run(Path(sys.argv[1], "job.py").read_text(), cores=0.1, actuator=sys.argv[2], cwd=sys.argv[1])
 Path(sys.argv[1], "up").touch()
 time.sleep(60)
 """
@@ -585,17 +590,15 @@ JOB_CODE = SPIN + (
 )
 
 
-@pytest.mark.parametrize(
-    ("actuator", "reads"), [pytest.param("quota", "yes", marks=pytest.mark.cgroup), ("pacing", "")]
-)
+@pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])
 def test_when_punctual_is_killed_the_job_goes_on_and_is_cleared_up_after(
-    tmp_path: Path, actuator: str, reads: str, request: pytest.FixtureRequest
+    tmp_path: Path, actuator: str, request: pytest.FixtureRequest
 ) -> None:
     if actuator == "quota":
         actuator = request.getfixturevalue("quota")
     (tmp_path / "job.py").write_text(JOB_CODE)
     controller = ForkedPython[bytes](
-        [sys.executable, "-c", CONTROLLER.format(reads=reads), str(tmp_path), actuator], cwd=Path(__file__).parents[2],
+        [sys.executable, "-c", CONTROLLER, str(tmp_path), actuator], cwd=Path(__file__).parents[2],
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
@@ -627,6 +630,28 @@ def test_when_the_supervisor_is_killed_the_job_ends(
     assert "supervisor" in ended.cause
     assert ended.retryable
     assert not is_alive(pid)
+
+
+#: SIGTERM ends neither of its processes, and one of them is in a session of its own.
+STUBBORN = (
+    "import os, signal, subprocess, sys, time\nsignal.signal(15, signal.SIG_IGN)\n"
+    "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1000)'], start_new_session=True)\n"
+    "open('pids', 'w').write(f'{os.getpid()} {other.pid}\\n')\ntime.sleep(1000)\n"
+)
+
+
+@pytest.mark.parametrize("actuator", [pytest.param("quota", marks=pytest.mark.cgroup), "pacing"])
+def test_when_the_supervisor_is_killed_a_job_that_ignores_sigterm_ends_with_all_its_processes(
+    stage: Stage, tmp_path: Path, actuator: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "GRACE_S", 0.2)
+    name = request.getfixturevalue("quota") if actuator == "quota" else actuator
+    stage.run(STUBBORN, cores=0.5, actuator=name, cwd=str(tmp_path))
+    until(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text().endswith("\n"))
+    pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    os.kill(stage.supervisors[JOB], signal.SIGKILL)
+    assert "supervisor" in stage.wait(JobFailed).cause
+    assert not any(map(is_alive, pids))
 
 
 # Quotas.
@@ -758,7 +783,7 @@ def test_a_job_whose_lease_ran_out_is_held_to_its_quota_again(stage: Stage, monk
 def test_output_is_still_read_once_the_lease_has_run_out(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The supervisor takes the job for unsteered again and again, and closes its bell each time; nobody opens more and more."""
+    """The supervisor takes the job for unsteered again and again, and closes the connection each time; nobody opens more and more."""
     code = (
         "import os, time\n"
         "for step in range(1, 9):\n"

@@ -6,14 +6,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.executors.conftest import SPIN, groups_of, is_alive, until
 from tests.forked_python import ForkedPython
+from tests.waiting import PATIENCE_S
 
 from punctual.executors.local import supervisor
-from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_orphans, end_processes_of, processes_of
+from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, end_orphans, processes_of
 
 FILES = {"cpu.cfs_quota_us": "2000\n", "cpu.max": "2000 20000\n", "cgroup.freeze": "1\n", "freezer.state": "FROZEN\n"}
 LIFTED = {"cpu.cfs_quota_us": "-1", "cpu.max": "max", "cgroup.freeze": "0", "freezer.state": "THAWED"}
@@ -88,11 +90,31 @@ def test_the_processes_of_a_job_are_found_without_a_control_group(tmp_path: Path
     try:
         until(lambda: processes_of(tmp_path / "other", address) == [orphan.pid])
         threading.Thread(target=orphan.wait).start()  # it has another parent
-        end_processes_of(address)
+        end_left(partial(processes_of, address))
         assert processes_of(address) == []
         assert is_alive(sleeper)
     finally:
         orphan.kill()
+
+
+def test_what_a_killed_supervisor_has_left_may_save_first(tmp_path: Path) -> None:
+    address, waits = tmp_path / "job.keeper", "while not os.path.exists('may-save'): time.sleep(0.01)"
+    saver = subprocess.Popen(
+        [sys.executable, "-c", f"import os, time\n{waits}\nopen('saved', 'w')"],
+        env={**os.environ, SUPERVISOR_VARIABLE: str(address)},
+        cwd=tmp_path,
+    )
+    try:
+        until(lambda: processes_of(address) == [saver.pid])
+        os.kill(saver.pid, signal.SIGSTOP)  # as a job that is paused
+        ending = threading.Thread(target=end_left, args=(partial(processes_of, address), 1000.0))
+        ending.start()
+        (tmp_path / "may-save").touch()
+        assert saver.wait(PATIENCE_S) == 0
+        ending.join(PATIENCE_S)
+        assert (tmp_path / "saved").exists()
+    finally:
+        saver.kill()
 
 
 CONTROLLER = """
@@ -125,8 +147,7 @@ def test_nothing_stays_behind_when_all_are_killed(tmp_path: Path, quota: str) ->
         until((tmp_path / "up").exists)
         until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
         pids = [int((tmp_path / name).read_text()) for name in ("keeper", "pid")]
-        guard = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
-        for pid in (controller.pid, guard, pids[0]):
+        for pid in (controller.pid, pids[0]):
             os.kill(pid, signal.SIGKILL)
         controller.wait()
         until(lambda: not is_alive(pids[0]))

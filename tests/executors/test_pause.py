@@ -339,7 +339,7 @@ def test_a_job_that_cannot_be_paused_goes_on(monkeypatch: pytest.MonkeyPatch) ->
 def test_processes_are_stopped_until_no_new_one_appears(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: Iterator[list[int]] = iter([[1], [1, 2], [1, 2, 3], [1, 2, 3]])
     stopped: list[int] = []
-    monkeypatch.setattr(freezers, "_signal", lambda pid, _: stopped.append(pid))
+    monkeypatch.setattr(freezers, "send", lambda pid, _: stopped.append(pid))
     SignalFreezer(lambda: next(looks)).freeze()
     assert stopped == [1, 2, 3]
 

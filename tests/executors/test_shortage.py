@@ -14,7 +14,7 @@ import pytest
 from tests.executors.conftest import JOB, SPIN, Stage
 from tests.executors.test_pause import WORKER, launch, paused, resize
 
-from punctual.core.events import GrantApplied, GrantFailed, JobFailed, JobFinished, JobStarted
+from punctual.core.events import GrantApplied, GrantFailed, JobFinished, JobStarted
 from punctual.core.resources import Resources
 from punctual.executors.local import files_limit, supervisor, supervisor_client
 from punctual.executors.local.launch import JobProcess
@@ -84,7 +84,7 @@ def test_what_a_start_was_short_of_is_told(
 def test_a_job_for_which_no_thread_can_be_had_waits_and_leaves_nothing_open(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    stage.prepare("pass", on_output=lambda _: None)
+    stage.prepare("pass")
     n_before = n_files()
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", fails(no_thread, name=name))
@@ -121,7 +121,7 @@ def test_a_change_for_which_no_thread_can_be_had_is_answered(stage: Stage, monke
 
 
 @pytest.mark.parametrize("call", ["os.fork", "os.pipe"])
-def test_a_supervisor_that_can_have_no_process_and_no_descriptor_says_so(
+def test_a_supervisor_that_can_have_no_process_for_the_job_or_no_descriptor_says_so(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str
 ) -> None:
     short = {"os.fork": errno.EAGAIN, "os.pipe": errno.EMFILE}[call]
@@ -140,25 +140,6 @@ def test_a_supervisor_that_can_have_no_process_and_no_descriptor_says_so(
     assert isinstance(stage.ended(), JobFinished)
 
 
-def test_a_job_whose_own_process_cannot_be_had_waits(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The supervisor has its process, and not the job."""
-    program = tmp_path / "keeper.py"
-    program.write_text(
-        "import errno, os, runpy, sys\nfork, left = os.fork, [1]\n"
-        "def forked():\n    if not left: raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))\n"
-        "    left.clear()\n    return fork()\n"
-        f"os.fork = forked\nsys.argv[0] = {supervisor.__file__!r}\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
-    with monkeypatch.context() as patch:
-        patch.setattr(supervisor_client, "_PYTHON", (sys.executable, "-I", "-S", str(program)))
-        stage.prepare("pass")
-        stage.launch()
-        assert stage.wait(GrantFailed).short_of == "a process"
-    assert not [event for event in stage.events if isinstance(event, JobFailed | JobStarted)]
-
-
 def test_jobs_that_have_ended_keep_no_descriptor(stage: Stage) -> None:
     stage.prepare("import punctual\nfor _ in punctual.track(range(2), total_steps=2): pass")
     n_before = n_files()
@@ -170,7 +151,7 @@ def test_jobs_that_have_ended_keep_no_descriptor(stage: Stage) -> None:
 
 
 def test_a_job_that_runs_takes_five_descriptors(stage: Stage) -> None:
-    stage.prepare(SPIN + "import time; time.sleep(600)", on_output=lambda _: None)
+    stage.prepare(SPIN + "import time; time.sleep(600)")
     n_before = n_files()
     stage.launch()
     stage.wait(JobStarted)
@@ -191,7 +172,7 @@ def test_jobs_get_the_limit_of_open_files_that_this_process_was_started_with(sta
 def test_a_job_runs_where_its_host_has_more_files_open_than_select_can_look_at(stage: Stage, tmp_path: Path) -> None:
     stage.prepare(
         "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('done', flush=True)",
-        cwd=str(tmp_path), on_output=lambda _: None,
+        cwd=str(tmp_path),
     )  # fmt: skip
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1_300:
         pytest.skip("this process may not have so many files open")
@@ -205,11 +186,11 @@ def test_a_job_runs_where_its_host_has_more_files_open_than_select_can_look_at(s
         assert isinstance(stage.ended(), JobFinished)
 
 
-#: A host whose process may open 96 files, with more jobs than these are enough for; prints how it went. None ends before
+#: A host whose process may open 80 files, with more jobs than these are enough for; prints how it went. None ends before
 #: one had to wait and the file of the argument is there.
 NARROW = """
 import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 96))
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 80))
 import sys, time
 from tests.daemon.live_jobs import PACED
 from punctual.core.commands import WarnUser
@@ -218,7 +199,7 @@ from punctual.daemon.local_host import local_host
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 warned = {}
-with local_host("host", PACED, output_of=lambda _: lambda _: None) as host:
+with local_host("host", PACED) as host:
     host.subscribe(lambda message: warned.setdefault(message.reason.code, str(message.reason)) if isinstance(message, WarnUser) else 0)
     for i in range(24):
         program = ["sh", "-c", f"while [ ! -e {sys.argv[1]} ]; do sleep 0.2; done"]
@@ -235,4 +216,4 @@ def test_jobs_wait_for_descriptors_and_none_of_them_fails(tmp_path: Path) -> Non
     command = [sys.executable, "-c", NARROW, str(tmp_path / "go")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.stdout.startswith("{'finished'} it waits for a descriptor: "), done.stdout + done.stderr
-    assert "of 96 open files are in use" in done.stdout
+    assert "of 80 open files are in use" in done.stdout

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import select
 import signal
 import socket
 import sys
@@ -45,7 +44,7 @@ def keep(tmp_path: Path) -> Iterator[Keep]:
         fds += [request["takeover_fd"]] if "takeover_fd" in request else []
         link = start_supervisor((), fds, request.pop("output_fd", None))
         links.append(link)
-        assert link.read() == {"ready": True, "keeper": link.pid, "guard": link.guard_pid}
+        assert link.read() == {"ready": True, "keeper": link.pid}
         argv = request.pop("argv", [sys.executable, "-c", code])
         link.send(LaunchRequest(argv=argv, environment=dict(os.environ), cwd=str(tmp_path), **request))
         return link
@@ -188,12 +187,11 @@ class Logged:
     def __init__(self, log: Path) -> None:
         self.log = log
         self._source_fd, self._write_fd = os.pipe()
-        self.wakeup_fd, self._ring_fd = os.pipe()
-        self.options = {"logs": [(str(log), self._source_fd, self._ring_fd)], "output_fd": self._write_fd}
+        self.options = {"logs": [(str(log), self._source_fd)], "output_fd": self._write_fd}
 
     def close(self) -> None:
         """The supervisor has its ends."""
-        for fd in (self._source_fd, self._write_fd, self._ring_fd):
+        for fd in (self._source_fd, self._write_fd):
             os.close(fd)
 
 
@@ -204,7 +202,6 @@ def test_output_is_kept_whether_anybody_steers_the_job_or_not(keep: Keep, tmp_pa
     output.close()
     started(link)
     link.release()
-    os.close(output.wakeup_fd)
     (tmp_path / "go").touch()
     until(lambda: written(output.log) == "first\n" + "x" * 1_000_000 + "\n")
 
@@ -223,7 +220,7 @@ def test_sigterm_ends_the_job(keep: Keep, tmp_path: Path) -> None:
 
 def test_sigterm_before_the_job_was_started_is_not_lost(keep: Keep) -> None:
     link = start_supervisor(())
-    assert link.read() == {"ready": True, "keeper": link.pid, "guard": link.guard_pid}
+    assert link.read() == {"ready": True, "keeper": link.pid}
     link.terminate()
     link.send(LaunchRequest(argv=[sys.executable, "-c", "import time; time.sleep(60)"], environment=dict(os.environ)))
     started(link)
@@ -261,42 +258,6 @@ def test_a_killed_supervisor_takes_the_job_with_it(keep: Keep) -> None:
     assert link.read() is None
 
 
-def test_the_guard_ends_a_job_that_ignores_sigterm_when_the_supervisor_is_killed(keep: Keep, tmp_path: Path) -> None:
-    quota, group = tmp_path / "quota", tmp_path / "group"
-    group.mkdir()
-    deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); open('deaf', 'w'); time.sleep(60)"
-    link = keep(deaf, lift=[[str(quota), "max"]], remove_dirs=[str(group)], kill_s=0.2)
-    pid = started(link)
-    until((tmp_path / "deaf").exists)
-    link.kill()
-    until(lambda: not is_alive(pid))
-    until(lambda: not group.exists())
-    assert written(quota) == "max"
-
-
-def test_the_job_outlives_its_guard(keep: Keep, tmp_path: Path) -> None:
-    link = keep("import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nexit(7)")
-    pid = started(link)
-    os.kill(link.guard_pid, signal.SIGKILL)
-    until(lambda: not is_alive(link.guard_pid))
-    assert is_alive(pid)
-    (tmp_path / "go").touch()
-    last = link.read()
-    assert last is not None
-    assert last["ended"] == 7
-
-
-def test_a_job_without_a_guard_can_still_be_ended(keep: Keep) -> None:
-    link = keep("import time; time.sleep(60)")
-    started(link)
-    os.kill(link.guard_pid, signal.SIGKILL)
-    until(lambda: not is_alive(link.guard_pid))
-    link.terminate()
-    last = link.read()
-    assert last is not None
-    assert last["ended"] == 128 + signal.SIGTERM
-
-
 def test_the_end_of_a_job_is_known_although_its_supervisor_was_killed_when_it_had_written_it_down(
     keep: Keep, address: Path, tmp_path: Path
 ) -> None:
@@ -304,7 +265,7 @@ def test_the_end_of_a_job_is_known_although_its_supervisor_was_killed_when_it_ha
     started(link)
     (tmp_path / "end").write_text('{"ended": 0}')
     link.kill()
-    assert link.await_end(address, tmp_path / "end", lambda _: None) == {"ended": 0}
+    assert link.await_end(address, tmp_path / "end", lambda: None) == {"ended": 0}
 
 
 def test_the_last_line_is_kept_for_who_comes_later(keep: Keep, tmp_path: Path) -> None:
@@ -366,12 +327,9 @@ def test_who_takes_over_a_job_whose_end_cannot_be_written_is_told(keep: Keep, ad
         assert kept is not None
         last = kept.link.read()
         kept.link.close()
-        for fd in (output.wakeup_fd, *kept.bell_fds):
-            os.close(fd)
         may_write(disk, True)
     assert last is not None
     assert last["ended"] == 7
-    assert len(kept.bell_fds) == 1, "its log has been closed, and is followed like any other"
 
 
 def test_descendants_are_found() -> None:
@@ -381,7 +339,7 @@ def test_descendants_are_found() -> None:
 
 def test_a_supervisor_without_a_request_ends(keep: Keep) -> None:
     link = start_supervisor(())
-    assert link.read() == {"ready": True, "keeper": link.pid, "guard": link.guard_pid}
+    assert link.read() == {"ready": True, "keeper": link.pid}
     link.close()
     assert not is_alive(link.pid)
 
@@ -438,7 +396,7 @@ def test_a_job_that_nobody_steers_is_handed_over_with_what_its_supervisor_knows(
     link.release()
     kept = until(lambda: take_over(address))
     assert kept is not None
-    assert (kept.job_pid, kept.link.pid, kept.bell_fds) == (pid, link.pid, ())
+    assert (kept.job_pid, kept.link.pid) == (pid, link.pid)
     assert (kept.request.actuator, kept.request.progress_pattern, kept.request.environment) == ("pacing", "auto", {})
     (tmp_path / "go").touch()
     last = kept.link.read()
@@ -472,36 +430,12 @@ def test_a_job_can_be_released_and_taken_over_again_and_again(keep: Keep, addres
     assert is_alive(pid)
 
 
-def test_bells_of_a_supervisor_that_says_no_more_are_closed(address: Path) -> None:
-    wakeup_fd, ring_fd = os.pipe()
+def test_a_supervisor_that_says_no_more_hands_nothing_over(address: Path) -> None:
     with listen_for_takeover(address) as listening:
         attempt = ThreadPoolExecutor(1).submit(take_over, address)
         connection, _ = listening.accept()
-        with connection:
-            socket.send_fds(connection, [b"\n"], [ring_fd])
+        connection.close()
         assert attempt.result(PATIENCE_S) is None
-    os.close(ring_fd)
-    with os.fdopen(wakeup_fd, "rb") as bell:
-        assert select.select([bell], [], [], 0.0)[0], "somebody holds the other end"
-
-
-def test_who_takes_the_job_over_hears_of_its_output(keep: Keep, address: Path, tmp_path: Path) -> None:
-    output = Logged(tmp_path / "log")
-    code = "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)\nprint('heard')"
-    link = keep_with_socket(keep, address, code, **output.options)
-    output.close()
-    started(link)
-    os.close(output.wakeup_fd)
-    link.release()
-    kept = until(lambda: take_over(address))
-    assert kept is not None
-    (wakeup_fd,) = kept.bell_fds
-    (tmp_path / "go").touch()
-    with os.fdopen(wakeup_fd, "rb") as bell:
-        assert bell.read() != b""  # and it comes to its end
-    assert written(output.log) == "heard\n"
-    assert kept.link.read() is not None
-    kept.link.close()
 
 
 # The lease.
@@ -533,14 +467,7 @@ def test_a_connection_on_which_nothing_is_said_is_given_up(keep: Keep, address: 
 def test_a_process_that_was_stopped_for_too_long_steers_again(keep: Keep, address: Path, tmp_path: Path) -> None:
     link = keep_with_socket(keep, address, GOES_ON, lease_s=0.2)
     started(link)
-    regained: list[tuple[int, ...]] = []
-
-    def regain(bell_fds: tuple[int, ...]) -> None:
-        regained.append(bell_fds)
-        (tmp_path / "go").touch()
-
-    last = link.await_end(address, None, regain)
-    assert set(regained) == {()}  # it has no log
+    last = link.await_end(address, None, (tmp_path / "go").touch)
     assert last is not None
     assert last["ended"] == 7
 
@@ -552,7 +479,7 @@ def test_it_does_not_steer_again_what_another_process_has_taken_over(keep: Keep,
     kept = until(lambda: take_over(address))
     assert kept is not None
     with pytest.raises(SteeringLostError):
-        Expired(link).await_end(address, None, lambda _: None)
+        Expired(link).await_end(address, None, lambda: None)
     kept.link.close()
 
 
@@ -562,7 +489,7 @@ def test_it_finds_the_end_of_a_job_that_ended_meanwhile(keep: Keep, address: Pat
     started(link)
     assert link.read() is not None
     until(lambda: not address.exists())
-    last = Expired(link).await_end(address, end_file, lambda _: None)
+    last = Expired(link).await_end(address, end_file, lambda: None)
     assert last is not None
     assert last["ended"] == 7
 
@@ -586,9 +513,7 @@ class Expired:
     def __init__(self, link: SupervisorLink) -> None:
         self._link = link
 
-    def await_end(
-        self, address: Path, end_file: Path | None, on_regained: Callable[[tuple[int, ...]], None]
-    ) -> dict[str, Any] | None:
+    def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
         lines: list[dict[str, Any] | None] = [{"expired": True}]
         read = self._link.read
         self._link.read = lambda: lines.pop() if lines else read()  # type: ignore[method-assign]

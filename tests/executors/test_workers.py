@@ -125,15 +125,13 @@ def test_an_agent_that_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyP
     assert "not ready within 0.2 s" in stage.wait(GrantFailed).cause
 
 
-def test_a_program_without_an_agent_has_the_cores_of_its_workers(
-    stage: Stage, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_without_an_agent_has_the_cores_of_its_workers(stage: Stage) -> None:
     launch(stage, PLAIN)
     stage.look_until(lambda report: report.steps_done > 0)
     resize(stage, 2)
     assert stage.wait(GrantApplied).granted == {NODE: WORKER * 2}
     stage.executor.close()
-    assert "must train through `punctual.elastic`" in capfd.readouterr().err
+    assert "must train through `punctual.elastic`" in stage.log.read_text()
 
 
 @pytest.mark.parametrize("amount", [WORKER * 3, Resources(cores=0.7496)])
@@ -141,12 +139,12 @@ def test_an_amount_as_read_back_is_the_same_number_of_workers(amount: Resources)
     assert parts_in(SPEC, amount) == (3, 0)
 
 
-def test_threads_are_those_of_one_worker(stage: Stage, capfd: pytest.CaptureFixture[str]) -> None:
+def test_threads_are_those_of_one_worker(stage: Stage) -> None:
     spec = JobSpec(id=JOB, ceiling=Resources(8), worker=Resources(2), counts=(1, 2, 3, 4))
     stage.prepare("import os; print(os.environ['OMP_NUM_THREADS'])", environment={})
     stage.executor.perform(stage.launch_command(Resources(2), spec), stage.sink)
     stage.ended()
-    assert capfd.readouterr().out == "2\n"
+    assert stage.log.read_text() == "2\n"
 
 
 #: Launches the agent in the file `agent.py`, asks for three workers and waits to be killed.

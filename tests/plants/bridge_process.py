@@ -6,13 +6,14 @@ A request with ``{"die": true}`` ends the process, one with ``{"lose": true}`` i
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from threading import Event
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge_end import BridgeEnd, ConnectionEnded
 from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, DirectChannel, Request, ThreadedChannel
+from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 _lost = Event()
 _slow_until_at = time.monotonic() + 1.0
@@ -33,22 +34,36 @@ def slow(request: Request) -> Answer:
     return echo(request)
 
 
+def limited(limit: NodeOverride) -> Callable[[Request], Answer]:
+    return lambda _: {"cores": limit.cores, "device": limit.device}
+
+
 def gone(_: Request) -> Answer:
     raise ChannelLost("it is gone")
 
 
 class Agents:
-    """Three; and where the cluster is asked for room a second time another one, whose name is what was asked for."""
+    """Three; where the cluster is asked for room a second time another one, whose name is what was asked for; and one without a name."""
 
     def __init__(self) -> None:
         self._n_requests = 0
         agents = {"echo": echo, "slow": slow, "gone": gone}
         self._channels = {NodeId(name): ThreadedChannel(DirectChannel(agent)) for name, agent in agents.items()}
+        self._unnamed = {"4f2a": NodeFacts(names=("host",), cores=1.0, gpus=0.0, labels={"color": "red"}, id="4f2a")}
 
     def channels(self) -> dict[NodeId, ThreadedChannel]:
         if _lost.is_set():
             raise ConnectionEnded
         return dict(self._channels)
+
+    def unnamed(self) -> dict[str, NodeFacts]:
+        return self._unnamed
+
+    def name(self, names: Mapping[str, tuple[NodeId, NodeOverride] | None]) -> None:
+        for id, named in names.items():
+            del self._unnamed[id]
+            if named is not None:
+                self._channels = {**self._channels, named[0]: ThreadedChannel(DirectChannel(limited(named[1])))}
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         self._n_requests += 1

@@ -27,6 +27,7 @@ from punctual.executors.cluster.channel import (
 )
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.executors.cluster.node_limits import NameOf
 
 
 class FixedMembers:
@@ -35,6 +36,8 @@ class FixedMembers:
     def __init__(self, channels: Mapping[NodeId, AgentChannel]) -> None:
         self._nodes = {node: ThreadedChannel(channel) for node, channel in channels.items()}
         self.requests: list[list[Bundle]] = []
+
+    def name_by(self, name_of: NameOf) -> None: ...
 
     def open(self, loop: LinkLoop) -> None: ...
 

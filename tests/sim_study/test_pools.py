@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from punctual.core.errors import InvalidSpec
+from punctual.daemon.host_options import HostOptions
 from punctual.request.cluster_file import read_cluster
-from punctual.request.pool_file import pools_of
+from punctual.request.pool_file import pools_of, read_pools
 from punctual.sim.pool_traces import courses_of
 from punctual.sim.scenario import Scenario
 
 HOW_TO = (Path(__file__).parents[2] / "docs/how-to/spot-machines.md").read_text(encoding="utf-8")
-MARKET, TRAIN = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
+MARKET, TRAIN, PROVIDER = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
 #: Two days that were seen, and then hours in which spot machines go and come.
 COUNTS = [4, 4, 2, 3, 4, 0] * 48 + [4] * 9 + [2] * 6 + [0] * 12 + [3] * 60
 POOL = {"name": "spot", "market": "spot", "price_usd_h": 1.0, "most": 4}
@@ -32,7 +33,7 @@ def written(folder: Path) -> Path:
 
 def test_the_how_to_runs_word_for_word(tmp_path: Path) -> None:
     written(tmp_path)
-    quoted, command = re.findall(r"\$ punctual (.*)", HOW_TO)
+    quoted, command, _ = re.findall(r"\$ punctual (.*)", HOW_TO)
     assert told(tmp_path, *quoted.split())["prices"]
     words = [sys.executable, "-m", "punctual", *command.split(), "--json"]
     answer = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout)
@@ -58,12 +59,51 @@ def test_pools_and_nodes_may_stand_side_by_side() -> None:
     assert [group.n_nodes for group in study.machines] == [2, 4]
 
 
-def test_a_live_cluster_s_file_with_pools_is_refused(tmp_path: Path) -> None:
-    written(tmp_path)
+def test_a_live_cluster_s_pools_need_a_provider_which_a_simulation_does_without(tmp_path: Path) -> None:
+    study, market = Scenario.read(written(tmp_path)), tmp_path / "market.toml"
     with pytest.raises(InvalidSpec) as caught:
-        read_cluster(tmp_path / "market.toml")
-    assert "no engine asks for machines" in caught.value.must
+        read_pools(market)
+    assert "who starts their machines" in caught.value.must
     assert "punctual simulate" in caught.value.remedy
+    market.write_text(PROVIDER + MARKET)
+    pools, machines = read_pools(market)
+    assert ([pool.name for pool in pools], pools[0].trace) == (["spot", "on-demand"], str(tmp_path / "spot.json"))
+    assert machines is not None
+    assert (machines.provider, machines.options) == ("market", {"speed": 600.0})
+    assert read_cluster(market) == (), "other nodes are not used"
+    assert Scenario.read(tmp_path / "train.toml") == study
+
+
+@pytest.mark.parametrize("provider", ["market", "ray", "slurm"])
+def test_the_providers_of_the_how_to_are_there(tmp_path: Path, provider: str) -> None:
+    market = tmp_path / "market.toml"
+    assert f"`{provider}`" in HOW_TO
+    market.write_text(f'[machines]\nprovider = "{provider}"\n{MARKET}')
+    HostOptions(engine="ray", cluster=str(market)).check()
+    with pytest.raises(InvalidSpec, match="one way"):
+        HostOptions(engine="ray", cluster=str(market), autoscale=3).check()
+
+
+@pytest.mark.parametrize(
+    ("table", "word"),
+    [
+        ("provider = 3", "provider"),
+        ('provider = "p"\nspeed = 3', "speed"),
+        ("", "provider"),
+        ('provider = "p"\noptions = 3', "options"),
+    ],
+)
+def test_slips_in_the_table_of_the_provider_are_told(tmp_path: Path, table: str, word: str) -> None:
+    (tmp_path / "market.toml").write_text(f"[machines]\n{table}\n{MARKET}")
+    with pytest.raises(InvalidSpec, match=word):
+        read_pools(tmp_path / "market.toml")
+
+
+@pytest.mark.parametrize("name", ["nobody", "json:nothing", "punctual", "no_module:f", ":"])
+def test_a_provider_that_there_is_not_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "market.toml").write_text(f'[machines]\nprovider = "{name}"\n{MARKET}')
+    with pytest.raises(InvalidSpec, match="provider of machines must be one"):
+        HostOptions(engine="ray", cluster=str(tmp_path / "market.toml")).check()
 
 
 @pytest.mark.parametrize(

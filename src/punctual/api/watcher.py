@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 #: Exit status of a daemon whose place another process has, see `punctual.api.daemon_process`, which is not loaded here.
@@ -64,7 +65,8 @@ def _become_daemon(text: str, begun_fd: int) -> None:
         from punctual.api.daemon_process import main as daemon
 
         def begun(run: str) -> None:
-            os.write(begun_fd, run.encode())
+            with suppress(BrokenPipeError):  # the watcher was killed: the daemon goes on without it
+                os.write(begun_fd, run.encode())
             os.close(begun_fd)
 
         status = daemon(text, begun)

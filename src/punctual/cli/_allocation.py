@@ -1,8 +1,6 @@
 """Allocation of a batch system around a command: it ends at a given time, with all that runs in it."""
 
 import os
-import signal
-import subprocess
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +12,7 @@ from punctual.cli._streams import write_error
 from punctual.core.units import format_duration
 from punctual.daemon.follower import JobFollower
 from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, allocation_left_s
+from punctual.executors.slurm_commands import SlurmFailure, slurm_answer
 from punctual.request.submission import Submission
 
 #: Seconds that Slurm's controller may take to answer before the command goes on without.
@@ -59,27 +58,11 @@ def note_end(environment: MutableMapping[str, str] = os.environ) -> None:
 
 def _answer_of_squeue(job: str, environment: Mapping[str, str]) -> str:
     """Return lines with a job's number and its end, in local time; nothing if Slurm does not answer."""
-    plain = {name: value for name, value in environment.items() if not name.startswith("SQUEUE_")}
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%A %e"]
-    quiet = subprocess.DEVNULL
     try:
-        with subprocess.Popen(
-            command,
-            env={**plain, "SLURM_TIME_FORMAT": "standard"},
-            stdin=quiet,
-            stdout=subprocess.PIPE,
-            stderr=quiet,
-            text=True,
-            errors="replace",
-            process_group=0,
-        ) as process:
-            try:
-                return process.communicate(timeout=ANSWER_S_MAX)[0]
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # with all that a wrapper has started
-    except OSError:  # it is not installed
-        pass
-    return ""
+        return slurm_answer(command, {**environment, "SLURM_TIME_FORMAT": "standard"}, ANSWER_S_MAX)
+    except SlurmFailure:
+        return ""
 
 
 def longest_grace_s(submissions: Sequence[Submission]) -> float | None:

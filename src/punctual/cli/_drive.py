@@ -9,7 +9,14 @@ from punctual.channel import DeviceUse, WorkerStatus
 from punctual.cli._allocation import allocation, stopped_before_end
 from punctual.cli._errors import tell_user
 from punctual.cli._interrupts import Interrupts
-from punctual.cli._outcome import Outcome, closing_report, closing_report_of_all, outcome_fields
+from punctual.cli._outcome import (
+    Outcome,
+    OutcomeUnknown,
+    closing_report,
+    closing_report_of_all,
+    end_code,
+    outcome_fields,
+)
 from punctual.cli._plot import check_can_plot
 from punctual.cli._report import draw
 from punctual.cli._screens import Screen, screen_for
@@ -53,7 +60,13 @@ def drive(begin: Begin, jobs: Sequence[JobId], options: OutputOptions) -> int:
         from punctual.api.server import check_installed  # most commands have no use for what it needs
 
         check_installed()
-    outcomes = carry_out(begin, jobs, screen, page=options.page, grace_s=options.grace_s)
+    try:
+        outcomes = carry_out(begin, jobs, screen, page=options.page, grace_s=options.grace_s)
+    except OutcomeUnknown as error:
+        if options.strict:
+            raise
+        tell_user(error)
+        return error.exit_code
     exit_codes = [outcome.exit_code(strict=options.strict) for outcome in outcomes]
     exit_code = next((code for code in exit_codes if code), 0)
     drawn = _drawn(outcomes, options.report)
@@ -92,12 +105,17 @@ def carry_out(
     """Follow jobs to their ends; when this returns, nothing of them is left but the journal.
 
     `page`: tell the address of their page. `grace_s`: grace period of the jobs; None: not given.
+
+    Raises
+    ------
+    OutcomeUnknown
+        They have ended, and their journal cannot be read any more.
     """
     end = allocation(grace_s=grace_s)
     interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
-    with interrupts.caught(), JobFollower(lambda _: on_output) as follower, stopped_before_end(follower, end):
+    with interrupts.caught(), JobFollower(on_output) as follower, stopped_before_end(follower, end):
         begin(follower)
         names, jobs = jobs, follower.jobs
         shown = [ShownJob(follower, job) for job in jobs]
@@ -113,14 +131,22 @@ def carry_out(
         finally:
             screen.close()
         facts = [job.facts() for job in shown]
-    summaries = summarize_all(messages_of(follower.run_folder, jobs), jobs)
+    received = interrupts.received
+    try:
+        summaries = summarize_all(messages_of(follower.run_folder, jobs), jobs)
+    except InvalidSpec as error:
+        statuses = [follower.status(job) for job in jobs]
+        for status in statuses:
+            screen.say(f"punctual: {status.id} has ended ({status.state}), and its journal was lost", always=True)
+        codes = [end_code(status.state, status.exit_code, received) for status in statuses]
+        raise OutcomeUnknown(error, next((code for code in codes if code), 0)) from error
     return [
         _outcome(
             follower,
             job,
             facts_of_job,
             summary=summaries[job],
-            received=interrupts.received,
+            received=received,
         )
         for job, facts_of_job in zip(jobs, facts, strict=True)
     ]

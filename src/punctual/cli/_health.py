@@ -26,6 +26,7 @@ from punctual.distribution import install_command, missing_modules
 from punctual.executors.local.actuator import choose
 from punctual.executors.local.executor import actuators
 from punctual.executors.ray_access import OPEN_TO_ALL, asks_for_token
+from punctual.executors.slurm_commands import SlurmFailure, slurm_answer
 from punctual.journal.boot import boot_id, clock_now
 from punctual.journal.sqlite import SqliteJournal
 
@@ -69,6 +70,7 @@ def findings(port: int | None = None) -> Iterator[Finding]:
         ("clock", _clock),
         ("hosts", _hosts),
         ("ray cluster", _ray_clusters),
+        ("slurm", slurm_services),
         ("ports", lambda: _ports(port)),
     ]
     for about, check in checks:
@@ -275,6 +277,26 @@ def _ray_token() -> Iterator[Finding]:
     file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if file.exists() and file.stat().st_mode & 0o077:
         yield Finding("warning", f"other users may read the token of Ray in {file}", f"Run `chmod 600 {file}`.")
+
+
+def slurm_services() -> Iterator[Finding]:
+    """Check that Slurm answers where a running service has its machines of it."""
+    for run in live_folders():
+        cluster = HostOptions.of(run.facts()).cluster if run.is_live() else ""
+        if not cluster:
+            continue
+        from punctual.request.pool_file import read_pools  # needs pydantic, which is slow to load
+
+        _, machines = read_pools(Path(cluster))
+        if machines is None or machines.provider != "slurm":
+            continue
+        try:
+            slurm_answer(["squeue", "--me", "--noheader"], os.environ, 30.0)
+        except SlurmFailure as error:
+            text = f"Slurm does not answer ({error}): machines that are there go on, and none is started"
+            yield Finding("warning", text, "Try `squeue --me` here.")
+        else:
+            yield Finding("ok", "Slurm answers")
 
 
 def _ports(port: int | None) -> Iterator[Finding]:

@@ -54,24 +54,33 @@ class Outcome:
 
     def exit_code(self, *, strict: bool) -> int:
         """Exit status of the command: the signal's, the job's own, that of a user's error, or of a missed deadline."""
-        if self.received is not None:
-            return self._exit_code_after(self.received)
-        if self.summary.status == "turned away":
-            return EXIT_USER_ERROR
-        if self.summary.status == "stopped":
-            return _shell_code(self.summary.exit_code) or EXIT_STOPPED
-        if self.summary.status != "finished":
-            return _shell_code(self.summary.exit_code) or EXIT_FAILED
+        code = end_code(self.summary.status, self.summary.exit_code, self.received)
+        if code or self.received is not None:
+            return code
         if self.faults:
             return EXIT_USER_ERROR
         if strict and self.summary.on_time is False:
             return EXIT_MISSED
         return EXIT_USER_ERROR if strict and any(map(self.summary.warned, _NOT_READ)) else 0
 
-    def _exit_code_after(self, received: int) -> int:
-        """Exit status after a signal: the job's own if its program ended by itself, else the shell's for the signal."""
-        own = self.summary.exit_code
+
+class OutcomeUnknown(InvalidSpec):
+    """The jobs have ended, and their journal cannot be read any more. `exit_code`: exit status by what is known."""
+
+    def __init__(self, error: InvalidSpec, exit_code: int) -> None:
+        super().__init__(error.must, error.got, error.where, error.remedy)
+        self.exit_code = exit_code
+
+
+def end_code(status: str | None, own: int | None, received: int | None) -> int:
+    """Return the exit status by a job's end, its exit status `own`, and the signal that the command received."""
+    if received is not None:  # the program's own if it ended by itself, else the shell's for the signal
         return own if own is not None and 0 <= own <= 128 else 128 + received
+    if status == "turned away":
+        return EXIT_USER_ERROR
+    if status == "stopped":
+        return _shell_code(own) or EXIT_STOPPED
+    return 0 if status == "finished" else _shell_code(own) or EXIT_FAILED
 
 
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
+from typing import Annotated
 
 import typer
 
@@ -34,6 +35,13 @@ from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
 FOLDER = Path("demo")
+Market = Annotated[
+    bool,
+    typer.Option(
+        "--market",
+        help="Instead, train on spot machines that come and go as a trace tells, in about two minutes; needs Ray.",
+    ),
+]
 
 #: Some seconds: a job without a deadline is read once a second.
 _N_CALIBRATION_STEPS = 300
@@ -55,8 +63,12 @@ class TrainingSpeed:
     epoch_end_s: float
 
 
-def demo() -> None:
+def demo(market: Market = False) -> None:
     """Train a small network on a deadline of a minute. The deadline is tightened half-way."""
+    if market:
+        from punctual.cli._demo_market import market_demo  # it is only for this
+
+        raise typer.Exit(market_demo())
     check_extras("the demo", "torch", "report")
     _check_folder()
     write_line("Calibrating: the training runs at full speed for a few seconds.")

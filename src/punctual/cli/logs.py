@@ -98,7 +98,7 @@ class _Followed:
     def __init__(self, path: Path, receive: Receive) -> None:
         self.error: OSError | None = None
         self._receive = receive
-        self._tail = LogTail([path], self._pass_on, with_earlier=True)
+        self._tail = LogTail(path, self._pass_on, with_earlier=True)
 
     def _pass_on(self, output: bytes) -> None:
         try:

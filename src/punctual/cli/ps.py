@@ -37,7 +37,7 @@ _WATCH_S = 1.0
 
 #: Remedies for a job of which only the state is known.
 _REMEDIES = {
-    "unsteered": "nobody steers {job}: its daemon was killed, or could write nothing any more. Take it over: punctual attach {job}",
+    "unsteered": "nobody steers {job}: its daemon was ended or killed, or could write nothing any more. Take it over: punctual attach {job}",
     "paused": "nobody steers {job}, and it stands still ({paused}). Have it go on: punctual up, then punctual resume {job}",
     "interrupted": "{job} was interrupted. Resume it: punctual attach {job}; or give it up: punctual stop {job}",
     "elsewhere": "{job} is a job of another machine: give commands there",

@@ -73,11 +73,18 @@ def quote(
     """Estimate whether a deadline can be met. Names the earliest that can, and the jobs that it would delay."""
     amounts = [parse_cores(text) for text in at_cores or ()]
     words = words or []
-    job = _named(words) if cluster is None else None
     options: dict[str, Any] = {
         "work": work, "like": like, "cores": allowed, "workers": workers, "gpus": gpus,
         "cores_per_worker": cores_per_worker, "steps": steps, "budget_usd": budget_usd,
     }  # fmt: skip
+    if cluster is None and not words and any(value is not None for value in options.values()):
+        raise InvalidSpec(
+            "a program must be given with options of a program",
+            "none",
+            "`punctual quote`",
+            "Write it after `--`, as for `punctual run`: `punctual quote --deadline 3h --work 10h -- python train.py`.",
+        )
+    job = _named(words) if cluster is None else None
     if cluster is not None:
         answer = _elsewhere(cluster, {"deadline": deadline, **options}, words, amounts)
     elif job is not None:

@@ -12,10 +12,9 @@ import typer
 from punctual.cli._options import ProgressRegex, Steps
 from punctual.cli._streams import print_table, write_line, write_lines
 from punctual.core.errors import InvalidSpec
-from punctual.executors.local.own_output import OwnOutput
 from punctual.progress_text.choice import Assessment, Doubt
 from punctual.progress_text.mentions import Role, Unit
-from punctual.progress_text.own import AUTO, Groups
+from punctual.progress_text.own import AUTO, OwnOutput, OwnPattern
 from punctual.progress_text.reader import NO_TOTAL, READ, Notice, ProgressReader
 from punctual.progress_text.series import Series
 from punctual.request.json_text import json_text
@@ -45,13 +44,12 @@ def read(
 
 def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterator[Notice]:
     """Read the file and return the notices. A log has no times: each line counts as an instant."""
-    groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
-    own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
+    own = None if pattern is None or pattern == AUTO else OwnOutput(OwnPattern.of(pattern))
     for i_line, line in enumerate(_lines(file)):
         if own is None:
             reader.feed(line, float(i_line))
         else:
-            own.feed(reader, line, float(i_line), 1)
+            own.feed(reader, own.search(line, 1), float(i_line))
             if complaint := own.new_complaint():
                 yield Notice("no-progress", complaint)
         yield from reader.new_notices()

@@ -6,6 +6,7 @@ It needs the standard library and the answers' models, and is loaded on first us
 import http.client
 import json
 import os
+import re
 import secrets
 import socket
 import ssl
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode, urlsplit
 
+from pydantic import ValidationError
 from pydantic.alias_generators import to_snake
 
 from punctual.client.schema import (
@@ -138,7 +140,15 @@ class Client:
         """
         asked = self._asked(program, options)
         body = asked.model_dump(by_alias=True, exclude_unset=True)
-        headers = {"Idempotency-Key": idempotency_key or secrets.token_hex(16)}  # so that it can be said again
+        key = secrets.token_hex(16) if idempotency_key is None else str(idempotency_key)  # so that it can be said again
+        if re.fullmatch(r"[!-~]{1,128}", key) is None:
+            raise InvalidSpec(
+                "an idempotency key must be 1 to 128 visible characters",
+                repr(key),
+                "the request",
+                "Choose another key, or leave it out.",
+            )
+        headers = {"Idempotency-Key": key}
         for i_try in range(_N_TRIES):
             try:
                 return Job(self, self._answer(JobStanding, "POST", "/jobs", body=body, headers=headers).name)
@@ -369,7 +379,14 @@ class Client:
         if self._url is None:
             own = {name: value for name, value in os.environ.items() if _is_text(value) and _is_text(name)}
             options = {"cwd": str(Path.cwd()), **options, "env": {**own, **options.get("env", {})}}
-        return SubmitRequest(program=list(program), **options)
+        words = program if isinstance(program, str) or not isinstance(program, Sequence) else list(program)
+        try:
+            return SubmitRequest.model_validate({"program": words, **options})
+        except ValidationError as error:  # its text has the values, which may be secrets
+            complaint = error.errors(include_url=False, include_input=False)[0]
+            field, remedy = str(complaint["loc"][0]), "Write it as the reference of the Python client says."
+            got = "a value that is not repeated here"
+            raise InvalidSpec(f"`{field}`: {complaint['msg']}", got, "the job", remedy, option=field) from None
 
 
 class Job:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from punctual.core.fast_init import fast_init
 from punctual.core.ids import NodeId
@@ -76,6 +76,13 @@ class Pool:
     counts: tuple[tuple[float, int], ...] = ()
 
 
+class HeldMachines(NamedTuple):
+    """Machines of a pool that have not ended, and the least number that no machine of it has had in its name."""
+
+    nodes: tuple[NodeId, ...] = ()
+    n_named: int = 0
+
+
 @dataclass(slots=True)
 class _Record:
     """One pool and its machines."""
@@ -92,6 +99,8 @@ class _Record:
     asked_at: float = 0.0
     #: Machines that were asked to end.
     released: list[NodeId] = field(default_factory=list)
+    #: Machines that have had a name so far: the numbers at the ends of their names are smaller.
+    n_named: int = 0
 
     @property
     def n_held(self) -> int:
@@ -113,15 +122,28 @@ class PoolTable:
     def dump(self) -> dict[str, Any]:
         """Return the state as plain values."""
         pools = [tuple(getattr(each, name) for name in each.__dataclass_fields__) for each in self._pools.values()]
-        return {"pools": pools, "ends_at": dict(self.ends_at)}
+        return {"pools": pools, "pool_of": dict(self._pool_of), "ends_at": dict(self.ends_at)}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Continue from a state of `dump`."""
         self.ends_at = dict(state["ends_at"])
         self._pools = {plain[0].name: _Record(*plain) for plain in state["pools"]}
-        for name, record in self._pools.items():
+        self._pool_of = dict(state["pool_of"])
+        for record in self._pools.values():
             record.counts = [(at, n) for at, n in record.counts]
-            self._pool_of |= dict.fromkeys((*record.there, *record.starting), name)
+
+    def held(self) -> dict[str, HeldMachines]:
+        """Return the machines of each pool that have not ended, those that have had notice included."""
+        nodes: dict[str, list[NodeId]] = {name: [] for name in self._pools}
+        for node, name in self._pool_of.items():
+            nodes[name].append(node)
+        return {name: HeldMachines(tuple(nodes[name]), record.n_named) for name, record in self._pools.items()}
+
+    def ask_anew(self) -> None:
+        """Forget the orders without an answer: they were lost with the process that steered before."""
+        for record in self._pools.values():
+            record.n_asked = 0
+            record.released.clear()
 
     def offer(self, at: float, spec: PoolSpec, price_usd_h: float, obtainable: int) -> None:
         """Add a pool, or change its price and count."""
@@ -137,6 +159,8 @@ class PoolTable:
             record.starting.append(node)
             self._pool_of[node] = pool
             record.n_asked = max(0, record.n_asked - 1)
+            number = node.rpartition("-")[2]
+            record.n_named = max(record.n_named, int(number) + 1 if number.isdecimal() else 0)
 
     def refuse(self, at: float, pool: str, n_machines: int) -> None:
         """Note machines that cannot be had: no more than those that are held."""
@@ -167,6 +191,11 @@ class PoolTable:
         self.ends_at.pop(node, None)
         self._drop(node)
         self._pool_of.pop(node, None)
+
+    def is_hired(self, nodes: Iterable[NodeId]) -> bool:
+        """Whether one of the nodes is a machine that is paid for."""
+        pools = (self._pools.get(self._pool_of.get(node, "")) for node in nodes)
+        return any(record is not None and record.price_usd_h > 0 for record in pools)
 
     def _drop(self, node: NodeId) -> None:
         record = self._pools.get(self._pool_of.get(node, ""))

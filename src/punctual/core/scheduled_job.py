@@ -125,6 +125,8 @@ class ScheduledJob:
         Request of the last command, its instant, and whether the answer said that it is in force. The target is
         compared with this and not with the grant, which is the amount as read back and differs by the actuator's
         resolution.
+    is_hired
+        Whether its target has machines that are paid for: to be slower there would cost more.
     is_relaunched
         Its launch is said again; it may be running with what an earlier launch gave it.
     retry_at
@@ -200,6 +202,7 @@ class ScheduledJob:
     asked_at: float = 0.0
     is_applied: bool = False
     is_relaunched: bool = False
+    is_hired: bool = False
     retry_at: float = 0.0
     stop_cause: str | None = None
     restarts: bool = False
@@ -370,8 +373,8 @@ class ScheduledJob:
         return None if self.spec.deadline_s is None else self.submitted_at + self.spec.deadline_s
 
     def pacing(self) -> PacingLine | None:
-        """The line it is to keep to."""
-        return self.demand.pacing if self.demand else None
+        """The line it is to keep to; None: it goes as fast as it can."""
+        return self.demand.pacing if self.demand and not self.is_hired else None
 
     def reason(self) -> Reason:
         """Reason for the job's target: its controller's if the target satisfies the demand, else the policy's.

@@ -62,7 +62,7 @@ from punctual.core.plan import Plan
 from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
 from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source
-from punctual.core.pools import PoolTable
+from punctual.core.pools import HeldMachines, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.quarantine import Quarantine
 from punctual.core.recent_messages import Reason
@@ -203,6 +203,10 @@ class Scheduler:
         """Return the instant by which the job is promised to be done; None: its present deadline is not promised."""
         until_at, record = self._planning.promised.get(job), self._jobs.get(job)
         return until_at if record is not None and until_at == record.deadline_at else None
+
+    def machines(self) -> dict[str, HeldMachines]:
+        """Return the machines of each pool that have not ended."""
+        return self._pools.held()
 
     def promises(self) -> dict[JobId, float]:
         """Return `promised_until_at` of each job that has a promise; safe to call from any thread."""
@@ -573,6 +577,7 @@ class Scheduler:
                 self._lose_process(job, event.lost_at, event.at)
         for job in self._active.values():
             self._ask_anew(job, event.at)
+        self._pools.ask_anew()
         self._planning.reset()
         for job, failure in [untold for untold in self._untold if not untold[0].ended]:
             self._quarantine.disable_plug_in(job, event.at, failure)
@@ -626,6 +631,7 @@ class Scheduler:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
             self._targets.set_target(job, grant)
+            job.is_hired = self._pools.is_hired(grant)
             self._reconciler.mark_dirty(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
             declined = self._active.get(name)

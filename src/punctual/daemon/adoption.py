@@ -20,9 +20,10 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.ending import cause_of_failure, is_retryable
 from punctual.executors.local.executor import LocalExecutor, in_force
-from punctual.executors.local.orphans import end_processes_of
+from punctual.executors.local.job_signals import GRACE_S
+from punctual.executors.local.orphans import end_left, processes_of
 from punctual.executors.local.progress import PageProgress, ProgressSample
-from punctual.executors.local.supervisor_client import GUARD_S_MAX, LEASE_S, AdoptableJob, take_over
+from punctual.executors.local.supervisor_client import LEASE_S, AdoptableJob, take_over
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,11 +75,10 @@ def _claim(run: RunFolder, job: JobId) -> AdoptableJob | None:
 
 
 def _end_unkept(run: RunFolder, job: JobId) -> None:
-    """Clear up behind a job whose supervisor is gone or ending; returns when no process is left."""
+    """Clear up behind a job whose supervisor is gone; returns when no process is left."""
     address = run.takeover_socket(job)
     address.unlink(missing_ok=True)
-    _await(lambda: not run.is_guarded(job), GUARD_S_MAX)  # it ends what the supervisor has left
-    end_processes_of(address)
+    end_left(partial(processes_of, address), GRACE_S)
 
 
 def _is_unkept(run: RunFolder, job: JobId) -> bool:

@@ -65,7 +65,7 @@ class Contained:
         return self._executor.actuator_reason
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
-        job = command.job
+        job: JobId | None = getattr(command, "job", None)  # commands about machines concern none
         self._call(lambda: self._executor.perform(command, sink), None, job, "commanded", command.at, sink)
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:

@@ -22,7 +22,6 @@ from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.retention import prune
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
 from punctual.daemon.sharing import SHARED_NAME, check_no_service, host_lock, is_outdated, run_to_continue, shared_run
-from punctual.executors.local.output import receiver_of_none
 from punctual.journal.errors import JournalTaken, JournalUnusable
 
 #: Seconds between two looks at another process's progress.
@@ -186,7 +185,7 @@ class Daemon:
         self, name: str, facts: Mapping[str, Any], *, continues: bool = False
     ) -> AbstractContextManager[LocalHost]:
         options = self._request.options
-        return local_host(name, options, output_of=receiver_of_none, facts=facts, continues=continues)
+        return local_host(name, options, facts=facts, continues=continues)
 
     def _take_up(self, run: RunFolder) -> bool:
         """Go on with the jobs of `run`, if its daemon is gone, hangs, or leaves; return whether there is a daemon now."""
@@ -203,7 +202,7 @@ class Daemon:
             if not _has_left(run):
                 return False
         try:
-            self._open(resumed_host(run, output_of=receiver_of_none, take=take, is_service=stays))
+            self._open(resumed_host(run, take=take, is_service=stays))
         except JournalUnusable as error:
             if self._request.run or stays:
                 raise

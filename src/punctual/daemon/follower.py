@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from math import inf
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +23,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.listeners import Listener, logged
 from punctual.daemon.run_folder import RunFolder
-from punctual.executors.local.output import LogTail, OutputOf, Streams, ignore_output, logs_of
+from punctual.executors.local.output import LogTail, Receive, Streams, ignore_output, logs_of, write_through
 from punctual.request.deadlines import Now
 from punctual.request.submission import Submission
 
@@ -44,12 +45,12 @@ class JobFollower:
 
     Parameters
     ----------
-    output_of
-        Returns the receiver of the output of a job; it comes from the job's log.
+    receive
+        Called with what the jobs write, from other threads. None: it is written where this process writes.
     """
 
-    def __init__(self, output_of: OutputOf) -> None:
-        self._output_of = output_of
+    def __init__(self, receive: Receive | None) -> None:
+        self._receive = receive
         self.jobs: tuple[JobId, ...] = ()
         self._followed: FollowedHost | None = None
         self._tails: list[LogTail] = []
@@ -62,6 +63,8 @@ class JobFollower:
         self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
         self._to_stop: dict[JobId, tuple[str, bool]] = {}
+        #: Whether the user has ended the jobs at once, and waits for no record of it.
+        self._is_given_up = False
         #: Why no daemon could be started, and when it first was so; `inf`: it has been said.
         self._refusals: dict[str, float] = {}
         self._begun_at, self._pause_s = time.monotonic(), _PAUSE_S
@@ -78,7 +81,7 @@ class JobFollower:
         InvalidSpec
             A job is refused, or no daemon can be had.
         """
-        streams = Streams.here(self._output_of(submissions[0].spec.id))
+        streams = Streams.here(self._receive)
         joining = Joining(options, streams=streams, before=self._follow_all)
         run, _ = joining.submit(submissions, _input_fd())
         self._follow_output(run, streams)
@@ -88,7 +91,7 @@ class JobFollower:
         if not run.is_live():
             start_daemon(DaemonRequest(run=run.name))
         self._follow(run, (job,))
-        self._follow_output(run, Streams.here(self._output_of(job)), skip=True)
+        self._follow_output(run, Streams.here(self._receive), skip=True)
 
     def _follow_all(self, run: RunFolder, submissions: Sequence[Submission]) -> None:
         self._follow(run, tuple(submission.spec.id for submission in submissions))
@@ -107,11 +110,11 @@ class JobFollower:
 
     def _follow_output(self, run: RunFolder, streams: Streams, *, skip: bool = False) -> None:
         """Follow the logs of the jobs; `skip`: only output from now on."""
+        if self._receive is ignore_output:
+            return
         for job in self.jobs:
-            receive = self._output_of(job)
-            if receive is not ignore_output:
-                logs = logs_of(run.log(job), run.streams(job) or streams)
-                self._tails.append(LogTail(logs, receive, skip=skip))
+            for fd, log in enumerate(logs_of(run.log(job), run.streams(job) or streams), start=1):
+                self._tails.append(LogTail(log, self._receive or partial(write_through, fd), skip=skip))
 
     # The jobs.
 
@@ -153,6 +156,7 @@ class JobFollower:
 
     def kill(self, job: JobId) -> None:
         """End the job at once, without a checkpoint; allowed in a signal handler."""
+        self._is_given_up = True
         self.signal(job, signal.SIGQUIT)
 
     def signal(self, job: JobId, number: int) -> None:
@@ -163,7 +167,13 @@ class JobFollower:
                 os.kill(supervisor_pid, number)
 
     def run(self) -> None:
-        """Return when all jobs have ended; raises `InvalidSpec` if the folder of their run was removed meanwhile."""
+        """Return when all jobs have ended.
+
+        Raises
+        ------
+        InvalidSpec
+            The folder of their run was removed meanwhile; or they were ended by `kill`, and no daemon can record it.
+        """
         while not self._have_ended():
             self._wait()
         for tail in self._tails:
@@ -192,9 +202,18 @@ class JobFollower:
             if not run.state_dir.exists():
                 raise
             if not self._have_ended():
+                if self._is_given_up:
+                    raise
+                self._stop_unsteered()
                 self._say_once(f"the jobs of '{run.name}' cannot be taken over: {error}")
                 self._pause_s = min(2.0 * self._pause_s, _PAUSE_S_MAX)
                 time.sleep(self._pause_s)
+
+    def _stop_unsteered(self) -> None:
+        """Ask the supervisors for what no daemon can be asked."""
+        while self._to_stop:
+            job, (_, interrupts) = self._to_stop.popitem()
+            self.signal(job, signal.SIGINT if interrupts else signal.SIGTERM)
 
     def _have_ended(self) -> bool:
         while self._unended and self.has_ended(self._unended[-1]):

@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -15,11 +15,13 @@ from punctual.core.cluster import Snapshot
 from punctual.core.events import NodeJoined
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
+from punctual.core.pools import HeldMachines, PoolSpec
 from punctual.core.protocols import Sink
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import HostExecutor
 from punctual.daemon.host_options import HostOptions
+from punctual.daemon.machine_providers import pools_of, provider_of
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.ray_process import RayOptions
 from punctual.daemon.run_folder import RunFolder
@@ -31,7 +33,7 @@ from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_log import begin_anew, note_time
-from punctual.executors.local.output import JobInputs, OutputOf
+from punctual.executors.local.output import JobInputs
 from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.sqlite import SqliteJournal
 
@@ -73,6 +75,8 @@ class ExecutorSetup:
         Sends the sink joins and losses of nodes from now on, in the time of this machine.
     capacity, jobs_at_once
         Most that one job can have, and jobs that may run at once; None: limited by the nodes that have joined.
+    pooled
+        Pools whose machines may join.
     scale
         Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
         is not asked.
@@ -86,6 +90,7 @@ class ExecutorSetup:
     join: Callable[[Sink], None]
     capacity: Resources | None = None
     jobs_at_once: int | None = None
+    pooled: Sequence[PoolSpec] = ()
     scale: Callable[[Snapshot], None] | None = None
     news: Callable[[], Mapping[NodeId, NodeNews]] = dict
     inputs: JobInputs = field(default_factory=JobInputs)
@@ -95,7 +100,6 @@ def local_executor(
     run: RunFolder,
     journal: SqliteJournal,
     actuator: str | Choice,
-    output_of: OutputOf,
     inputs: JobInputs,
 ) -> LocalExecutor:
     """Make the executor of the jobs of `run` on this machine, usable while this process has the journal."""
@@ -108,7 +112,6 @@ def local_executor(
         on_kept=run.record_supervisor,
         environment_of=run.start_variables,
         argv_of=run.argv,
-        output_of=output_of,
         end_file_of=run.end_file,
         log_of=run.log,
         streams_of=run.streams,
@@ -128,8 +131,16 @@ def local_site(executor: LocalExecutor, options: HostOptions, inputs: JobInputs)
     return ExecutorSetup(executor, join, capacity, jobs_at_once, inputs=inputs)
 
 
-def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[NodeId] = ()) -> ClusterExecutor:
-    """Make the executor of the jobs of `run` on a cluster; the nodes in `known` may already have jobs of it."""
+def cluster_executor(
+    run: RunFolder,
+    options: HostOptions,
+    known: Collection[NodeId] = (),
+    held: Mapping[str, HeldMachines] = {},
+) -> ClusterExecutor:
+    """Make the executor of the jobs of `run` on a cluster.
+
+    The nodes in `known` may already have jobs of it, and the machines in `held` are there or start.
+    """
     facts = run.facts()
     generation = int(facts.get("generation", 0)) + 1
     # Agents are those of one run: another of the same name, also of another machine, has others.
@@ -145,6 +156,8 @@ def cluster_executor(run: RunFolder, options: HostOptions, known: Collection[Nod
         lost_after_s=options.lost_after_s,
         jobs_at_once=options.jobs_at_once_on,
         version=__version__,
+        provider=provider_of(run, options.cluster, options.address),
+        held=held,
     )
 
 
@@ -167,14 +180,20 @@ def cluster_site(executor: ClusterExecutor, options: HostOptions) -> ExecutorSet
     def scale(snapshot: Snapshot) -> None:
         executor.want(requested(snapshot, options.autoscale))
 
-    return ExecutorSetup(executor, executor.start, scale=scale if options.autoscale else None, news=executor.news)
+    return ExecutorSetup(
+        executor,
+        executor.start,
+        pooled=[pool.spec() for pool in pools_of(options.cluster)],
+        scale=scale if options.autoscale else None,
+        news=executor.news,
+    )
 
 
-def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions, output_of: OutputOf) -> ExecutorSetup:
+def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions) -> ExecutorSetup:
     """Make the site for the jobs of a new run."""
     if options.engine == "local":
         inputs = JobInputs()
-        return local_site(local_executor(run, journal, options.actuator, output_of, inputs), options, inputs)
+        return local_site(local_executor(run, journal, options.actuator, inputs), options, inputs)
     return cluster_site(cluster_executor(run, options), options)
 
 
@@ -189,5 +208,6 @@ def members_of(run: RunFolder, options: HostOptions) -> Members:
         cluster=options.cluster,
         needs_token=not options.allow_unauthenticated_ray,
         names=str(run.state_dir / "nodes.json"),
+        asks_names=bool(pools_of(options.cluster)),
     )
     return BridgedMembers([sys.executable, "-P", "-m", "punctual.daemon.ray_process", json.dumps(asdict(told))])

@@ -110,6 +110,15 @@ class HostOptions:
             )
         if self.cluster:
             limits(self.cluster)
+            from punctual.daemon.machine_providers import pools_of  # as above: only with a file
+
+            if pools_of(self.cluster) and self.autoscale:
+                raise InvalidSpec(
+                    "machines must be asked for in one way",
+                    "`--autoscale` and tables `[[pool]]`",
+                    f"'{self.cluster}'",
+                    "Leave `--autoscale` out: a pool's `most` bounds its machines.",
+                )
         if not self.lost_after_s >= _LOST_AFTER_S_MIN:
             raise InvalidSpec(
                 f"`--node-lost-after` must be {_LOST_AFTER_S_MIN:g} s or longer",

@@ -39,7 +39,7 @@ from punctual.daemon.log_snapshot import Skipping, n_bytes_before
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
-from punctual.executors.local.output import LogTail, OutputOf, Streams
+from punctual.executors.local.output import LogTail, Streams
 from punctual.journal.boot import boot_id, clock_shift
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
@@ -112,7 +112,7 @@ class LocalHost(Host):
         )
         self.run_folder, self.executor = state.run, executor
         self._inputs = site.inputs
-        self._own_capacity, self._scale = site.capacity, site.scale
+        self._own_capacity, self._pooled, self._scale = site.capacity, site.pooled, site.scale
         #: News of a cluster's nodes for the user.
         self.node_news = site.news
         self._timers = state.time
@@ -160,10 +160,11 @@ class LocalHost(Host):
         return total(self._sizes())
 
     def _sizes(self) -> list[Resources]:
-        """Capacities of the nodes, including cores that other applications hold at present."""
+        """Capacities of the nodes, including cores that other applications hold at present, and of machines that pools may add."""
         news = self.node_news()
         taken_cores = {node: each.taken_cores for node, each in news.items()}
-        return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()]
+        machines = [pool.capacity for pool in self._pooled for _ in range(pool.most)]
+        return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()] + machines
 
     def submit(self, submission: Submission) -> JobId:
         """Submit a job.
@@ -261,8 +262,8 @@ class LocalHost(Host):
         """
         log = self.log(job, of_errors=of_errors)
         if since_s is None:
-            return LogTail([log], receive)
-        return LogTail([log], Skipping(receive, n_bytes_before(log, since_s)), with_earlier=True)
+            return LogTail(log, receive)
+        return LogTail(log, Skipping(receive, n_bytes_before(log, since_s)), with_earlier=True)
 
     def log(self, job: JobId, *, of_errors: bool = False) -> Path:
         """Path of the job's output, or of its standard error alone, which only some jobs have."""
@@ -530,7 +531,6 @@ def local_host(
     name: str,
     options: HostOptions,
     *,
-    output_of: OutputOf = lambda _: None,
     facts: Mapping[str, Any] | None = None,
     continues: bool = False,
 ) -> Iterator[LocalHost]:
@@ -540,8 +540,6 @@ def local_host(
     ----------
     name
         Name of the run; valid as a file's name.
-    output_of
-        Returns the receiver of a job's output.
     facts
         Kept in the run's record (JSON values): command line, wall time.
     continues
@@ -561,7 +559,7 @@ def local_host(
         journal.begin_anew()
         state = new_state(run, journal, JournalClock(clock_shift(journal)))
         policy = state.policy(options.policy)
-        site = new_setup(run, journal, options, output_of)
+        site = new_setup(run, journal, options)
         host = ending.enter_context(opened(state, site, policy))
         site.join(state.time.from_machine)
         yield host

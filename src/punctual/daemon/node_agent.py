@@ -181,7 +181,6 @@ class NodeAgent:
                 argv_of=run.argv,
                 end_file_of=run.end_file,
                 log_of=run.log,
-                output_of=lambda _: _ignore,
                 streams_of=lambda _: _PIPED,
             )
             granted = adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
@@ -456,10 +455,6 @@ def heard_command(sent: list[str]) -> JobCommand:
 
 def _is_end(event: Event) -> TypeGuard[JobFinished | JobFailed]:
     return isinstance(event, JobFinished | JobFailed)
-
-
-def _ignore(_: bytes) -> None:
-    """Ignore output: the log has it, and hosts read it from there."""
 
 
 def _plain(amount: Resources) -> Mapping[str, float]:

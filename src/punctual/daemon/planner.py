@@ -89,7 +89,7 @@ class InlinePlanner:
 
 
 class SwitchingPlanner:
-    """Plans for a single job at once; for several, has the policy plan in a worker process.
+    """Plans for a single job at once; for several, or where machines are asked for, has the policy plan in a worker process.
 
     With one job there is nothing to share: what it demands it gets from the policy that takes microseconds. The worker
     is started when the second job comes, and stays until another policy is to be used. There is none where that is the
@@ -132,7 +132,7 @@ class SwitchingPlanner:
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         if self._is_simple():
             self._inline.request(snapshot, sink)
-        elif len(snapshot.holding) + len(snapshot.waiting) <= 1 and not any(_asks_for_promise(snapshot)):
+        elif _is_of_one(snapshot) and not snapshot.pools and not any(_asks_for_promise(snapshot)):
             self._stand_in(snapshot, sink)
         elif self._together is not None:
             self._together.request(snapshot, sink)
@@ -161,6 +161,10 @@ class SwitchingPlanner:
     def _stand_in(self, snapshot: Snapshot, sink: Sink) -> None:
         plan, cause = _stand_in_plan(self._alone, snapshot)
         sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
+
+
+def _is_of_one(snapshot: Snapshot) -> bool:
+    return len(snapshot.holding) + len(snapshot.waiting) <= 1
 
 
 def _asks_for_promise(snapshot: Snapshot) -> Iterator[bool]:

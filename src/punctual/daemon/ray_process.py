@@ -27,7 +27,8 @@ _AWAY = (
 class RayOptions:
     """Options of the process, as JSON values.
 
-    `name` is that of the agents, `names` the file for the names of nodes, and the rest as in a host's options.
+    `name` is that of the agents, `names` the file for the names of nodes, `asks_names` whether the host is asked which of them are
+    machines of pools, and the rest as in a host's options.
     """
 
     name: str
@@ -37,6 +38,7 @@ class RayOptions:
     cluster: str
     needs_token: bool
     names: str
+    asks_names: bool = False
 
 
 def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
@@ -61,8 +63,15 @@ def opened(options: RayOptions) -> BridgedCluster:
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
-    agents, names, needs_token = agents_of(options), Path(options.names), options.needs_token
-    return RayMembers(options.address, options.name, agents, limits(options.cluster), names, needs_token=needs_token)
+    return RayMembers(
+        options.address,
+        options.name,
+        agents_of(options),
+        limits(options.cluster),
+        Path(options.names),
+        needs_token=options.needs_token,
+        asks_names=options.asks_names,
+    )
 
 
 if __name__ == "__main__":

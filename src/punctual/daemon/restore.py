@@ -34,7 +34,7 @@ from punctual.daemon.restored_state import (
 )
 from punctual.daemon.run_folder import RunFolder
 from punctual.executors.local.orphans import end_orphans
-from punctual.executors.local.output import JobInputs, OutputOf
+from punctual.executors.local.output import JobInputs
 from punctual.journal.sqlite import SqliteJournal
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
@@ -62,9 +62,7 @@ class AllEndedError(InvalidSpec):
 
 
 @contextmanager
-def resumed_host(
-    run: RunFolder, *, output_of: OutputOf = lambda _: None, take: bool = False, is_service: bool = False
-) -> Iterator[LocalHost]:
+def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False) -> Iterator[LocalHost]:
     """Make a host that continues `run`: it steers running jobs and starts the others from their checkpoints.
 
     Its state is the last snapshot and what the journal says since. Until that is there nothing is asked of any job,
@@ -116,9 +114,7 @@ def resumed_host(
         with ExitStack() as failing:
             failing.callback(_leave, run)
             resumed = (
-                _local_site(state, options, output_of, jobs, steer)
-                if is_local
-                else _cluster_site(state, options, jobs, steer)
+                _local_site(state, options, jobs, steer) if is_local else _cluster_site(state, options, jobs, steer)
             )
 
             def begin(host: LocalHost) -> None:
@@ -143,9 +139,7 @@ def _leave(run: RunFolder) -> None:
         run.record_left()
 
 
-def _local_site(
-    state: HostState, options: HostOptions, output_of: OutputOf, jobs: list[JobId], steer: Callable[[], None]
-) -> Resumed:
+def _local_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
     """Make the site of this machine, with the jobs whose supervisors run.
 
     `steer`: writes down that this process steers the run, once nobody else does.
@@ -156,7 +150,7 @@ def _local_site(
         end_orphans()
         steer()
         inputs = JobInputs()
-        executor = local_executor(run, journal, actuator_of(kept, options.actuator), output_of, inputs)
+        executor = local_executor(run, journal, actuator_of(kept, options.actuator), inputs)
         granted = adopted(run, executor, kept, partial(_launched, state), state.time.from_machine)
         claims.pop_all()  # they are the executor's now
         executor.follow()
@@ -183,7 +177,8 @@ def _missed_here(
 def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
     """Make the site of a cluster's nodes, with the jobs that their agents have."""
     steer()
-    executor = cluster_executor(state.run, options, [node.id for node in state.board.nodes()])
+    nodes = [node.id for node in state.board.nodes()]
+    executor = cluster_executor(state.run, options, nodes, state.scheduler.machines())
     try:
         granted, events = executor.resume()
         for job in granted.keys() - set(jobs):  # it has ended, as far as its users know

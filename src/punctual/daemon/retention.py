@@ -125,11 +125,19 @@ def _jobs_of(run: RunFolder) -> Iterator[PastJob]:
     files = (run.journal, run.journal.with_name(f"{run.journal.name}-wal"))
     of_journal = [(n_bytes, at) for n_bytes, at in map(_size_and_time, files) if n_bytes]
     for job in jobs:
-        of_output = [_size_and_time(file) for file in run.outputs(job.job)]
+        of_output = [_size_and_time(file) for file in _outputs(job)]
         n_bytes = sum(n_bytes for n_bytes, _ in of_output) + sum(n_bytes for n_bytes, _ in of_journal) / len(jobs)
         last_output_at, last_message_at = (max((at for _, at in of), default=0.0) for of in (of_output, of_journal))
         written_at = job.ended_at or last_output_at or last_message_at
         yield PastJob(job=job, written_at=written_at, n_bytes=n_bytes)
+
+
+def _outputs(job: KnownJob) -> list[Path]:
+    """Return the files that hold a job's output; of a run whose jobs are not known, all but the journal's."""
+    if job.name:
+        return job.run.outputs(job.job)
+    # Empty if another process has just removed the folder.
+    return [file for file in job.run.state_dir.glob("*") if not file.name.startswith(job.run.journal.name)]
 
 
 def _size_and_time(file: Path) -> tuple[int, float]:

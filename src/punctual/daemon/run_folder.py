@@ -145,14 +145,9 @@ class RunFolder:
         """Process id of the job's supervisor, if it runs; it outlives the process that steers the job."""
         return _pid_of_living(self._supervisor_record(job))
 
-    def is_guarded(self, job: JobId) -> bool:
-        """Whether the job's supervisor runs, or else the supervisor's guard, which then ends the job and clears up."""
-        record = _read_json(self._supervisor_record(job))
-        return is_alive(record) or is_alive(record.get("guard", {}))
-
-    def record_supervisor(self, job: JobId, pid: int, guard_pid: int) -> None:
+    def record_supervisor(self, job: JobId, pid: int) -> None:
         """Record the job's supervisor, to be found if the host is killed."""
-        _write_json(self._supervisor_record(job), {**process_record(pid), "guard": process_record(guard_pid)})
+        _write_json(self._supervisor_record(job), process_record(pid))
 
     def supervised_jobs(self) -> list[JobId]:
         """Return the jobs that still run, steered or not."""

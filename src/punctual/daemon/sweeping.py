@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
+from functools import partial
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed
@@ -14,7 +14,7 @@ from punctual.daemon.host_state import HostState, facts_of_end
 from punctual.daemon.restored_state import missed_events, record_ended, restored_state, state_by_messages
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import live_folders
-from punctual.executors.local.orphans import end_orphans, end_processes_of, processes_of
+from punctual.executors.local.orphans import end_left, end_orphans, processes_of
 from punctual.journal.errors import JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
 
@@ -32,15 +32,15 @@ def sweep() -> None:
 
 
 def _end_unkept(run: RunFolder) -> None:
-    """End remaining processes of jobs whose supervisor and guard were killed."""
-    if processes_of(*_unkept(run)):
+    """End remaining processes of jobs whose supervisor was killed."""
+    if _unkept(run):
         with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
-            end_processes_of(*_unkept(run))
+            end_left(partial(_unkept, run))
 
 
-def _unkept(run: RunFolder) -> list[Path]:
-    """Return the socket paths of the supervisors of open jobs that no supervisor or guard looks after any more."""
-    return [run.takeover_socket(job) for job in run.open_jobs() if not run.is_guarded(job)]
+def _unkept(run: RunFolder) -> list[int]:
+    """Return the processes of open jobs that no supervisor looks after any more."""
+    return processes_of(*(run.takeover_socket(job) for job in run.open_jobs() if run.supervisor_pid(job) is None))
 
 
 def note_ends(run: RunFolder) -> None:
@@ -62,7 +62,7 @@ def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
     """End jobs that have no process any more and that are not to be resumed."""
     with SqliteJournal(run.journal) as journal:
         state, last_at, handle = _restored(run, journal)
-        end_processes_of(*map(run.takeover_socket, jobs))
+        end_left(partial(processes_of, *map(run.takeover_socket, jobs)))
         for job in jobs:
             _note(state, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
 

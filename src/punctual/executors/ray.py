@@ -236,6 +236,8 @@ class RayMembers:
         Whether the cluster must ask for a token.
     names
         File of the names of machines, which outlives this process; None: there is none.
+    asks_names
+        Whether a node is used only once `name` has told whether it is a machine of a pool.
 
     Raises
     ------
@@ -252,7 +254,12 @@ class RayMembers:
         names: Path | None = None,
         *,
         needs_token: bool = True,
+        asks_names: bool = False,
     ) -> None:
+        self._asks_names = asks_names
+        #: Machines of pools, with their limits, by id in Ray; None: the node is none.
+        self._told: dict[str, tuple[NodeId, NodeOverride] | None] = {}
+        self._unnamed: Mapping[str, NodeFacts] = {}
         self._name, self._start_of, self._limits = name, start_of, limits
         #: Channels of each node: the blocking one, and its wrapper that calls it in a thread.
         self._channels: dict[NodeId, tuple[RayChannel, NodeChannel]] = {}
@@ -302,12 +309,21 @@ class RayMembers:
             if ray_node in self._nodes and has_successor and not _listens(node):
                 self._gone.add(ray_node)
         alive = {ray_node: node for ray_node, node in told.items() if ray_node not in self._gone}
-        limits = self._limits({ray_node: _facts(node) for ray_node, node in alive.items()})
+        if self._asks_names:
+            self._unnamed = {ray_node: _facts(node) for ray_node, node in alive.items() if ray_node not in self._told}
+            alive = {ray_node: node for ray_node, node in alive.items() if ray_node in self._told}
+        machines = {ray_node: machine for ray_node in alive if (machine := self._told.get(ray_node)) is not None}
+        limits = {
+            **self._limits({ray_node: _facts(node) for ray_node, node in alive.items() if ray_node not in machines}),
+            **{ray_node: limit for ray_node, (_, limit) in machines.items()},
+        }
         alive = {ray_node: node for ray_node, node in alive.items() if ray_node in limits}
         self._nodes = {ray_node: node for ray_node, node in self._nodes.items() if ray_node in alive}
         for ray_node in sorted(alive, key=lambda ray_node: (_machine(alive[ray_node]), ray_node)):
             if ray_node not in self._nodes:
-                self._nodes[ray_node] = self._name_of(alive[ray_node])
+                self._nodes[ray_node] = (
+                    machines[ray_node][0] if ray_node in machines else self._name_of(alive[ray_node])
+                )
             node = self._nodes[ray_node]
             if node not in self._channels:
                 start = self._start_of(node, alive[ray_node]["NodeManagerAddress"])
@@ -317,6 +333,14 @@ class RayMembers:
             channel.move_to(ray_node)
             channel.limit = limits[ray_node]
         return {node: self._channels[node][1] for node in self._nodes.values()}
+
+    def unnamed(self) -> Mapping[str, NodeFacts]:
+        """Return the nodes that are not used because their names are not known, by their ids in Ray."""
+        return self._unnamed
+
+    def name(self, names: Mapping[str, tuple[NodeId, NodeOverride] | None]) -> None:
+        """Name nodes, and limit them; None: it is no machine of a pool."""
+        self._told |= names
 
     def _check_head(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         """Raise `InvalidSpec` if a new head requires no token although it must."""
@@ -354,12 +378,14 @@ class RayMembers:
 
 def _facts(told: Mapping[str, Any]) -> NodeFacts:
     """Convert Ray's description of a node."""
-    resources = told["Resources"]
+    resources, labels = told["Resources"], told.get("Labels", {})
     return NodeFacts(
         names=(told["NodeManagerHostname"], told["NodeManagerAddress"]),
         cores=float(resources.get("CPU", 0.0)),
         gpus=float(resources.get("GPU", 0.0)),
-        device=told.get("Labels", {}).get("ray.io/accelerator-type", ""),
+        device=labels.get("ray.io/accelerator-type", ""),
+        labels=labels,
+        id=told["NodeID"],
     )
 
 

@@ -45,6 +45,11 @@ _FOR_NOW = {
     sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_PERM,
 }
+#: Remedy for a journal that cannot be read.
+_LOST = (
+    "restore it from a backup; or give up the jobs that are open (`punctual stop JOB`), and remove it with all else that has "
+    "ended (`punctual clean --all`)."
+)
 #: Longest wait of a statement for another process's write, in seconds.
 _BUSY_S = 10.0
 
@@ -122,12 +127,7 @@ def readable(path: Path) -> Iterator[None]:
 
 def damaged(path: Path, got: str) -> JournalUnusable:
     """Return the error to raise where a part of the file is not what Punctual has written."""
-    return JournalUnusable(
-        "a journal must be whole",
-        got,
-        place_of(path),
-        "Restore it from a backup; or give up the jobs that are open (`punctual stop JOB`), and remove it (`punctual clean`).",
-    )
+    return JournalUnusable("a journal must be whole", got, place_of(path), f"{_LOST[0].upper()}{_LOST[1:]}")
 
 
 def place_of(path: Path) -> str:
@@ -167,7 +167,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> Non
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     if pragma(connection, "application_id") != _APPLICATION_ID:
-        raise _no_journal(path, "another SQLite database")
+        raise _no_journal(path, "another SQLite database" if path.stat().st_size else "an empty file")
     version = pragma(connection, "user_version")
     if version != SCHEMA_VERSION:
         raise JournalUnusable(
@@ -180,7 +180,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _no_journal(path: Path, got: str) -> JournalUnusable:
-    return JournalUnusable("the file must be a journal of Punctual", got, place_of(path), "Name another file.")
+    remedy = f"Name another file. If it was a journal of jobs: {_LOST}"
+    return JournalUnusable("the file must be a journal of Punctual", got, place_of(path), remedy)
 
 
 def _invalid(path: Path, must: str, got: str, remedy: str) -> InvalidSpec:

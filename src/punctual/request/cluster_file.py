@@ -96,14 +96,10 @@ def cluster_in(path: Path) -> Any:
 
 
 def read_cluster(path: Path) -> tuple[NodeGroup, ...]:
-    """Read the groups of nodes of a live cluster's file; raises `InvalidSpec` if they cannot be read, or it has pools."""
-    if "pool" in keys_in(path):
-        raise InvalidSpec(
-            "a live cluster's file must have nodes only: no engine asks for machines of pools yet",
-            "tables `[[pool]]`",
-            f"'{path}'",
-            'Leave them out; `punctual simulate` plays them (`cluster = "FILE.toml"`).',
-        )
+    """Read the groups of nodes of a live cluster's file, none if it has only pools; raises `InvalidSpec` if they cannot be read."""
+    keys = keys_in(path)
+    if "pool" in keys and "cluster" not in keys:
+        return ()
     return groups_of(cluster_in(path), f"'{path}'")
 
 

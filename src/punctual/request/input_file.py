@@ -12,7 +12,7 @@ from punctual.core.errors import InvalidSpec, did_you_mean
 
 #: Keys of simulations only.
 SIMULATED_KEYS = ("policies", "seeds", "trace", "deadlines", "scaling", "physics", "controller")
-KEYS = ("job", "cluster", "pool", *SIMULATED_KEYS)
+KEYS = ("job", "cluster", "pool", "machines", *SIMULATED_KEYS)
 
 #: More than anybody writes by hand, and little enough to be held in memory.
 N_CHARACTERS_MAX = 16_000_000
@@ -24,7 +24,7 @@ _N_PARTS_MAX = 100
 _PART = r"""(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*"""
 _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_PART}\.[ \t]*){{{_N_PARTS_MAX}}}", re.MULTILINE)
 
-_REMEDY = "Tables `[[job]]` are jobs, `[[cluster]]` groups of nodes, `[[pool]]` machines to ask for; the reference of scenarios has the other keys."
+_REMEDY = "Tables `[[job]]` are jobs, `[[cluster]]` groups of nodes, `[[pool]]` machines to ask for, and `[machines]` says of whom; the reference of scenarios has the other keys."
 
 
 def keys_in(path: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from punctual.core.errors import InvalidSpec
 from punctual.core.pools import Market, PoolSpec
 from punctual.request.cluster_file import N_NODES_MAX, NodeGroup
+from punctual.request.input_file import keys_in
 from punctual.request.pydantic_errors import first_complaint
 
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -35,6 +36,8 @@ class PoolSection(BaseModel):
         Least and most machines at once.
     startup_s, notice_s, least_billed_s
         See `punctual.core.pools.PoolSpec`.
+    options
+        Further keys for a live cluster's provider of machines.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -53,6 +56,7 @@ class PoolSection(BaseModel):
     startup_s: _Seconds = 0.0
     notice_s: _Seconds = 0.0
     least_billed_s: _Seconds = 0.0
+    options: dict[str, Any] = {}
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -76,6 +80,11 @@ class PoolSection(BaseModel):
             n_nodes=self.most, gpus=self.gpus, cores=self.cores, memory_gib=self.memory_gib, device=self.device
         )
 
+    def amounts(self) -> dict[str, float]:
+        """Return the amounts of one machine that its user has named."""
+        named = {"cores": self.cores, "gpus": self.gpus or None, "memory_gib": self.memory_gib}
+        return {name: amount for name, amount in named.items() if amount is not None}
+
     def spec(self) -> PoolSpec:
         """Return the pool as the core knows it."""
         return PoolSpec(
@@ -89,6 +98,43 @@ class PoolSection(BaseModel):
             notice_s=self.notice_s,
             least_billed_s=self.least_billed_s,
         )
+
+
+class MachinesSection(BaseModel):
+    """Table `[machines]` of a live cluster's file: who starts machines of pools.
+
+    Attributes
+    ----------
+    provider
+        Name of a provider of Punctual's, or ``module:function`` of another.
+    options
+        Further keys, for the provider.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    provider: str
+    options: dict[str, Any] = {}
+
+
+def read_pools(path: Path) -> tuple[tuple[PoolSection, ...], MachinesSection | None]:
+    """Read the pools of a live cluster's file and their provider; raises `InvalidSpec` if they cannot be used. None: no pools."""
+    keys, where = keys_in(path), f"'{path}'"
+    pools = pools_of(with_trace_paths(keys.get("pool", ()), path.parent), where)
+    if not pools:
+        return (), None
+    if "machines" not in keys:
+        raise InvalidSpec(
+            "a live cluster with pools must name who starts their machines",
+            "no table `[machines]`",
+            where,
+            'Write `[machines]` with `provider = "NAME"`; `punctual simulate` plays pools without one.',
+        )
+    try:
+        return pools, MachinesSection.model_validate(keys["machines"])
+    except ValidationError as error:
+        complaint = first_complaint(error, "machines", MachinesSection.model_fields)
+        raise InvalidSpec(complaint.must, complaint.got, f"{complaint.where} in {where}", complaint.remedy) from None
 
 
 _POOLS = TypeAdapter(Annotated[tuple[PoolSection, ...], Field(strict=False)])

@@ -21,7 +21,7 @@ from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import LEAST_CORES, Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.units import format_bytes
-from punctual.progress_text.own import AUTO, Groups
+from punctual.progress_text.own import AUTO, OwnPattern
 from punctual.request.deadlines import Now, deadline_s
 from punctual.request.quantities import (
     WorkerRange,
@@ -497,7 +497,12 @@ def _check_pattern(options: "JobOptions", pattern: str) -> None:
             "`--progress-regex`",
             "Leave out what need not match.",
         )
-    if pattern == AUTO or Groups.of(pattern).may_tell_total or options.steps is not None or options.deadline is None:
+    if (
+        pattern == AUTO
+        or OwnPattern.of(pattern).may_tell_total
+        or options.steps is not None
+        or options.deadline is None
+    ):
         return
     raise InvalidSpec(
         "with a deadline, the number of all steps must be known",

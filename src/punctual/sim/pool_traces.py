@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.pools import SEEN_S
+from punctual.core.pools import SEEN_S, PoolSpec
 from punctual.request.pool_file import PoolSection
 from punctual.sim.market import PoolCourse
 
@@ -18,24 +18,29 @@ _PRICES = {"spot": "spot_price", "on-demand": "on_demand_price", "own": ""}
 
 def courses_of(pools: Iterable[PoolSection]) -> list[PoolCourse]:
     """Return the pools with their prices and counts over time; raises `InvalidSpec` if a trace cannot be used."""
-    return [PoolCourse(pool.spec(), _course(pool)) for pool in pools]
+    return [
+        PoolCourse(pool.spec(), course_of(pool.spec(), pool.price_usd_h, pool.trace, pool.trace_start_s))
+        for pool in pools
+    ]
 
 
-def _course(pool: PoolSection) -> list[tuple[float, float, int]]:
-    if pool.trace is None:
-        return [(-SEEN_S, pool.price_usd_h or 0.0, pool.most)]
-    trace, where = _read(Path(pool.trace)), f"'{pool.trace}', the trace of pool '{pool.name}'"
+def course_of(
+    pool: PoolSpec, price_usd_h: float | None, file: str | None, start_s: float
+) -> list[tuple[float, float, int]]:
+    """Return the price and count of a pool over time, as a trace or the pool's own price and size tell; raises as `courses_of`.
+
+    Instants count from second `start_s` of the trace. None: there is no trace; the trace has the price.
+    """
+    if file is None:
+        return [(-SEEN_S, price_usd_h or 0.0, pool.most)]
+    trace, where = _read(Path(file)), f"'{file}', the trace of pool '{pool.name}'"
     try:
         about, counts = trace["metadata"], trace["data"]
         gap_s = float(about["gap_seconds"])
-        price_usd_h = pool.price_usd_h
         prices = [float(about[_PRICES[pool.market]]) if price_usd_h is None else price_usd_h] * len(counts)
         if price_usd_h is None and "prices" in trace:
             prices = [float(price) for price in trace["prices"]]
-        points = [
-            (i * gap_s - pool.trace_start_s, price, int(n))
-            for i, (price, n) in enumerate(zip(prices, counts, strict=True))
-        ]
+        points = [(i * gap_s - start_s, price, int(n)) for i, (price, n) in enumerate(zip(prices, counts, strict=True))]
     except (KeyError, TypeError, ValueError) as error:
         must = "a trace of machines must have `metadata.gap_seconds`, `data`, and a price where the pool has none"
         remedy = "Give the pool `price_usd_h`, or mend the file."

@@ -419,7 +419,10 @@ def keys_in(path: Path) -> dict[str, Any]:
 
 
 def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str, Any]:
-    """`keys` with each path in them `moved`: the trace, the cluster, and the tables of the rule of scaling."""
+    """`keys` with each path in them `moved`: the trace, the cluster, and the tables of the rule of scaling.
+
+    The provider of machines is left out: a simulation is its own.
+    """
     trace, scaling, cluster = keys.get("trace"), keys.get("scaling"), keys.get("cluster")
     if isinstance(trace, str) and not trace.startswith(_GENERATOR):
         trace = {"file": trace}
@@ -438,7 +441,7 @@ def with_paths(keys: Mapping[str, Any], moved: Callable[[str], str]) -> dict[str
             {**table, "trace": moved(table["trace"])} if _is_table(table) and table.get("trace") else table
             for table in keys["pool"]
         ]
-    return {**keys, **chosen}
+    return {**{key: value for key, value in keys.items() if key != "machines"}, **chosen}
 
 
 def has_declared_jobs(keys: Mapping[str, Any]) -> bool:

@@ -5,9 +5,11 @@ Ray, for one, ends a process that has asked it something when its head was start
 objects, a line each:
 
 host
-    ``{"id", "node", "request", "limit_s"}``; ``{"want": bundles}``; ``{"close": for_good}``, after which the bridge ends, as it does with its input.
+    ``{"id", "node", "request", "limit_s"}``; ``{"want": bundles}``; ``{"names": {id: [name, limits]}}``, null for a node that
+    is no machine of a pool; ``{"close": for_good}``, after which the bridge ends, as it does with its input.
 bridge
-    ``{"id", "answer"}`` or ``{"id", "lost": why}``; ``{"nodes": names}`` about once a second; ``{"away": why}`` where it cannot tell;
+    ``{"id", "answer"}`` or ``{"id", "lost": why}``; ``{"nodes": names}`` about once a second; ``{"unnamed": {id: facts}}``, nodes
+    that it does not use until the host has named them; ``{"away": why}`` where it cannot tell;
     ``{"refused": fields}`` of an `InvalidSpec`, before it ends.
 """
 
@@ -18,13 +20,15 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import asdict
 from threading import Event
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, NodeChannel, Request
-from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.executors.cluster.link_loop import LinkLoop, in_thread
+from punctual.executors.cluster.node_limits import NameOf, NodeFacts
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +63,12 @@ class BridgedMembers:
         self._has_told = Event()
         #: Bundles to request from the cluster, sent to each new bridge; None: no request was made.
         self._wanted: list[Bundle] | None = None
+        self._name_of: NameOf | None = None
         self._is_over = False
+
+    def name_by(self, name_of: NameOf) -> None:
+        """Have nodes named by this function, which is called in a thread."""
+        self._name_of = name_of
 
     def open(self, loop: LinkLoop) -> None:
         """Start in `loop` and return once the nodes are known. Raises `InvalidSpec` if the bridge is refused."""
@@ -116,6 +125,19 @@ class BridgedMembers:
         if self._process is not None:
             self._say(self._process, {"want": bundles})
 
+    async def _name(self, unnamed: Mapping[str, Mapping[str, Any]]) -> None:
+        """Tell the bridge which machines these nodes are; it asks again for those that cannot be told."""
+        names: dict[str, Any] = {}
+        for id, facts in unnamed.items():
+            try:
+                named = await in_thread(self._name_of or (lambda _: None), NodeFacts(**facts))
+            except Exception:  # noqa: BLE001 -- whatever a provider raises
+                _LOG.exception("node '%s' cannot be named", id)
+                continue
+            names[id] = None if named is None else [named[0], asdict(named[1])]
+        if self._process is not None and names:
+            self._say(self._process, {"names": names})
+
     def _say(self, process: Process, words: Mapping[str, Any]) -> None:
         assert process.stdin is not None
         process.stdin.write(json.dumps(words).encode() + b"\n")
@@ -167,6 +189,9 @@ class BridgedMembers:
                 answer.set_exception(ChannelLost(told["lost"]))
             else:
                 answer.set_result(told["answer"])
+            return
+        if "unnamed" in told:
+            asyncio.get_running_loop().create_task(self._name(told["unnamed"]))
             return
         if "nodes" in told:
             self._nodes, self._away = frozenset(map(NodeId, told["nodes"])), ""

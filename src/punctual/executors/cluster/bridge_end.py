@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge import LINE_BYTES_MAX
 from punctual.executors.cluster.channel import Bundle, NodeChannel
 from punctual.executors.cluster.link_loop import in_thread
+from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,6 +30,14 @@ class BridgedCluster(Protocol):
     """A connected cluster; each call may block. Otherwise as `punctual.executors.cluster.channel.Members`."""
 
     def channels(self) -> Mapping[NodeId, NodeChannel]: ...
+
+    def unnamed(self) -> Mapping[str, NodeFacts]:
+        """Return the nodes of the last `channels` that are not used because their names are not known, by their ids."""
+        ...
+
+    def name(self, names: Mapping[str, tuple[NodeId, NodeOverride] | None]) -> None:
+        """Name nodes, and limit them; None: it is no machine of a pool."""
+        ...
 
     def request(self, bundles: Sequence[Bundle]) -> None: ...
 
@@ -83,6 +93,9 @@ class BridgeEnd:
                     await asyncio.wait_for(self._wanted.join(), _WANT_S_MAX)
                 wanting.cancel()
                 return bool(asked["close"])
+            if "names" in asked:
+                cluster.name({id: _named(told) for id, told in asked["names"].items()})
+                continue
             if "want" in asked:
                 self._wanted.put_nowait(asked["want"])
                 continue
@@ -111,6 +124,8 @@ class BridgeEnd:
             try:
                 self._nodes = await looked
                 self._say({"nodes": list(self._nodes)})
+                if unnamed := cluster.unnamed():
+                    self._say({"unnamed": {id: asdict(facts) for id, facts in unnamed.items()}})
             except ConnectionEnded:
                 self._say({"away": self._away})
                 return end()
@@ -137,6 +152,10 @@ class BridgeEnd:
         line = memoryview(json.dumps(words).encode() + b"\n")
         while line:
             line = line[self._output.write(line) :]
+
+
+def _named(told: tuple[str, dict[str, Any]] | None) -> tuple[NodeId, NodeOverride] | None:
+    return None if told is None else (NodeId(told[0]), NodeOverride(**told[1]))
 
 
 async def _is_asked(cluster: BridgedCluster, bundles: Sequence[Bundle]) -> bool:

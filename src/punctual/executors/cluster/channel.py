@@ -38,6 +38,7 @@ from punctual.core.codec import decode, encode, kind_of
 from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
+from punctual.executors.cluster.node_limits import NameOf
 
 Request = dict[str, Any]
 #: CPUs and GPUs on one node.
@@ -72,6 +73,10 @@ class NodeChannel(Protocol):
 
 class Members(Protocol):
     """Nodes of a cluster and their channels."""
+
+    def name_by(self, name_of: NameOf) -> None:
+        """Have nodes named and limited by this function, which may block; called before `open`, where there are pools."""
+        ...
 
     def open(self, loop: LinkLoop) -> None:
         """Start; to be called once, before the rest. The channels will be used in `loop`. May raise `InvalidSpec`."""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
@@ -9,7 +10,15 @@ from typing import Any
 
 from punctual.channel import DeviceUse, WorkerStatus
 from punctual.core.answers import VARIABLES_GONE, not_started, unknown_job
-from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
+from punctual.core.commands import (
+    AskMachines,
+    JobCommand,
+    LaunchJob,
+    MachineCommand,
+    ReleaseMachines,
+    ResizeJob,
+    StopJob,
+)
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
@@ -27,13 +36,16 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
+from punctual.core.pools import HeldMachines
 from punctual.core.protocols import Clock, Sink
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.executors.cluster.machines import MachineProvider
 from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink, NodeNews, ToldPlace
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S, PollSchedule
+from punctual.executors.cluster.pool_machines import PoolMachines
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +56,7 @@ REPORT_S, _REPORT_FRAC_MAX = 0.1, 1 / 30
 _POLL_INTERVAL_S = 1.0
 #: Seconds to wait for the first node before jobs are accepted: its agent has to start.
 _FIRST_S_MAX = 20.0
-#: Seconds that jobs may take to end at once.
+#: Seconds that jobs may take to end at once, and then machines of pools.
 _END_S_MAX = 20.0
 #: Seconds to wait for requests in progress.
 _LEAVE_S_MAX = 2.0
@@ -76,6 +88,8 @@ class ClusterExecutor:
         at once when something happens.
     version
         Version of Punctual; agents of another one are replaced. Empty: they are not.
+    provider, held
+        Starts and ends machines of pools; those of an earlier host, by pool. None: there are no pools.
 
     Raises
     ------
@@ -100,12 +114,17 @@ class ClusterExecutor:
         report_s: float = REPORT_S,
         jobs_at_once: Callable[[Resources], int | None] = lambda _: None,
         version: str = "",
+        provider: MachineProvider | None = None,
+        held: Mapping[str, HeldMachines] = {},
     ) -> None:
         self._jobs_at_once = jobs_at_once
-        self._members, self._clock, self._known = members, clock, frozenset(known)
+        self._members, self._clock, self._known = members, clock, set(known)
+        self._machines = None if provider is None else PoolMachines(provider, held, clock, self)
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
         self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
         self._loop = LinkLoop()
+        if self._machines is not None:
+            members.name_by(self._machines.named)
         try:
             members.open(self._loop)
         except BaseException:
@@ -145,6 +164,8 @@ class ClusterExecutor:
         self._requested: list[Bundle] | None = None
         self._ends = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="punctual-nodes", daemon=True)
+        if self._machines is not None:
+            self._machines.open()
         self._watcher.start()
 
     # Beginning.
@@ -165,11 +186,11 @@ class ClusterExecutor:
         return held, [event for event in events if not hasattr(event, "request") or isinstance(event, JobFailed)]
 
     def start(self, sink: Sink) -> None:
-        """Send the sink all events, earlier ones first; returns once there is a node, or after a while."""
+        """Send the sink all events, earlier ones first; returns once there is a node or pools are known, or after a while."""
         with self._lock:
             self._adopt_parts()
         give_up_at = self._clock.now() + _FIRST_S_MAX
-        while not self._node_is_there() and self._clock.now() < give_up_at:
+        while not self._is_ready() and self._clock.now() < give_up_at:
             self._ends.wait(_POLL_INTERVAL_S / 20)
         with self._lock:
             early, self._sink = list(self._early), sink
@@ -179,8 +200,12 @@ class ClusterExecutor:
 
     # The contract of executors.
 
-    def perform(self, command: JobCommand, sink: Sink) -> None:
+    def perform(self, command: JobCommand | MachineCommand, sink: Sink) -> None:
         """Perform the command and answer through `sink`; never blocks."""
+        if isinstance(command, AskMachines | ReleaseMachines):
+            if self._machines is not None:
+                self._machines.perform(command)
+            return
         with self._lock:
             match command:
                 case LaunchJob():
@@ -312,6 +337,8 @@ class ClusterExecutor:
         for link in links:
             link.close()
         self._watcher.join(_LEAVE_S_MAX)
+        if self._machines is not None:
+            self._machines.close(for_good=for_good, limit_s=_END_S_MAX)
         if self._wanted is not None:
             self.want([])
             self._request()
@@ -348,7 +375,7 @@ class ClusterExecutor:
         """Open links to new nodes, and close those to nodes that are lost and absent."""
         with self._lock:
             for node, channel in channels.items():
-                if node not in self._links and not self._ends.is_set():
+                if node not in self._links and self._may_use(node):
                     n_losses = self._n_losses.pop(node, 0)
                     resets = node not in self._known or n_losses > 0
                     link = NodeLink(node, channel, self._options, self, self._loop, resets=resets, n_losses=n_losses)
@@ -373,15 +400,20 @@ class ClusterExecutor:
         except Exception:  # noqa: BLE001 -- whatever it is, it may work the next time
             _LOG.exception("the cluster cannot be asked for more nodes")
 
-    def _node_is_there(self) -> bool:
+    def _may_use(self, node: NodeId) -> bool:
+        return not self._ends.is_set() and (self._machines is None or self._machines.may_use(node))
+
+    def _is_ready(self) -> bool:
+        if self._machines is not None:
+            return self._machines.has_looked()
         with self._lock:
             return any(link.is_joined for link in self._links.values())
 
     def _silent(self) -> list[NodeId]:
-        """Return the known nodes that have not answered yet."""
+        """Return the known nodes that have not answered yet, and may be there."""
         with self._lock:
             answered = {node for node, link in self._links.items() if link.has_answered}
-        return sorted(self._known - answered)
+            return sorted(self._known - answered)
 
     # What the links tell.
 
@@ -439,19 +471,51 @@ class ClusterExecutor:
             self._tell(NodeWarned(at=self._clock.now(), node=link.node, reason=reason))
 
     def lost(self, link: NodeLink) -> None:
-        text = f"node '{link.node}', where the job ran, is lost: it has not answered for {link.silent_s:.0f} s"
-        self._warn_of(link, Reason("lost-node", text, {"silent_s": link.silent_s}))
+        if self._machines is not None and self._machines.forget(link.node):  # it never comes back
+            link.close()
+            with self._lock:
+                self._links.pop(link.node, None)
+        text = f"it has not answered for {link.silent_s:.0f} s"
+        self._lose(link.node, Reason("lost-node", text, {"silent_s": link.silent_s}))
+
+    def _lose(self, node: NodeId, why: Reason) -> None:
+        """Tell that a node is gone, and with it all that was on it; nobody is warned if the text of `why` is empty."""
         with self._lock:
-            self._logged.pop(link.node, None)
-            for job in [job for job, node in self._node_of.items() if node == link.node]:
-                at, cause = self._clock.now(), f"node '{link.node}', the first of its nodes, is lost"
+            if why.text:
+                text = f"node '{node}', where the job ran, is lost: {why.text}"
+                self._tell(NodeWarned(at=self._clock.now(), node=node, reason=replace(why, text=text)))
+            self._logged.pop(node, None)
+            for job in [job for job, first in self._node_of.items() if first == node]:
+                at, cause = self._clock.now(), f"node '{node}', the first of its nodes, is lost"
                 end = JobFailed(at=at, job=job, cause=cause, retryable=True, is_lost=True)
                 if job not in self._spread or not self._spread[job].end(end):
                     self._forget(job)
-            self._tell(NodeLost(at=self._clock.now(), node=link.node))
+            self._tell(NodeLost(at=self._clock.now(), node=node))
             for spread in list(self._spread.values()):
-                if link.node in spread.parts:
-                    spread.lose(link.node)
+                if node in spread.parts:
+                    spread.lose(node)
+
+    # What becomes of machines of pools.
+
+    def told(self, event: Event) -> None:
+        with self._lock:
+            self._tell(event)
+
+    def is_joined(self, node: NodeId) -> bool:
+        with self._lock:
+            return node in self._links and self._links[node].is_joined
+
+    def machine_lost(self, node: NodeId, cause: str) -> None:
+        with self._lock:
+            self._known.discard(node)
+            if (link := self._links.pop(node, None)) is not None:
+                link.close()
+            self._lose(node, Reason("lost-node", cause))
+
+    def machine_noticed(self, node: NodeId, ends_wall: float) -> None:
+        with self._lock:
+            now = self._clock.now()
+            self._tell(NodeNoticed(at=now, node=node, ends_at=now + ends_wall - time.time()))
 
     def received(self, link: NodeLink, event: Event) -> None:
         with self._lock:

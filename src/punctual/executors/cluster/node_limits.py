@@ -1,20 +1,23 @@
 """Limits of a cluster's nodes: which are used, how much of each, and its device kind."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
-from punctual.executors.cluster.channel import Answer
+from punctual.core.ids import NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """A node as the cluster describes it: its names, the one for people first, and its resources."""
+    """A node as the cluster describes it: its names, the one for people first, its resources and labels, and its id there."""
 
     names: Sequence[str]
     cores: float
     gpus: float
     device: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +29,7 @@ class NodeOverride:
     memory_bytes: float = inf
     device: str = ""
 
-    def applied(self, answer: Answer) -> Answer:
+    def applied(self, answer: dict[str, Any]) -> dict[str, Any]:
         """Return an answer of the node's agent with its capacity cut to the limits."""
         if "capacity" not in answer:
             return answer
@@ -41,6 +44,9 @@ class NodeOverride:
 
 #: The limits of the nodes that are used, of those that there are.
 Limits = Callable[[Mapping[str, NodeFacts]], Mapping[str, NodeOverride]]
+
+#: Returns the name and the limits of a node; None: it is named after its machine, and limited as the user says.
+NameOf = Callable[[NodeFacts], tuple[NodeId, NodeOverride] | None]
 
 
 def unlimited(nodes: Mapping[str, NodeFacts]) -> Mapping[str, NodeOverride]:

@@ -11,7 +11,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Clock
 from punctual.executors.local.actuator import Actuator
 from punctual.executors.local.devices import DevicePool
-from punctual.executors.local.output import OutputOf, Streams
+from punctual.executors.local.output import Streams
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,14 +88,13 @@ class ExecutorContext:
     poller: Poller
     files_limit: tuple[int, int]
     devices: DevicePool
-    on_kept: Callable[[JobId, int, int], None]
+    on_kept: Callable[[JobId, int], None]
     lease_s: float | None
     fence_s: float | None
     end_file_of: Callable[[JobId], Path | None]
     log_of: Callable[[JobId], Path]
     environment_of: Callable[[JobId], Mapping[str, str] | None]
     argv_of: Callable[[JobId], Sequence[str] | None]
-    output_of: OutputOf
     streams_of: Callable[[JobId], Streams | None]
     input_of: Callable[[JobId], int | None]
     may_steer: Callable[[], bool]

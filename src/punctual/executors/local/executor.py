@@ -21,7 +21,7 @@ from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import Actuator, Choice, choose
 from punctual.executors.local.cgroup_files import CgroupFiles, file_name
 from punctual.executors.local.cgroup_v1 import CgroupV1
-from punctual.executors.local.cgroup_v2 import CgroupV2
+from punctual.executors.local.cgroup_v2 import CgroupV2, UserScope
 from punctual.executors.local.context import ExecutorContext, Poller
 from punctual.executors.local.devices import DevicePool, visible_devices
 from punctual.executors.local.files_limit import raise_files_limit
@@ -30,11 +30,10 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.memory import JobMemory, memory_of
-from punctual.executors.local.output import OutputOf, Streams
+from punctual.executors.local.output import Streams
 from punctual.executors.local.process_tree import TreeUsage
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.supervisor_client import AdoptableJob
-from punctual.executors.local.user_scope import UserScope
 
 _LOG = logging.getLogger(__name__)
 
@@ -122,7 +121,7 @@ class LocalExecutor:
     stop_grace_s
         Seconds that a job which can make a checkpoint gets for it when it is stopped.
     on_kept
-        Called with the two processes that keep a job and outlive this one, supervisor and guard, before the job starts.
+        Called with the process id of a job's supervisor, which outlives this process, before the job starts.
     lease_s
         A job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
     fence_s
@@ -138,10 +137,8 @@ class LocalExecutor:
         The whole command line of a job whose program has lost secrets on its way into the journal; None: it is not there.
     devices
         Ids of the GPUs for jobs; None: all that this process may use.
-    output_of
-        Returns the receiver of a job's output, called in another thread; None: the output is this process's own.
     streams_of
-        Returns a job's output streams; None: like this process's own.
+        Returns the form of a job's output streams; None: a single pipe.
     input_of
         Returns the descriptor of a job's standard input, which is closed here; None: the job has none.
     may_steer
@@ -162,14 +159,13 @@ class LocalExecutor:
         clock: Clock,
         actuator: str | Choice = "auto",
         stop_grace_s: float = STOP_GRACE_S,
-        on_kept: Callable[[JobId, int, int], None] = lambda *_: None,
+        on_kept: Callable[[JobId, int], None] = lambda *_: None,
         lease_s: float | None = None,
         fence_s: float | None = None,
         end_file_of: Callable[[JobId], Path | None] = lambda _: None,
         log_of: Callable[[JobId], Path] | None = None,
         environment_of: Callable[[JobId], Mapping[str, str] | None] = lambda _: os.environ,
         argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
-        output_of: OutputOf = lambda _: None,
         streams_of: Callable[[JobId], Streams | None] = lambda _: None,
         input_of: Callable[[JobId], int | None] = lambda _: None,
         may_steer: Callable[[], bool] = lambda: True,
@@ -196,7 +192,6 @@ class LocalExecutor:
             log_of=log_of or (lambda job: runtime_dir / f"{file_name(job)}.log"),
             environment_of=environment_of,
             argv_of=argv_of,
-            output_of=output_of,
             streams_of=streams_of,
             input_of=input_of,
             may_steer=may_steer,

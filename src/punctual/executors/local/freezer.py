@@ -3,12 +3,12 @@
 import os
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
 from punctual.core.ids import JobId
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_dir
+from punctual.executors.local.job_signals import send
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import TreeUsage, state_of
 
@@ -98,13 +98,13 @@ class SignalFreezer:
             if not new:
                 return
             for pid in new:
-                _signal(pid, signal.SIGSTOP)
+                send(pid, signal.SIGSTOP)
             stopped.update(new)
 
     def is_frozen(self) -> bool:
         running = [pid for pid in self._processes() if state_of(pid) not in "TtZX"]
         for pid in running:
-            _signal(pid, signal.SIGSTOP)
+            send(pid, signal.SIGSTOP)
         return not running
 
     def was_frozen(self) -> bool:
@@ -113,7 +113,7 @@ class SignalFreezer:
 
     def thaw(self) -> None:
         for pid in reversed(self._processes()):  # a parent that goes on first could take its children for stopped
-            _signal(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
 
 
 def freezer_of(folder: Path | None, supervisor_pid: int) -> Freezer:
@@ -162,8 +162,3 @@ def is_killed(pid: int) -> bool:
         return True
     pending = int(lines["SigPnd"], 16) | int(lines["ShdPnd"], 16)
     return lines["State"][0] in "ZX" or bool(pending & _SIGKILL_BIT)
-
-
-def _signal(pid: int, number: int) -> None:
-    with suppress(OSError):  # it has ended
-        os.kill(pid, number)

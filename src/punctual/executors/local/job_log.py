@@ -2,8 +2,7 @@
 
 The job writes to a pipe or a terminal whose other end the supervisor alone reads. So no other process is in the way: the
 process that steers the job may die, or be stopped, or be slow, and the job writes on and every line is kept. Whoever
-wants to see the output follows the file (`punctual.executors.local.output.LogFollower`), and is told by a byte on a
-pipe, the *bell*, that there is more.
+wants to see the output follows the file (`punctual.executors.local.output.LogTail`).
 
 Needs nothing but the standard library, and little of that: it is loaded by the supervisor.
 """
@@ -71,22 +70,17 @@ class JobLog:
         The file; its present content stays.
     source_fd
         Descriptor to read the job's output from; becomes non-blocking.
-    wakeup_fd
-        Pipe that gets a byte for each addition; becomes non-blocking. None: no process follows.
     """
 
-    def __init__(self, path: str, limit_bytes: int, source_fd: int, wakeup_fd: int | None = None) -> None:
+    def __init__(self, path: str, limit_bytes: int, source_fd: int) -> None:
         self._path = path
         self._limit_bytes = limit_bytes
         self._source_fd = source_fd
-        self._bell_fd = wakeup_fd
         self._n_dropped = 0
         self._file_fd: int | None = None
         self._n_bytes = 0
         self._open()
         os.set_blocking(source_fd, False)
-        if wakeup_fd is not None:
-            os.set_blocking(wakeup_fd, False)
 
     def relay(self) -> bool:
         """Move a piece of the output to the file; False: no writer is left. To be called when there is output."""
@@ -99,23 +93,14 @@ class JobLog:
             return False
         if output:
             self._keep(output)
-            self._ring()
         return bool(output)
-
-    def notify_on(self, wakeup_fd: int | None) -> None:
-        """Ring another bell from now on, and close the one before; None: no process follows."""
-        if self._bell_fd is not None:
-            os.close(self._bell_fd)
-        self._bell_fd = wakeup_fd
-        if wakeup_fd is not None:
-            os.set_blocking(wakeup_fd, False)
 
     def finish(self) -> None:
         """Move the remaining output and close all files, once all processes that could write have ended."""
         n_left = 64  # what a pipe can hold at most, and more; a process that got away may write for ever
         while n_left and self._has_more() and self.relay():
             n_left -= 1
-        for fd in (self._file_fd, self._source_fd, self._bell_fd):
+        for fd in (self._file_fd, self._source_fd):
             if fd is not None:
                 os.close(fd)
         self._file_fd = None
@@ -178,12 +163,3 @@ class JobLog:
             self._n_bytes = os.fstat(self._file_fd).st_size
         except OSError:  # tried again with the next output
             self._file_fd = None
-
-    def _ring(self) -> None:
-        """Ring the bell; a full pipe means that the follower has not answered it yet."""
-        if self._bell_fd is None:
-            return
-        try:
-            os.write(self._bell_fd, b"\n")
-        except OSError:
-            pass

@@ -441,9 +441,12 @@ class JobRun:
         """Warn that a stopped job was killed: a checkpoint that it was writing is incomplete."""
         forced_after_s = self._forced_after_s if last is None else last.get("forced_after_s", self._forced_after_s)
         if self._stop is not None and forced_after_s is not None:
+            cut_off = "a checkpoint that it was making is not whole"
             text = (
-                f"it had not ended {forced_after_s:.0f} s after it was asked to, and was killed: a checkpoint that it was making "
-                "is not whole (`--stop-grace` gives it more time)"
+                f"it was killed before its time to save was over, by a second signal or the end of its allocation: {cut_off}"
+                if forced_after_s < self._process.stop_grace_s
+                else f"it had not ended {forced_after_s:.0f} s after it was asked to, and was killed: {cut_off} "
+                "(`--stop-grace` gives it more time)"
             )
             self._sink(self._events.warned(self._context.clock.now(), Reason("cut-off", text)))
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -31,22 +30,21 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.program import Program
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import JobGroup
-from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
+from punctual.executors.local.cgroup_files import CgroupFiles
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.devices import VISIBLE_VARIABLE, JobDevices
 from punctual.executors.local.files_limit import check_files_left
 from punctual.executors.local.job_files import takeover_socket_of
-from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, stop_grace_s
+from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, send, stop_grace_s
 from punctual.executors.local.memory import MemoryGauge
-from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, processes_of
-from punctual.executors.local.output import JobOutput, Receive, Streams, write_through
+from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, processes_of
+from punctual.executors.local.output import LogTail, Streams, logs_of, new_channel
 from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
+    JobProgress,
     OutputProgress,
     PageProgress,
     ProgressSample,
-    ProgressSource,
-    TrackedOrRead,
 )
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import (
@@ -56,7 +54,7 @@ from punctual.executors.local.supervisor_client import (
     listen_for_takeover,
     start_supervisor,
 )
-from punctual.executors.local.supervisor_files import mark_of, remove_own
+from punctual.executors.local.supervisor_files import clear_up, mark_of
 from punctual.executors.local.workers import Workers, parts_in
 
 #: Seconds for the last output to arrive once all its writers have ended.
@@ -98,16 +96,12 @@ def job_environment(
     ceiling_cores: float,
     page: str | None,
     inherited: Mapping[str, str],
-    *,
-    is_read: bool,
     devices: Sequence[str] | None = None,
 ) -> dict[str, str]:
     """Return the environment variables of the job's process.
 
     Parameters
     ----------
-    is_read
-        Its output passes through the process that steers it.
     devices
         The GPUs that the job is shown; None: those of this process.
 
@@ -126,10 +120,9 @@ def job_environment(
         "PYTHON_CPU_COUNT": n_threads,
         # A thread that waits by spinning burns the quota that the thread it waits for would need.
         "OMP_WAIT_POLICY": "PASSIVE",
-    }
-    if is_read:
         # Python writes in large pieces to anything but a terminal, and progress would come in jumps.
-        chosen["PYTHONUNBUFFERED"] = "1"
+        "PYTHONUNBUFFERED": "1",
+    }
     environment = {**chosen, **inherited, **program.environment, JOB_VARIABLE: job}
     environment.pop(BLOCK_VARIABLE, None)
     if devices is not None:
@@ -176,13 +169,12 @@ class JobProcess:
         self._context = context
         self._program = program
         self._launch = launch
-        self._on_output = context.output_of(launch.job)
         self._page = page
         #: Descriptor of the page for the supervisor, which holds it from its start on; and the function to close it here.
         self._page_fd: int | None = None
         self._close_page_fd: Callable[[], object] = lambda: None
         self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
-        self.progress: ProgressSource = _progress(program, launch, page, sample)
+        self.progress = _progress(program, launch, page, sample)
         self.group: JobGroup | None = None
         self.pid = 0
         self.first_cores = 0.0
@@ -190,9 +182,9 @@ class JobProcess:
         self.started_at: float | None = None
         self.used_core_s = 0.0
         self.memory: MemoryGauge | None = None
-        self._output: JobOutput | None = None
-        self._streams: Streams | None = None
-        self._logs: list[tuple[str, int, int]] = []
+        self._tails: list[LogTail] = []
+        self._streams = Streams()
+        self._logs: list[tuple[str, int]] = []
         self._log_paths: list[Path] = []
         self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
         self._takeover_fd: int | None = None
@@ -232,7 +224,6 @@ class JobProcess:
         n_devices = gpus_of(launch, context.node)
         process.devices = JobDevices.adopted(context.devices, launch.job, process.pid, n_devices, used)
         process._log_paths = [Path(log) for log, *_ in request.logs]
-        process._output = JobOutput.adopted(process._log_paths, kept.bell_fds, process._receiver_of())
         return process
 
     @property
@@ -254,11 +245,6 @@ class JobProcess:
     def has_memory_limit(self) -> bool:
         """Whether the memory asked for is its limit."""
         return self.group is not None and self.group.memory.can_limit
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the output passes through this process."""
-        return self._on_output is not None or self.progress.is_output_read
 
     def read_usage(self) -> float:
         """CPU seconds used up to now; the last value read if the group is gone, as it is after the last process."""
@@ -282,6 +268,8 @@ class JobProcess:
 
     def sample(self) -> ProgressSample:
         """Read the latest progress."""
+        if self.progress.is_tracked:
+            self._stop_reading()
         return self.progress.latest(self.used_core_s)
 
     # Starting.
@@ -317,7 +305,7 @@ class JobProcess:
             raise OSError(ready.get("errno"), ready["failed"])
         self._check_wanted()  # a signal from before the supervisor was ready may be lost; one from now on is not
         self._check_steering()  # it may have been stopped meanwhile for as long as another host needs to take its place
-        self._context.on_kept(self._launch.job, link.pid, link.guard_pid)
+        self._context.on_kept(self._launch.job, link.pid)
         group = self._context.actuator.open(self._launch.job, link.pid)
         self.group, self.memory = group, MemoryGauge(group.memory)
         self.first_cores = group.grant(amount.cores)
@@ -340,25 +328,31 @@ class JobProcess:
         self._check_steering()
         if self._end_file is not None:
             self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
-        with self._lock, ExitStack() as listened:
+        with self._lock, ExitStack() as opened:
             self._check_wanted()
-            listening = listened.enter_context(listen_for_takeover(self._takeover_socket))
+            listening = opened.enter_context(listen_for_takeover(self._takeover_socket))
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
-            streams = self._streams = self._context.streams_of(job)
-            output = self._output = JobOutput.new(self._context.log_of(job), self._receiver_of(), streams)
-            self._logs = output.logs
-            self._log_paths = [Path(log) for log, *_ in self._logs]
+            self._streams = self._context.streams_of(job) or Streams()
+            self._log_paths = logs_of(self._context.log_of(job), self._streams)
+            self.follow()
+            write_fds = []
+            for log in self._log_paths:
+                source_fd, write_fd = new_channel(self._streams.terminal_size)
+                opened.callback(os.close, source_fd)
+                opened.callback(os.close, write_fd)
+                self._logs.append((str(log), source_fd))
+                write_fds.append(write_fd)
             stdin_fd = self._context.input_of(job)
-            try:
-                held = [self._takeover_fd, *([] if self._page_fd is None else [self._page_fd])]
-                fds = [*held, *(fd for _, *ends in self._logs for fd in ends)]
-                stdin = subprocess.DEVNULL if stdin_fd is None else stdin_fd
-                self._link = start_supervisor(prefix, fds, output.stdout_fd, output.stderr_fd, stdin)
-            finally:
-                if stdin_fd is not None:
-                    os.close(stdin_fd)
-                output.start()
+            if stdin_fd is not None:
+                opened.callback(os.close, stdin_fd)
+            fds = [
+                self._takeover_fd,
+                *([] if self._page_fd is None else [self._page_fd]),
+                *(fd for _, fd in self._logs),
+            ]
+            stdin = subprocess.DEVNULL if stdin_fd is None else stdin_fd
+            self._link = start_supervisor(prefix, fds, write_fds[0], write_fds[-1], stdin)
             return self._link
 
     def _check_wanted(self) -> None:
@@ -391,9 +385,12 @@ class JobProcess:
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
-            limits={"RLIMIT_NOFILE": list(self._context.files_limit), **_as_lists(self._streams)},
-            umask=None if self._streams is None else self._streams.umask,
-            nice=None if self._streams is None else self._streams.nice,
+            limits={
+                "RLIMIT_NOFILE": list(self._context.files_limit),
+                **{name: list(limit) for name, limit in self._streams.limits.items()},
+            },
+            umask=self._streams.umask,
+            nice=self._streams.nice,
             page_fd=self._page_fd,
             asked_memory_bytes=self.asked_memory_bytes,
             progress_pattern=program.progress_pattern,
@@ -411,9 +408,7 @@ class JobProcess:
         inherited = self._context.environment_of(job)
         if inherited is None:
             raise NotStartedError(VARIABLES_GONE)
-        environment = job_environment(
-            self._program, job, most.cores, page, inherited, is_read=self.is_read, devices=self.devices.shown
-        )
+        environment = job_environment(self._program, job, most.cores, page, inherited, self.devices.shown)
         shared = self.devices.shared
         if shared is not None:
             device, part = shared
@@ -434,9 +429,17 @@ class JobProcess:
         return "\n".join(texts)
 
     def follow(self) -> None:
-        """Begin to read the output of an adopted process."""
-        if self._output is not None:
-            self._output.start()
+        """Begin to read progress from the output that is written from now on."""
+        if not self.progress.is_tracked:
+            for stream, log in enumerate(self._log_paths, start=1):
+                self._tails.append(LogTail(log, partial(self._receive, stream), skip=True))
+
+    def _stop_reading(self) -> None:
+        for tail in self._tails:
+            tail.stop()
+
+    def _receive(self, stream: int, output: bytes) -> None:
+        self.progress.receive(output, self.read_usage(), stream)
 
     def wait(self, on_regained: Callable[[], None]) -> dict[str, Any] | None:
         """Wait for the process's end and return the supervisor's last line; None: the supervisor was killed.
@@ -453,14 +456,7 @@ class JobProcess:
             Another process has taken the job over.
         """
         assert self._link is not None
-        assert self._output is not None
-        output = self._output
-
-        def regained(bell_fds: tuple[int, ...]) -> None:
-            on_regained()
-            output.hear(bell_fds)
-
-        return self._link.await_end(self._takeover_socket, self._end_file, regained)
+        return self._link.await_end(self._takeover_socket, self._end_file, on_regained)
 
     def renew(self, *, stays_paused: bool) -> None:
         """Renew the lease with the supervisor; the job stays paused at its end if a user has paused it."""
@@ -474,8 +470,7 @@ class JobProcess:
             self._unwanted = True
             if self._link is not None and not self._link_closed:
                 self._link.release()
-        if self._output is not None:
-            self._output.stop()
+        self._stop_reading()
         self.progress.finish(self.used_core_s)
 
     @property
@@ -508,42 +503,36 @@ class JobProcess:
             if self._link is not None and not self._link_closed:
                 self._link.kill()
         for pid in self._processes():
-            _kill(pid)
+            send(pid, signal.SIGKILL)
 
     def finish(self, last: Mapping[str, Any] | None) -> None:
         """Finish output and progress after the supervisor's last line."""
         if last is None:
-            self._outlive_supervisor()
-        self.clear_away()
-        if self._output is not None:
-            self._output.finish(_OUTPUT_S_MAX)
+            self._end_left()
+        try:
+            for tail in self._tails:
+                tail.finish(_OUTPUT_S_MAX)
+        finally:
+            self.clear_away()
         self.progress.finish(self.used_core_s)
         if last is not None and "ended" in last and self.group is not None:
             self.used_core_s = max(self.used_core_s, self.group.final_core_s(last["usage"], last["core_s"]))
 
     def clear_away(self) -> None:
-        """Remove files that neither supervisor nor guard has removed because they were killed; no file stays open."""
+        """Remove files that a killed supervisor has left; no file stays open."""
         self._mark_link_closed()
+        self._stop_reading()
         if self._link is not None:
             self._link.finish()
         self._close_page_fd()
         if self._page is not None:
             self._page.keep_copy()
-        for folder in self.group.files.remove_dirs if self.group is not None else ():
-            remove_dir(folder)
-        remove_own(str(self._takeover_socket), self._socket_mark)
+        folders = () if self.group is None else self.group.files.remove_dirs
+        clear_up(map(str, folders), [(str(self._takeover_socket), self._socket_mark)])
 
-    def _outlive_supervisor(self) -> None:
-        """End processes that a killed supervisor has left; the kernel's SIGTERM does not reach a paused job."""
-        with suppress(OSError):
-            if self.group is not None:
-                self.group.freezer.thaw()
-        kill_at = time.monotonic() + GRACE_S
-        while (alive := self._processes()) and time.monotonic() < kill_at + GRACE_S:
-            if time.monotonic() > kill_at:
-                for pid in alive:
-                    _kill(pid)
-            time.sleep(0.05)
+    def _end_left(self) -> None:
+        """End processes that a killed supervisor has left."""
+        end_left(self._processes, GRACE_S)
         if self.pid:  # the group of number 0 is that of this process
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -558,6 +547,7 @@ class JobProcess:
     def close_link(self) -> None:
         """Close the connection to a supervisor that another process talks to; returns once a supervisor of ours is gone."""
         self._mark_link_closed()
+        self._stop_reading()
         if self._link is not None:
             self._link.close()
 
@@ -575,38 +565,14 @@ class JobProcess:
         """Process id of the supervisor; 0: not known yet."""
         return 0 if self._link is None else self._link.pid
 
-    def _receiver_of(self) -> Callable[[int], Receive] | None:
-        """Return receivers of the output by stream; None if it goes to the output of this process unseen."""
-        progress, on_output = self.progress, self._on_output
-        if not progress.is_output_read:
-            return None if on_output is None else lambda _: on_output
 
-        def receiver(stream: int) -> Receive:
-            pass_on = on_output or partial(write_through, stream)
-
-            def receive(output: bytes) -> None:
-                try:
-                    pass_on(output)
-                finally:
-                    progress.receive(output, self.read_usage(), stream)
-
-            return receive
-
-        return receiver
-
-
-def _as_lists(streams: Streams | None) -> dict[str, list[int]]:
-    return {} if streams is None else {name: list(limit) for name, limit in streams.limits.items()}
-
-
-def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> ProgressSource:
-    """Return the source of a job's progress: its page, its output, or the page with the output until the page is used."""
+def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> JobProgress:
+    """Return the progress of a job by its page, if it has one, and by its output unless it has workers."""
     spec = launch.spec
-    from_page = None if page is None else PageProgress(page, launch.submitted_at)
-    if from_page is not None and spec.worker is not None:
-        return from_page
-    from_output = OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample)
-    return from_output if from_page is None else TrackedOrRead(from_page, from_output)
+    from_page = PageProgress(page or SharedBlock.made(mmap.mmap(-1, PAGE_BYTES)), launch.submitted_at)
+    if page is not None and spec.worker is not None:
+        return JobProgress(from_page, None)
+    return JobProgress(from_page, OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample))
 
 
 def gpus_of(launch: LaunchJob, node: NodeId) -> float:
@@ -624,8 +590,3 @@ def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
         remove_dirs=tuple(map(Path, request.remove_dirs)),
         counters=tuple((name, Path(path), word) for name, (path, word) in request.counters.items()),
     )
-
-
-def _kill(pid: int) -> None:
-    with suppress(OSError):
-        os.kill(pid, signal.SIGKILL)

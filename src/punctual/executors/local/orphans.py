@@ -1,13 +1,14 @@
-"""End jobs whose steering process, supervisor and guard were all killed."""
+"""End jobs whose supervisor was killed, perhaps with the process that steered them."""
 
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from punctual.executors.local.cgroup_files import FOLDER, remove_abandoned
+from punctual.executors.local.job_signals import send
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import stat_of
 
@@ -27,7 +28,7 @@ _LIFTED = (
 
 
 def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
-    """End every process of a job that no supervisor or guard looks after, and remove its control groups.
+    """End every process of a job that no supervisor looks after, and remove its control groups.
 
     Such a job cannot be taken over; it is started again from its checkpoint, and must not run twice.
 
@@ -48,8 +49,7 @@ def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
             if group.is_dir() and _maker_is_gone(group) and (members := _orphans_in(group)):
                 _lift(group)
                 for pid in members:
-                    with suppress(OSError):  # it has just ended, or is another user's
-                        os.kill(pid, signal.SIGKILL)
+                    send(pid, signal.SIGKILL)
                 ended += members
     return sorted(set(ended))
 
@@ -61,15 +61,32 @@ def processes_of(*addresses: Path) -> list[int]:
     return [pid for pid in pids if not wanted.isdisjoint(_file_of(pid, "environ").split(b"\0"))]
 
 
-def end_processes_of(*addresses: Path) -> None:
-    """End processes of jobs that have neither a supervisor nor a guard; returns when they are gone, or cannot be ended."""
+def end_left(find: Callable[[], list[int]], grace_s: float = 0.0) -> None:
+    """End the processes that a killed supervisor has left; return when they are gone, or cannot be ended.
+
+    The kernel has sent SIGTERM to the job's own process. All are released from quotas and freezes, and killed after `grace_s`.
+    """
+    kill_at, released = time.monotonic() + grace_s, set[int]()
     # Seconds that a killed process may take to end.
-    give_up_at = time.monotonic() + 5.0
-    while (members := processes_of(*addresses)) and time.monotonic() < give_up_at:
+    while (members := find()) and time.monotonic() < kill_at + 5.0:
         for pid in members:
-            with suppress(OSError):  # it has just ended
-                os.kill(pid, signal.SIGKILL)
+            if pid not in released:
+                _release(pid)
+                released.add(pid)
+            if time.monotonic() >= kill_at:
+                send(pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def _release(pid: int) -> None:
+    """Lift limits and freezes of the job's groups that hold a process, and resume it."""
+    membership = _file_of(pid, "cgroup").decode(errors="replace")
+    for controller in ("", "cpu", "freezer"):
+        tree = hierarchy(controller, membership=membership)
+        # A job's group, among others or in a scope of its own; any other may be somebody else's.
+        if tree is not None and (tree.own.parent.name == FOLDER or tree.own.match("*.scope/job")):
+            _lift(tree.own)
+    send(pid, signal.SIGCONT)
 
 
 def _parents() -> Iterator[Path]:

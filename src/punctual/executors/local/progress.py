@@ -5,15 +5,13 @@ import time
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Protocol
 
 from punctual.channel import Declaration, DeviceUse, Directives, Fault, PhaseEntry, ProgramState, SharedBlock
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
 from punctual.core.recent_messages import Reason
-from punctual.executors.local.own_output import OwnOutput
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
-from punctual.progress_text.own import AUTO, Groups
+from punctual.progress_text.own import AUTO, OwnOutput, OwnPattern
 from punctual.progress_text.reader import NO_TOTAL, READ, ProgressReader
 
 #: Seconds for which a line's anchor may lie ahead: ten years. Many times more nanoseconds exceed the page's numbers,
@@ -47,94 +45,6 @@ class ProgressSample:
         return self.steps_total is not None and self.steps_done >= self.steps_total > 0
 
 
-class ProgressSource(Protocol):
-    """Source of a job's progress, and receiver of requests to the job."""
-
-    @property
-    def faults(self) -> set[Fault]:
-        """Faults that the job's own process noticed."""
-        ...
-
-    @property
-    def is_tracked(self) -> bool:
-        """Whether the job reports its progress itself."""
-        ...
-
-    @property
-    def is_output_read(self) -> bool:
-        """Whether `receive` is to be called with the job's output."""
-        ...
-
-    def receive(self, output: bytes, used_core_s: float, stream: int) -> None:
-        """Take in output of one stream, written when the job had used that much CPU time; called by other threads."""
-        ...
-
-    def finish(self, used_core_s: float) -> None:
-        """End the reading; the job writes nothing more."""
-        ...
-
-    @property
-    def can_stop(self) -> bool: ...
-
-    @property
-    def is_asked_to_leave(self) -> bool:
-        """Whether the job has been asked to make a checkpoint and end, to be started again from it."""
-        ...
-
-    def begin(self, at: float) -> None:
-        """Ignore units that ended before the process was started, at that instant."""
-        ...
-
-    def latest(self, used_core_s: float) -> ProgressSample:
-        """Return the latest progress; `used_core_s` is the CPU time that the job has used by now."""
-        ...
-
-    def landed_at(self) -> float | None:
-        """Instant at which all declared work was done; None: at the end of the process."""
-        ...
-
-    @property
-    def reporter_pid(self) -> int:
-        """Process id of the reporting process; 0: it is not known."""
-        ...
-
-    def device_use(self) -> DeviceUse | None:
-        """Device that the job computes on; None: it reports none."""
-        ...
-
-    def new_phases(self) -> tuple[PhaseProgress, ...] | None:
-        """Return the job's phases; None: they have not changed."""
-        ...
-
-    def new_losses(self) -> tuple[SeenLoss, ...]:
-        """Return the losses since the last call, in order of steps; only the last of them, if there were many."""
-        ...
-
-    def new_notices(self) -> tuple[Reason, ...]:
-        """Return notices of how progress is read, since the last call."""
-        ...
-
-    def shortfall(self) -> Reason | None:
-        """Return a warning of a job that succeeded before its output counted to the end; None if it did."""
-        ...
-
-    def pace(self, line: PacingLine | None) -> None:
-        """Keep the job to `line`."""
-        ...
-
-    def ask_to_stop(self) -> None:
-        """Ask the job to make a checkpoint and end; only if it `can_stop`."""
-        ...
-
-    def ask_to_leave(self) -> None:
-        """Ask the job to make a checkpoint and end, to be started again from it; `pace` withdraws the request."""
-        ...
-
-    def heartbeat(self) -> None:
-        """Renew the heartbeat, which shows the job that it is steered."""
-        ...
-
-
 class PageProgress:
     """A job that uses `punctual.track`.
 
@@ -143,8 +53,6 @@ class PageProgress:
     submitted_at
         Instant that the times of pacing lines count from; no unit has ended before.
     """
-
-    is_tracked, is_output_read = True, False
 
     def __init__(self, page: SharedBlock, submitted_at: float) -> None:
         self._page = page
@@ -213,10 +121,6 @@ class PageProgress:
     def reporter_pid(self) -> int:
         return self._page.declaration().pid
 
-    def receive(self, output: bytes, used_core_s: float, stream: int) -> None: ...
-
-    def finish(self, used_core_s: float) -> None: ...
-
     def device_use(self) -> DeviceUse | None:
         return self._page.device() if self._page.device().name else None
 
@@ -234,12 +138,6 @@ class PageProgress:
         n_losses, latest = self._page.losses()
         n_new, self._n_losses = n_losses - self._n_losses, n_losses
         return tuple(SeenLoss(float(steps), loss) for steps, loss in latest[-n_new:]) if n_new > 0 else ()
-
-    def new_notices(self) -> tuple[Reason, ...]:
-        return ()
-
-    def shortfall(self) -> Reason | None:
-        return None  # it is a fault
 
     def pace(self, line: PacingLine | None) -> None:
         self._line = line
@@ -278,15 +176,10 @@ class OutputProgress:
         The pattern cannot be used.
     """
 
-    is_tracked = can_stop = is_asked_to_leave = False
-    is_output_read = True
-    reporter_pid = 0
-
     def __init__(
         self, pattern: str | None, steps_total: float | None, deadline_s: float | None, latest: ProgressSample
     ) -> None:
-        groups = None if pattern in {None, AUTO} else Groups.of(pattern or "")
-        self._own = None if groups is None or pattern is None else OwnOutput(pattern, groups)
+        self._own = None if pattern is None or pattern == AUTO else OwnOutput(OwnPattern.of(pattern))
         self._asked_for, self._has_deadline = pattern, deadline_s is not None
         self._reader = ProgressReader(
             deadline_s=deadline_s, steps_total=steps_total or latest.steps_total, steps_before=latest.steps_done
@@ -295,15 +188,15 @@ class OutputProgress:
         self._latest = latest
         self._unit_core_s = 0.0
         self._notices: list[Reason] = []
-        self.faults: set[Fault] = set()
 
     def receive(self, output: bytes, used_core_s: float, stream: int = 1) -> None:
         at = time.monotonic()
+        lines = [] if self._own is None else self._own.search(output, stream)
         with self._lock:
             if self._own is None:
                 has_changed = self._reader.feed(output, at, stream)
             else:
-                has_changed = self._own.feed(self._reader, output, at, stream)
+                has_changed = self._own.feed(self._reader, lines, at)
             if has_changed:
                 self._advance(at, used_core_s)
             self._note()
@@ -311,8 +204,6 @@ class OutputProgress:
     def finish(self, used_core_s: float) -> None:
         for stream in (1, 2):
             self.receive(b"\n", used_core_s, stream)
-        if self._own is not None:
-            self._own.close()
 
     def _advance(self, at: float, used_core_s: float) -> None:
         belief, latest = self._reader.belief, self._latest
@@ -351,52 +242,38 @@ class OutputProgress:
     def latest(self, used_core_s: float) -> ProgressSample:
         with self._lock:
             in_flight_core_s = max(0.0, used_core_s - self._unit_core_s)
-            gave_up = self._own is not None and self._own.gave_up
-            unreadable = _given_up(self._latest.steps_done) if gave_up else ""
-            return replace(self._latest, in_flight_core_s=in_flight_core_s, unreadable=unreadable)
-
-    def landed_at(self) -> float | None:
-        """Return None: the output does not show whether work is left after the last step."""
-        return None
-
-    def device_use(self) -> DeviceUse | None:
-        return None
-
-    def new_phases(self) -> tuple[PhaseProgress, ...] | None:
-        return None
-
-    def new_losses(self) -> tuple[SeenLoss, ...]:
-        return ()
-
-    def begin(self, at: float) -> None: ...
-
-    # The program reads no directives.
-
-    def pace(self, line: PacingLine | None) -> None: ...
-
-    def ask_to_stop(self) -> None: ...
-
-    def ask_to_leave(self) -> None: ...
-
-    def heartbeat(self) -> None: ...
+            return replace(self._latest, in_flight_core_s=in_flight_core_s)
 
 
-class TrackedOrRead:
-    """Progress of a job that may use `punctual.track`: until it does, its output is read."""
+class JobProgress:
+    """Progress of a job by its page or its output, and requests to the job.
 
-    is_output_read = True
+    Parameters
+    ----------
+    page
+        Page that the program writes to once it uses `punctual.track`; one that it does not know of if its output alone is read.
+    output
+        Progress by the output, until then; None: the program must report its progress itself.
+    """
 
-    def __init__(self, page: PageProgress, output: OutputProgress) -> None:
+    def __init__(self, page: PageProgress, output: OutputProgress | None) -> None:
         self._page, self._output = page, output
-        self._is_tracked = False
+        self._is_tracked = output is None
+
+    @property
+    def _read(self) -> OutputProgress | None:
+        """The output, if it is read; None: the program reports its progress itself."""
+        self._is_tracked = self._is_tracked or self._page.is_claimed
+        return None if self._is_tracked else self._output
 
     @property
     def is_tracked(self) -> bool:
-        self._is_tracked = self._is_tracked or self._page.is_claimed
-        return self._is_tracked
+        """Whether the job reports its progress itself."""
+        return self._read is None
 
     @property
     def faults(self) -> set[Fault]:
+        """Faults that the job's own process noticed."""
         return self._page.faults
 
     @property
@@ -405,57 +282,73 @@ class TrackedOrRead:
 
     @property
     def is_asked_to_leave(self) -> bool:
+        """Whether the job has been asked to make a checkpoint and end, to be started again from it."""
         return self._page.is_asked_to_leave
 
     def receive(self, output: bytes, used_core_s: float, stream: int = 1) -> None:
-        if not self.is_tracked:
-            self._output.receive(output, used_core_s, stream)
+        """Take in output of one stream, written when the job had used that much CPU time; called by other threads."""
+        if (read := self._read) is not None:
+            read.receive(output, used_core_s, stream)
 
     def finish(self, used_core_s: float) -> None:
-        if not self.is_tracked:
-            self._output.finish(used_core_s)
+        """End the reading; the job writes nothing more."""
+        if (read := self._read) is not None:
+            read.finish(used_core_s)
 
     def latest(self, used_core_s: float) -> ProgressSample:
+        """Return the latest progress; `used_core_s` is the CPU time that the job has used by now."""
         page = self._page.latest(used_core_s)
-        if self.is_tracked:
+        if (read := self._read) is None:
             return page
-        return replace(self._output.latest(used_core_s), unreadable=page.unreadable)
+        return replace(read.latest(used_core_s), unreadable=page.unreadable)
 
     def begin(self, at: float) -> None:
+        """Ignore units that ended before the process was started, at that instant."""
         self._page.begin(at)
 
     def landed_at(self) -> float | None:
+        """Instant at which all declared work was done; None: at the end of the process, as output does not show it."""
         return self._page.landed_at() if self.is_tracked else None
 
     @property
     def reporter_pid(self) -> int:
+        """Process id of the reporting process; 0: it is not known."""
         return self._page.reporter_pid
 
     def device_use(self) -> DeviceUse | None:
+        """Device that the job computes on; None: it reports none."""
         return self._page.device_use()
 
     def new_phases(self) -> tuple[PhaseProgress, ...] | None:
+        """Return the job's phases; None: they have not changed."""
         return self._page.new_phases()
 
     def new_losses(self) -> tuple[SeenLoss, ...]:
+        """Return the losses since the last call, in order of steps; only the last of them, if there were many."""
         return self._page.new_losses()
 
     def new_notices(self) -> tuple[Reason, ...]:
-        return () if self.is_tracked else self._output.new_notices()
+        """Return notices of how progress is read, since the last call."""
+        return () if (read := self._read) is None else read.new_notices()
 
     def shortfall(self) -> Reason | None:
-        return None if self.is_tracked else self._output.shortfall()
+        """Return a warning of a job that succeeded before its output counted to the end; None if it did."""
+        return None if (read := self._read) is None else read.shortfall()
 
     def pace(self, line: PacingLine | None) -> None:
+        """Keep the job to `line`."""
         self._page.pace(line)
 
     def ask_to_stop(self) -> None:
+        """Ask the job to make a checkpoint and end; only if it `can_stop`."""
         self._page.ask_to_stop()
 
     def ask_to_leave(self) -> None:
+        """Ask the job to make a checkpoint and end, to be started again from it; `pace` withdraws the request."""
         self._page.ask_to_leave()
 
     def heartbeat(self) -> None:
+        """Renew the heartbeat, which shows the job that it is steered."""
         self._page.heartbeat()
 
 
@@ -479,13 +372,6 @@ def _never_known(pattern: str | None) -> str:
     return (
         "nothing that the program wrote counts its steps, so the job ran at full speed; go through the batches with "
         "`punctual.track`, or give an expression that fits its lines (`--progress-regex`, tried by `punctual read FILE`)"
-    )
-
-
-def _given_up(steps_done: float) -> str:
-    return (
-        "the progress pattern took too long for a line, again and again, so the output is not searched any more "
-        f"and the job counts as being at step {steps_done:g}; give it a simpler pattern when it is run again"
     )
 
 

@@ -1,14 +1,13 @@
 """Supervisor: parent of a job, starts it in its control groups and clears up behind it, whatever becomes of Punctual.
 
 A program of its own, run by path with nothing but the standard library, so that it starts in some milliseconds and
-outlives the process that started it. It is two processes: the *supervisor*, and above it a *guard* that ends the job and
-clears up if the supervisor is killed. Its only argument is the number of a connected socket, the *control connection* to
+outlives the process that started it. Its only argument is the number of a connected socket, the *control connection* to
 the process that steers the job. On it, one JSON object a line:
 
 =========== ================================================================================================
 direction   meaning
 =========== ================================================================================================
-out         ``{"ready": true, "supervisor": pid, "guard": pid}``: signals are dealt with from here on
+out         ``{"ready": true, "keeper": pid}``: signals are dealt with from here on
 in          `LaunchRequest` as an object: what to start, and what to clear up
 out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first line, ``{"failed": why, "code": exit code,
             "errno": number}`` as the last line
@@ -37,12 +36,11 @@ SIGALRM                                   the same as if `grace_s` were over
 SIGTERM again, SIGQUIT                    SIGKILL at once
 SIGUSR1, SIGUSR2                          the same to the first of the job's processes, from its own down, that catch
                                           it; if none does, to whom SIGTERM would go
-the supervisor is killed                      the kernel sends the job SIGTERM; the guard lifts the quota, ends
-                                          what is left after 5 s with SIGKILL, and clears up
-the guard is killed                       the supervisor goes on without it
+the supervisor is killed                  the kernel sends the job SIGTERM; the process that steers it, or the next
+                                          one, ends what is left and clears up (`punctual.executors.local.orphans`)
 ========================================= ==================================================================
 
-Guard and supervisor adopt processes whose parent has ended (as *sub-reapers*), so none of the job's descendants escapes.
+The supervisor adopts processes whose parent has ended (as a *sub-reaper*), so none of the job's descendants escapes.
 """
 
 import ctypes
@@ -66,7 +64,7 @@ else:
     from punctual.executors.local import job_signals, supervisor_files
     from punctual.executors.local.job_log import JobLog
 
-#: The signals that mean something to a guard, and so to its supervisor.
+#: The signals that mean something to a supervisor.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 #: Message that renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
@@ -111,22 +109,22 @@ class LaunchRequest:
     kill_s
         Seconds that its other processes have then before they are killed.
     logs
-        For each log: its path, the descriptor to read its content from, and a pipe that gets a byte when it grows.
+        For each log: its path, and the descriptor to read its content from.
     log_bytes_max
         Size at which a log is begun anew, see `punctual.executors.local.job_log`.
     takeover_fd
-        A listening socket, by which another process can take the job over. That process gets a blank line, with a pipe for
-        each log; then ``{"supervisor": pid, "guard": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``;
-        then what any control connection brings. If somebody steers the job already, it gets nothing.
+        A listening socket, by which another process can take the job over. That process gets
+        ``{"keeper": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``, then what any control
+        connection brings. If somebody steers the job already, it gets nothing.
     page_fd
         The page of the job, which is there as long as the supervisor is; what it says at the end is left in `end_file`.
-        limits
+    limits
         Limits of resources that the job gets, by their names in `resource`: soft and hard.
-        umask, nice
+    umask, nice
         Mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the supervisor.
-        asked_memory_bytes
+    asked_memory_bytes
         Memory that the job has asked for; 0: none.
-        actuator, progress_pattern
+    actuator, progress_pattern
         Not for the supervisor, but for the process that takes the job over.
     """
 
@@ -144,7 +142,7 @@ class LaunchRequest:
     fence_s: float | None = None
     grace_s: float | None = None
     kill_s: float = job_signals.GRACE_S
-    logs: list[tuple[str, int, int]] = field(default_factory=list)
+    logs: list[tuple[str, int]] = field(default_factory=list)
     log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
     actuator: str = ""
@@ -159,9 +157,8 @@ class LaunchRequest:
 class Supervisor:
     """Runs one job to its end."""
 
-    def __init__(self, request: LaunchRequest, connection_fd: int, wake_fd: int, guard_pid: int) -> None:
+    def __init__(self, request: LaunchRequest, connection_fd: int, wake_fd: int) -> None:
         self._request = request
-        self._guard_pid = guard_pid
         self._connection_fd: int | None = connection_fd
         self._heard_at = time.monotonic()
         self._is_steered = self._has_children = True
@@ -179,7 +176,7 @@ class Supervisor:
     def run(self) -> int:
         """Start the job and wait until it and all its descendants are gone; return its exit code."""
         if not all(supervisor_files.is_there(path, mark) for path, mark in self._request.cleanup_files):
-            _clear_up(self._request)
+            supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
             return _EXIT_NOT_STARTED
         try:
             self._job_pid = _start(self._request)
@@ -191,7 +188,9 @@ class Supervisor:
         supervisor_files.reserve(self._request.end_file, 1 << 14)
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
-        self._open_logs()
+        for path, source_fd in self._request.logs:
+            self._logs[source_fd] = JobLog(path, self._request.log_bytes_max, source_fd)
+            self._poll.register(source_fd, select.POLLIN)
         for fd in (self._connection_fd, self._wake_fd, self._request.takeover_fd):
             if fd is not None:
                 self._poll.register(fd, select.POLLIN)
@@ -256,13 +255,6 @@ class Supervisor:
         self._poll.unregister(connection_fd)
         os.close(connection_fd)
         self._connection_fd = None
-        for log in self._logs.values():
-            log.notify_on(None)
-
-    def _open_logs(self) -> None:
-        for path, source_fd, wakeup_fd in self._request.logs:
-            self._logs[source_fd] = JobLog(path, self._request.log_bytes_max, source_fd, wakeup_fd)
-            self._poll.register(source_fd, select.POLLIN)
 
     def _answer_takeover(self, takeover_fd: int) -> None:
         import socket  # it takes as long to load as everything else here, and is hardly ever needed
@@ -272,10 +264,6 @@ class Supervisor:
                 connection, _ = listening.accept()
             with connection:
                 if self._connection_fd is None:
-                    bell_fds = [self._new_bell(log) for log in self._logs.values()]
-                    socket.send_fds(connection, [b"\n"], bell_fds)
-                    for fd in bell_fds:
-                        os.close(fd)
                     self._accept_control(connection.detach())
         except (OSError, ImportError):  # whoever it was has left; and the job must not end, whatever is wrong here
             pass
@@ -284,14 +272,7 @@ class Supervisor:
         self._connection_fd, self._heard_at, self._is_steered = connection_fd, time.monotonic(), True
         self._poll.register(connection_fd, select.POLLIN)
         request = {**vars(self._request), "environment": {}}
-        pids = {"keeper": os.getpid(), "guard": self._guard_pid, "started": self._job_pid}
-        self._tell(**pids, at_ns=self._started_at_ns, request=request)
-
-    def _new_bell(self, log: JobLog) -> int:
-        """Make a new bell for `log` and return its reading end."""
-        wakeup_fd, ring_fd = os.pipe()
-        log.notify_on(ring_fd)
-        return wakeup_fd
+        self._tell(keeper=os.getpid(), started=self._job_pid, at_ns=self._started_at_ns, request=request)
 
     def _take_signals(self) -> None:
         for number in os.read(self._wake_fd, 64):
@@ -350,7 +331,7 @@ class Supervisor:
 
     def _give_up(self, error: OSError) -> int:
         code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
-        _clear_up(self._request)
+        supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
         place = "" if error.filename is None else f": '{error.filename}'"
         self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
         return code
@@ -373,7 +354,7 @@ class Supervisor:
             last["forced_after_s"] = forced_after_s
         boot, page = supervisor_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
         self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
-        _clear_up(self._request)
+        supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
         self._tell(**last)
         return code
 
@@ -500,14 +481,6 @@ def _lift(lift: list[list[str]], processes: list[int]) -> None:
         job_signals.send(pid, signal.SIGCONT)
 
 
-def _clear_up(request: LaunchRequest) -> None:
-    for folder in request.remove_dirs:
-        supervisor_files.remove_groups_of_commands(folder)
-        supervisor_files.remove_dir(folder)
-    for path, mark in request.cleanup_files:
-        supervisor_files.remove_own(path, mark)
-
-
 def _signal_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
@@ -536,102 +509,28 @@ def _read_request(connection_fd: int, most_s: float = 20.0) -> LaunchRequest | N
     return LaunchRequest(**json.loads(text))
 
 
-class SupervisorWatchdog:
-    """Waits for its child, the supervisor, and clears up if that was killed.
-
-    `request_fd`: where the supervisor repeats its request; its end is the supervisor's end.
-    """
-
-    def __init__(self, supervisor_pid: int, request_fd: int) -> None:
-        self._supervisor_pid = supervisor_pid
-        self._request_fd = request_fd
-
-    def run(self) -> int:
-        """Wait until the supervisor, or all it has left, is gone; return the exit code."""
-        # A signal that comes while it reads does not end the reading.
-        for number in SIGNALS:
-            signal.signal(number, lambda number, _: job_signals.send(self._supervisor_pid, number))
-        with open(self._request_fd, "rb") as repeated:
-            text = repeated.read()
-        _, status = os.waitpid(self._supervisor_pid, 0)
-        if os.WIFEXITED(status):
-            return os.WEXITSTATUS(status)
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        self._end_job(text)
-        return _exit_code(status)
-
-    def _end_job(self, text: bytes) -> None:
-        try:
-            request = LaunchRequest(**json.loads(text))
-        except ValueError:  # the supervisor was killed before it had a job
-            request = LaunchRequest(argv=[])
-        _lift(request.lift, job_signals.descendants(os.getpid()))
-        kill_at = time.monotonic() + request.kill_s  # the kernel has sent the job SIGTERM
-        while self._reap():
-            if time.monotonic() >= kill_at:
-                for pid in job_signals.descendants(os.getpid()):
-                    job_signals.send(pid, signal.SIGKILL)
-            time.sleep(job_signals.SWEEP_S)
-        _clear_up(request)
-
-    def _reap(self) -> bool:
-        """Reap ended processes; return whether others are left."""
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return False
-            if not pid:
-                return True
-
-
 def main(connection_fd: int) -> int:
     """Run one job, whose request comes over `connection_fd`, and return its exit code."""
     # Signals that do not matter get a function too: if they were ignored, so would they be in the job.
     for number in (signal.SIGCHLD, signal.SIGHUP, *SIGNALS):
         signal.signal(number, lambda *_: None)
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     try:
-        request_fd, repeat_fd = os.pipe()
-        supervisor_pid = os.fork()
-    except OSError as error:  # no more processes or files may be had
+        wake_fd, wakes_fd = os.pipe()
+    except OSError as error:  # no more files may be had
         say(connection_fd, failed=error.strerror, code=_EXIT_NOT_STARTED, errno=error.errno)
         return _EXIT_NOT_STARTED
-    if supervisor_pid == 0:
-        os.close(request_fd)
-        os._exit(_keep(connection_fd, repeat_fd))
-    for fd in os.listdir("/proc/self/fd"):  # the supervisor's connections must end with the supervisor
-        if int(fd) not in (0, 1, 2, request_fd):
-            _close(int(fd))
-    _let_go_of_output()
-    return SupervisorWatchdog(supervisor_pid, request_fd).run()
-
-
-def _keep(connection_fd: int, repeat_fd: int) -> int:
-    """Run as the supervisor; `repeat_fd` stays open until this process ends."""
-    wake_fd, wakes_fd = os.pipe()
     os.set_blocking(wakes_fd, False)
     # Signals are only noted, and dealt with by the loop; one that comes before the job has started waits there.
     signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    guard_pid = os.getppid()
-    say(connection_fd, ready=True, keeper=os.getpid(), guard=guard_pid)
+    say(connection_fd, ready=True, keeper=os.getpid())
     request = _read_request(connection_fd)
     if request is None:
         return _EXIT_NOT_STARTED
-    os.write(repeat_fd, json.dumps({**vars(request), "argv": [], "environment": {}}).encode())
-    for fd in (connection_fd, request.takeover_fd, request.page_fd, *[fd for log in request.logs for fd in log[1:]]):
+    for fd in (connection_fd, request.takeover_fd, request.page_fd, *(fd for _, fd in request.logs)):
         if fd is not None:
             os.set_inheritable(fd, False)
-    return Supervisor(request, connection_fd, wake_fd, guard_pid).run()
-
-
-def _close(fd: int) -> None:
-    try:
-        os.close(fd)
-    except OSError:  # it was there only while the folder was listed
-        pass
+    return Supervisor(request, connection_fd, wake_fd).run()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,7 +21,6 @@ from typing import Any
 from punctual.executors.local import supervisor
 from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.job_files import read_end
-from punctual.executors.local.job_signals import GRACE_S
 from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest
 
 #: Command that starts a supervisor, without the user's settings and packages, which would only take time.
@@ -30,8 +30,8 @@ _PYTHON = (sys.executable, "-I", "-S", supervisor.__file__)
 #: After so many seconds without a sign of life the process that steers a job is taken for stopped or hung.
 LEASE_S = 4.0
 
-#: Seconds that a guard may take to end a job and to clear up.
-GUARD_S_MAX = GRACE_S + 5.0
+#: Seconds that a supervisor may take to end once its job has, or once it was killed.
+_END_S_MAX = 5.0
 
 #: Seconds that a supervisor may take to answer at its takeover socket, and to read messages.
 _ANSWER_S_MAX = 10.0
@@ -53,9 +53,9 @@ class SupervisorLink:
         self._lines = connection.makefile("r", encoding="utf-8")
         #: Whether the supervisor has its request: what is said before would be taken for a part of it.
         self._has_request = process is None
-        #: The process ids of the supervisor and of its guard; 0 until it has told them.
-        self.pid = self.guard_pid = 0
-        #: Descriptor for signals to the supervisor, valid even if its guard, our only child, was killed.
+        #: The process id of the supervisor; 0 until it has told it.
+        self.pid = 0
+        #: Descriptor for signals to the supervisor.
         self._supervisor_fd: int | None = None
         self._is_released = False
         #: Instant since which a message to the supervisor waits to be read; None: none waits.
@@ -99,17 +99,15 @@ class SupervisorLink:
         except (OSError, ValueError):
             return None
         if line is not None:
-            self.pid, self.guard_pid = line.get("keeper", self.pid), line.get("guard", self.guard_pid)
+            self.pid = line.get("keeper", self.pid)
             if "ready" in line:
-                leave_command_group([self.pid, self.guard_pid])
+                leave_command_group([self.pid])
             if "keeper" in line:
                 with suppress(ProcessLookupError):  # it has just been killed
                     self._supervisor_fd = os.pidfd_open(self.pid)
         return line
 
-    def await_end(
-        self, address: Path, end_file: Path | None, on_regained: Callable[[tuple[int, ...]], None]
-    ) -> dict[str, Any] | None:
+    def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
         """Wait for the supervisor's last line, however long the job runs; None: the supervisor was killed before it had one.
 
         Parameters
@@ -120,8 +118,7 @@ class SupervisorLink:
         end_file
             File with the last line if the job has ended meanwhile, or the supervisor was killed afterwards.
         on_regained
-            Called when the connection has been made again, with the new bells, see `AdoptableJob`, which are its to close: the
-            supervisor has lifted the quota and closed the bells before.
+            Called when the connection has been made again: the supervisor has lifted the quota before.
 
         Raises
         ------
@@ -131,29 +128,28 @@ class SupervisorLink:
         while (line := self.read()) is not None and "expired" in line:
             if self._is_released:
                 raise SteeringLostError
-            bell_fds = self._reconnect(address)
-            if bell_fds is None:
+            if not self._reconnect(address):
                 last = read_end(end_file)
                 if last is None and address.exists():
                     raise SteeringLostError
                 return last
-            on_regained(bell_fds)
+            on_regained()
         if line is None and self._is_released:
             raise SteeringLostError
         return read_end(end_file) if line is None else line
 
-    def _reconnect(self, address: Path) -> tuple[int, ...] | None:
-        """Reconnect to the supervisor; return the new bells, or None if that is impossible."""
+    def _reconnect(self, address: Path) -> bool:
+        """Reconnect to the supervisor; return whether that was possible."""
         kept = take_over(address)
         if kept is None:
-            return None
+            return False
         link = kept.link
         self._lines.close()
         self._connection.close()
         self._connection, self._lines = link._connection, link._lines  # noqa: SLF001 -- it is one of our own
         if link._supervisor_fd is not None:  # noqa: SLF001
             os.close(link._supervisor_fd)  # noqa: SLF001
-        return kept.bell_fds
+        return True
 
     def release(self) -> None:
         """Leave the job unsteered; another process may take it over."""
@@ -174,7 +170,7 @@ class SupervisorLink:
         self._ask(signal.SIGALRM)
 
     def kill(self) -> None:
-        """Kill the supervisor itself, and count it as gone even if it hangs in the kernel; its guard ends the job."""
+        """Kill the supervisor itself, and count it as gone even if it hangs in the kernel."""
         self._signal(signal.SIGKILL)
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
@@ -186,37 +182,36 @@ class SupervisorLink:
 
     def close(self) -> None:
         """Close the connection; return when a supervisor that is a child of this process has ended."""
-        self._disconnect()
-        self._reap()
+        self._hang_up()
+        self._close_supervisor_fd()
+        if self._process is not None:
+            self._process.wait()
 
     def finish(self) -> None:
-        """Close the connection to a supervisor that has ended or is ending; return when its guard is gone too.
+        """Close the connection to a supervisor that has ended or is ending; return when it is gone.
 
-        The guard clears up at places that are used again. One that was stopped goes on. One that does not end is killed if it is a
-        child of this process: the number of any other may be that of a stranger by now.
+        It clears up at places that are used again. One that was stopped goes on. One that does not end is killed, and left if
+        it hangs in the kernel.
         """
-        self._disconnect()
-        guard_pid = self.guard_pid if self._process is None else self._process.pid
-        with suppress(OSError):  # it has ended
-            guard_fd = os.pidfd_open(guard_pid)
+        self._hang_up()
+        self._signal(signal.SIGCONT)
+        if self._supervisor_fd is not None and not _ends_within(self._supervisor_fd, _END_S_MAX):
+            self._signal(signal.SIGKILL)
+        self._close_supervisor_fd()
+        if self._process is not None:
             try:
-                signal.pidfd_send_signal(guard_fd, signal.SIGCONT)
-                if not _ends_within(guard_fd, GUARD_S_MAX) and self._process is not None:
-                    signal.pidfd_send_signal(guard_fd, signal.SIGKILL)
-            finally:
-                os.close(guard_fd)
-        self._reap()
+                self._process.wait(_END_S_MAX)
+            except subprocess.TimeoutExpired:  # it is reaped whenever it ends
+                threading.Thread(target=self._process.wait, name="punctual-reaper", daemon=True).start()
 
-    def _disconnect(self) -> None:
+    def _hang_up(self) -> None:
         self._lines.close()
         self._connection.close()
+
+    def _close_supervisor_fd(self) -> None:
         if self._supervisor_fd is not None:
             os.close(self._supervisor_fd)
             self._supervisor_fd = None
-
-    def _reap(self) -> None:
-        if self._process is not None:
-            self._process.wait()
 
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
@@ -291,21 +286,16 @@ class AdoptableJob:
         Request that its supervisor got, without the environment.
     started_at
         Start of the job's process, monotonic seconds.
-    bell_fds
-        Pipe for each log that gets a byte when the log grows.
     """
 
     link: SupervisorLink
     request: LaunchRequest
     job_pid: int
     started_at: float
-    bell_fds: tuple[int, ...]
 
     def close(self) -> None:
         """Release the job."""
         self.link.close()
-        for fd in self.bell_fds:
-            os.close(fd)
 
 
 def listen_for_takeover(address: Path) -> socket.socket:
@@ -339,21 +329,16 @@ def take_over(address: Path) -> AdoptableJob | None:
 
 def _introduced(connection: socket.socket) -> AdoptableJob | None:
     """Receive the supervisor's description of itself and its job; None: another process steers the job."""
-    # Two logs: standard output and standard error.
-    hello, fds, _, _ = socket.recv_fds(connection, 1, 2, socket.MSG_CMSG_CLOEXEC)
-    connection.settimeout(None)
     link = SupervisorLink(connection)
-    line = link.read() if hello else None
+    line = link.read()
     if line is None:
-        for fd in fds:
-            os.close(fd)
         return None
+    connection.settimeout(None)
     return AdoptableJob(
         link=link,
         request=LaunchRequest(**line["request"]),
         job_pid=line["started"],
         started_at=line["at_ns"] / 1e9,
-        bell_fds=tuple(fds),
     )
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import time
+from collections.abc import Iterable
 
 #: Suffix of the name of a file that is being written.
 UNFINISHED = ".new"
@@ -30,6 +31,15 @@ def is_there(path: str, mark: str) -> bool:
     return mark == mark_of(path)
 
 
+def clear_up(folders: Iterable[str], files: Iterable[tuple[str, str] | list[str]]) -> None:
+    """Remove a job's control groups, and files unless others were made in their place: paths and marks."""
+    for folder in folders:
+        remove_groups_of_commands(folder)
+        remove_dir(folder)
+    for path, mark in files:
+        remove_own(path, mark)
+
+
 def remove_groups_of_commands(folder: str) -> None:
     """Remove the groups of commands that were killed; the others are in use."""
     for name in os.listdir(folder) if os.path.isdir(folder) else ():
@@ -55,7 +65,8 @@ def remove_dir(folder: str) -> None:
 
 def _holds_groups(folder: str) -> bool:
     try:
-        return any(entry.is_dir() for entry in os.scandir(folder))
+        with os.scandir(folder) as entries:
+            return any(entry.is_dir() for entry in entries)
     except OSError:
         return False
 

@@ -1,0 +1,346 @@
+"""`punctual demo --market`: an elastic training lands on time on machines that come and go, as a published trace tells."""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from punctual.cli._streams import write_line
+from punctual.core.bill import Bill
+from punctual.core.errors import InvalidSpec
+from punctual.core.events import (
+    JobFinished,
+    JobSubmitted,
+    MachinesAsked,
+    NodeJoined,
+    NodeLost,
+    NodeNoticed,
+    PoolOffered,
+    ProgressReported,
+)
+from punctual.core.ids import JobId, NodeId
+from punctual.core.lifecycle import end_state
+from punctual.core.protocols import Message
+from punctual.core.units import HOUR_S, format_duration
+from punctual.daemon.control_client import capacity_for_jobs, leave, policy, stop, submit
+from punctual.daemon.daemon_request import DaemonRequest
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.joining import start_daemon
+from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.run_folder import RunFolder, run_named
+from punctual.daemon.runs import find_job, open_jobs
+from punctual.distribution import check_extras
+from punctual.executors.local.output import Streams
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
+from punctual.testing import market_machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scene:
+    """Numbers of the demonstration.
+
+    Attributes
+    ----------
+    speed
+        Seconds of the trace that pass in a second: its six hours take two minutes.
+    start_s
+        Second of the trace at which the job is submitted; the hours before have been seen.
+    work_h, n_steps
+        Machine-hours of the training, and its steps: one machine takes 0.6 s for each.
+    startup_s, notice_s
+        Seconds here that a machine takes to start, and that are enough to leave it.
+    """
+
+    speed: float = 180.0
+    start_s: float = 62 * 600.0
+    deadline_s: float = 6 * HOUR_S
+    n_most: int = 3
+    work_h: float = 6.6
+    n_steps: int = 220
+    startup_s: float = 12.0
+    notice_s: float = 5.0
+
+
+_SCENE = _Scene()
+_TRACE = Path(__file__).with_name("_demo_market.json")
+_JOB = JobId("demo")
+
+
+def market_demo() -> int:
+    """Show it; return 0 only if the training landed on time."""
+    check_extras("the demo of a market", "torch", "ray")
+    about = _about()
+    write_line(
+        f"{_SCENE.work_h:g} machine-hours of training in {_SCENE.deadline_s / HOUR_S:g} hours, on up to {_SCENE.n_most} machines. Spot ones cost "
+        f"${about['spot_price']:.2f} an hour and come and go as those of {about['zone']} did in October 2025 "
+        f"({about['instance_type']}); on-demand ones cost ${about['on_demand_price']:.2f}."
+    )
+    write_line(
+        f"An hour takes {HOUR_S / _SCENE.speed:g} s here; a machine is a Ray node of this computer, and needs about "
+        f"{_SCENE.startup_s * _SCENE.speed / 60:.0f} minutes of that time to start. "
+        "#: it is there, +: it starts, .: it could be had."
+    )
+    with _Stage() as stage:
+        return stage.show(about["on_demand_price"])
+
+
+class _Stage:
+    """A Ray cluster and a daemon of its own, in a folder that is removed at the end."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="market-"))
+        self._before = dict(os.environ)
+        self._run: RunFolder | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._begin()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with _signals_wait():
+            if self._run is not None:
+                self._end_daemon(self._run)
+            for name in market_machine.running(self._folder):
+                market_machine.end(self._folder, name)
+            os.environ.clear()
+            os.environ.update(self._before)
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _begin(self) -> None:
+        port, token = _free_port(), self._folder / "token"
+        token.touch(0o600)
+        token.write_text(secrets.token_hex(32))
+        os.environ |= {
+            HOME_VARIABLE: str(self._folder / "home"),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(token),
+        }
+        write_line("Starting Ray, and a daemon that uses it.")
+        head = [
+            str(Path(sys.executable).with_name("ray")),
+            "start",
+            "--head",
+            "--block",
+            f"--port={port}",
+            "--num-cpus=0",
+            "--include-dashboard=false",
+            f"--ray-client-server-port={_free_port()}",
+            f"--temp-dir={self._folder / 'ray'}",
+            "--object-store-memory=80000000",
+            "--disable-usage-stats",
+        ]
+        market_machine.start(self._folder, "head", head)
+        _await_port(port, self._folder / "head.log")
+        cluster = self._folder / "market.toml"
+        cluster.write_text(_pools())
+        options = HostOptions(
+            actuator="pacing",
+            policy="least-cost",
+            shared=True,
+            engine="ray",
+            address=f"127.0.0.1:{port}",
+            cluster=str(cluster),
+        )
+        options.check()
+        self._run = run_named(start_daemon(DaemonRequest(options=options)).run)
+        # It looks at prices as often as they change.
+        policy(self._run, "least-cost", {"look_s": 300.0 / _SCENE.speed})
+
+    def show(self, on_demand_usd_h: float) -> int:
+        """Train, and tell what happens; return the exit status."""
+        assert self._run is not None
+        told = JobOptions(
+            program=[
+                sys.executable,
+                "-m",
+                "punctual.cli._demo_market_training",
+                str(_SCENE.n_steps),
+                str(self._folder / "checkpoints"),
+            ],
+            name=_JOB,
+            workers=f"1..{_SCENE.n_most}",
+            cores_per_worker="1",
+            steps=_SCENE.n_steps,
+            work=f"{_SCENE.work_h * HOUR_S / _SCENE.speed}s",
+            deadline=f"{_SCENE.deadline_s / _SCENE.speed}s",
+        )
+        submit(self._run, [submission_of(told, time.monotonic(), *capacity_for_jobs(self._run))], Streams())
+        course = Course()
+        sequence, next_line_at = 1, 0.0
+        while course.end is None:
+            time.sleep(0.25)
+            with self._run.read_journal() as journal:
+                for number, message in journal.read_from(sequence):
+                    sequence = number + 1
+                    if text := course.take(message):
+                        write_line(text)
+            if time.monotonic() >= next_line_at:
+                next_line_at = time.monotonic() + 1200.0 / _SCENE.speed
+                write_line(course.line(time.monotonic()))
+        if not isinstance(course.end, JobFinished):
+            write_line(self._run.log(_JOB).read_text(errors="replace")[-2000:])
+        return course.conclude(on_demand_usd_h)
+
+    def _end_daemon(self, run: RunFolder) -> None:
+        """End the daemon with its job and its machines."""
+        give_up_at = time.monotonic() + 60.0
+        with suppress(InvalidSpec):
+            stop(find_job(_JOB, open_jobs()))
+        while run.is_live() and time.monotonic() < give_up_at:
+            if not run.open_jobs():
+                with suppress(InvalidSpec):
+                    leave(run)
+            time.sleep(0.1)
+
+
+@dataclass
+class Course:
+    """The run so far, by its messages."""
+
+    bill: Bill = field(default_factory=Bill)
+    begun_at: float = 0.0
+    now_at: float = 0.0
+    obtainable: dict[str, int] = field(default_factory=dict)
+    starting: dict[NodeId, str] = field(default_factory=dict)
+    there: dict[NodeId, str] = field(default_factory=dict)
+    n_asked: dict[str, int] = field(default_factory=dict)
+    steps_done: float = 0.0
+    end: Message | None = None
+
+    def take(self, message: Message) -> str:
+        """Take the next message into account; return a line about it, or nothing."""
+        self.bill.add(message)
+        self.now_at = max(self.now_at, message.at)
+        match message:
+            case JobSubmitted(at=at):
+                self.begun_at = at
+            case PoolOffered(pool=pool, obtainable=n):
+                self.obtainable[pool.name] = n
+            case MachinesAsked(pool=pool, nodes=nodes):
+                self.starting |= dict.fromkeys(nodes, pool)
+                self.n_asked[pool] = self.n_asked.get(pool, 0) + len(nodes)
+            case NodeJoined(node=node) if node in self.starting:
+                self.there[node] = self.starting.pop(node)
+            case NodeLost(node=node):
+                self.starting.pop(node, None)
+                self.there.pop(node, None)
+            case ProgressReported(steps_done=steps_done):
+                self.steps_done = max(steps_done, self.steps_done)  # it is 0 while the job moves
+            case NodeNoticed(at=at, node=node, ends_at=ends_at) if ends_at is not None:
+                return f"{self._clock(at)}  {node} is to be taken away: its worker leaves between two steps"
+            case _ if end_state(message) is not None:
+                self.end = message
+        return ""
+
+    def line(self, at: float) -> str:
+        """Return a line about the present, instant `at`."""
+        self.bill.settle(at)
+        pools = "   ".join(f"{name} {self._machines(name)}" for name in self.obtainable)
+        return f"{self._clock(at)}  {pools}   {self.steps_done / _SCENE.n_steps:4.0%} done   ${self.bill.total_usd:.0f}"
+
+    def conclude(self, on_demand_usd_h: float) -> int:
+        """Tell how it ended; return the exit status."""
+        self.bill.close()
+        if not isinstance(self.end, JobFinished):
+            write_line(f"The training has not finished: {self.end}")
+            return 1
+        left_s = _SCENE.deadline_s - (self.end.landed_at - self.begun_at) * _SCENE.speed
+        bill, prices = self.bill, {"spot": _about()["spot_price"], "on-demand": on_demand_usd_h}
+        hours = {name: usd / prices[name] for name, usd in bill.by_pool.items()}
+        parts = " and ".join(f"{n:.1f} machine-hours of {name}" for name, n in hours.items() if n > 0.05)
+        write_line(f"It landed {format_duration(abs(left_s))} {'before' if left_s >= 0 else 'AFTER'} its deadline.")
+        write_line(f"It cost ${bill.total_usd:.0f}: {parts}, on {sum(self.n_asked.values())} machines.")
+        write_line(f"The same machine-hours on demand would have cost ${sum(hours.values()) * on_demand_usd_h:.0f}.")
+        return 0 if left_s >= 0 else 1
+
+    def _machines(self, pool: str) -> str:
+        """Draw the machines of a pool: there, starting, and others that can be had."""
+        n_there = sum(name == pool for name in self.there.values())
+        n_starting = sum(name == pool for name in self.starting.values())
+        n_more = max(0, min(self.obtainable[pool], _SCENE.n_most) - n_there - n_starting)
+        return f"{'#' * n_there}{'+' * n_starting}{'.' * n_more}".ljust(_SCENE.n_most)
+
+    def _clock(self, at: float) -> str:
+        minutes = max(0, round((at - self.begun_at) * _SCENE.speed / 60))
+        return f"{minutes // 60:2} h {minutes % 60:02}"
+
+
+def _about() -> dict[str, Any]:
+    about: dict[str, Any] = json.loads(_TRACE.read_text(encoding="utf-8"))["metadata"]
+    return about
+
+
+def _pools() -> str:
+    """Return the file of the market."""
+    about = _about()
+    return f"""
+[machines]
+provider = "market"
+options = {{ speed = {_SCENE.speed} }}
+
+[[pool]]
+name = "spot"
+market = "spot"
+cores = 1.0
+most = {_SCENE.n_most}
+trace = "{_TRACE}"
+trace_start_s = {_SCENE.start_s}
+startup_s = {_SCENE.startup_s * _SCENE.speed}
+notice_s = {_SCENE.notice_s * _SCENE.speed}
+
+[[pool]]
+name = "on-demand"
+market = "on-demand"
+cores = 1.0
+most = {_SCENE.n_most}
+price_usd_h = {about["on_demand_price"]}
+startup_s = {_SCENE.startup_s * _SCENE.speed}
+"""
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def _await_port(port: int, log: Path) -> None:
+    """Wait until Ray listens."""
+    give_up_at = time.monotonic() + 60.0
+    while time.monotonic() < give_up_at:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1.0).close()
+            return
+        time.sleep(0.1)
+    raise InvalidSpec(
+        "Ray must start within a minute",
+        (log.read_text(errors="replace").strip().splitlines() or ["nothing"])[-1],
+        "this computer",
+        "Try `ray start --head` by hand.",
+    )
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Have Ctrl-C wait: machines that are left would run on."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,153 @@
+"""Protocol of providers, which start and end machines of pools for a live cluster."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from punctual.core.ids import NodeId
+from punctual.core.pools import PoolSpec
+from punctual.executors.cluster.node_limits import NodeFacts
+
+#: Label of a node of Ray that has the name of its machine: ``ray start --labels punctual.machine=spot-3``.
+MACHINE_LABEL = "punctual.machine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolTerms:
+    """A pool as its user's file describes it.
+
+    Attributes
+    ----------
+    price_usd_h
+        Price of a machine-hour; None: the provider knows it.
+    trace, trace_start_s
+        File with the machines that could be had over time, and the second of it that is now; for providers that replay one.
+    amounts
+        Amounts of one machine that the file names: `cores`, `gpus`, `memory_gib`.
+    options
+        Further keys, for the provider.
+    """
+
+    spec: PoolSpec
+    price_usd_h: float | None = None
+    amounts: Mapping[str, float] = field(default_factory=dict)
+    trace: str | None = None
+    trace_start_s: float = 0.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterPlace:
+    """A cluster for which a provider starts machines.
+
+    Attributes
+    ----------
+    address
+        Address of the cluster, as its user gave it; empty: that of this machine.
+    name
+        Tells the machines of one service from those of another; the same after a restart of the service.
+    folder
+        Folder of the provider's files, which outlives this process.
+    """
+
+    address: str
+    name: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """Price and number of the machines of a pool that can be had now.
+
+    Attributes
+    ----------
+    obtainable
+        Machines that can be had, those included that are there or start.
+    seen
+        Offers before, oldest first: seconds ago, price and machines. They are read once, when a service begins.
+    """
+
+    spec: PoolSpec
+    price_usd_h: float
+    obtainable: int
+    seen: Sequence[tuple[float, float, int]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """Answer to an order: the machines that are being started, and why others are not; empty: all are."""
+
+    nodes: Sequence[NodeId]
+    cause: str = ""
+
+
+class MachinesUnknown(Exception):
+    """Raised if a provider cannot tell its machines for a while: those that are there go on. Its text is for the user."""
+
+
+class MachineProvider(Protocol):
+    """Starts and ends machines of pools, each of which joins the cluster as a node.
+
+    The calls may block; one thread makes all of them, one after the other, but for `name_of`, which another thread calls.
+    An exception of a call is logged, and the call made again later; that of `start` refuses the order. `MachinesUnknown` is
+    told once, as long as it stays the same. Of each look `machines` is called first, then `lost`, `noticed` and `offers`.
+
+    A provider is made by a function ``provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[str, Any])``.
+    It is made anew after a restart of the service, and finds the machines of its `ClusterPlace.name` again.
+
+    Attributes
+    ----------
+    poll_interval_s
+        Seconds between two queries for its offers and machines.
+    """
+
+    poll_interval_s: float
+
+    def offers(self) -> Mapping[str, Offer]:
+        """Return what can be had of each pool now."""
+        ...
+
+    def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
+        """Start machines of these names, as many as can be had; returns without waiting for them to join."""
+        ...
+
+    def end(self, nodes: Collection[NodeId]) -> None:
+        """End machines, also those that still start; one that is gone already is no fault."""
+        ...
+
+    def machines(self) -> Collection[NodeId]:
+        """Return all machines that start or run, those of an earlier process included: what costs money."""
+        ...
+
+    def lost(self) -> Mapping[NodeId, str]:
+        """Return machines that were started and are gone, or never come, with the cause, since the last call."""
+        ...
+
+    def noticed(self) -> Mapping[NodeId, float]:
+        """Return the Unix time at which each machine that is to be taken away ends, where known before the cluster tells."""
+        ...
+
+    def name_of(self, facts: NodeFacts) -> NodeId | None:
+        """Return the machine that a node of the cluster is; None: none of this provider's.
+
+        Called again for the same node after a restart, and then returns the same name.
+        """
+        ...
+
+    def close(self, *, for_good: bool) -> None:
+        """Release what this process holds. `for_good`: nothing goes on, and no machine is left; else all of them stay."""
+        ...
+
+
+def offer_as_described(pools: Sequence[PoolTerms]) -> dict[str, Offer]:
+    """Return the offer of each pool as its file describes it: always its most machines, at one price."""
+    return {
+        pool.spec.name: Offer(spec=pool.spec, price_usd_h=pool.price_usd_h or 0.0, obtainable=pool.spec.most)
+        for pool in pools
+    }
+
+
+def machine_by_label(facts: NodeFacts) -> NodeId | None:
+    """Return the machine that a node's label names; None: it has no such label."""
+    name = facts.labels.get(MACHINE_LABEL)
+    return None if name is None else NodeId(name)

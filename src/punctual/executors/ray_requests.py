@@ -1,0 +1,228 @@
+"""Process that asks a Ray cluster for nodes, and tells which there are; or that finds the address of this machine's cluster.
+
+No other process of a service that asks for machines loads Ray. Standard input and output are JSON objects, a line each:
+
+request
+    ``{"want": [[resources, labels], ...], "drain": {id: is_forced}}``: all nodes to have, null for those asked for before, and
+    nodes that are to end, by their ids in Ray, by force or if they are idle.
+answer, about once a second
+    ``{"nodes": {id: labels}, "impossible": n}``, where `n` is the number of wanted nodes if there can never be so many at once;
+    or ``{"away": why}`` where the cluster does not tell.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from punctual.executors.cluster.machines import MachinesUnknown
+
+#: Resources and labels of a wanted node.
+WantedNode = tuple[Mapping[str, float], Mapping[str, str]]
+_MODULE = "punctual.executors.ray_requests"
+_STARTS = "the process that asks Ray for machines is just starting"
+_NO_AUTOSCALER = (
+    "the Ray cluster has no autoscaler that starts nodes by their labels: start its head with an autoscaling configuration, "
+    "and RAY_enable_autoscaler_v2=1"
+)
+
+
+class RayRequests:
+    """The process, started again when it has ended; usable from one thread.
+
+    Parameters
+    ----------
+    address
+        Address of the cluster, as for `ray.init`.
+
+    Attributes
+    ----------
+    n_impossible
+        Number of nodes that were wanted and can never be there at once, at the last `nodes`; 0: all can.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        #: Last request; None: there was none, and what the cluster was asked for before holds.
+        self._request: dict[str, Any] | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._answer: Mapping[str, Any] = {"away": _STARTS}
+        self._has_answered = threading.Event()
+        self.n_impossible = 0
+
+    def ask(self, want: Sequence[WantedNode] | None, drain: Mapping[str, bool]) -> None:
+        """Ask for these nodes in all, None: for those asked for before; and for the end of others."""
+        self._request = {"want": want, "drain": drain}
+        self._send()
+
+    def nodes(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the labels of all present nodes by id; raises `MachinesUnknown` if the cluster does not tell."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+            # Seconds until Ray is loaded and has answered, on a busy machine.
+            self._has_answered.wait(30.0)
+        answer = self._answer
+        if "away" in answer:
+            raise MachinesUnknown(f"{answer['away']}. Machines that are there go on")
+        self.n_impossible = int(answer["impossible"])
+        nodes: Mapping[str, Mapping[str, str]] = answer["nodes"]
+        return nodes
+
+    def close(self) -> None:
+        """Have the last request carried out, and end the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(OSError):
+            self._input.close()
+        try:
+            process.wait(10.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _start(self) -> None:
+        self.close()
+        self._answer = {"away": _STARTS}
+        self._has_answered.clear()
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", _MODULE, head_address(self._address)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None
+        self._input = self._process.stdin
+        threading.Thread(target=self._listen, args=[self._process], name="punctual-ray-requests", daemon=True).start()
+        self._send()
+
+    def _send(self) -> None:
+        if self._process is None or self._request is None:
+            return  # it gets the request when it starts
+        with suppress(OSError):  # it has ended, and gets the request when it is started again
+            self._input.write(json.dumps(self._request) + "\n")
+            self._input.flush()
+
+    def _listen(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                if process is self._process:
+                    self._answer = json.loads(line)
+                    self._has_answered.set()
+        if process is self._process:
+            self._answer = {"away": "the process that asks Ray for machines has ended, and is started again"}
+            self._has_answered.set()
+
+
+def head_address(address: str) -> str:
+    """Return HOST:PORT of a cluster's head, given as for `ray.init`; raises `MachinesUnknown` if none runs here."""
+    if address not in ("", "auto"):
+        return address
+    command = [sys.executable, "-P", "-m", _MODULE, "auto"]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60.0, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise MachinesUnknown("the address of Ray's head is not known: Ray has not answered") from None
+    if done.returncode or not done.stdout.strip():
+        raise MachinesUnknown("the address of Ray's head is not known: name it (`--address HOST:PORT`)")
+    return done.stdout.split()[-1]
+
+
+class _Asking:
+    """The process itself."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._request: dict[str, Any] = {"want": None, "drain": {}}
+        self._has_request, self._ends = threading.Event(), threading.Event()
+        self._asked: list[WantedNode] | None = None
+        self._drained: set[str] = set()
+        self._client: Any = None
+
+    def run(self) -> int:
+        threading.Thread(target=self._read, daemon=True).start()
+        is_over = False
+        while not is_over:
+            is_over = self._ends.is_set()
+            self._has_request.clear()
+            try:
+                nodes = self._carry_out()
+                answer: dict[str, Any] = {"nodes": nodes, "impossible": self._n_impossible()}
+            except Exception as error:  # noqa: BLE001 -- whatever Ray raises
+                self._client = None
+                answer = {"away": f"Ray does not tell its nodes ({_first_line(error)})"}
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+            if not self._ends.is_set():
+                self._has_request.wait(1.0)
+        return 0
+
+    def _read(self) -> None:
+        for line in sys.stdin:
+            self._request = json.loads(line)
+            self._has_request.set()
+        self._ends.set()
+        self._has_request.set()
+
+    def _carry_out(self) -> dict[str, Mapping[str, str]]:
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+        from ray.autoscaler.v2.sdk import request_cluster_resources
+        from ray.autoscaler.v2.utils import is_autoscaler_v2
+        from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+        if self._client is None:
+            self._client = GcsClient(address=self._address)
+            self._asked = None
+            if not is_autoscaler_v2(fetch_from_server=True, gcs_client=self._client):
+                raise RuntimeError(_NO_AUTOSCALER)
+        request = self._request
+        if request["want"] not in (None, self._asked):
+            wanted = [{"resources": resources, "label_selector": labels} for resources, labels in request["want"]]
+            request_cluster_resources(self._address, wanted)
+            self._asked = request["want"]
+        nodes = self._client.get_all_node_info().items()
+        alive: dict[str, Mapping[str, str]] = {
+            node.hex(): dict(info.labels) for node, info in nodes if info.state == 0
+        }  # `GcsNodeInfo.ALIVE`
+        for node in request["drain"].keys() & alive.keys() - self._drained:
+            if request["drain"][node]:  # also with our relay on it, which keeps it from being idle
+                self._client.drain_nodes(node_ids=[bytes.fromhex(node)])
+            else:
+                reason = DrainNodeReason.Value("DRAIN_NODE_REASON_IDLE_TERMINATION")
+                self._client.drain_node(node, reason, "no machine of Punctual's", 0)
+            self._drained.add(node)
+        return alive
+
+    def _n_impossible(self) -> int:
+        from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+
+        status = GetClusterStatusReply()
+        status.ParseFromString(self._client.get_cluster_status(timeout_s=10))
+        constraints = status.autoscaling_state.infeasible_cluster_resource_constraints
+        return max((sum(each.count for each in constraint.resource_requests) for constraint in constraints), default=0)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _found_address() -> int:
+    from ray._private.services import get_ray_address_from_environment  # there is no public way
+
+    try:
+        sys.stdout.write(get_ray_address_from_environment("auto", None))
+    except ConnectionError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_found_address() if sys.argv[1] == "auto" else _Asking(sys.argv[1]).run())

@@ -1,0 +1,377 @@
+"""Machines of pools as jobs of Slurm, each of which starts Ray on its node; Slurm wakes nodes that sleep."""
+
+import logging
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from punctual.core.errors import InvalidSpec, did_you_mean
+from punctual.core.ids import NodeId
+from punctual.core.pools import PoolSpec
+from punctual.executors.cluster.machines import (
+    MACHINE_LABEL,
+    ClusterPlace,
+    MachinesUnknown,
+    Offer,
+    PoolTerms,
+    Started,
+    machine_by_label,
+    offer_as_described,
+)
+from punctual.executors.cluster.node_limits import NodeFacts
+from punctual.executors.ray_requests import head_address
+from punctual.executors.slurm_commands import SlurmFailure, slurm_answer
+
+_LOG = logging.getLogger(__name__)
+
+#: Label of a node of Ray that tells the machines of one service from those of another.
+SERVICE_LABEL = "punctual.service"
+#: Options of `sbatch` that would hide the machine's job from its service, or start another one: short ones with their long names.
+_SHORT = dict(zip("JaMWHhV", ("job-name", "array", "clusters", "wait", "hold", "help", "version"), strict=True))
+_FORBIDDEN = {*_SHORT.values(), "wrap", "test-only", "parsable", "requeue", "het-group", "usage"}
+#: States of jobs that have ended, or are ending.
+_ENDED = {
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "COMPLETING",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+}
+
+
+class _Job(NamedTuple):
+    """A machine's job as Slurm tells of it; `ends_wall` is 0 where it names no end."""
+
+    number: str
+    state: str
+    ends_wall: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmOptions:
+    """Table `options` of `[machines]`.
+
+    Attributes
+    ----------
+    sbatch
+        Options of `sbatch` for the machines of all pools.
+    wait_s
+        A machine that waits longer in Slurm's queue cannot be had now.
+    ray
+        Command that is Ray on the nodes; empty: the one of this installation, at the same path.
+    """
+
+    sbatch: Sequence[str] = ()
+    wait_s: float = 60.0
+    ray: str = ""
+
+
+class SlurmMachines:
+    """Provider of machines that are jobs of Slurm, named after machine and service.
+
+    Parameters
+    ----------
+    poll_interval_s
+        Seconds between two queries of `squeue`, which is work for Slurm's controller.
+    retry_s
+        Seconds until a pool that had no more machines is thought to have some again.
+    """
+
+    def __init__(
+        self,
+        pools: Sequence[PoolTerms],
+        place: ClusterPlace,
+        options: SlurmOptions,
+        *,
+        poll_interval_s: float = 5.0,
+        retry_s: float = 300.0,
+    ) -> None:
+        self._offers = offer_as_described(pools)
+        self._pools = {pool.spec.name: pool for pool in pools}
+        self._place, self._options = place, options
+        self.poll_interval_s, self._retry_s = poll_interval_s, retry_s
+        self._address = ""
+        #: Jobs of the machines that start or run.
+        self._jobs: dict[NodeId, _Job] = {}
+        #: Numbers of jobs that were cancelled here, until Slurm says so too.
+        self._cancelled: set[str] = set()
+        self._lost: dict[NodeId, str] = {}
+        #: Instants since when machines wait in the queue.
+        self._waits_since: dict[NodeId, float] = {}
+        self._short_until = dict.fromkeys(self._pools, 0.0)
+
+    # The protocol.
+
+    def offers(self) -> Mapping[str, Offer]:
+        """Return most machines of each pool; where Slurm has just had no more, those that are there or start."""
+        now = time.monotonic()
+        return {
+            name: offer
+            if now >= self._short_until[name]
+            else Offer(spec=offer.spec, price_usd_h=offer.price_usd_h, obtainable=self._n_held(name))
+            for name, offer in self._offers.items()
+        }
+
+    def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
+        """Submit a job for each machine, until Slurm refuses one."""
+        started = list[NodeId]()
+        cause = ""
+        for node in nodes:
+            try:
+                number = self._ask(["sbatch", *self._submission(self._pools[pool.name], node)]).strip()
+            except (SlurmFailure, MachinesUnknown) as error:
+                cause = f"Slurm: {error}" if isinstance(error, SlurmFailure) else str(error)
+                self._fall_short(pool.name)
+                break
+            self._jobs[node] = _Job(number.partition(";")[0], "PENDING", 0.0, "")
+            started.append(node)
+        return Started(nodes=started, cause=cause)
+
+    def end(self, nodes: Collection[NodeId]) -> None:
+        """Cancel the jobs of machines; where Slurm does not answer, as soon as it does."""
+        self._cancel([self._jobs.pop(node).number for node in nodes if node in self._jobs])
+
+    def machines(self) -> Collection[NodeId]:
+        """Return the machines whose jobs wait or run.
+
+        Raises `MachinesUnknown` if Slurm does not tell its jobs; otherwise the other queries tell what it has told now.
+        """
+        self._look()
+        return list(self._jobs)
+
+    def lost(self) -> Mapping[NodeId, str]:
+        """Return the machines whose jobs have ended, or have waited too long, and why."""
+        lost, self._lost = self._lost, {}
+        return lost
+
+    def noticed(self) -> Mapping[NodeId, float]:
+        """Return the end of each machine that Slurm ends within the notice of its pool, but a minute at least."""
+        now = time.time()
+        return {
+            node: job.ends_wall
+            for node, job in self._jobs.items()
+            if job.state == "RUNNING" and 0 < job.ends_wall - now <= max(60.0, self._notice_s(node))
+        }
+
+    def name_of(self, facts: NodeFacts) -> NodeId | None:
+        """Return the machine that a node is by its labels."""
+        return machine_by_label(facts) if facts.labels.get(SERVICE_LABEL) == _label(self._place.name) else None
+
+    def close(self, *, for_good: bool) -> None:
+        """Cancel all jobs of this service, or leave them."""
+        if for_good:
+            try:
+                self._look()
+            except MachinesUnknown as error:
+                _LOG.warning("machines may be left: %s. `squeue --me` names them, `scancel` ends them", error)
+            self.end(list(self._jobs))
+
+    # Slurm's answers.
+
+    def _ask(self, command: Sequence[str]) -> str:
+        own = ("PUNCTUAL_NODE_ADDRESS", "RAY_ADDRESS")  # they are those of this machine
+        environment = {name: value for name, value in os.environ.items() if name not in own}
+        # Slurm's programs try again for some 10 s by themselves where its controller is away.
+        return slurm_answer(command, {**environment, "SLURM_TIME_FORMAT": "%s"}, 30.0)
+
+    def _look(self) -> None:
+        """Find out what has become of the machines."""
+        try:
+            listed = self._ask(["squeue", "--noheader", "--me", "--states=all", "--format=%A|%T|%e|%r|%j"])
+        except SlurmFailure as error:
+            raise MachinesUnknown(
+                f"Slurm does not tell its jobs ({error}): machines that are there go on, and none is started until it answers"
+            ) from error
+        self._note(self._parsed(listed))
+
+    def _parsed(self, listed: str) -> dict[NodeId, _Job]:
+        """Return the latest job of each machine of this service."""
+        jobs: dict[NodeId, _Job] = {}
+        for line in listed.splitlines():
+            number, state, end, reason, name = (*line.strip().split("|", 4), "", "", "", "")[:5]
+            machine, _, service = name.rpartition("@")
+            if service != self._place.name or not number.isdecimal():
+                continue
+            node, job = NodeId(machine), _Job(number, state, float(end) if end.isdecimal() else 0.0, reason)
+            if node not in jobs or int(number) > int(jobs[node].number):
+                jobs[node] = job
+        return jobs
+
+    def _note(self, jobs: Mapping[NodeId, _Job]) -> None:
+        alive = {node: job for node, job in jobs.items() if job.state not in _ENDED}
+        self._cancelled &= {job.number for job in alive.values()}
+        for node in self._jobs.keys() - alive.keys():
+            job = jobs.get(node, self._jobs[node])
+            self._lose(node, job, f"is {job.state}" if node in jobs else "is not known any more")
+        self._jobs = {node: job for node, job in alive.items() if job.number not in self._cancelled}
+        now = time.monotonic()
+        waiting = [node for node, job in self._jobs.items() if job.state == "PENDING"]
+        self._waits_since = {node: self._waits_since.get(node, now) for node in waiting}
+        for node, since in self._waits_since.items():
+            if now - since > self._options.wait_s:
+                job = self._jobs.pop(node)
+                self._cancelled.add(job.number)
+                self._lose(node, job, f"has waited for {self._options.wait_s:g} s")
+                self._fall_short(_pool_of(node))
+        self._cancel(self._cancelled)
+
+    def _lose(self, node: NodeId, job: _Job, text: str) -> None:
+        reason = "" if job.reason in ("", "None") else f" ({job.reason})"
+        hint = "; `--output=FILE` in `options.sbatch` keeps what Ray says there" if job.state == "FAILED" else ""
+        self._lost[node] = f"its job {job.number} of Slurm {text}{reason}{hint}"
+
+    def _cancel(self, numbers: Collection[str]) -> None:
+        """Cancel jobs; those that still wait or run at Slurm's next answer are cancelled again."""
+        self._cancelled.update(numbers)
+        if not numbers:
+            return
+        try:
+            self._ask(["scancel", *sorted(numbers)])
+        except SlurmFailure as error:  # one of them may have ended by itself
+            _LOG.info("`scancel %s`: %s", " ".join(sorted(numbers)), error)
+
+    # Pools.
+
+    def _n_held(self, pool: str) -> int:
+        return min(self._pools[pool].spec.most, sum(_pool_of(node) == pool for node in self._jobs))
+
+    def _notice_s(self, node: NodeId) -> float:
+        pool = self._pools.get(_pool_of(node))
+        return pool.spec.notice_s if pool is not None else 0.0
+
+    def _fall_short(self, pool: str) -> None:
+        """Note that a pool has no more machines than those that are held."""
+        self._short_until[pool] = time.monotonic() + self._retry_s
+
+    # The job of a machine.
+
+    def _submission(self, pool: PoolTerms, node: NodeId) -> list[str]:
+        return [
+            "--parsable",
+            f"--job-name={node}@{self._place.name}",
+            "--no-requeue",
+            "--nodes=1",
+            "--ntasks=1",
+            "--output=/dev/null",
+            *_amounts(pool.amounts),
+            *self._options.sbatch,
+            *pool.options.get("sbatch", ()),
+            f"--wrap={self._ray_start(pool, node)}",
+        ]
+
+    def _ray_start(self, pool: PoolTerms, node: NodeId) -> str:
+        if not self._address:
+            self._address = head_address(self._place.address)
+        labels = f"{MACHINE_LABEL}={node},{SERVICE_LABEL}={_label(self._place.name)}"
+        command = ["start", f"--address={self._address}", f"--labels={labels}", "--block", "--disable-usage-stats"]
+        if "cores" in pool.amounts:
+            command.append(f"--num-cpus={_count(pool.amounts['cores'])}")
+        if "gpus" in pool.amounts:
+            command.append(f"--num-gpus={_count(pool.amounts['gpus'])}")
+        ray = self._options.ray or shlex.quote(str(Path(sys.executable).with_name("ray")))
+        return f"{ray} {shlex.join(command)}"
+
+
+def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[str, Any]) -> SlurmMachines:
+    """Make the provider; raises `InvalidSpec` if Slurm is not installed here, or an option is wrong."""
+    for pool in pools:
+        _check(pool.options, ("sbatch",), f"`options` of pool '{pool.spec.name}'")
+    where = "`machines.options`"
+    _check(options, ("sbatch", "wait_s", "ray"), where)
+    wait_s = options.get("wait_s", 60.0)
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s < float("inf"):
+        raise InvalidSpec("`wait_s` must be seconds", repr(wait_s), where, "Write for example `wait_s = 60`.")
+    if not isinstance(options.get("ray", ""), str):
+        raise InvalidSpec("`ray` must be a command", repr(options["ray"]), where, 'Write for example `ray = "ray"`.')
+    if place.address.startswith("ray://"):
+        raise InvalidSpec(
+            "machines of Slurm must know the address at which nodes join",
+            f"'{place.address}', which is for clients",
+            "`--address`",
+            "Write that of Ray's head, HOST:PORT; the usual port is 6379.",
+        )
+    missing = [command for command in ("sbatch", "squeue", "scancel") if shutil.which(command) is None]
+    if missing:
+        raise InvalidSpec(
+            "Slurm's commands must be installed where machines are asked for",
+            f"no `{missing[0]}`",
+            "`machines.provider`",
+            "Start the service where `sbatch` works: on a login node, say.",
+        )
+    return SlurmMachines(pools, place, SlurmOptions(**options))
+
+
+def _check(options: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for key, value in options.items():
+        if key not in known:
+            raise InvalidSpec(
+                f"`{key}` must be an option of machines of Slurm",
+                f"`{key}`",
+                where,
+                f"{did_you_mean(key, known)}Known: {', '.join(known)}.",
+            )
+        if key != "sbatch":
+            continue
+        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+            raise InvalidSpec(
+                "`sbatch` must be a list of options", repr(value), where, 'Write for example `["--constraint=spot"]`.'
+            )
+        for each in value:
+            _check_option(each, where)
+
+
+def _check_option(option: str, where: str) -> None:
+    if not re.fullmatch(r"--[a-z][a-z-]*(=.+)?|-[A-Za-z].*", option, re.DOTALL):
+        raise InvalidSpec(
+            "an option of sbatch must be one text, its value included",
+            repr(option),
+            where,
+            'Write for example `["--partition=cloud", "--constraint=spot"]`.',
+        )
+    name = option.partition("=")[0][2:] if option.startswith("--") else _SHORT.get(option[1], "")
+    if name in _FORBIDDEN:
+        raise InvalidSpec(
+            f"a machine must be one job that its service can follow: without `--{name}`",
+            repr(option),
+            where,
+            "Leave it out.",
+        )
+
+
+def _amounts(amounts: Mapping[str, float]) -> list[str]:
+    """Return the options of `sbatch` for a machine with these amounts: the whole node where no cores are named."""
+    asked = [f"--cpus-per-task={_count(amounts['cores'])}"] if "cores" in amounts else ["--exclusive"]
+    if "memory_gib" in amounts:
+        asked.append(f"--mem={_count(amounts['memory_gib'] * 1024)}M")
+    elif "cores" not in amounts:
+        asked.append("--mem=0")
+    if "gpus" in amounts:
+        asked.append(f"--gres=gpu:{_count(amounts['gpus'])}")
+    return asked
+
+
+def _count(amount: float) -> int:
+    return max(1, int(amount))
+
+
+def _pool_of(node: NodeId) -> str:
+    return node.rpartition("-")[0]
+
+
+def _label(name: str) -> str:
+    """Return a name as a value of a label: Ray allows 63 letters, digits, and `_.-` between them."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", name)[-63:].strip("_.-")

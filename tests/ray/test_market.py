@@ -1,0 +1,184 @@
+"""Machines of a market on a real Ray cluster: noticed, killed, kept by the next host, and paid for."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.daemon.test_cluster import until_all
+from tests.daemon.test_spread import TRAINING
+
+from punctual.core.bill import Bill
+from punctual.core.commands import LaunchJob
+from punctual.core.events import JobFailed, MachinesAsked, NodeLost, NodeNoticed, ProgressReported
+from punctual.core.ids import JobId
+from punctual.daemon.host_options import HostOptions
+from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.restore import resumed_host
+from punctual.daemon.run_folder import run_named
+from punctual.daemon.runs import messages_of
+from punctual.request.job_options import JobOptions
+from punctual.request.submission import submission_of
+from punctual.testing import market_machine
+
+JOB = JobId("job")
+N_STEPS = 600
+#: Of the training: a small network.
+VARIABLES = {"WIDTH": "8"}
+#: Two machines until second 10, then one, and from second 20 on two.
+COUNTS = [2, 1, 2]
+MARKET = """
+[machines]
+provider = "tests.plants.driven_market:provider"
+options = {{ now = "{now}" }}
+
+[[pool]]
+name = "spot"
+market = "spot"
+cores = 1.0
+price_usd_h = 36.0
+least = 2
+most = 2
+trace = "spot.json"
+notice_s = 60
+"""
+
+
+class Market:
+    """A file of pools, and the time in its market."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self._now = folder / "market.toml", folder / "now"
+        self.file.write_text(MARKET.format(now=self._now))
+        (folder / "spot.json").write_text(json.dumps({"metadata": {"gap_seconds": 10}, "data": COUNTS}))
+        self.turn_to(0.0)
+
+    def turn_to(self, now_s: float) -> None:
+        new = self._now.with_suffix(".new")
+        new.write_text(str(now_s))
+        new.replace(self._now)
+
+    @property
+    def folder(self) -> Path:
+        return run_named("host").state_dir / "machines"
+
+    def machines(self) -> set[str]:
+        return set(market_machine.running(self.folder))
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Iterator[Market]:
+    made = Market(tmp_path)
+    yield made
+    left = made.machines()
+    for name in left:
+        market_machine.end(made.folder, name)
+    assert not left, "a host that has ended leaves no machine"
+
+
+def events_of(kind: type) -> list[Any]:
+    return [event for event in messages_of(run_named("host")) if isinstance(event, kind)]
+
+
+def n_workers(host: LocalHost) -> int:
+    status = host.executor.worker_status(JOB) if host.knows(JOB) else None
+    return 0 if status is None else status.n_workers
+
+
+def steps(host: LocalHost) -> float:
+    return host.status(JOB).steps_done
+
+
+def nodes(host: LocalHost) -> set[str]:
+    return {str(node) for node in host.status(JOB).granted}
+
+
+def n_redone(host: LocalHost) -> int:
+    status = host.executor.worker_status(JOB)
+    assert status is not None
+    return status.n_steps_redone
+
+
+def begin(host: LocalHost, folder: Path) -> None:
+    """Submit the training, and wait until it has a worker on both machines."""
+    job = JobOptions(
+        program=[sys.executable, str(TRAINING), str(folder), str(N_STEPS)], name="job", workers="1..2",
+        cores_per_worker="1", env=VARIABLES,
+    )  # fmt: skip
+    host.submit(submission_of(job, time.monotonic(), host.capacity, host.capacity_together))
+    until_all(host, lambda: n_workers(host) == 2 and steps(host) > 1)
+
+
+def finish(host: LocalHost, folder: Path) -> None:
+    """Have the rest done fast; no step was lost but one at most, and the weights are those of a run on this machine alone."""
+    (folder / "fast").touch()
+    until_all(host, host.all_ended)
+    assert host.status(JOB).state == "finished"
+    assert all(event.is_stopped for event in events_of(JobFailed)), "it may have moved, after a checkpoint"
+    # A process that has just moved reports 0 until it has read its checkpoint.
+    seen = [event.steps_done for event in events_of(ProgressReported) if event.steps_done > 0]
+    assert max(before - after for before, after in pairwise(seen)) <= 1.0
+    (alone := folder / "alone").mkdir()
+    (alone / "fast").touch()
+    subprocess.run(
+        [sys.executable, str(TRAINING), str(alone), str(N_STEPS)], check=True, env={**os.environ, **VARIABLES}
+    )
+    expected, found = torch.load(alone / "weights"), torch.load(folder / "weights")
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+def test_workers_leave_a_machine_that_is_taken_away_between_two_steps(
+    options: HostOptions, market: Market, tmp_path: Path
+) -> None:
+    with local_host("host", replace(options, cluster=str(market.file), policy="promises-first")) as host:
+        begin(host, tmp_path)
+        assert nodes(host) == market.machines() == {"spot-0", "spot-1"}
+        market.turn_to(10.0)
+        until_all(host, lambda: nodes(host) == {"spot-0"} and n_workers(host) == 1)
+        assert "spot-1" in market.machines(), "they are gone before the machine is"
+        (noticed,) = events_of(NodeNoticed)
+        assert noticed.node == "spot-1"
+        finish(host, tmp_path)
+        assert n_redone(host) == 0
+
+
+def test_machines_outlive_their_host_and_one_that_dies_costs_a_step_at_most_and_no_dollar_more(
+    options: HostOptions, market: Market, tmp_path: Path
+) -> None:
+    with local_host("host", replace(options, cluster=str(market.file), policy="promises-first")) as host:
+        begin(host, tmp_path)
+        before, machines = steps(host), market.machines()
+        host.hand_over()
+    assert market.machines() == machines == {"spot-0", "spot-1"}, "they go on without a host"
+    with resumed_host(run_named("host")) as host:
+        until_all(host, lambda: steps(host) > before and n_workers(host) == 2)
+        assert market.machines() == machines
+        assert [event.nodes for event in events_of(MachinesAsked)] == [("spot-0", "spot-1")], "none is started again"
+        (launch,) = events_of(LaunchJob)[-1:]
+        (other,) = machines - {next(iter(launch.grant))}  # the job's own process stays
+        market_machine.end(market.folder, other)
+        until_all(host, lambda: other in {event.node for event in events_of(NodeLost)})
+        finish(host, tmp_path)
+        assert n_redone(host) <= 1
+    check_bill()
+
+
+def check_bill() -> None:
+    """Compare the bill with the time that each machine was there."""
+    bill = Bill()
+    for message in messages_of(run_named("host")):
+        bill.add(message)
+    bill.close()
+    messages = list(messages_of(run_named("host")))
+    ends = {event.node: event.at for event in events_of(NodeLost)}
+    held_s = [ends.get(node, messages[-1].at) - event.at for event in events_of(MachinesAsked) for node in event.nodes]
+    assert bill.total_usd == pytest.approx(sum(held_s) * 36.0 / 3600.0)
+    assert bill.by_job[JOB] + bill.unused_usd == pytest.approx(bill.total_usd)
