@@ -187,7 +187,7 @@ def test_what_the_chart_says_of_a_quote_lies_apart_and_within(browser: Browser, 
 def _overlap(one: FloatRect, other: FloatRect) -> bool:
     """Whether two boxes have more than a pixel in common either way."""
     return all(
-        min(one[at] + one[size], other[at] + other[size]) - max(one[at], other[at]) > 1.0  # type: ignore[literal-required]
+        min(one[at] + one[size], other[at] + other[size]) - max(one[at], other[at]) > 1.0
         for at, size in (("x", "width"), ("y", "height"))
     )
 
