@@ -201,7 +201,7 @@ from punctual.request.submission import submission_of
 warned = {}
 with local_host("host", PACED) as host:
     host.subscribe(lambda message: warned.setdefault(message.reason.code, str(message.reason)) if isinstance(message, WarnUser) else 0)
-    for i in range(24):
+    for i in range(48):
         program = ["sh", "-c", f"while [ ! -e {sys.argv[1]} ]; do sleep 0.2; done"]
         options = JobOptions(program=program, name=f"job-{i}", cores=f"0.01..{capacity_here().cores}")
         host.submit(submission_of(options, time.monotonic(), capacity_here()))

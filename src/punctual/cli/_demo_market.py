@@ -266,7 +266,10 @@ class Course:
         parts = " and ".join(f"{n:.1f} machine-hours of {name}" for name, n in hours.items() if n > 0.05)
         write_line(f"It landed {format_duration(abs(left_s))} {'before' if left_s >= 0 else 'AFTER'} its deadline.")
         write_line(f"It cost ${bill.total_usd:.0f}: {parts}, on {sum(self.n_asked.values())} machines.")
-        write_line(f"The same machine-hours on demand would have cost ${sum(hours.values()) * on_demand_usd_h:.0f}.")
+        at_least_usd = _SCENE.work_h * on_demand_usd_h
+        write_line(
+            f"On demand its {_SCENE.work_h:g} machine-hours of work alone, without starts, cost ${at_least_usd:.0f}."
+        )
         return 0 if left_s >= 0 else 1
 
     def _machines(self, pool: str) -> str:
