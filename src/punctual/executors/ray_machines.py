@@ -13,10 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from punctual.core.errors import InvalidSpec, did_you_mean
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.pools import PoolSpec
-from punctual.executors.cluster.machines import ClusterPlace, Offer, PoolTerms, Started, offer_as_described
+from punctual.executors.cluster.machines import (
+    ClusterPlace,
+    Offer,
+    PoolTerms,
+    Started,
+    check_options,
+    offer_as_described,
+    wait_s_in,
+)
 from punctual.executors.cluster.node_limits import NodeFacts
 from punctual.executors.ray_requests import RayRequests, WantedNode
 
@@ -220,10 +228,8 @@ class RayMachines:
 def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[str, Any]) -> RayMachines:
     """Make the provider; raises `InvalidSpec` if an option is wrong."""
     where = "`machines.options`"
-    _check_known(options, ("wait_s",), where)
-    wait_s = options.get("wait_s", 60.0)
-    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s < float("inf"):
-        raise InvalidSpec("`wait_s` must be seconds", repr(wait_s), where, "Write for example `wait_s = 60`.")
+    check_options(options, ("wait_s",), "Ray", where)
+    wait_s = wait_s_in(options, where)
     if place.address.startswith("ray://"):
         raise InvalidSpec(
             "machines of Ray's autoscaler must be asked for at its head",
@@ -241,24 +247,13 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
                 f"`options.labels` of pool '{name}'",
                 "Give each node type of Ray a label of its own, and write it here.",
             )
-    return RayMachines(pools, place, labels, wait_s=float(wait_s))
-
-
-def _check_known(options: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    for key in options:
-        if key not in known:
-            raise InvalidSpec(
-                f"`{key}` must be an option of machines of Ray",
-                f"`{key}`",
-                where,
-                f"{did_you_mean(key, known)}Known: {', '.join(known)}.",
-            )
+    return RayMachines(pools, place, labels, wait_s=wait_s)
 
 
 def _labels(pool: PoolTerms) -> dict[str, str]:
     """Return the labels of a pool's nodes: by default its market; raises `InvalidSpec` if they, or its cores, are wrong."""
     where = f"`options` of pool '{pool.spec.name}'"
-    _check_known(pool.options, ("labels",), where)
+    check_options(pool.options, ("labels",), "Ray", where)
     if "cores" not in pool.amounts:
         raise InvalidSpec(
             "a pool of Ray's autoscaler must say its `cores`",

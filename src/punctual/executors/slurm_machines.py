@@ -8,11 +8,11 @@ import shutil
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from punctual.core.errors import InvalidSpec, did_you_mean
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.pools import PoolSpec
 from punctual.executors.cluster.machines import (
@@ -22,8 +22,11 @@ from punctual.executors.cluster.machines import (
     Offer,
     PoolTerms,
     Started,
+    check_options,
     machine_by_label,
     offer_as_described,
+    pool_of,
+    wait_s_in,
 )
 from punctual.executors.cluster.node_limits import NodeFacts
 from punctual.executors.ray_requests import head_address
@@ -120,9 +123,7 @@ class SlurmMachines:
         """Return most machines of each pool; where Slurm has just had no more, those that are there or start."""
         now = time.monotonic()
         return {
-            name: offer
-            if now >= self._short_until[name]
-            else Offer(spec=offer.spec, price_usd_h=offer.price_usd_h, obtainable=self._n_held(name))
+            name: offer if now >= self._short_until[name] else replace(offer, obtainable=self._n_held(name))
             for name, offer in self._offers.items()
         }
 
@@ -226,7 +227,7 @@ class SlurmMachines:
                 job = self._jobs.pop(node)
                 self._cancelled.add(job.number)
                 self._lose(node, job, f"has waited for {self._options.wait_s:g} s")
-                self._fall_short(_pool_of(node))
+                self._fall_short(pool_of(node))
         self._cancel(self._cancelled)
 
     def _lose(self, node: NodeId, job: _Job, text: str) -> None:
@@ -247,10 +248,10 @@ class SlurmMachines:
     # Pools.
 
     def _n_held(self, pool: str) -> int:
-        return min(self._pools[pool].spec.most, sum(_pool_of(node) == pool for node in self._jobs))
+        return min(self._pools[pool].spec.most, sum(pool_of(node) == pool for node in self._jobs))
 
     def _notice_s(self, node: NodeId) -> float:
-        pool = self._pools.get(_pool_of(node))
+        pool = self._pools.get(pool_of(node))
         return pool.spec.notice_s if pool is not None else 0.0
 
     def _fall_short(self, pool: str) -> None:
@@ -292,9 +293,7 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
         _check(pool.options, ("sbatch",), f"`options` of pool '{pool.spec.name}'")
     where = "`machines.options`"
     _check(options, ("sbatch", "wait_s", "ray"), where)
-    wait_s = options.get("wait_s", 60.0)
-    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s < float("inf"):
-        raise InvalidSpec("`wait_s` must be seconds", repr(wait_s), where, "Write for example `wait_s = 60`.")
+    wait_s_in(options, where)
     if not isinstance(options.get("ray", ""), str):
         raise InvalidSpec("`ray` must be a command", repr(options["ray"]), where, 'Write for example `ray = "ray"`.')
     if place.address.startswith("ray://"):
@@ -316,22 +315,14 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
 
 
 def _check(options: Mapping[str, Any], known: Sequence[str], where: str) -> None:
-    for key, value in options.items():
-        if key not in known:
-            raise InvalidSpec(
-                f"`{key}` must be an option of machines of Slurm",
-                f"`{key}`",
-                where,
-                f"{did_you_mean(key, known)}Known: {', '.join(known)}.",
-            )
-        if key != "sbatch":
-            continue
-        if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-            raise InvalidSpec(
-                "`sbatch` must be a list of options", repr(value), where, 'Write for example `["--constraint=spot"]`.'
-            )
-        for each in value:
-            _check_option(each, where)
+    check_options(options, known, "Slurm", where)
+    told = options.get("sbatch", ())
+    if not isinstance(told, list | tuple) or not all(isinstance(each, str) for each in told):
+        raise InvalidSpec(
+            "`sbatch` must be a list of options", repr(told), where, 'Write for example `["--constraint=spot"]`.'
+        )
+    for each in told:
+        _check_option(each, where)
 
 
 def _check_option(option: str, where: str) -> None:
@@ -366,10 +357,6 @@ def _amounts(amounts: Mapping[str, float]) -> list[str]:
 
 def _count(amount: float) -> int:
     return max(1, int(amount))
-
-
-def _pool_of(node: NodeId) -> str:
-    return node.rpartition("-")[0]
 
 
 def _label(name: str) -> str:

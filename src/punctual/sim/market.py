@@ -15,7 +15,8 @@ from punctual.sim.event_queue import FACT, EventQueue
 #: What comes to be: (instant, price of a machine-hour, machines that can be had), ascending in time.
 Course = Sequence[tuple[float, float, int]]
 
-_NOT_THERE = "so many are not to be had"
+#: Cause of a refusal.
+NOT_THERE = "so many are not to be had"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class Market:
             events.append(MachinesAsked(at=at, pool=spec.name, nodes=nodes))
         if n_started < command.n_machines:
             n_refused = command.n_machines - n_started
-            events.append(MachinesRefused(at=at, pool=command.pool, n_machines=n_refused, cause=_NOT_THERE))
+            events.append(MachinesRefused(at=at, pool=command.pool, n_machines=n_refused, cause=NOT_THERE))
         return events
 
     def _end(self, at: float, node: NodeId) -> list[Event]:

@@ -28,8 +28,10 @@ from punctual.executors.cluster.machines import (
     PoolTerms,
     Started,
     machine_by_label,
+    pool_of,
 )
 from punctual.executors.cluster.node_limits import NodeFacts
+from punctual.sim.market import NOT_THERE
 from punctual.sim.pool_traces import course_of
 from punctual.testing import market_machine
 
@@ -109,7 +111,7 @@ class MachineMarket:
             for node in nodes[:n_free]:
                 market_machine.start(self._folder, node, self._command(pool, node))
                 self._machines[node] = None
-        cause = "so many are not to be had" if n_free < len(nodes) else ""
+        cause = NOT_THERE if n_free < len(nodes) else ""
         return Started(nodes=nodes[:n_free], cause=cause)
 
     def end(self, nodes: Collection[NodeId]) -> None:
@@ -172,7 +174,7 @@ class MachineMarket:
 
     def _of(self, pool: str) -> list[NodeId]:
         """Return the machines of a pool without those that have had notice, oldest first."""
-        return [node for node in self._machines if _pool(node) == pool and node not in self._ends_wall]
+        return [node for node in self._machines if pool_of(node) == pool and node not in self._ends_wall]
 
     def _seen(self, pool: str) -> list[tuple[float, float, int]]:
         """Return the course of the last days, as it would have been seen."""
@@ -244,10 +246,6 @@ def _at(course: _Course, at_s: float) -> tuple[float, int]:
     """Return price and count at an instant; nothing can be had before the course begins."""
     i = bisect_right(course, at_s, key=lambda point: point[0])
     return (course[0][1], 0) if i == 0 else course[i - 1][1:]
-
-
-def _pool(node: NodeId) -> str:
-    return node.rpartition("-")[0]
 
 
 def _number(node: NodeId) -> int:

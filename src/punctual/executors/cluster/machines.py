@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol
 
+from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.ids import NodeId
 from punctual.core.pools import PoolSpec
 from punctual.executors.cluster.node_limits import NodeFacts
@@ -145,6 +147,36 @@ def offer_as_described(pools: Sequence[PoolTerms]) -> dict[str, Offer]:
         pool.spec.name: Offer(spec=pool.spec, price_usd_h=pool.price_usd_h or 0.0, obtainable=pool.spec.most)
         for pool in pools
     }
+
+
+def machine_name(pool: str, number: int) -> NodeId:
+    """Return the name of a pool's machine; no other machine of the pool has had this number."""
+    return NodeId(f"{pool}-{number}")
+
+
+def pool_of(node: NodeId) -> str:
+    """Return the name of the pool whose machine has this name."""
+    return node.rpartition("-")[0]
+
+
+def check_options(options: Mapping[str, Any], known: Sequence[str], of: str, where: str) -> None:
+    """Raise `InvalidSpec` if an option is not among those that machines of `of` have."""
+    for key in options:
+        if key not in known:
+            raise InvalidSpec(
+                f"`{key}` must be an option of machines of {of}",
+                f"`{key}`",
+                where,
+                f"{did_you_mean(key, known)}Known: {', '.join(known)}.",
+            )
+
+
+def wait_s_in(options: Mapping[str, Any], where: str) -> float:
+    """Return the option `wait_s`, by default a minute; raises `InvalidSpec` if it is no time."""
+    wait_s = options.get("wait_s", 60.0)
+    if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s < inf:
+        raise InvalidSpec("`wait_s` must be seconds", repr(wait_s), where, "Write for example `wait_s = 60`.")
+    return float(wait_s)
 
 
 def machine_by_label(facts: NodeFacts) -> NodeId | None:

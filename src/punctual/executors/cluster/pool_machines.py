@@ -14,7 +14,7 @@ from punctual.core.events import Event, MachinesAsked, MachinesRefused, PoolOffe
 from punctual.core.ids import NodeId
 from punctual.core.pools import HeldMachines, PoolSpec
 from punctual.core.protocols import Clock
-from punctual.executors.cluster.machines import MachineProvider, MachinesUnknown, Offer
+from punctual.executors.cluster.machines import MachineProvider, MachinesUnknown, Offer, machine_name
 from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 _LOG = logging.getLogger(__name__)
@@ -247,7 +247,7 @@ class PoolMachines:
             self._refuse(command, command.n_machines, cause)
             return
         first = self._n_named.get(command.pool, 0)
-        nodes = [NodeId(f"{command.pool}-{i}") for i in range(first, first + command.n_machines)]
+        nodes = [machine_name(command.pool, i) for i in range(first, first + command.n_machines)]
         at = self._clock.now()
         started, cause = self._started(offer.spec, nodes)
         with self._lock:
