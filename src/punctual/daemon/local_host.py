@@ -451,8 +451,13 @@ class LocalHost(Host):
         """
         self.run_folder.record_submitted(
             [
-                replace(
-                    new_job(each.spec.id, encode(submitted(each)), each.inherited, each.argv, streams, name=each.name),
+                new_job(
+                    each.spec.id,
+                    encode(submitted(each)),
+                    each.inherited,
+                    each.argv,
+                    streams,
+                    name=each.name,
                     request_key=each.request_key,
                     request_digest=each.request_digest,
                 )
@@ -541,7 +546,7 @@ def local_host(
     name
         Name of the run; valid as a file's name.
     facts
-        Kept in the run's record (JSON values): command line, wall time.
+        Kept in the run's record (JSON values).
     continues
         Write on in the journal of the run of this name, all of whose jobs have ended.
 

@@ -328,6 +328,8 @@ def new_job(
     streams: Streams | None = None,
     *,
     name: str = "",
+    request_key: str | None = None,
+    request_digest: str | None = None,
 ) -> NewJob:
     """Return the row of a job that is submitted.
 
@@ -343,6 +345,8 @@ def new_job(
         Output streams of the job; None: the host chooses.
     name
         Name that it was given; empty: its id.
+    request_key, request_digest
+        As `NewJob` has them.
     """
     start = {
         "message": message,
@@ -350,7 +354,7 @@ def new_job(
         "argv": None if argv is None else list(argv),
         "streams": None if streams is None else asdict(streams),
     }
-    return NewJob(id=job, name=name or job, start=start)
+    return NewJob(id=job, name=name or job, start=start, request_key=request_key, request_digest=request_digest)
 
 
 def run_named(name: str) -> RunFolder:
