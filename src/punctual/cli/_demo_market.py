@@ -219,7 +219,7 @@ class Course:
     obtainable: dict[str, int] = field(default_factory=dict)
     starting: dict[NodeId, str] = field(default_factory=dict)
     there: dict[NodeId, str] = field(default_factory=dict)
-    n_asked: dict[str, int] = field(default_factory=dict)
+    n_asked: int = 0
     steps_done: float = 0.0
     end: Message | None = None
 
@@ -234,7 +234,7 @@ class Course:
                 self.obtainable[pool.name] = n
             case MachinesAsked(pool=pool, nodes=nodes):
                 self.starting |= dict.fromkeys(nodes, pool)
-                self.n_asked[pool] = self.n_asked.get(pool, 0) + len(nodes)
+                self.n_asked += len(nodes)
             case NodeJoined(node=node) if node in self.starting:
                 self.there[node] = self.starting.pop(node)
             case NodeLost(node=node):
@@ -265,7 +265,7 @@ class Course:
         hours = {name: usd / prices[name] for name, usd in bill.by_pool.items()}
         parts = " and ".join(f"{n:.1f} machine-hours of {name}" for name, n in hours.items() if n > 0.05)
         write_line(f"It landed {format_duration(abs(left_s))} {'before' if left_s >= 0 else 'AFTER'} its deadline.")
-        write_line(f"It cost ${bill.total_usd:.0f}: {parts}, on {sum(self.n_asked.values())} machines.")
+        write_line(f"It cost ${bill.total_usd:.0f}: {parts}, on {self.n_asked} machines.")
         at_least_usd = _SCENE.work_h * on_demand_usd_h
         write_line(
             f"On demand its {_SCENE.work_h:g} machine-hours of work alone, without starts, cost ${at_least_usd:.0f}."

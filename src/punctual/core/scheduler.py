@@ -559,9 +559,8 @@ class Scheduler:
     def _resume_requested(self, event: ResumeRequested) -> None:
         if (job := self._active.get(event.job)) is not None and job.pause is not None:
             job.pause = None
-            self._cache.begin(
-                event.job
-            )  # whatever was seen of it meanwhile, it comes after those that hold something now
+            # Whatever was seen of it meanwhile, it comes after those that hold something now.
+            self._cache.begin(event.job)
             self._planning.is_due = True
 
     def _steering_resumed(self, event: SteeringResumed) -> None:
