@@ -6,7 +6,8 @@ import pytest
 from tests.core.desk import HERE, A, B, Desk, cores, only
 
 from punctual.core.codec import decode, encode, kind_of
-from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, StopJob, WarnUser
+from punctual.core.commands import Command, LaunchJob, RejectJob, RequestPlan, ResizeJob, SetTimer, StopJob, WarnUser
+from punctual.core.control import PhaseProgress
 from punctual.core.events import (
     Event,
     GrantApplied,
@@ -17,13 +18,16 @@ from punctual.core.events import (
     NodeLost,
     NodeNoticed,
     PauseRequested,
+    PhaseReported,
     StopRequested,
+    TimerFired,
 )
-from punctual.core.ids import NodeId
-from punctual.core.job import Allocation
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, EndRules
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import StatusBoard
+from punctual.core.timer import Timer
 
 THERE = NodeId("there")
 C = TypeVar("C", bound=Command)
@@ -31,6 +35,11 @@ C = TypeVar("C", bound=Command)
 
 def there(amount: float) -> Allocation:
     return {THERE: Resources(cores=amount)}
+
+
+def saving(n: int, wall_s: float) -> PhaseProgress:
+    """So many checkpoints, which took so long in all."""
+    return PhaseProgress(name="checkpoint", units_planned=9.0, units_done=n, units_measured=n, wall_s=wall_s)
 
 
 class Noticed(Desk):
@@ -58,6 +67,10 @@ class Noticed(Desk):
         """The job's process has made a checkpoint and ended."""
         return self.tell(JobFailed(at=at, job=stop.job, cause=stop.cause, retryable=True, is_stopped=stop.moves))
 
+    def leave(self, id: JobId = A, *, at: float = 16.0) -> list[Command]:
+        """A quarter of the notice has passed, which is left for plans."""
+        return self.tell(TimerFired(at=at, timer=Timer("leave", id)))
+
     def nodes(self) -> list[NodeId]:
         return [node.id for node in self.scheduler.snapshot(0.0).nodes]
 
@@ -71,18 +84,82 @@ def test_a_job_that_is_on_the_node_alone_saves_and_starts_elsewhere(declared: di
     desk = Noticed()
     desk.run(A, 1.0, **declared)
     commands = desk.notice()
-    stop = only(commands, StopJob)
-    assert (stop.job, stop.restarts, stop.moves) == (A, True, True)
-    assert "'here' is taken away in 60 s" in stop.cause
     assert of(commands, RequestPlan)
-    assert not of(commands, ResizeJob)
-    desk.gone(stop)
+    assert only(commands, SetTimer).fire_at == 16.0
+    assert not of(commands, StopJob | ResizeJob)  # type: ignore[arg-type]
+    stop = only(desk.leave(), StopJob)
+    assert (stop.job, stop.restarts, stop.moves) == (A, True, True)
+    assert "'here' is taken away in 45 s" in stop.cause
+    desk.gone(stop, at=17.0)
     assert desk.board.job(A).state == "queued"
-    launch = only(desk.plan({A: there(1.0)}, at=2.0), LaunchJob)
+    launch = only(desk.plan({A: there(1.0)}, at=18.0), LaunchJob)
     assert launch.grant == there(1.0)
-    desk.started(launch, at=3.0)
+    desk.started(launch, at=19.0)
     assert desk.scheduler.job(A).status == "running"
     assert not of(desk.tell(NodeLost(at=61.0, node=HERE)), ResizeJob)
+
+
+def test_a_job_works_on_until_a_plan_has_another_place_for_it() -> None:
+    desk = Noticed()
+    desk.run(A, 1.0, preemptible=True)
+    desk.notice(ends_at=3601.0)
+    desk.tell(NodeNoticed(at=1.5, node=THERE, ends_at=1e5))
+    assert not of(desk.plan({A: {}}, at=2.0), ResizeJob), "it may use what it has until the end"
+    desk.tell(NodeNoticed(at=60.0, node=THERE, ends_at=None))
+    assert only(desk.plan({A: there(1.0)}, at=61.0), ResizeJob).grant == there(1.0)
+    assert not of(desk.leave(at=3000.0), StopJob)
+
+
+def test_a_job_works_on_until_its_last_checkpoint_before_the_end() -> None:
+    desk = Noticed()
+    desk.run(A, 1.0)
+    desk.tell(PhaseReported(at=0.5, job=A, phases=(saving(2, 10.0),)))
+    timer = only(desk.notice(ends_at=3601.0), SetTimer)
+    assert timer.fire_at == 3601.0 - 2 * 5.0 - 10.0, "twice a checkpoint, and a command that is lost and repeated"
+    assert not of(desk.leave(at=3000.0), StopJob), "a timer that was set before"
+    assert of(desk.leave(at=timer.fire_at), StopJob)
+
+
+def test_a_job_has_as_much_time_to_save_as_it_asked_for() -> None:
+    desk = Noticed()
+    desk.run(A, 1.0, ends=EndRules(grace_s=300.0))
+    assert only(desk.notice(ends_at=3601.0), SetTimer).fire_at == 3601.0 - 300.0 - 10.0
+
+
+def test_a_node_that_stays_after_all_keeps_its_job_and_the_policy_may_pause_it() -> None:
+    desk = Noticed()
+    desk.run(A, 1.0, preemptible=True)
+    desk.notice()
+    desk.notice(at=2.0, ends_at=None)
+    assert not of(desk.plan({A: cores(1.0)}, at=2.0), ResizeJob)
+    desk.submit(B, at=3.0)
+    assert only(desk.plan({A: {}, B: cores(2.0)}, at=4.0), ResizeJob).grant == {}
+    assert not of(desk.leave(), StopJob)
+
+
+def test_a_saved_job_has_only_the_rest_of_its_work_left() -> None:
+    desk = Noticed()
+    desk.run(A, 1.0)
+    desk.notice()
+    desk.progress(A, at=15.0, steps=60.0)
+    stop = only(desk.leave(), StopJob)
+    desk.tell(JobFailed(at=17.0, job=A, cause=stop.cause, retryable=True, is_stopped=True, has_saved=True))
+    (waiting,) = desk.scheduler.snapshot(17.0).waiting
+    assert (waiting.done_steps, waiting.steps_total, waiting.remaining_steps(17.0)) == (60.0, 100.0, 40.0)
+    desk.started(only(desk.plan({A: there(1.0)}, at=18.0), LaunchJob), at=19.0)
+    assert desk.scheduler.job(A).done_steps == 60.0, "until the new process says where it is"
+    desk.progress(A, at=20.0, steps=55.0)
+    assert desk.scheduler.job(A).done_steps == 55.0
+
+
+def test_a_job_that_is_lost_has_the_work_since_its_last_checkpoint_left() -> None:
+    desk = Noticed()
+    desk.run(A, 1.0)
+    desk.progress(A, at=10.0, steps=40.0)
+    desk.tell(PhaseReported(at=11.0, job=A, phases=(saving(1, 1.0),)))
+    desk.progress(A, at=15.0, steps=60.0)
+    desk.tell(NodeLost(at=16.0, node=HERE))
+    assert desk.scheduler.job(A).done_steps == 40.0
 
 
 def test_its_user_is_told_once_and_another_end_is_no_news() -> None:
@@ -159,18 +236,21 @@ def test_a_notice_that_is_withdrawn_puts_the_node_back_with_its_limits() -> None
 def test_a_job_that_leaves_goes_back_to_a_node_that_stays_after_all() -> None:
     desk = Noticed()
     desk.run(A, 1.0)
-    stop = only(desk.notice(), StopJob)
-    desk.notice(at=1.5, ends_at=None)
-    desk.gone(stop)
-    assert only(desk.plan({A: cores(1.0)}, at=2.0), LaunchJob)
+    desk.notice()
+    stop = only(desk.leave(), StopJob)
+    desk.notice(at=16.5, ends_at=None)
+    desk.gone(stop, at=17.0)
+    assert only(desk.plan({A: cores(1.0)}, at=18.0), LaunchJob)
 
 
 def test_a_job_that_has_no_node_any_more_says_what_it_waits_for() -> None:
     desk = Noticed()
     desk.run(A, 1.0)
     desk.notice(THERE)
-    desk.gone(only(desk.notice(), StopJob))
-    (told,) = of(desk.plan({}, at=2.0), WarnUser)
+    desk.notice()
+    assert not of(desk.plan({}, at=2.0), WarnUser), "it works on"
+    desk.gone(only(desk.leave(), StopJob), at=17.0)
+    (told,) = of(desk.plan({}, at=18.0), WarnUser)
     assert (told.job, told.reason.code) == (A, "waits")
     assert "waits for a node" in told.reason.text
     assert desk.board.job(A).reason == told.reason
@@ -180,6 +260,7 @@ def test_a_user_s_stop_ends_a_job_that_is_leaving() -> None:
     desk = Noticed()
     desk.run(A, 1.0)
     desk.notice()
+    assert of(desk.leave(), StopJob)
     stop = only(desk.tell(StopRequested(at=70.0, job=A, cause="enough")), StopJob)
     assert (stop.restarts, stop.moves, stop.cause) == (False, False, "enough")
     desk.tell(JobFailed(at=71.0, job=A, cause="enough", is_stopped=True))
@@ -190,7 +271,8 @@ def test_a_job_that_finishes_instead_is_finished() -> None:
     desk = Noticed()
     desk.run(A, 1.0)
     desk.notice()
-    desk.tell(JobFinished(at=2.0, job=A, landed_at=2.0))
+    assert of(desk.leave(), StopJob)
+    desk.tell(JobFinished(at=17.0, job=A, landed_at=17.0))
     assert desk.board.job(A).state == "finished"
 
 
@@ -199,6 +281,7 @@ def test_a_node_that_ends_before_its_job_has_left_ends_no_job() -> None:
     desk = Noticed()
     desk.run(A, 1.0)
     desk.notice()
+    assert of(desk.leave(), StopJob)
     assert not of(desk.tell(NodeLost(at=61.0, node=HERE)), RejectJob)
     assert desk.board.job(A).state == "queued"
     desk.join(HERE)

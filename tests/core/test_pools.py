@@ -131,7 +131,8 @@ def test_a_job_that_cannot_be_elsewhere_saves_and_waits_before_its_node_ends() -
     desk.running_on_two()
     desk.tell(NodeNoticed(at=70.0, node=FIRST, ends_at=190.0))
     desk.tell(GrantApplied(at=71.0, job=JOB, request=2, granted={SECOND: GPU}))
-    (stop,) = of(desk.tell(NodeNoticed(at=72.0, node=SECOND, ends_at=192.0)), StopJob)
+    assert not of(desk.tell(NodeNoticed(at=72.0, node=SECOND, ends_at=192.0)), StopJob)
+    (stop,) = of(desk.tell(TimerFired(at=122.0, timer=Timer("leave", JOB))), StopJob)
     assert stop.moves
     desk.tell(JobFailed(at=73.0, job=JOB, cause=stop.cause, retryable=True, is_stopped=True))
     assert desk.scheduler.job(JOB).status == "queued"

@@ -1,5 +1,8 @@
 """Every policy in simulated worlds in which everything goes wrong: its plans are valid, and every job ends."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
 from random import Random
 
 import pytest
@@ -9,8 +12,9 @@ from tests.sim.pieces import PERFECT, nodes, of, sim_job
 from tests.sim.test_random_worlds import Auditor, some_physics
 
 from punctual import registry
+from punctual.core.cluster import Node
 from punctual.core.commands import RejectJob, WarnUser
-from punctual.core.events import JobFinished
+from punctual.core.events import Event, JobFinished, NodeJoined, NodeLost, NodeNoticed
 from punctual.core.scheduler import Periods
 from punctual.sim.job import SimJob
 from punctual.sim.simulation import Simulation
@@ -43,15 +47,33 @@ def some_jobs(random: Random) -> list[SimJob]:
     return jobs
 
 
+def some_departures(random: Random, there: list[Node]) -> Iterator[Event]:
+    """Notices of nodes, some withdrawn; the others are taken away, and machines of the same names come later."""
+    for node in there:
+        at = 0.0
+        while (at := at + random.expovariate(0.01)) < 400.0 and random.random() < 0.7:
+            ends_at = at + random.choice([0.0, 1.0, 30.0, 200.0])
+            yield NodeNoticed(at=at, node=node.id, ends_at=ends_at)
+            if random.random() < 0.3:
+                yield NodeNoticed(at=(at + ends_at) / 2, node=node.id, ends_at=None)
+                continue
+            yield NodeLost(at=ends_at, node=node.id)
+            at = ends_at + random.choice([0.0, 20.0])
+            yield NodeJoined(at=at, node=node.id, capacity=node.capacity)
+
+
 @pytest.mark.parametrize("name", registry.names("policies"))
 def test_every_job_ends(name: str) -> None:
     for seed in range(examples(40)):
         random = Random(seed)
-        auditor, jobs = Auditor(), some_jobs(random)
+        auditor, jobs, there = Auditor(), some_jobs(random), nodes(random.randint(1, 3))
+        physics, departures = some_physics(random), list[Event]()
+        if seed % 2:  # nodes that are taken away in place of nodes that break
+            physics, departures = replace(physics, node_mtbf_s=inf), [*some_departures(random, there)]
         auditor.simulation = Simulation(
-            jobs, nodes(random.randint(1, 3)), registry.load("policies", name)(), models={"linear": linear()},
-            physics=some_physics(random), seed=seed, periods=Periods(answer_s=60.0), listeners=[auditor.add],
-            n_retries=10_000, end_at=1e6,
+            jobs, there, registry.load("policies", name)(), models={"linear": linear()},
+            physics=physics, seed=seed, periods=Periods(answer_s=60.0), listeners=[auditor.add],
+            n_retries=10_000, end_at=1e6, events=departures,
         )  # fmt: skip
         auditor.simulation.run()
         finished = {event.job for event in of(auditor.journal, JobFinished)}

@@ -36,11 +36,11 @@ def drain(
     host: Host = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have all jobs leave a node now, after a checkpoint, and place nothing there any more."""
+    """Have all jobs leave a node in time, after a checkpoint, and place nothing there any more."""
     in_s = parse_duration_s(within)
     ends_wall = datetime.now().astimezone() + timedelta(seconds=in_s)
     answer = _asked(name, in_s, host, here=here)
-    line = f"node {answer['node']} is leaving at {clock(ends_wall)}: its jobs leave it now, and no other comes"
+    line = f"node {answer['node']} is leaving at {clock(ends_wall)}: its jobs leave it by then, and no other comes"
     show_answer({**answer, "leaves_wall": ends_wall.isoformat(timespec="seconds")}, line, as_json=as_json)
 
 

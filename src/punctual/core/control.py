@@ -36,6 +36,11 @@ class PhaseProgress:
     device_s: float = 0.0
 
     @property
+    def is_checkpoint(self) -> bool:
+        """Whether it saves what another process goes on from."""
+        return self.name == "checkpoint"
+
+    @property
     def is_measured(self) -> bool:
         """Whether the cost of a unit has been measured."""
         return self.units_measured > 0 or self.cost_steps is not None

@@ -143,6 +143,8 @@ class JobFailed:
         has failed.
     is_stopped
         It ended because it was asked to; `cause` says why it was asked. Retryable: to be launched elsewhere, which is no failure.
+    has_saved
+        It made a checkpoint before it ended: another process goes on from there.
     out_of_memory
         It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """
@@ -155,6 +157,7 @@ class JobFailed:
     request: int | None = None
     is_lost: bool = False
     is_stopped: bool = False
+    has_saved: bool = False
     out_of_memory: bool = False
 
 
@@ -217,7 +220,7 @@ class NodeWarned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeNoticed:
-    """A node is taken away at `ends_at`: its jobs leave it at once, and nothing new is placed there.
+    """A node is taken away at `ends_at`: its jobs leave it before, and nothing new is placed there.
 
     `ends_at` None: the notice is withdrawn, and the node stays. `by`: the user who drains the node; empty: the owner, at the
     terminal, or the cluster.

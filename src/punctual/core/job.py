@@ -300,7 +300,7 @@ class JobView:
     granted_at
         Instant from which it has held this amount.
     done_steps, progress_at
-        Steps done at the last report, and its instant.
+        Steps done at the last report, or at the last checkpoint while the job does not train, and the instant of the report.
     steps_before
         Steps that its process before had done, as long as the present one has reported none; 0: it has, or it is the first.
     steps_total, steps_total_std

@@ -1,7 +1,7 @@
 """Whether a plan can be used: the kernel checks what policies propose."""
 
 from collections.abc import Collection, Iterable, Mapping
-from math import isfinite
+from math import inf, isfinite
 
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, awaits_promise
@@ -83,7 +83,7 @@ def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
     """Return why the job cannot have `grant`; empty if it can."""
     amount, spec = total(grant.values()), job.spec
     if not amount:
-        may_pause = spec.preemptible or job.status not in ("running", "starting")
+        may_pause = spec.preemptible or job.status not in ("running", "starting") or job.leaves_at < inf
         return "" if may_pause else f"nothing for job '{spec.id}', which runs and may not be paused"
     if not amount.fits_in(spec.ceiling):
         return f"{amount} for job '{spec.id}', over its ceiling of {spec.ceiling}"

@@ -98,6 +98,8 @@ class Reconciler:
         self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
 
     def _may_ask(self, job: ScheduledJob, at: float) -> bool:
+        if job.may_work_on and at < job.leaves_at:
+            return False
         unanswered = self._ledger.in_flight(job.spec.id) and at < job.asked_at + self._periods.answer_s
         return not unanswered and at >= job.retry_at
 

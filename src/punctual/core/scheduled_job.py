@@ -134,6 +134,8 @@ class ScheduledJob:
     stop_cause, restarts, moves, interrupts
         Why it is to stop; None: it is not. Whether it is launched again after that, whether because it must leave its node, and
         whether it is asked as by Ctrl-C.
+    leaves_at
+        Until this instant it works on although its nodes have notice and no plan gives it others; infinite: that is not so.
     pause
         Its user's request to pause, in force until a resume; None: not paused.
     waits_for
@@ -147,6 +149,8 @@ class ScheduledJob:
         The longest time in which it held something and reported nothing new, since it has begun to train.
     dearest_unit_core_s
         The most CPU seconds that it was seen to use between two steps or parts, since it has begun to train.
+    saved_steps, declared_steps
+        Steps done at its last checkpoint, and the total that a process of it declared last; None: none did.
     most_steps
         The largest number of steps that was ever reported.
     last_failure
@@ -208,6 +212,7 @@ class ScheduledJob:
     restarts: bool = False
     moves: bool = False
     interrupts: bool = False
+    leaves_at: float = inf
     pause: PauseRequested | None = None
     waits_for: tuple[JobId, ...] = ()
     progress: ProgressReported | None = None
@@ -215,6 +220,8 @@ class ScheduledJob:
     landed_at: float = inf
     longest_unit_s: float = 0.0
     dearest_unit_core_s: float = 0.0
+    saved_steps: float = 0.0
+    declared_steps: float | None = None
     most_steps: float = 0.0
     last_failure: tuple[str, int | None, float] | None = None
     phases: tuple[PhaseProgress, ...] = ()
@@ -306,6 +313,8 @@ class ScheduledJob:
         self.progress = event
         if self.phases_at_steps is None:
             self.phases_at_steps = event.steps_done
+        if event.steps_total is not None:
+            self.declared_steps = event.steps_total
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0
         self.memory_bytes, self.peak_memory_bytes = event.memory_bytes, max(self.peak_memory_bytes, event.memory_bytes)
@@ -324,6 +333,11 @@ class ScheduledJob:
         """Note that its process must end, after a checkpoint if it can make one, and another be started elsewhere."""
         self.stop_cause, self.restarts, self.moves = cause, True, True
 
+    @property
+    def may_work_on(self) -> bool:
+        """Whether it goes on with what it holds until `leaves_at`, although it is to have nothing."""
+        return self.leaves_at < inf and not self.target and self.pause is None
+
     def is_on(self, node: NodeId) -> bool:
         """Whether it has a process on the node, or one may just be started there."""
         return self.status != "queued" and (node in self.places or (self.asked is not None and node in self.asked[0]))
@@ -333,7 +347,14 @@ class ScheduledJob:
         known = {phase.name for phase in self.phases}
         if any(phase.name not in known for phase in phases):
             self.phases_at_steps = None  # the report of its steps comes next
+        if _n_checkpoints(phases) > _n_checkpoints(self.phases):
+            self.note_checkpoint()
         self.phases = phases
+
+    def note_checkpoint(self) -> None:
+        """Note that another process would go on with the steps that were reported last, at least."""
+        if self.is_training and self.progress is not None:
+            self.saved_steps = self.progress.steps_done
 
     def take(self, demand: Demand) -> bool:
         """Note its controller's demand; return whether that is news for a policy. Its grant must be accrued."""
@@ -360,7 +381,7 @@ class ScheduledJob:
     def steps_total(self) -> tuple[float | None, float]:
         """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
         progress = self.progress
-        declared = (progress.steps_total if progress else None) or self.spec.work_steps
+        declared = (progress.steps_total if progress else None) or self.declared_steps or self.spec.work_steps
         if self.losses is None or progress is None:
             return declared, 0.0
         expected, std = self.losses.steps_total(declared)
@@ -425,7 +446,7 @@ class ScheduledJob:
     def forget_process(self) -> None:
         """Forget the state of a process that is gone; the next one is measured for itself."""
         self.status, self.n_requests = "queued", self.n_requests + 1  # answers to earlier requests are void
-        self.asked, self.is_applied, self.is_relaunched = None, False, False
+        self.asked, self.is_applied, self.is_relaunched, self.leaves_at = None, False, False, inf
         self.progress, self.begun, self.mark, self.cost_mark, self.ran_s = None, None, None, None, 0.0
         self.phases, self.phases_at_steps = (), None
         self.longest_unit_s, self.dearest_unit_core_s = 0.0, 0.0
@@ -461,7 +482,7 @@ class ScheduledJob:
             spec=self.spec,
             status=self.status,
             submitted_at=self.submitted_at,
-            done_steps=self.progress.steps_done if self.progress else 0.0,
+            done_steps=self.progress.steps_done if self.progress and self.is_training else self.saved_steps,
             demand=self.wanted(),
             granted=granted,
             planned=self.target,
@@ -507,3 +528,7 @@ class ScheduledJob:
 _PLAIN_FIELDS = tuple(
     field.name for field in fields(ScheduledJob) if field.name not in ("controller", "curve", "losses", "story")
 )
+
+
+def _n_checkpoints(phases: tuple[PhaseProgress, ...]) -> int:
+    return sum(phase.units_done for phase in phases if phase.is_checkpoint)

@@ -321,7 +321,10 @@ class Scheduler:
             return
         if not event.retryable:
             self._end(job, event)
-        elif event.is_lost or event.is_stopped:
+            return
+        if event.has_saved:
+            job.note_checkpoint()
+        if event.is_lost or event.is_stopped:
             self._lose_process(job, event.at, event.at)
         elif (fault := fault_of_retry(job, event)) is not None:
             self._give_up(job, event.at, fault)
@@ -394,8 +397,10 @@ class Scheduler:
 
     def _hold(self, job: ScheduledJob, at: float) -> None:
         """Note the job's grant by the ledger from now on."""
-        had_place = job.has_place
-        job.hold(self._ledger.granted(job.spec.id), self._nodes.devices, at)
+        had_place, granted = job.has_place, self._ledger.granted(job.spec.id)
+        if job.leaves_at < inf and not any(node in self._pools.ends_at for node in granted):
+            job.leaves_at = inf
+        job.hold(granted, self._nodes.devices, at)
         self._targets.show(job, had_place=had_place)
 
     # Reports.
@@ -454,6 +459,7 @@ class Scheduler:
         if event.ends_at is None:
             if is_leaving:
                 self._pools.withdraw_notice(node)
+                self._stay_on(node)
                 self._capacity_changed()
             return
         self._pools.notice(node, event.ends_at)
@@ -463,12 +469,32 @@ class Scheduler:
         left_s = max(0.0, event.ends_at - event.at)
         text = f"its node '{node}' is taken away in {left_s:.0f} s"
         for job in [job for job in self._active.values() if job.is_on(node)]:
-            reason = Reason("node-noticed", f"{text}: the job leaves it now", {"left_s": left_s})
+            reason = Reason("node-noticed", f"{text}: the job leaves it before", {"left_s": left_s})
             self._outbox.warn(event.at, job, reason, node)
             if not job.target and job.stop_cause is None:  # else its workers elsewhere go on
-                job.ask_to_move(text)
-                self._reconciler.mark_dirty(job)
+                self._watch.expect_to_leave(job, event.at, event.ends_at)
+                self._leave(job, event.at)
         self._capacity_changed()
+
+    def _stay_on(self, node: NodeId) -> None:
+        """Let jobs have what they hold on a node that stays after all, unless a plan has given them something else."""
+        for job in self._active.values():
+            may_stay = job.is_on(node) and not any(job.is_on(leaving) for leaving in self._pools.ends_at)
+            if may_stay and job.may_work_on and job.stop_cause is None:
+                job.leaves_at = inf
+                self._targets.set_target(job, self._ledger.granted(job.spec.id))
+
+    def _leave(self, job: ScheduledJob, at: float) -> None:
+        """Have the job save and be started elsewhere, if its nodes are taken away and it may not work on there."""
+        if job.may_work_on and at < job.leaves_at:
+            return
+        leaving = [node for node in self._pools.ends_at if job.is_on(node)]
+        if job.target or not leaving:  # a plan moves it, or has done so, or the node stays
+            job.leaves_at = inf
+        elif job.stop_cause is None:
+            left_s = max(0.0, min(self._pools.ends_at[node] for node in leaving) - at)
+            job.ask_to_move(f"its node '{leaving[0]}' is taken away in {left_s:.0f} s")
+        self._reconciler.mark_dirty(job)
 
     def _pool_offered(self, event: PoolOffered) -> None:
         self._pools.offer(event.at, event.pool, event.price_usd_h, event.obtainable)
@@ -586,6 +612,7 @@ class Scheduler:
         """Repeat the job's last request. A job with a process is launched again, and the answer says how it stands."""
         job.is_applied, job.asked_at, job.retry_at, job.mark = False, -inf, at, None
         self._watch.expect_deadline(job, at)
+        self._watch.look_at_leaving(job, at)
         self._reconciler.mark_dirty(job)
         if job.status == "stopping" or not job.target:
             self._watch.look_in(job, at, 0.0)
@@ -673,6 +700,8 @@ class Scheduler:
                 self._give_up_plan(event.at)
             case "tick" if job is not None and job.status in ("running", "stopping"):
                 self._tick(job, event.at)
+            case "leave" if job is not None:
+                self._leave(job, event.at)
             case "deadline" if job is not None and (cause := self._watch.deadline_passed(job, event.at)):
                 self._stop_requested(StopRequested(at=event.at, job=job.spec.id, cause=cause))
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import inf
 
-from punctual.core.control import Forecast, PhaseProgress
+from punctual.core.control import Forecast
 from punctual.core.events import ProgressReported
 from punctual.core.job import STOP_GRACE_S
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
@@ -19,6 +19,8 @@ _STEPS, _LONGEST = 10.0, 2.0
 _ENDED, _IDLE_FRAC = 2.0, 0.05
 #: A program that has its results takes a second or so to leave.
 _LEAVING_S = 2.0
+#: Share of a notice, however short, in which a plan may give a job other nodes before it has to save.
+_PLAN_FRAC = 0.25
 #: Share of the deadline reserved for an unmeasured checkpoint, and factor on the time of a measured one.
 _CHECKPOINT_FRAC, _CHECKPOINT_TIMES = 0.1, 2.0
 
@@ -39,6 +41,24 @@ class Watch:
         """Set a timer that calls `deadline_passed` at the deadline of a job that is checked."""
         if job.spec.controller is not None and job.deadline_at is not None:
             self._outbox.set_timer(at, "deadline", job, max(0.0, job.deadline_at - at))
+
+    def expect_to_leave(self, job: ScheduledJob, at: float, ends_at: float) -> None:
+        """Note how long the job works on when its nodes are taken away at `ends_at` and it has no others.
+
+        One that runs and may be paused has until then less a step, a checkpoint and the time in which a lost command is
+        repeated, but time for a plan. Others save at once.
+        """
+        if job.status != "running":
+            job.leaves_at = at
+            return
+        saved_at = ends_at - (_step_s(job) or 0.0) - _checkpoint_s(job, inf) - self._periods.answer_s
+        job.leaves_at = min(job.leaves_at, max(saved_at, at + _PLAN_FRAC * max(0.0, ends_at - at)))
+        self.look_at_leaving(job, at)
+
+    def look_at_leaving(self, job: ScheduledJob, at: float) -> None:
+        """Set a timer for the instant at which the job may no longer work on, if there is one."""
+        if job.leaves_at < inf:
+            self._outbox.set_timer(at, "leave", job, max(0.0, job.leaves_at - at))
 
     def deadline_passed(self, job: ScheduledJob, at: float) -> str:
         """Warn that the deadline has passed; return why the job is to be stopped, or nothing if it is not."""
@@ -197,11 +217,8 @@ def _is_due_to_stop(job: ScheduledJob, at: float, forecast: Forecast | None) -> 
 
 def _checkpoint_s(job: ScheduledJob, deadline_s: float) -> float:
     """Seconds to allow for a checkpoint."""
-    known = [phase.wall_s / phase.units_measured for phase in job.phases if _is_checkpoint(phase)]
+    made = [phase for phase in job.phases if phase.is_checkpoint and phase.units_measured]
+    known = [phase.wall_s / phase.units_measured for phase in made]
     if known:
         return _CHECKPOINT_TIMES * max(known)
     return min(_CHECKPOINT_FRAC * deadline_s, STOP_GRACE_S if job.spec.ends.grace_s is None else job.spec.ends.grace_s)
-
-
-def _is_checkpoint(phase: PhaseProgress) -> bool:
-    return phase.name == "checkpoint" and phase.units_measured > 0

@@ -640,7 +640,8 @@ class AdmissionControl:
             left = view.remaining_steps(view.progress_at + worked_s)
             left = candidate.remaining if left is None else left
             # One that had done all has still to be started to say so.
-            return max(min(left, 1.0), left - view.steps_before) if has_promise(view, self._at) else left
+            lost_steps = max(0.0, view.steps_before - view.done_steps)
+            return max(min(left, 1.0), left - lost_steps) if has_promise(view, self._at) else left
         return float(candidate.options.rates[1]) * self._prior_s
 
     def _reserved_of(self, capacities: Mapping[Pool, int]) -> dict[Pool, int]:

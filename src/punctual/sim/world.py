@@ -281,7 +281,8 @@ class World:
         state.save()
         state.die(at)
         state.told_dead = True
-        return [*reports, JobFailed(at=at, job=state.id, cause=stop.cause, retryable=True, is_stopped=stop.moves)]
+        how = {"retryable": True, "is_stopped": stop.moves, "has_saved": True}
+        return [*reports, JobFailed(at=at, job=state.id, cause=stop.cause, **how)]
 
     def _crash(self, state: TrueState, at: float, cause: str) -> list[Event]:
         reports = self._report(state.id, at)

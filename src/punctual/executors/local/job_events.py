@@ -1,7 +1,8 @@
 """Events about one job of a local executor."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from punctual.channel import EXIT_PREEMPTED
 from punctual.core.commands import StopJob
 from punctual.core.control import PhaseProgress
 from punctual.core.events import (
@@ -78,11 +79,8 @@ class JobEvents:
     def stopped(self, stop: StopJob, exit_code: int | None = None) -> JobFailed:
         """Return the end of a job that was asked to end by `stop`."""
         cause = stop.cause
-        if stop.restarts and not stop.moves:
-            return self.failed(cause, exit_code, retryable=True)
-        return JobFailed(
-            at=self.clock.now(), job=self.job, cause=cause, exit_code=exit_code, retryable=stop.moves, is_stopped=True
-        )
+        failed = self.failed(cause, exit_code, retryable=stop.restarts)
+        return replace(failed, is_stopped=stop.moves or not stop.restarts, has_saved=exit_code == EXIT_PREEMPTED)
 
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
         return PhaseReported(at=at, job=self.job, phases=phases)
