@@ -20,7 +20,7 @@ def machine(tmp_path: Path) -> Iterator[SharedMachine]:
 
 def test_the_jobs_of_a_machine_that_is_drained_wait_until_it_stays(machine: SharedMachine) -> None:
     a = machine.begin_job("a", "--retries", "0")
-    drained = machine.tell("node", "drain", "--in", "5m")
+    drained = machine.tell("node", "drain", "--in", "30s")
     assert drained.returncode == 0, drained.stderr
     assert drained.stdout.startswith("node local is leaving at ")
     wait_until(lambda: [job["state"] for job in machine.jobs()] == ["queued"])
@@ -32,7 +32,7 @@ def test_the_jobs_of_a_machine_that_is_drained_wait_until_it_stays(machine: Shar
     assert "is leaving" not in machine.tell("ps").stdout
     machine.let("a")
     output, errors = finished(a)
-    assert "its node 'local' is taken away in 300 s" in output + errors
+    assert "its node 'local' is taken away in 30 s" in output + errors
     told = machine.tell("why", "a").stdout
     assert "it has left its node: its node 'local' is taken away" in told
     report = machine.tell("report", "a")

@@ -19,6 +19,7 @@ from punctual.core.events import (
     NodeNoticed,
     PauseRequested,
     PhaseReported,
+    ProgressReported,
     StopRequested,
     TimerFired,
 )
@@ -208,6 +209,18 @@ def test_a_job_that_waits_there_for_its_turn_waits_elsewhere() -> None:
     desk.submit(B)
     desk.plan({A: cores(2.0)})
     assert not [stop for stop in of(desk.notice(), StopJob) if stop.job == B]
+
+
+def test_policies_see_no_memory_on_it() -> None:
+    desk = Noticed()
+    desk.submit(A)
+    desk.started(only(desk.plan({A: there(1.0)}), LaunchJob))
+    desk.tell(
+        ProgressReported(at=1.0, job=A, steps_done=1, steps_total=9, unit_at=1.0, used_core_s=1.0, memory_bytes=2**30)
+    )
+    assert [*desk.scheduler.snapshot(1.0).holding[0].resident] == [THERE]
+    desk.notice(THERE)
+    assert not desk.scheduler.snapshot(1.0).holding[0].resident
 
 
 def test_nothing_is_placed_there_and_a_plan_that_would_is_not_used() -> None:

@@ -11,7 +11,7 @@ from punctual.core.scheduled_job import ScheduledJob
 class MemoryUse:
     """Memory that each job holds: measured, or expected until it is measured.
 
-    Only nodes with `jobs_at_once` count it. Simulated jobs hold exactly the memory that they ask for.
+    Only nodes with `jobs_at_once` count it, that have had no notice. Simulated jobs hold exactly the memory that they ask for.
     """
 
     def __init__(self, jobs: Mapping[JobId, ScheduledJob]) -> None:
@@ -30,7 +30,7 @@ class MemoryUse:
             held = {node: max(job.memory_bytes, asked_bytes) // len(nodes) for node in nodes}
         else:
             held = {node: max(job.peak_memory_bytes // len(nodes), self._expected_bytes(job, node)) for node in nodes}
-        return {node: n_bytes for node, n_bytes in held.items() if n_bytes}
+        return {node: n_bytes for node, n_bytes in held.items() if n_bytes and node in self._usual_bytes}
 
     def beyond_plan(self) -> dict[NodeId, int]:
         """Memory that all jobs hold on each node beyond their planned amounts."""
