@@ -150,7 +150,7 @@ class ScheduledJob:
     dearest_unit_core_s
         The most CPU seconds that it was seen to use between two steps or parts, since it has begun to train.
     saved_steps, declared_steps
-        Steps done at its last checkpoint, and the total that a process of it declared last; None: none did.
+        Steps done at its last checkpoint, and the total that it declared when it trained last; None: it knows none.
     most_steps
         The largest number of steps that was ever reported.
     last_failure
@@ -313,7 +313,7 @@ class ScheduledJob:
         self.progress = event
         if self.phases_at_steps is None:
             self.phases_at_steps = event.steps_done
-        if event.steps_total is not None:
+        if self.is_training:
             self.declared_steps = event.steps_total
         if event.steps_done > self.most_steps:
             self.most_steps, self.n_failures = event.steps_done, 0
@@ -381,7 +381,7 @@ class ScheduledJob:
     def steps_total(self) -> tuple[float | None, float]:
         """Steps of the whole job, declared or expected until its goal, and their standard deviation."""
         progress = self.progress
-        declared = (progress.steps_total if progress else None) or self.declared_steps or self.spec.work_steps
+        declared = self.declared_steps or self.spec.work_steps
         if self.losses is None or progress is None:
             return declared, 0.0
         expected, std = self.losses.steps_total(declared)
