@@ -28,7 +28,7 @@ def test_a_timer_that_is_due_comes_before_what_waits() -> None:
     mailbox.set_timer(TICK, time.monotonic() - 1.0)
     due = mailbox.next()
     assert isinstance(due, Due)
-    assert due.timers == [TICK]
+    assert list(due.timers) == [TICK]
     assert mailbox.next() == LOST
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from punctual.core.commands import (
@@ -25,10 +25,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Due(NamedTuple):
-    """Timers that have come due; `at` is the present."""
+    """Timers that have come due, each with its instant; `at` is the present."""
 
     at: float
-    timers: Sequence[Timer]
+    timers: Mapping[Timer, float]
 
 
 class Together(NamedTuple):
@@ -103,8 +103,6 @@ class Engine:
         self._time = time
         self._journal = journal
         self._listeners, self._afterwards = tuple(listeners), afterwards
-        #: Instants of the timers that are set.
-        self._fire_at: dict[Timer, float] = {}
         #: Events of the time during which no process steered.
         self._missed: deque[Event] = deque()
         #: Passes an event to the engine; the time source defines from which threads.
@@ -112,7 +110,7 @@ class Engine:
         self._performs: dict[type[Command], Callable[[Any], None]] = {
             RequestPlan: self._request_plan,
             UsePolicy: self._use_policy,
-            SetTimer: self._set_timer,
+            SetTimer: lambda command: time.set_timer(command.timer, command.fire_at),
             RejectJob: _skip,
             WarnUser: _skip,
         }
@@ -151,8 +149,8 @@ class Engine:
         for timer in due.timers:
             if timer.kind in ("tick", "deadline"):
                 self._executor.observe(timer.job, due.at, self.post)
-        for timer in due.timers:
-            self.post(TimerFired(at=due.at, timer=timer, late_s=due.at - self._fire_at.pop(timer, due.at)))
+        for timer, fire_at in due.timers.items():
+            self.post(TimerFired(at=due.at, timer=timer, late_s=due.at - fire_at))
 
     def _deliver(self, events: Sequence[Event], *, performs: bool = True) -> None:
         messages: list[Message] = []
@@ -181,10 +179,6 @@ class Engine:
 
     def _use_policy(self, command: UsePolicy) -> None:
         self._planner.use(command.policy, command.parameters)
-
-    def _set_timer(self, command: SetTimer) -> None:
-        self._fire_at[command.timer] = command.fire_at
-        self._time.set_timer(command.timer, command.fire_at)
 
 
 def _skip(command: RejectJob | WarnUser) -> None:

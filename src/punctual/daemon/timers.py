@@ -29,11 +29,10 @@ class Timers:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def pop_due(self, now: float) -> list[Timer]:
-        """Remove and return the timers that are due at instant `now`, the earliest first."""
-        due = []
+    def pop_due(self, now: float) -> dict[Timer, float]:
+        """Remove the timers that are due at instant `now`, and return their instants, the earliest first."""
+        due = {}
         while (fire_at := self.next_at()) is not None and fire_at <= now:
             _, timer = heappop(self._heap)
-            del self.fire_at[timer]
-            due.append(timer)
+            due[timer] = self.fire_at.pop(timer)
         return due
