@@ -187,7 +187,9 @@ def _standings(
     rows = [standing for run in known_runs() for standing in standings(run)]
     read = {} if known is None else known
     past = [job for job in known_jobs() if job.steering == "ended"] if everything else []
-    ended = [told for run, jobs in groupby(past, key=lambda job: job.run) for told in _ended_jobs(run, list(jobs), read)]
+    ended = [
+        told for run, jobs in groupby(past, key=lambda job: job.run) for told in _ended_jobs(run, list(jobs), read)
+    ]
     return rows, sorted(ended, key=lambda standing: standing["submitted_wall"] or "")
 
 

@@ -59,7 +59,9 @@ def past_jobs() -> list[PastJob]:
     for run in known_runs():
         with suppress(StoreUnreachable):  # it is looked at again with the next daemon
             jobs += jobs_of(run)
-    past = [each for run, of_run in groupby(with_own_titles(jobs), key=lambda job: job.run) for each in _past(run, of_run)]
+    past = [
+        each for run, of_run in groupby(with_own_titles(jobs), key=lambda job: job.run) for each in _past(run, of_run)
+    ]
     return sorted(past, key=lambda each: (-each.written_at, each.job.title))
 
 
