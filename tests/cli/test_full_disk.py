@@ -69,7 +69,6 @@ def test_a_command_can_be_interrupted_while_no_daemon_can_be_started(
 
 def _processes_of(terminal: Terminal) -> list[str]:
     """Return the processes of the job that have not ended."""
-    str(terminal.folder / "train.py")
     command, found = f"{sys.executable}\0{terminal.folder / 'train.py'}\0".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

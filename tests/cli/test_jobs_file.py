@@ -77,7 +77,7 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "must", "where"),
     [
-        ("", "must have tables", "jobs.toml"),
+        ("seeds = 3", "must have tables", "jobs.toml"),
         ("[job]\nprogram = 'true'", "must have tables", "jobs.toml"),
         ("[[job]]\nprogram = ", "must be TOML", "jobs.toml"),
         ("[[job]]\ncolour = 1", "a key must be one", "job 1"),
@@ -136,13 +136,13 @@ def test_a_key_of_many_parts_is_refused_before_it_is_read(tmp_path: Path, text: 
 @pytest.mark.parametrize(
     ("content", "must", "got"),
     [
-        (b"", "a key or a table", "an empty file"),
-        (b" \r\n\t", "a key or a table", "an empty file"),
-        (b"# nothing\n# yet\n", "a key or a table", "comments alone"),
-        (b"\xef\xbb\xbf", "a key or a table", "an empty file"),
-        (b"job = []", "a key must not be empty", "`job = []`"),
-        (b"trace = ''", "a key must not be empty", "`trace = ''`"),
-        (b"policies = []", "a key must not be empty", "`policies = []`"),
+        (b"", "must say something", "an empty file"),
+        (b" \r\n\t", "must say something", "an empty file"),
+        (b"# nothing\n# yet\n", "must say something", "comments alone"),
+        (b"\xef\xbb\xbf", "must say something", "an empty file"),
+        (b"job = []", "must say something", "empty keys alone: job"),
+        (b"trace = ''", "must say something", "alone: trace"),
+        (b"pool = []\n[trace]", "must say something", "alone: pool, trace"),
         (b"[[job]]\nname = '\xe9'", "text in UTF-8", "byte 0xe9 at place 16"),
         ("[[job]]".encode("utf-16"), "text in UTF-8", "byte 0xff at place 0"),
     ],

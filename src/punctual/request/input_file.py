@@ -33,7 +33,7 @@ def keys_in(path: Path) -> dict[str, Any]:
     Raises
     ------
     InvalidSpec
-        The file cannot be read, is too long, empty or no TOML, or has a key that no such file has, or one with nothing in it.
+        The file cannot be read, is too long or no TOML, says nothing, or has a key that no such file has.
     """
     try:
         text = text_of(path)
@@ -54,13 +54,10 @@ def keys_in(path: Path) -> dict[str, Any]:
     if unknown is not None:
         remedy = f"{did_you_mean(unknown, KEYS, 0.5)}Known: {', '.join(KEYS)}."
         raise InvalidSpec("a key must be one that such a file has", f"`{unknown}`", f"'{path}'", remedy)
-    if not keys:
-        got = "comments alone" if text.strip() else "an empty file"
-        raise InvalidSpec("the file must have a key or a table", got, f"'{path}'", _REMEDY)
-    void = next((key for key, value in keys.items() if value in ([], "")), None)
-    if void is not None:
-        got = f"`{void} = {keys[void]!r}`"
-        raise InvalidSpec("a key must not be empty", got, f"'{path}'", "Give it a value, or leave it out.")
+    if all(value in ([], {}, "") for value in keys.values()):
+        empty = "comments alone" if text.strip() else "an empty file"
+        got = f"empty keys alone: {', '.join(keys)}" if keys else empty
+        raise InvalidSpec("the file must say something", got, f"'{path}'", _REMEDY)
     return keys
 
 
