@@ -50,6 +50,50 @@ def test_a_job_has_the_input_the_mask_the_limits_and_the_niceness_of_its_command
     assert terminal.tell("down").returncode == 0
 
 
+#: Runs `punctual` so many steps nicer, without the right to undo that.
+NICER = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 23, 0, 0, 0)  # root too, from the next program on: PR_CAPBSET_DROP, CAP_SYS_NICE
+os.nice(int(sys.argv[1]))
+os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[2:]])
+"""
+PRINTS_NICENESS = "import os; print(os.nice(0))"
+
+
+def _finished(run: "subprocess.Popen[str]") -> tuple[str, str]:
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, errors
+    return output.strip(), errors
+
+
+def test_a_job_is_no_nicer_than_its_command_though_the_daemon_is(terminal: Terminal) -> None:
+    first = terminal.start_python("-c", NICER, "5", "run", "--name", "a", "--", *terminal.script(PAUSING))
+    wait_until(lambda: (terminal.folder / "begun").exists() or first.poll() is not None)
+    (before,) = terminal.daemons()
+    program = [sys.executable, "-c", PRINTS_NICENESS]
+    nicer = terminal.start_python("-c", NICER, "7", "run", "--quiet", "--", *program)
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    assert _finished(nicer)[0] == str(min(niceness + 7, 19))
+    assert terminal.daemons() == [before], "for a nicer job no other is needed"
+    plain = terminal.start_python("-c", NICER, "0", "run", "--quiet", "--", *program)
+    assert _finished(plain)[0] == str(niceness)
+    terminal.go_on()
+    assert _finished(first)[0] == "trained"
+
+
+def test_of_a_service_that_is_nicer_than_a_command_it_is_said(terminal: Terminal) -> None:
+    service = terminal.start_python("-c", NICER, "5", "daemon", "--stay", "--actuator", "pacing")
+    wait_until(lambda: terminal.daemons() == [service.pid])
+    program = [sys.executable, "-c", PRINTS_NICENESS]
+    told, errors = _finished(terminal.start_python("-c", NICER, "0", "run", "--quiet", "--", *program))
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    assert told == str(min(niceness + 5, 19))
+    assert f"the job has niceness {told} and not {niceness}" in errors
+    checked = terminal.tell("doctor")
+    assert f"process {service.pid} has niceness {told}" in checked.stdout
+    assert terminal.tell("down").returncode == 0
+
+
 def test_the_end_of_a_pipe_of_its_caller_is_seen(terminal: Terminal) -> None:
     """A daemon has none of the descriptors of the command that starts it."""
     submit = [sys.executable, "-m", "punctual", "submit", "--name", "job", "--", "sleep", "100"]
