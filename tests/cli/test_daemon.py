@@ -123,3 +123,16 @@ def test_a_journal_that_cannot_be_read_keeps_no_new_job_from_running(terminal: T
         file.write_bytes(content)
     assert terminal.tell("stop", "job").returncode == 0
     wait_until(lambda: terminal.jobs() == [])
+
+
+def test_a_job_whose_journal_loses_its_last_messages_is_told_and_steered_to_its_end(terminal: Terminal) -> None:
+    run = terminal.begin(PAUSING, "--name", "job", "--actuator", "pacing")
+    journal = terminal.home / "state" / "runs" / "daemon" / "journal.db"
+    for ending in ("-wal", "-shm"):
+        journal.with_name(f"{journal.name}{ending}").unlink()
+    assert terminal.wait_for_job(lambda job: job["state"] == "running")["job"] == "job"
+    terminal.go_on()
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert (run.returncode, output) == (0, "trained\n"), errors
+    assert "its journal was lost" in errors
+    assert "Traceback" not in errors

@@ -97,6 +97,14 @@ def test_no_job_of_a_killed_host_is_dropped() -> None:
     }  # fmt: skip
 
 
+def test_a_job_that_runs_is_told_although_the_journal_has_lost_it() -> None:
+    run = create_run("host")
+    submitted(run, "kept")
+    run.record_supervisor(JobId("lost"), os.getpid())
+    killed(run)
+    assert steering() == {"kept": "interrupted", "lost": "unsteered"}
+
+
 def test_after_a_restart_of_the_machine_all_jobs_are_interrupted() -> None:
     run = create_run("host")
     submitted(run, "a")
