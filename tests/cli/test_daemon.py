@@ -1,6 +1,8 @@
 """`punctual daemon`: the daemon in a terminal; and what a job inherits of the command that submits it."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -136,3 +138,40 @@ def test_a_job_whose_journal_loses_its_last_messages_is_told_and_steered_to_its_
     assert (run.returncode, output) == (0, "trained\n"), errors
     assert "its journal was lost" in errors
     assert "Traceback" not in errors
+
+
+def test_a_job_whose_folder_was_removed_while_it_runs_is_told_and_can_be_stopped(terminal: Terminal) -> None:
+    run = terminal.begin(PAUSING, "--name", "job", "--actuator", "pacing")
+    shutil.rmtree(terminal.home / "state" / "runs" / "daemon")
+    (job,) = terminal.jobs()
+    assert job["job"] == "job"
+    assert "the journal must exist" in terminal.tell("doctor").stdout
+    assert terminal.tell("stop", "job").returncode == 0
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode != 0
+    assert "Traceback" not in errors
+    assert "to do: " in errors
+    assert wait_until(lambda: terminal.jobs() == [])
+
+
+def test_a_second_down_names_the_jobs_that_the_first_has_left(terminal: Terminal) -> None:
+    terminal.begin(PAUSING, "--name", "job", "--actuator", "pacing").kill()
+    (daemon,) = terminal.daemons()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        hung = terminal.tell("down")
+        assert hung.returncode == 2
+        assert f"kill -9 {daemon}" in hung.stderr
+        assert f"kill -CONT {daemon}" in hung.stderr
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert terminal.tell("down").returncode == 0
+    again = terminal.tell("down", "--jobs", "stop")
+    assert again.returncode == 2
+    assert "none; unsteered: job" in again.stderr
+    assert "punctual stop job" in again.stderr
+    assert terminal.tell("stop", "job").returncode == 0
+    wait_until(lambda: terminal.jobs() == [])
+    ended = terminal.tell("attach", "job")
+    assert ended.returncode == 2
+    assert "punctual show job" in ended.stderr

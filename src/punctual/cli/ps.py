@@ -42,8 +42,8 @@ _REMEDIES = {
     "paused": "nobody steers {job}, and it stands still ({paused}). Have it go on: punctual up, then punctual resume {job}",
     "interrupted": "{job} was interrupted. Resume it: punctual attach {job}; or give it up: punctual stop {job}",
     "elsewhere": "{job} is a job of another machine: give commands there",
-    SILENT: "the command that steers {job} is stopped or hangs. Take the job from it: punctual attach {job}",
-    STARTING: "the command that steers {job} is just starting, or ending, or another is taking its place",
+    SILENT: "the daemon that steers {job} is stopped or hangs. Take the job from it: punctual attach {job}",
+    STARTING: "the daemon that steers {job} is just starting, or ending, or another is taking its place",
 }
 
 _COLUMNS = (

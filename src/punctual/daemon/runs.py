@@ -50,8 +50,9 @@ class KnownJob:
 
 
 def known_runs() -> list[RunFolder]:
-    """Return all runs that have left a journal, by name."""
-    return _runs_in(state_root())
+    """Return all runs that have left a journal, by name, and those with jobs that run and whose folder was removed."""
+    runs = _runs_in(state_root())
+    return runs + [run for run in live_folders() if run not in runs and run.supervised_jobs()]
 
 
 def known_jobs() -> list[KnownJob]:
