@@ -4,11 +4,12 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from socket import create_server, socket
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -215,6 +216,94 @@ def test_a_command_that_hangs_is_ended_with_what_it_has_started(
     assert "took longer than 1 s, and was ended" in caplog.text
     pid = int((tmp_path / "pid").read_text())
     wait_until(lambda: not Path(f"/proc/{pid}").exists() or "State:\tZ" in Path(f"/proc/{pid}/status").read_text())
+
+
+def test_a_command_may_write_megabytes_and_fills_no_log(
+    host: LocalHost, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    script = tmp_path / "loud.py"
+    script.write_text("print('no such user', 'x' * 5_000_000)\nprint('\\x1b[31m' * 1000)\nraise SystemExit(4)\n")
+    with Notifier(NotifyOptions(command=shlex.join([sys.executable, str(script)])), host):
+        submit(host, "one")
+    assert "the command for notices ended with status 4; it said: no such user xxx" in caplog.text
+    assert len(caplog.text) + sum(map(len, capfd.readouterr())) < 20_000
+    assert "\x1b" not in caplog.text
+
+
+@contextmanager
+def _silent_server(*, drips: bool) -> Iterator[tuple[str, list[socket]]]:
+    """Yield the address and connections of a server that takes a request and never answers, or byte by byte."""
+    is_over, connections = Event(), list[socket]()
+    with create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while not is_over.is_set():
+                    connections.append(server.accept()[0])
+
+        def drip() -> None:
+            while not is_over.wait(0.05):
+                for connection in connections:
+                    with suppress(OSError):
+                        connection.sendall(b"H")
+
+        for work in (serve, drip) if drips else (serve,):
+            Thread(target=work, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", connections
+        is_over.set()
+    for connection in connections:
+        connection.close()
+
+
+@pytest.mark.parametrize("drips", [False, True])
+def test_a_receiver_that_never_answers_is_given_up(
+    drips: bool, host: LocalHost, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("punctual.api.notifier._ANSWER_S_MAX", 0.2)
+    monkeypatch.setattr("punctual.api.notifier._PAUSES_S", (0.0,))
+    with _silent_server(drips=drips) as (url, _), Notifier(NotifyOptions(url=url), host):
+        submit(host, "one")
+        wait_until(lambda: "the notice that one is landed was not taken" in caplog.text)
+
+
+@pytest.mark.parametrize("receiver", ["command", "url"])
+def test_a_daemon_that_leaves_its_jobs_waits_for_no_receiver(
+    receiver: str, host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next daemon tells of what this one could not."""
+    for name in ("_COMMAND_S_MAX", "_ANSWER_S_MAX", "_LAST_S_MAX"):
+        monkeypatch.setattr(f"punctual.api.notifier.{name}", 600.0)
+    command = f"sh -c 'echo $$ > {tmp_path}/pid; exec sleep 600'" if receiver == "command" else None
+    waiting = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with Receiver().listening() as later, _silent_server(drips=False) as (url, connections):
+        with Notifier(NotifyOptions(command=command, url=None if command else url), host):
+            options = JobOptions(program=waiting, name="goes-on", deadline="10m")
+            host.submit(submission_of(options, process_started_at(), host.capacity, None))
+            submit(host, "one")
+            wait_until(lambda: (tmp_path / "pid").exists() if command else connections)
+        if command:
+            pid = int((tmp_path / "pid").read_text())
+            wait_until(lambda: not Path(f"/proc/{pid}").exists())
+        with Notifier(NotifyOptions(url=later.url), host):
+            wait_until(lambda: [each["job"] for each in later.got] == ["one"])
+    host.stop(JobId("goes-on"), "the test is over")
+    wait_until(lambda: host.has_ended(JobId("goes-on")))
+
+
+@pytest.mark.parametrize("mode", [0o644, None])
+def test_a_command_that_cannot_be_run_is_refused(mode: int | None, tmp_path: Path) -> None:
+    script = tmp_path / "notify"
+    if mode is not None:
+        script.write_text("#!/bin/sh\n")
+        script.chmod(mode)
+    with pytest.raises(InvalidSpec, match="a program that can be run"):
+        NotifyOptions(command=f"{script} now").check()
+
+
+def test_a_command_is_found_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert NotifyOptions(command="./notify 'a b'").at_home().command == f"{tmp_path}/notify 'a b'"
+    assert NotifyOptions(command="notify-send  x").at_home().command == "notify-send  x"
 
 
 def test_a_change_that_came_while_no_daemon_was_there_is_told_by_the_next_one(host: LocalHost) -> None:

@@ -1,6 +1,8 @@
 """`punctual daemon`: the daemon in a terminal; and what a job inherits of the command that submits it."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,6 +52,50 @@ def test_a_job_has_the_input_the_mask_the_limits_and_the_niceness_of_its_command
     assert terminal.tell("down").returncode == 0
 
 
+#: Runs `punctual` so many steps nicer, without the right to undo that.
+NICER = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(24, 23, 0, 0, 0)  # root too, from the next program on: PR_CAPBSET_DROP, CAP_SYS_NICE
+os.nice(int(sys.argv[1]))
+os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[2:]])
+"""
+PRINTS_NICENESS = "import os; print(os.nice(0))"
+
+
+def _finished(run: "subprocess.Popen[str]") -> tuple[str, str]:
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, errors
+    return output.strip(), errors
+
+
+def test_a_job_is_no_nicer_than_its_command_though_the_daemon_is(terminal: Terminal) -> None:
+    first = terminal.start_python("-c", NICER, "5", "run", "--name", "a", "--", *terminal.script(PAUSING))
+    wait_until(lambda: (terminal.folder / "begun").exists() or first.poll() is not None)
+    (before,) = terminal.daemons()
+    program = [sys.executable, "-c", PRINTS_NICENESS]
+    nicer = terminal.start_python("-c", NICER, "7", "run", "--quiet", "--", *program)
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    assert _finished(nicer)[0] == str(min(niceness + 7, 19))
+    assert terminal.daemons() == [before], "for a nicer job no other is needed"
+    plain = terminal.start_python("-c", NICER, "0", "run", "--quiet", "--", *program)
+    assert _finished(plain)[0] == str(niceness)
+    terminal.go_on()
+    assert _finished(first)[0] == "trained"
+
+
+def test_of_a_service_that_is_nicer_than_a_command_it_is_said(terminal: Terminal) -> None:
+    service = terminal.start_python("-c", NICER, "5", "daemon", "--stay", "--actuator", "pacing")
+    wait_until(lambda: terminal.daemons() == [service.pid])
+    program = [sys.executable, "-c", PRINTS_NICENESS]
+    told, errors = _finished(terminal.start_python("-c", NICER, "0", "run", "--quiet", "--", *program))
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    assert told == str(min(niceness + 5, 19))
+    assert f"the job has niceness {told} and not {niceness}" in errors
+    checked = terminal.tell("doctor")
+    assert f"process {service.pid} has niceness {told}" in checked.stdout
+    assert terminal.tell("down").returncode == 0
+
+
 def test_the_end_of_a_pipe_of_its_caller_is_seen(terminal: Terminal) -> None:
     """A daemon has none of the descriptors of the command that starts it."""
     submit = [sys.executable, "-m", "punctual", "submit", "--name", "job", "--", "sleep", "100"]
@@ -79,3 +125,53 @@ def test_a_journal_that_cannot_be_read_keeps_no_new_job_from_running(terminal: T
         file.write_bytes(content)
     assert terminal.tell("stop", "job").returncode == 0
     wait_until(lambda: terminal.jobs() == [])
+
+
+def test_a_job_whose_journal_loses_its_last_messages_is_told_and_steered_to_its_end(terminal: Terminal) -> None:
+    run = terminal.begin(PAUSING, "--name", "job", "--actuator", "pacing")
+    journal = terminal.home / "state" / "runs" / "daemon" / "journal.db"
+    for ending in ("-wal", "-shm"):
+        journal.with_name(f"{journal.name}{ending}").unlink()
+    assert terminal.wait_for_job(lambda job: job["state"] == "running")["job"] == "job"
+    terminal.go_on()
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert (run.returncode, output) == (0, "trained\n"), errors
+    assert "its journal was lost" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_job_whose_folder_was_removed_while_it_runs_is_told_and_can_be_stopped(terminal: Terminal) -> None:
+    run = terminal.begin(PAUSING, "--name", "job", "--actuator", "pacing")
+    shutil.rmtree(terminal.home / "state" / "runs" / "daemon")
+    (job,) = terminal.jobs()
+    assert job["job"] == "job"
+    assert "the journal must exist" in terminal.tell("doctor").stdout
+    assert terminal.tell("stop", "job").returncode == 0
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode != 0
+    assert "Traceback" not in errors
+    assert "to do: " in errors
+    assert wait_until(lambda: terminal.jobs() == [])
+
+
+def test_a_second_down_names_the_jobs_that_the_first_has_left(terminal: Terminal) -> None:
+    terminal.begin(PAUSING, "--name", "job", "--actuator", "pacing").kill()
+    (daemon,) = terminal.daemons()
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        hung = terminal.tell("down")
+        assert hung.returncode == 2
+        assert f"kill -9 {daemon}" in hung.stderr
+        assert f"kill -CONT {daemon}" in hung.stderr
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert terminal.tell("down").returncode == 0
+    again = terminal.tell("down", "--jobs", "stop")
+    assert again.returncode == 2
+    assert "none; unsteered: job" in again.stderr
+    assert "punctual stop job" in again.stderr
+    assert terminal.tell("stop", "job").returncode == 0
+    wait_until(lambda: terminal.jobs() == [])
+    ended = terminal.tell("attach", "job")
+    assert ended.returncode == 2
+    assert "punctual show job" in ended.stderr

@@ -1,5 +1,6 @@
 """A command that reads a journal which is damaged says so, in four parts; it shows no traceback, whatever the damage is."""
 
+import os
 import random
 import shutil
 import sqlite3
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from socket import AF_UNIX, socket
 
 import pytest
 from tests.journal.course import JOB, NODE, finished, just_running
@@ -156,6 +158,33 @@ def test_it_is_said_which_file_is_damaged(run: RunFolder, capsys: pytest.Capture
         code, told = said(capsys, words)
         assert code == 2
         assert str(run.journal) in told
+
+
+def socket_at(place: Path) -> None:
+    with socket(AF_UNIX) as made:
+        made.bind(os.path.relpath(place))  # a path of a socket is short
+
+
+@pytest.mark.parametrize(
+    ("kind", "put"),
+    [
+        ("a folder", lambda place: (place / "inside").mkdir(parents=True)),
+        ("a pipe", os.mkfifo),
+        ("a socket", socket_at),
+        ("a link to no file", lambda place: place.symlink_to(place)),
+        ("a link to no file", lambda place: place.symlink_to(place.with_name("nothing"))),
+    ],
+)
+def test_what_is_in_the_place_of_a_journal_is_told(
+    run: RunFolder, capsys: pytest.CaptureFixture[str], kind: str, put: Callable[[Path], None]
+) -> None:
+    run.journal.rename(run.journal.with_name("kept"))
+    put(run.journal)
+    for words in (["why", JOB], ["ps", "--all"], ["simulate", "--trace", JOB]):
+        told = said(capsys, words)[1]
+        assert kind in told, words
+        assert str(run.journal) in told
+    assert run.journal.with_name("kept").exists()
 
 
 @pytest.mark.parametrize("damage", ["zeroed", "garbage", "cut", "empty"])

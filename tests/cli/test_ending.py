@@ -6,7 +6,7 @@ from pathlib import Path
 from subprocess import Popen
 
 import pytest
-from tests.cli.programs import SPIN, Terminal, objects
+from tests.cli.programs import PAUSING, SPIN, Terminal, objects
 from tests.waiting import PATIENCE_S, wait_until
 
 #: Tells what it got, and goes on after it as a test says by a file `saves`, which it waits for.
@@ -160,3 +160,39 @@ def test_a_hook_may_take_as_long_as_was_asked_for(terminal: Terminal) -> None:
     assert run.returncode == 143, errors
     assert (terminal.folder / "saved").exists()
     assert "is not whole" not in errors
+
+
+#: Runs `punctual` with signals that are ignored from its start, and others that are blocked.
+DEAF = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGUSR2])
+os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[1:]])
+"""
+
+
+def _mask(pid: int, kind: str) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1], 16) for line in lines if line.startswith(f"{kind}:"))
+
+
+def _numbers(mask: int) -> set[int]:
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
+def test_signals_that_a_script_ignores_end_no_job_and_are_no_matter_of_later_jobs(terminal: Terminal) -> None:
+    """A shell has commands that it puts into the background ignore Ctrl-C."""
+    command = terminal.script(PAUSING)
+    run = terminal.start_python("-c", DEAF, "run", "--deadline", "1h", "--", *command)
+    wait_until(lambda: (terminal.folder / "begun").exists() or run.poll() is not None)
+    ignored = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP}
+    assert _numbers(_mask(run.pid, "SigIgn")) >= ignored
+    (daemon,) = terminal.daemons()
+    assert not _numbers(_mask(daemon, "SigIgn")) & {*ignored, signal.SIGCHLD}
+    assert not _mask(daemon, "SigBlk")
+    for number in ignored:
+        run.send_signal(number)
+    terminal.go_on()
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    assert (run.returncode, output) == (0, "trained\n"), errors

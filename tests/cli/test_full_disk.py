@@ -1,7 +1,9 @@
 """A disk without room below the folders of runs: nothing is half done, and it is told."""
 
 import signal
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,20 +45,59 @@ def test_without_room_for_a_journal_the_job_goes_on_and_is_steered_again_once_th
     assert (report["status"], report["steps_done"]) == ("finished", 200)
 
 
-def test_a_command_can_be_interrupted_while_no_daemon_can_be_started(terminal: Terminal, small_disk: Path) -> None:
-    """The first Ctrl-C ends the job, and the second the command: the job's end can be recorded nowhere."""
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_command_can_be_interrupted_while_no_daemon_can_be_started(
+    is_recorded: bool, terminal: Terminal, small_disk: Path
+) -> None:
+    """The first Ctrl-C ends the job, and the second the command if the job's end can be recorded nowhere."""
     terminal.home.symlink_to(small_disk)
     run = terminal.begin(PAUSING, "--name", "job", "--deadline", "60s", "--actuator", "pacing")
+    if not is_recorded:
+        (small_disk / "state" / "runs" / "daemon" / "job.end.json").mkdir()
     fill(small_disk)
     assert run.stderr is not None
     next(line for line in run.stderr if "cannot be taken over" in line)
     run.send_signal(signal.SIGINT)
-    wait_until(terminal.jobs, lambda jobs: [job["state"] for job in jobs] == ["interrupted"])
-    run.send_signal(signal.SIGINT)
+    if not is_recorded:
+        wait_until(lambda: _processes_of(terminal) == [])
+        run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=PATIENCE_S)
-    assert run.returncode == 2
-    assert "to do: " in errors
+    assert run.returncode == (130 if is_recorded else 2)
+    assert ("to do: " in errors) is not is_recorded
+    assert errors.count("Traceback") <= 1, "the program's own"
+
+
+def _processes_of(terminal: Terminal) -> list[str]:
+    """Return the processes of the job that have not ended."""
+    command, found = f"{sys.executable}\0{terminal.folder / 'train.py'}\0".encode(), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (entry / "cmdline").read_bytes().startswith(command):
+                found.append(entry.name)
+    return found
+
+
+@pytest.mark.parametrize(("last", "code"), [("", 0), ("; import sys; sys.exit(3)", 3)])
+def test_a_job_that_has_ended_is_told_as_ended_although_no_daemon_can_write_it(
+    last: str, code: int, terminal: Terminal
+) -> None:
+    run = terminal.begin(
+        PAUSING.replace('print("trained", flush=True)', "pass") + f"print('trained'){last}\n", "--json"
+    )
+    log = terminal.home / "state" / "daemon.log"
+    log.rename(log.with_name("before"))
+    log.mkdir()  # no daemon can be started
+    terminal.kill_daemon()
+    terminal.go_on()
+    output, errors = run.communicate(timeout=PATIENCE_S)
+    report = objects(output)[-1]
+    assert (run.returncode, report["job_exit_code"], report["steps_done"]) == (code, code, 200), errors
+    assert "is written by the next daemon" in errors
     assert "Traceback" not in errors
+    log.rmdir()
+    assert terminal.jobs() == []
+    (job,) = objects(terminal.tell("ps", "--all", "--json").stdout)
+    assert job["state"] == ("failed" if code else "finished")
 
 
 def test_without_room_at_the_start_nothing_is_begun(terminal: Terminal, small_disk: Path) -> None:

@@ -21,6 +21,7 @@ from punctual.request import input_file
 from punctual.request.job_options import JobOptions
 from punctual.request.jobs_file import read_jobs
 from punctual.request.submission import Submission
+from punctual.sim import scenario
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "must", "where"),
     [
-        ("", "must have tables", "jobs.toml"),
+        ("seeds = 3", "must have tables", "jobs.toml"),
         ("[job]\nprogram = 'true'", "must have tables", "jobs.toml"),
         ("[[job]]\nprogram = ", "must be TOML", "jobs.toml"),
         ("[[job]]\ncolour = 1", "a key must be one", "job 1"),
@@ -130,6 +131,36 @@ def test_a_key_of_many_parts_is_refused_before_it_is_read(tmp_path: Path, text: 
     key = ".".join([part] * 50_000)
     with pytest.raises(InvalidSpec, match="a key must have at most 100 parts"):
         read(tmp_path, text.format(key))
+
+
+@pytest.mark.parametrize(
+    ("content", "must", "got"),
+    [
+        (b"", "must say something", "an empty file"),
+        (b" \r\n\t", "must say something", "an empty file"),
+        (b"# nothing\n# yet\n", "must say something", "comments alone"),
+        (b"\xef\xbb\xbf", "must say something", "an empty file"),
+        (b"job = []", "must say something", "empty keys alone: job"),
+        (b"trace = ''", "must say something", "alone: trace"),
+        (b"pool = []\n[trace]", "must say something", "alone: pool, trace"),
+        (b"[[job]]\nname = '\xe9'", "text in UTF-8", "byte 0xe9 at place 16"),
+        ("[[job]]".encode("utf-16"), "text in UTF-8", "byte 0xff at place 0"),
+    ],
+)
+def test_a_file_that_says_nothing_is_refused(tmp_path: Path, content: bytes, must: str, got: str) -> None:
+    path = tmp_path / "scenario.toml"
+    path.write_bytes(content)
+    for take in (input_file.keys_in, scenario.keys_in, lambda path: read_jobs(path, 0.0, Resources(4))):
+        with pytest.raises(InvalidSpec, match=must) as caught:
+            take(path)
+        assert got in caught.value.got
+        assert str(path) in caught.value.where
+
+
+def test_a_file_may_begin_with_a_mark_and_have_lines_as_on_other_systems(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.toml"
+    path.write_bytes(b"\xef\xbb\xbf[[job]]\r\nname = 'a'\r\nprogram = 'true'\r\n")
+    assert [job.spec.id for job in read_jobs(path, time.monotonic(), Resources(4))] == ["a"]
 
 
 def test_a_pipe_is_read_as_far_as_something_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

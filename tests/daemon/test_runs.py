@@ -18,6 +18,7 @@ from punctual.core.resources import Resources
 from punctual.daemon import paths
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
 from punctual.daemon.restore import resumed_host
+from punctual.daemon.retention import past_jobs
 from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import KnownJob, find_job, has_finished, known_jobs, messages_of, open_job, open_jobs
 from punctual.daemon.sweeping import give_up, sweep
@@ -94,6 +95,14 @@ def test_no_job_of_a_killed_host_is_dropped() -> None:
     assert steering() == {
         "kept": "unsteered", "gone": "interrupted", "finished": "ended", "failed": "interrupted", "stopped": "ended"
     }  # fmt: skip
+
+
+def test_a_job_that_runs_is_told_although_the_journal_has_lost_it() -> None:
+    run = create_run("host")
+    submitted(run, "kept")
+    run.record_supervisor(JobId("lost"), os.getpid())
+    killed(run)
+    assert steering() == {"kept": "interrupted", "lost": "unsteered"}
 
 
 def test_after_a_restart_of_the_machine_all_jobs_are_interrupted() -> None:
@@ -315,6 +324,21 @@ def test_a_name_that_several_jobs_of_a_run_were_given_is_that_of_the_open_one_or
     with pytest.raises(InvalidSpec, match="which has ended"):
         open_job("a")
     assert find_job("a-3", known_jobs()).job == "a-3"
+
+
+def test_each_job_of_one_name_has_a_title_by_which_it_is_found() -> None:
+    for name in ("daemon", "alone"):
+        run = create_run(name)
+        run.record_submitted([new_job(JobId("a"), "{}", {}), new_job(JobId("a-1"), "{}", {})])
+        run.record_end(JobId("a"), "finished")
+        run.record_end(JobId("a-1"), "finished")
+    run_named("alone").record_submitted([new_job(JobId("a-2"), "{}", {}, name="a")])
+    known = known_jobs()
+    titles = [job.title for job in known]
+    assert sorted(titles) == ["a-1", "a-1-1", "a-2", "a-3", "a-4"]
+    assert [find_job(title, known) for title in titles] == known
+    assert find_job("a", known).job == "a-2"
+    assert sorted(past.job.title for past in past_jobs()) == sorted(titles)
 
 
 @pytest.mark.parametrize(("text", "named"), [("zzz", "a-1, a-2"), ("a", "a-1, a-2"), (None, "a-1, a-2")])

@@ -51,7 +51,7 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.core.status import StatusBoard
 from punctual.core.timer import Timer
 
-PERIODS = Periods(first_tick_s=1.0, retry_s=1.0, retry_max_s=4.0, answer_s=5.0, plan_s=5.0, learn_s=0.1)
+PERIODS = Periods(first_tick_s=1.0, retry_s=1.0, retry_max_s=4.0, answer_s=5.0, plan_s=5.0, learn_s=0.1, gather_s=0.5)
 #: Ended jobs that are remembered: few, so that some are forgotten.
 N_ENDED = 2
 

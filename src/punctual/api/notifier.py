@@ -4,13 +4,16 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from http.client import HTTPException
+from math import inf
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Self
 from urllib.error import HTTPError
@@ -39,6 +42,8 @@ URL_VARIABLE, COMMAND_VARIABLE = "PUNCTUAL_NOTIFY_URL", "PUNCTUAL_NOTIFY_COMMAND
 _ANSWER_S_MAX, _PAUSES_S = 10.0, (1.0, 5.0)
 #: Seconds that a command may take.
 _COMMAND_S_MAX = 30.0
+#: Bytes that are kept of what a command writes.
+_SAID_BYTES = 2000
 #: Seconds for all notices of the last look, when the daemon ends; what is left then is dropped.
 _LAST_S_MAX = 10.0
 
@@ -67,6 +72,13 @@ class NotifyOptions:
         given = (("--notify-url", self.url), ("--notify-command", self.command))
         return [word for option, value in given if value is not None for word in (option, value)]
 
+    def at_home(self) -> Self:
+        """Return these options with the whole path of the command's program: a daemon runs in another folder."""
+        words = shlex.split(self.command or "")
+        if not words or "/" not in words[0]:
+            return self
+        return replace(self, command=shlex.join([str(Path(words[0]).absolute()), *words[1:]]))
+
     def hand_on(self) -> None:
         """Put what is given into the environment of this process and of those that it starts."""
         for name, given in ((URL_VARIABLE, self.url), (COMMAND_VARIABLE, self.command)):
@@ -84,20 +96,31 @@ class NotifyOptions:
                     f"`--notify-url`, or {URL_VARIABLE}",
                     "Write for example `https://example.org/hook`; for anything else give a command (`--notify-command`).",
                 )
-        if self.command is not None:
-            with suppress(ValueError):
-                if shlex.split(self.command):
-                    return
+        if self.command is None:
+            return
+        words, where = list[str](), f"`--notify-command`, or {COMMAND_VARIABLE}"
+        with suppress(ValueError):
+            words = shlex.split(self.command)
+        if not words:
             raise InvalidSpec(
                 "the command for notices must be words as a shell has them",
                 repr(self.command),
-                f"`--notify-command`, or {COMMAND_VARIABLE}",
+                where,
                 "Write for example `notify-send Punctual` or `sh -c '…'`.",
+            )
+        if shutil.which(words[0]) is None:
+            raise InvalidSpec(
+                "the command for notices must begin with a program that can be run",
+                f"'{visible(words[0])}', which is none here",
+                where,
+                "Write its whole path, and make it executable (`chmod +x`).",
             )
 
 
 class Notifier:
     """Tells receivers of a host's jobs in a thread of its own; a context manager.
+
+    A receiver that hangs delays other notices, and nothing else: what it was asked for is ended with the daemon.
 
     A notice counts as told once its receivers have had it, or have failed as often as they may. So a daemon that is killed
     meanwhile leaves it to the next one, which may tell it twice; what was told before is not told again.
@@ -112,7 +135,12 @@ class Notifier:
         now = host.now()
         #: Begins with the jobs that are over: of these it is known what was told, or that nothing is to be.
         self._filter = NoticeFilter({status.id: notice_kind(status, now) for status in host.jobs() if status.ended})
-        self._is_replaced = False
+        #: Whether the next daemon goes on with these jobs, and tells of them.
+        self._is_left = False
+        #: Instant at which no receiver is waited for any more.
+        self._give_up_at = inf
+        #: Waits for the answer of the URL.
+        self._posting: Thread | None = None
 
     def _work(self) -> None:
         try:
@@ -120,8 +148,7 @@ class Notifier:
                 self._filter.known.update(self._told_before(database))
                 while not self._ends.wait(1.0):
                     self._look(database, 120.0)
-                if not self._is_replaced:
-                    self._look(database, _LAST_S_MAX)
+                self._look(database, _LAST_S_MAX)
         except Exception:  # noqa: BLE001 -- no notice may cost a job its daemon
             _LOG.exception("no notices are sent any more")
 
@@ -136,12 +163,14 @@ class Notifier:
         """Tell of what has changed since the last look."""
         give_up_at, n_dropped, jobs, now = time.monotonic() + batch_s_max, 0, self._host.jobs(), self._host.clocks()
         for status, kind, is_news in list(self._filter.changes(jobs, now.at)):
-            if is_news and time.monotonic() > give_up_at:
-                n_dropped += 1
-            elif is_news:
+            is_late = time.monotonic() > give_up_at
+            if is_news and not self._is_left and not is_late:
                 self._deliver(_fields(self._host, status, kind, now), give_up_at)
+            n_dropped += is_news and not self._is_left and is_late
+            # The next daemon tells of what was not told for certain.
+            told = None if is_news and self._is_left else kind
             with database.writing() as connection:
-                row = (self._run, status.id, kind, time.time())
+                row = (self._run, status.id, told, time.time())
                 connection.execute("INSERT OR REPLACE INTO notice VALUES (?, ?, ?, ?)", row)
         if n_dropped:
             _LOG.warning("%d notices were dropped: their receivers took too long", n_dropped)
@@ -151,7 +180,9 @@ class Notifier:
         if self._options.url is not None and (failure := self._posted(self._options.url, fields, give_up_at)):
             parts = urlsplit(self._options.url)
             _LOG.warning("%s was not taken by %s://%s: %s", about, parts.scheme, parts.hostname, failure)
-        if self._options.command is not None and (failure := _commanded(self._options.command, fields, give_up_at)):
+        if self._options.command is not None and (
+            failure := self._commanded(self._options.command, fields, give_up_at)
+        ):
             _LOG.warning("%s: the command for notices %s", about, failure)
 
     def _posted(self, url: str, fields: Mapping[str, Any], give_up_at: float) -> str:
@@ -161,12 +192,24 @@ class Notifier:
         while True:
             failure = self._refused(request)
             pause_s = next(pauses_s, None)
-            if not failure or failure[1] or pause_s is None or time.monotonic() + pause_s > give_up_at:
+            last_at = min(give_up_at, self._give_up_at)
+            if not failure or failure[1] or pause_s is None or time.monotonic() + pause_s > last_at:
                 return failure[0] if failure else ""
             self._ends.wait(pause_s)
 
     def _refused(self, request: Request) -> tuple[str, bool] | None:
-        """Post once; return why it failed, and whether for good; None: it was taken."""
+        """Post once; return why it failed, and whether for good; None: it was taken.
+
+        An answer may come byte by byte, and a name server not at all: neither ends by a limit for each byte.
+        """
+        outcome = list[tuple[str, bool] | None]()
+        if self._posting is None or not self._posting.is_alive():
+            self._posting = Thread(target=lambda: outcome.append(self._answer(request)), name="notice", daemon=True)
+            self._posting.start()
+            self._wait(self._posting.is_alive, _ANSWER_S_MAX)
+        return outcome[0] if outcome else (f"no answer within {_ANSWER_S_MAX:g} s", False)
+
+    def _answer(self, request: Request) -> tuple[str, bool] | None:
         try:
             self._opener.open(request, timeout=_ANSWER_S_MAX).close()
         except HTTPError as error:
@@ -176,15 +219,75 @@ class Notifier:
             return str(getattr(error, "reason", error)) or type(error).__name__, False
         return None
 
+    def _wait(self, lasts: Callable[[], bool], most_s: float) -> None:
+        """Wait for a receiver while it `lasts`, for `most_s` seconds or until the daemon waits no more."""
+        begun_at, pause_s = time.monotonic(), 0.01
+        while lasts() and time.monotonic() < min(begun_at + most_s, self._give_up_at):
+            time.sleep(pause_s)
+            pause_s = min(2.0 * pause_s, 0.1)
+
+    def _commanded(self, command: str, fields: Mapping[str, Any], give_up_at: float) -> str:
+        """Run the command with a notice, as JSON and in its environment; return why it failed, empty if it did not."""
+        told = {f"PUNCTUAL_NOTICE_{name.upper()}": visible(str(fields[name] or "")) for name in fields}
+        limit_s, begun_at = max(1.0, min(_COMMAND_S_MAX, give_up_at - time.monotonic())), time.monotonic()
+        with ExitStack() as opened:
+            try:
+                notice_fd = os.memfd_create("punctual-notice", os.MFD_CLOEXEC)
+                opened.callback(os.close, notice_fd)
+                os.write(notice_fd, json.dumps(fields).encode() + b"\n")
+                os.lseek(notice_fd, 0, os.SEEK_SET)
+                process = subprocess.Popen(
+                    shlex.split(command),
+                    stdin=notice_fd,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, **told},
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                return f"could not be started: {error}"
+            assert process.stdout is not None
+            said = _Said(opened.enter_context(process.stdout).fileno())
+            self._wait(lambda: said.read_on() and process.poll() is None, limit_s)
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                is_slow = time.monotonic() >= begun_at + limit_s
+                why = f"took longer than {limit_s:.0f} s" if is_slow else "had not ended when the daemon did"
+                return f"{why}, and was ended{said}"
+            said.read_on()
+        return f"ended with status {process.returncode}{said}" if process.returncode else ""
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Tell of the last changes, unless another daemon does; returns after some seconds, whatever the receivers do."""
-        self._is_replaced = kind is not None
+        """Tell of the last changes, unless the next daemon does; returns soon, whatever the receivers do."""
+        self._is_left = kind is not None or bool(self._host.open_jobs())
+        self._give_up_at = time.monotonic() + (0.0 if self._is_left else _LAST_S_MAX)
         self._ends.set()
-        self._thread.join(_LAST_S_MAX + _ANSWER_S_MAX)
+        self._thread.join(max(0.0, self._give_up_at - time.monotonic()) + 1.0)
+
+
+class _Said:
+    """Beginning of what a command writes; the rest is read and dropped, so that no log is filled."""
+
+    def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
+        self._fd, self._text = fd, b""
+
+    def read_on(self) -> bool:
+        """Read what is there, a megabyte at most: a command that writes without end costs no processor; return True."""
+        with suppress(BlockingIOError):
+            for _ in range(16):
+                self._text = (self._text + os.read(self._fd, 1 << 16))[:_SAID_BYTES]
+        return True
+
+    def __str__(self) -> str:
+        text = visible(" ".join(self._text.decode("utf-8", "replace").split()))
+        return f"; it said: {text}" if text else ""
 
 
 def _fields(host: LocalHost, status: JobStatus, kind: NoticeKind | None, now: Now) -> dict[str, Any]:
@@ -201,22 +304,3 @@ def _fields(host: LocalHost, status: JobStatus, kind: NoticeKind | None, now: No
         "landing": None if lands_at is None else now.iso(lands_at),
         "cause": status.cause,
     }
-
-
-def _commanded(command: str, fields: Mapping[str, Any], give_up_at: float) -> str:
-    """Run the command with a notice, as JSON and in its environment; return why it failed, empty if it did not."""
-    told = {f"PUNCTUAL_NOTICE_{name.upper()}": visible(str(fields[name] or "")) for name in fields}
-    limit_s = max(1.0, min(_COMMAND_S_MAX, give_up_at - time.monotonic()))
-    try:
-        words, environment = shlex.split(command), {**os.environ, **told}
-        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=2, env=environment, start_new_session=True)
-    except (OSError, ValueError) as error:
-        return f"could not be started: {error}"
-    try:
-        process.communicate(json.dumps(fields).encode() + b"\n", limit_s)
-    except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return f"took longer than {limit_s:.0f} s, and was ended"
-    return f"ended with status {process.returncode}" if process.returncode else ""

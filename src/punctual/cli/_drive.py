@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +134,8 @@ def carry_out(
         facts = [job.facts() for job in shown]
     received = interrupts.received
     try:
-        summaries = summarize_all(messages_of(follower.run_folder, jobs), jobs)
+        messages = chain(messages_of(follower.run_folder, jobs), *follower.unwritten.values())
+        summaries = summarize_all(messages, jobs)
     except InvalidSpec as error:
         statuses = [follower.status(job) for job in jobs]
         for status in statuses:
@@ -163,7 +165,7 @@ def _tell_page(follower: JobFollower, screen: Screen) -> None:
 def _outcome(
     follower: JobFollower, job: JobId, facts: dict[str, Any], *, summary: RunSummary, received: int | None
 ) -> Outcome:
-    ended = ended_of(follower.run_folder, job)
+    ended = {} if job in follower.unwritten else ended_of(follower.run_folder, job)
     workers, device = ended.get("workers"), ended.get("device")
     return Outcome(
         job=job,

@@ -22,6 +22,7 @@ from punctual.daemon.disk_space import FREE_WARNING_BYTES, free_in
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.paths import runtime_root, state_root
 from punctual.daemon.runs import known_runs, live_folders
+from punctual.daemon.sharing import too_nice
 from punctual.distribution import install_command, missing_modules
 from punctual.executors.local.actuator import choose
 from punctual.executors.local.executor import actuators
@@ -232,6 +233,14 @@ def _is_synchronised() -> bool | None:
 def _hosts() -> Iterator[Finding]:
     for run in live_folders():
         pid, what = run.record().get("pid"), "service" if run.has_service() else "daemon"
+        if (niceness := too_nice(run)) is not None:
+            yield Finding(
+                "warning",
+                f"process {pid} has niceness {niceness}, and may not start jobs at that of a shell ({os.getpriority(os.PRIO_PROCESS, 0)})",
+                "Start the service again: `punctual down`, then `punctual up`."
+                if run.has_service()
+                else "None: the next `punctual run` or `submit` starts another daemon, which goes on with its jobs.",
+            )
         if run.is_live() and is_answering(run):
             yield Finding("ok", f"process {pid} is the {what} of '{run.name}', and answers")
         elif run.is_live():

@@ -16,7 +16,7 @@ from punctual.daemon.control_client import leave, pause, standings, stop
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.process_record import is_alive
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import KnownJob, jobs_of
+from punctual.daemon.runs import KnownJob, jobs_of, open_jobs
 from punctual.daemon.sharing import daemon_run
 from punctual.request.json_text import json_text
 
@@ -55,7 +55,7 @@ def down(
     """End the daemon. Returns when it has ended."""
     run = daemon_run()
     if run is None:
-        raise InvalidSpec("a daemon must run", "none", "`punctual down`", "See `punctual ps` for what runs.")
+        raise _no_daemon()
     process, before = run.record(), _open_jobs(run)
     if jobs in _ASK:
         _ask_all(run, before, process, _ASK[jobs], _STATES[jobs])
@@ -68,6 +68,14 @@ def down(
             told = _told(job, states.get(job.title, "queued"), recorded.get(job.job, "ended"))
             write_line(json_text(told) if as_json else f"{told['job']}: {told['text']}")
     write_line(f"the daemon, process {process['pid']}, has ended", err=True)
+
+
+def _no_daemon() -> InvalidSpec:
+    unsteered = [job.title for job in open_jobs() if job.steering == "unsteered"]
+    if not unsteered:
+        return InvalidSpec("a daemon must run", "none", "`punctual down`", "See `punctual ps` for what runs.")
+    remedy = f"Stop them (`punctual stop {unsteered[0]}`), or have them steered (`punctual up`)."
+    return InvalidSpec("a daemon must run", f"none; unsteered: {', '.join(unsteered)}", "`punctual down`", remedy)
 
 
 def _open_jobs(run: RunFolder) -> dict[JobId, KnownJob]:
@@ -119,7 +127,7 @@ def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
                 "a daemon must end when asked to",
                 f"one that has not within {_END_S_MAX:g} s",
                 f"process {process['pid']}",
-                "See whether it is stopped or hangs; end it with `kill`: its jobs go on.",
+                "See whether it is stopped or hangs (`punctual doctor`).",
             )
         time.sleep(_POLL_INTERVAL_S)
 

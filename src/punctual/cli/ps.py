@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -21,7 +22,7 @@ from punctual.core.units import format_bytes
 from punctual.daemon.control_client import SILENT, STARTING, standings
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import KnownJob, jobs_of, known_runs, unreadable
+from punctual.daemon.runs import KnownJob, known_jobs, known_runs, unreadable
 from punctual.daemon.sweeping import sweep
 from punctual.history.judge import judge
 from punctual.request.deadlines import Now
@@ -41,8 +42,8 @@ _REMEDIES = {
     "paused": "nobody steers {job}, and it stands still ({paused}). Have it go on: punctual up, then punctual resume {job}",
     "interrupted": "{job} was interrupted. Resume it: punctual attach {job}; or give it up: punctual stop {job}",
     "elsewhere": "{job} is a job of another machine: give commands there",
-    SILENT: "the command that steers {job} is stopped or hangs. Take the job from it: punctual attach {job}",
-    STARTING: "the command that steers {job} is just starting, or ending, or another is taking its place",
+    SILENT: "the daemon that steers {job} is stopped or hangs. Take the job from it: punctual attach {job}",
+    STARTING: "the daemon that steers {job} is just starting, or ending, or another is taking its place",
 }
 
 _COLUMNS = (
@@ -185,7 +186,10 @@ def _standings(
     """
     rows = [standing for run in known_runs() for standing in standings(run)]
     read = {} if known is None else known
-    ended = [standing for run in known_runs() for standing in _ended_jobs(run, read)] if everything else []
+    past = [job for job in known_jobs() if job.steering == "ended"] if everything else []
+    ended = [
+        told for run, jobs in groupby(past, key=lambda job: job.run) for told in _ended_jobs(run, list(jobs), read)
+    ]
     return rows, sorted(ended, key=lambda standing: standing["submitted_wall"] or "")
 
 
@@ -264,8 +268,9 @@ def _waiting(jobs: list[dict[str, Any]]) -> Iterator[str]:
     yield f"{n_jobs} job{'s wait' if n_jobs > 1 else ' waits'} for room{when}; {first['job']}: {first['waits']}"
 
 
-def _ended_jobs(run: RunFolder, read: dict[KnownJob, dict[str, Any]]) -> list[dict[str, Any]]:
-    ended = [job for job in jobs_of(run) if job.steering == "ended"]
+def _ended_jobs(
+    run: RunFolder, ended: Sequence[KnownJob], read: dict[KnownJob, dict[str, Any]]
+) -> list[dict[str, Any]]:
     if new := [job for job in ended if job not in read]:
         states, facts = run.jobs(), run.all_end_facts()  # once for all; in this order what has ended is recorded
         read.update((job, _ended(job, states, facts.get(job.job, {}))) for job in new)

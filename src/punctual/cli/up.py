@@ -160,6 +160,7 @@ def up(
     http.check()
     notify = NotifyOptions(notify_url, notify_command)
     notify.check()
+    notify = notify.at_home()
     if systemd:
         write_out(unit(options, http, notify))
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)

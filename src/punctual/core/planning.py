@@ -37,6 +37,10 @@ class Planning:
         Something has changed since that a plan should know.
     requested_at
         Instant of the request of the plan in flight; None: none is.
+    last_requested_at
+        Instant of the last request.
+    has_new_demands
+        Demands have changed since, and a plan may be requested for them later.
     retry_at
         None is requested before this instant.
     stale_revision
@@ -60,6 +64,8 @@ class Planning:
     revision: int = 0
     is_due: bool = False
     requested_at: float | None = None
+    last_requested_at: float = -inf
+    has_new_demands: bool = False
     retry_at: float = 0.0
     stale_revision: int = 0
     used_revision: int = 0
@@ -80,10 +86,24 @@ class Planning:
     def request(self, at: float) -> int:
         """Number of the request that is made now."""
         self.revision += 1
-        self.requested_at = at
+        self.requested_at = self.last_requested_at = at
+        self.has_new_demands = False
         self.n_idle = self.n_idle + 1 if self.is_by_clock else 0
         self.is_by_clock = False
         return self.revision
+
+    def demands_change(self, at: float, gather_s: float) -> float:
+        """Note that a demand has changed; return the seconds until a plan is due for it; infinite: that is known already.
+
+        Demands that change within `gather_s` seconds of a request are gathered, and get one plan.
+        """
+        wait_s = self.last_requested_at + gather_s - at
+        if wait_s <= 0.0:
+            self.is_due = True
+        if self.is_due or self.has_new_demands:
+            return inf
+        self.has_new_demands = True
+        return wait_s
 
     def clock_asks(self) -> None:
         """The instant has come for which the last plan asked for another one."""

@@ -42,6 +42,9 @@ class Periods:
         Time until a command without an answer is taken as lost.
     plan_s
         Time until a plan that has not come is taken as lost. Finite where another process makes plans.
+    gather_s
+        Least time between two plans that changed demands alone ask for. Above 0 where a plan costs computing time: near
+        their deadlines some jobs would ask for twenty plans a second.
     learn_s
         Least time over which a speed is measured.
     grace_s, grace_frac
@@ -55,6 +58,7 @@ class Periods:
     retry_max_s: float = 60.0
     answer_s: float = 10.0
     plan_s: float = inf
+    gather_s: float = 0.0
     learn_s: float = 1.0
     grace_s: float = 30.0
     grace_frac: float = 0.2

@@ -696,6 +696,8 @@ class Scheduler:
         match event.timer.kind:
             case "plan":
                 self._planning.clock_asks()
+            case "demands":
+                self._planning.is_due |= self._planning.has_new_demands
             case "plan-answer":
                 self._give_up_plan(event.at)
             case "tick" if job is not None and job.status in ("running", "stopping"):
@@ -709,8 +711,9 @@ class Scheduler:
         job.accrue(at)
         self._watch.look(job, at)
         demand = self._quarantine.next_demand(job, at, self._nodes.sizes)
+        gather_s = 0.0 if job.is_respecified else self._periods.gather_s  # its user waits
         if job.take(demand):
-            self._planning.is_due = True
+            self._outbox.set_timer(at, "demands", None, self._planning.demands_change(at, gather_s))
             self._cache.touch(job.spec.id)
         self._watch.judge(job, at, demand.forecast)
         self._reconciler.mark_dirty(job)

@@ -220,7 +220,8 @@ def leave(run: RunFolder) -> None:
             "the service must answer",
             str(error),
             f"process {pid}",
-            f"It is stopped, hangs, or is just ending. End it with `kill {pid}`: its jobs go on.",
+            f"It is stopped, hangs, or is just ending. Let it go on (`kill -CONT {pid}`), or kill it (`kill -9 {pid}`): another "
+            "daemon takes its jobs from it then, and leaves when asked (`punctual down`).",
         ) from error
 
 

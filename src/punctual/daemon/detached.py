@@ -47,10 +47,14 @@ def start_detached(
 def caught(
     handler: Callable[[int, FrameType | None], None], numbers: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
 ) -> Iterator[None]:
-    """Handle these signals by `handler` in the block, and ignore SIGHUP."""
-    before = {number: signal.signal(number, handler) for number in numbers}
+    """Handle these signals by `handler` in the block, and ignore SIGHUP.
+
+    A signal that this process was started to ignore stays ignored: a script has put it into the background, say.
+    """
     # A terminal that is closed takes with it what is shown, not what is steered.
-    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: None)
+    handlers = {**dict.fromkeys(numbers, handler), signal.SIGHUP: lambda *_: None}
+    heard = {number: by for number, by in handlers.items() if signal.getsignal(number) != signal.SIG_IGN}
+    before = {number: signal.signal(number, by) for number, by in heard.items()}
     try:
         yield
     finally:

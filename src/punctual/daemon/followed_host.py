@@ -3,12 +3,15 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 from punctual.core.control import Demand, Forecast
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
+from punctual.core.lifecycle import ended_by
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING
 from punctual.core.status import StatusBoard
@@ -79,6 +82,10 @@ class FollowedHost(StatusReader):
         super().__init__(StatusBoard(self._forecasts))
         self._ask_at = -inf
         self._answered_at = time.monotonic()
+        #: Instant of the last message that was read.
+        self._last_at = 0.0
+        #: Last messages about jobs that have ended, which the journal does not have yet.
+        self.unwritten: dict[JobId, tuple[Event, ...]] = {}
         with ExitStack() as closing:
             self._journal = closing.enter_context(run.read_journal())
             if waits:
@@ -122,6 +129,23 @@ class FollowedHost(StatusReader):
         finally:
             self._ask_at = time.monotonic() + _ASK_S
 
+    def read_ends(self) -> None:
+        """Read the ends that supervisors have recorded and no daemon could write, of jobs that are not started again."""
+        from punctual.daemon.adoption import recorded_end  # most commands have no use for what it needs
+
+        for status in [status for status in self.jobs() if not status.ended]:
+            if (record := self.run_folder.end_record(status.id)) is None:
+                continue
+            report, end = recorded_end(status.id, record, shift_s=self._shift_s, at_least=self._last_at)
+            if isinstance(end, JobFailed) and end.retryable:
+                if status.spec.n_retries != 0 or end.out_of_memory or end.is_lost:
+                    continue  # the next daemon may start it again
+                end = replace(end, retryable=False)
+            self.unwritten[status.id] = (end,) if report is None else (report, end)
+            for event in self.unwritten[status.id]:
+                self._board.fold(event)
+                self._tell(event)
+
     def is_lost(self) -> bool:
         """Whether another process must take the host's place: it has left, was killed, or is silent for long."""
         return not self.run_folder.is_live() or time.monotonic() - self._answered_at > SILENT_S
@@ -145,7 +169,9 @@ class FollowedHost(StatusReader):
         last = self._journal.last_sequence
         journal, first = self._journal, self._next
         for number, message in journal.read_from(first) if self._jobs is None else journal.read_of(self._jobs, first):
-            last, self._next = max(last, number), number + 1
+            last, self._next, self._last_at = max(last, number), number + 1, message.at
+            if (job := ended_by(message)) is not None and self.unwritten.pop(job, None) is not None:
+                continue  # its end is known
             self._board.fold(message)
             self._tell(message)
         self._next = last + 1

@@ -67,6 +67,8 @@ class JobFollower:
         self._is_given_up = False
         #: Why no daemon could be started, and when it first was so; `inf`: it has been said.
         self._refusals: dict[str, float] = {}
+        #: Why the last attempt to start one has failed; None: there is a daemon.
+        self._refused: InvalidSpec | None = None
         self._begun_at, self._pause_s = time.monotonic(), _PAUSE_S
 
     # Entering.
@@ -139,6 +141,11 @@ class JobFollower:
         """Return how the job stood when the daemon last said so; empty: it has not yet."""
         return self._daemon.told(job)
 
+    @property
+    def unwritten(self) -> Mapping[JobId, Sequence[Message]]:
+        """Last messages about jobs that have ended, which the journal does not have yet: no daemon can be started."""
+        return self._daemon.unwritten
+
     def knows(self, job: JobId) -> bool:
         """Whether the daemon has processed the job's submission."""
         return job in self._ended or self._daemon.knows(job)
@@ -152,7 +159,10 @@ class JobFollower:
 
         `interrupts`: as Ctrl-C does it in a terminal.
         """
-        self._to_stop[job] = cause, interrupts
+        if self._refused is None:
+            self._to_stop[job] = cause, interrupts
+        else:
+            self.signal(job, signal.SIGINT if interrupts else signal.SIGTERM)
 
     def kill(self, job: JobId) -> None:
         """End the job at once, without a checkpoint; allowed in a signal handler."""
@@ -189,16 +199,21 @@ class JobFollower:
             self._restart()
         else:
             self._refusals.clear()
+            self._refused = None
             self._pause_s = _PAUSE_S
             time.sleep(_SOON_S if time.monotonic() < self._begun_at + _NEW_S else _POLL_INTERVAL_S)
 
     def _restart(self) -> None:
         """Start a daemon that goes on with the jobs; if that fails, say why, once."""
         run = self.run_folder
+        if self._refused is not None and self._has_read_ends(self._refused):
+            return
         try:
             start_daemon(DaemonRequest(run=run.name))
         except InvalidSpec as error:
             self._daemon.look()  # they may just have ended
+            if self._has_read_ends(error):
+                return
             if not run.state_dir.exists():
                 raise
             if not self._have_ended():
@@ -208,6 +223,15 @@ class JobFollower:
                 self._say_once(f"the jobs of '{run.name}' cannot be taken over: {error}")
                 self._pause_s = min(2.0 * self._pause_s, _PAUSE_S_MAX)
                 time.sleep(self._pause_s)
+
+    def _has_read_ends(self, refused: InvalidSpec) -> bool:
+        """Whether all jobs have ended, also by what their supervisors have recorded while no daemon could be started."""
+        self._refused = refused
+        if not self._have_ended():
+            self._daemon.read_ends()
+            if self._have_ended():
+                _LOG.warning("the end of %s is written by the next daemon: %s", ", ".join(self.unwritten), refused)
+        return self._have_ended()
 
     def _stop_unsteered(self) -> None:
         """Ask the supervisors for what no daemon can be asked."""

@@ -70,7 +70,7 @@ def new_scheduler() -> Scheduler:
         models=registry.maker("models"),
         convergences=registry.maker("convergence"),
         # Seconds that a plan may take: several times as long as the planner waits for its worker process.
-        periods=Periods(plan_s=10.0),
+        periods=Periods(plan_s=10.0, gather_s=0.1),  # no controller ticks more often
     )
 
 

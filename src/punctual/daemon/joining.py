@@ -21,7 +21,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
-from punctual.daemon.sharing import host_lock, is_outdated, shared_run
+from punctual.daemon.sharing import host_lock, is_outdated, shared_run, too_nice
 from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.output import Streams
 from punctual.request.submission import Submission
@@ -176,6 +176,7 @@ class Joining:
                         named = self._name(run, submissions)
                         check_options(self._options, run, self._or_else)
                         self._before(run, named)
+                        _tell_of_niceness(run)
                         submit(run, named, self._streams, stdin_fd)
                         return run, named
             if has_lock and (run is None or not run.is_live() or is_outdated(run) or is_silent(run)):
@@ -221,6 +222,17 @@ class Joining:
         if self._named is None or self._named[0] != run:
             self._named = run, names_in(run, submissions)
         return self._named[1]
+
+
+def _tell_of_niceness(run: RunFolder) -> None:
+    if (niceness := too_nice(run)) is not None:
+        wanted = os.getpriority(os.PRIO_PROCESS, 0)
+        _LOG.warning(
+            "the job has niceness %d and not %d: the service was started with it, and this user may not undo that. "
+            "Start the service again: punctual down, punctual up",
+            niceness,
+            wanted,
+        )
 
 
 def check_options(options: HostOptions, run: RunFolder, or_else: str) -> None:

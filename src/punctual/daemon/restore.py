@@ -83,7 +83,12 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
         Another process steers them, or what they left cannot be used.
     """
     if not run.state_dir.exists():
-        raise AllEndedError("a run must have a folder", "none any more", f"'{run.name}'", "See `punctual ps --all`.")
+        raise AllEndedError(
+            "a run must have a folder",
+            "none any more",
+            f"'{run.name}'",
+            "What was recorded of its jobs is lost; those that still run go on to their end.",
+        )
     if not run.journal.is_file():
         raise InvalidSpec(
             "the run's journal must be there",

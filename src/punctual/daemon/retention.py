@@ -13,7 +13,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.job import ENDED
 from punctual.daemon.paths import remove_tree, state_root
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import KnownJob, Steering, jobs_of, known_runs
+from punctual.daemon.runs import KnownJob, Steering, jobs_of, known_runs, with_own_titles
 from punctual.daemon.sharing import host_lock
 from punctual.journal.errors import StoreUnreachable
 
@@ -55,10 +55,13 @@ class PastJob:
 
 def past_jobs() -> list[PastJob]:
     """Return all jobs, also those that have not ended, the newest first."""
-    past: list[PastJob] = []
+    jobs: list[KnownJob] = []
     for run in known_runs():
         with suppress(StoreUnreachable):  # it is looked at again with the next daemon
-            past += _jobs_of(run)
+            jobs += jobs_of(run)
+    past = [
+        each for run, of_run in groupby(with_own_titles(jobs), key=lambda job: job.run) for each in _past(run, of_run)
+    ]
     return sorted(past, key=lambda each: (-each.written_at, each.job.title))
 
 
@@ -118,9 +121,9 @@ def _remove_from(run: RunFolder, jobs: Iterable[PastJob]) -> None:
     run.forget(sorted(chosen))
 
 
-def _jobs_of(run: RunFolder) -> Iterator[PastJob]:
-    """Yield the jobs of a run; each has an equal part of the journal's size."""
-    jobs = jobs_of(run)
+def _past(run: RunFolder, of_run: Iterable[KnownJob]) -> Iterator[PastJob]:
+    """Yield the jobs of a run with their sizes; each has an equal part of the journal's size."""
+    jobs = list(of_run)
     # Whoever only reads a journal leaves an empty write-ahead file and its index beside it.
     files = (run.journal, run.journal.with_name(f"{run.journal.name}-wal"))
     of_journal = [(n_bytes, at) for n_bytes, at in map(_size_and_time, files) if n_bytes]

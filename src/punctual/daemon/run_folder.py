@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import count
@@ -21,6 +21,7 @@ from punctual.executors.local.job_files import being_written, has_left, read_end
 from punctual.executors.local.job_log import times_of
 from punctual.executors.local.output import Streams, earlier_log, logs_of
 from punctual.journal.errors import JournalUnusable
+from punctual.journal.file import is_there
 from punctual.journal.job_records import JobRecords, JobRow, NewJob
 from punctual.journal.sqlite import SqliteJournal
 
@@ -84,19 +85,19 @@ class RunFolder:
     def rows(self) -> list[JobRow]:
         """Return the run's jobs in order of submission, as last recorded; a killed host's may have ended since.
 
-        Where the journal is missing or damaged, those that run: their supervisors are there.
+        With those that run and that it lacks because it is missing or damaged: their supervisors are there.
 
         Raises
         ------
         InvalidSpec
             The journal cannot be read now.
         """
-        try:
-            if self.journal.is_file():
-                return self.records.rows()
-        except JournalUnusable:
-            pass
-        return [JobRow(job, job, "running") for job in self.supervised_jobs()]
+        rows: list[JobRow] = []
+        with suppress(JournalUnusable):
+            if is_there(self.journal):
+                rows = self.records.rows()
+        known = {row.id for row in rows}
+        return rows + [JobRow(job, job, "running") for job in self.supervised_jobs(but=known)]
 
     def jobs(self) -> dict[JobId, JobState]:
         """Return the states of the jobs in `rows`."""
@@ -149,11 +150,11 @@ class RunFolder:
         """Record the job's supervisor, to be found if the host is killed."""
         _write_json(self._supervisor_record(job), process_record(pid))
 
-    def supervised_jobs(self) -> list[JobId]:
-        """Return the jobs that still run, steered or not."""
+    def supervised_jobs(self, *, but: Collection[JobId] = ()) -> list[JobId]:
+        """Return the jobs that still run, steered or not; `but`: jobs to leave out."""
         ending = len(_SUPERVISOR)
         jobs = (JobId(file.name[:-ending]) for file in sorted(self.runtime_dir.glob(f"*{_SUPERVISOR}")))
-        return [job for job in jobs if self.supervisor_pid(job) is not None]
+        return [job for job in jobs if job not in but and self.supervisor_pid(job) is not None]
 
     def takeover_socket(self, job: JobId) -> Path:
         """Path of the socket of the job's supervisor."""

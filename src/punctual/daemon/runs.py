@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +33,8 @@ class KnownJob:
     Attributes
     ----------
     title
-        Its id; with a number if a later run has taken the name of its run.
+        Its id; with a number if a later run has taken the name of its run. Of all jobs, as `known_jobs` has them, each has
+        a title by which it is found.
     name
         Name that it was given; several jobs may have it, one after the other.
     ended_at
@@ -49,13 +50,31 @@ class KnownJob:
 
 
 def known_runs() -> list[RunFolder]:
-    """Return all runs that have left a journal, by name."""
-    return _runs_in(state_root())
+    """Return all runs that have left a journal, by name, and those with jobs that run and whose folder was removed."""
+    runs = _runs_in(state_root())
+    return runs + [run for run in live_folders() if run not in runs and run.supervised_jobs()]
 
 
 def known_jobs() -> list[KnownJob]:
     """Return all jobs of all runs, by run and in order of submission."""
-    return [job for run in known_runs() for job in jobs_of(run)]
+    return with_own_titles([job for run in known_runs() for job in jobs_of(run)])
+
+
+def with_own_titles(jobs: Sequence[KnownJob]) -> list[KnownJob]:
+    """Return all jobs, with a number in the title of each whose name means another one, as `find_job` has it."""
+    same: dict[str, list[tuple[int, KnownJob]]] = {}
+    for numbered in enumerate(jobs):
+        for text in {numbered[1].title, numbered[1].name}:
+            same.setdefault(text, []).append(numbered)
+    meant = {text: max(alike, key=_newest)[1] for text, alike in same.items() if len(alike) > 1}
+    titled: list[KnownJob] = []
+    for job in jobs:
+        title = job.title
+        if meant.get(title, job) is not job:
+            title = next(name for n in count(1) if (name := f"{job.title}-{n}") not in same)
+            same[title] = []
+        titled.append(replace(job, title=title))
+    return titled
 
 
 def open_jobs(*, but: RunFolder | None = None) -> list[KnownJob]:

@@ -3,10 +3,12 @@
 import fcntl
 import os
 import re
+import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
+from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.capacity import usable_hardware
@@ -17,6 +19,8 @@ from punctual.distribution import __version__
 
 #: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
 SHARED_NAME = "daemon"
+#: Number of the capability of who may choose any niceness.
+_CAP_SYS_NICE = 23
 _SHARED_RUN = re.compile(rf"{SHARED_NAME}(-\d+)?")
 
 
@@ -71,8 +75,26 @@ def daemon_run() -> RunFolder | None:
 
 
 def is_outdated(run: RunFolder) -> bool:
-    """Whether another version of Punctual steers `run` and can leave it to this one: a service stays as it is."""
-    return run.facts().get("version") != __version__ and not run.has_service()
+    """Whether a daemon of this process is to take the place of that of `run`: a service stays as it is.
+
+    That one is of another version of Punctual, or may not give jobs the niceness of this process.
+    """
+    return not run.has_service() and (run.facts().get("version") != __version__ or too_nice(run) is not None)
+
+
+def too_nice(run: RunFolder) -> int | None:
+    """Return the niceness of the daemon of `run` if it may start no job at that of this process; None: it may."""
+    pid, wanted = run.daemon_pid(), os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        if pid is None or (niceness := os.getpriority(os.PRIO_PROCESS, pid)) <= wanted:
+            return None
+        limit = resource.prlimit(pid, resource.RLIMIT_NICE)[0]
+        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    except OSError:  # it has just ended, or this system does not tell
+        return None
+    may_choose = int(status.partition("CapEff:")[2].split()[0], 16) >> _CAP_SYS_NICE & 1
+    # The limit counts from 1 for niceness 19 to 40 for -20.
+    return None if may_choose or limit == resource.RLIM_INFINITY or 20 - wanted <= limit else niceness
 
 
 def check_no_service(run: RunFolder) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -54,6 +55,27 @@ _LOST = (
 _BUSY_S = 10.0
 
 
+#: Things that may be in the place of a file.
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFLNK: "a link to no file",
+}
+
+
+def is_there(path: Path) -> bool:
+    """Whether the file exists; raises `JournalUnusable` if something else is in its place."""
+    if path.is_file():
+        return True
+    try:
+        kind = stat.S_IFMT(path.lstat().st_mode)
+    except OSError:
+        return False
+    remedy = f"Move it away. If there was a journal of jobs: {_LOST}"
+    raise JournalUnusable("the journal must be a file", _KINDS.get(kind, "a device"), place_of(path), remedy)
+
+
 def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Connection:
     """Open the file; unless `read_only`, make it, with mode 0600, if it is missing.
 
@@ -67,9 +89,9 @@ def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Conn
     InvalidSpec
         The file is missing, or cannot be opened.
     JournalUnusable
-        It is no journal, or one of another version.
+        It is no journal, one of another version, or no file.
     """
-    if read_only and not path.is_file():
+    if not is_there(path) and read_only:
         raise _invalid(path, "the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
     if not read_only:
         path.touch(mode=0o600)

@@ -14,7 +14,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
 from punctual.journal.errors import JournalBusy
-from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_file, readable, unwritable
+from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, is_there, open_file, readable, unwritable
 from punctual.journal.sqlite import SqliteJournal
 
 #: Name of the fact that holds the facts about a run.
@@ -77,7 +77,7 @@ class JobRecords:
     Raises
     ------
     JournalUnusable, StoreUnreachable
-        In a method that reads: the file is damaged, or cannot be read now.
+        In a method that reads: the file is damaged or no file, or cannot be read now.
     OSError
         In a method that writes: the file is missing, cannot be written, or is damaged.
     """
@@ -189,7 +189,7 @@ class JobRecords:
         return told
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        if not self.path.is_file():
+        if not is_there(self.path):
             return []
         with (
             readable(self.path),

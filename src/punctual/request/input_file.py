@@ -33,7 +33,7 @@ def keys_in(path: Path) -> dict[str, Any]:
     Raises
     ------
     InvalidSpec
-        The file cannot be read, is too long or no TOML, or has a key that no such file has.
+        The file cannot be read, is too long or no TOML, says nothing, or has a key that no such file has.
     """
     try:
         text = text_of(path)
@@ -45,12 +45,19 @@ def keys_in(path: Path) -> dict[str, Any]:
         ) from None
     except InvalidSpec:
         raise
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, a number without end; lists in lists without end
+    except UnicodeDecodeError as error:
+        got = f"byte {error.object[error.start]:#04x} at place {error.start}, which is none"
+        raise InvalidSpec("the file must be text in UTF-8", got, f"'{path}'", "Save it in UTF-8.") from None
+    except (ValueError, RecursionError) as error:  # no TOML, a number without end; lists in lists without end
         raise InvalidSpec("the file must be TOML", str(error), f"'{path}'", _REMEDY) from None
     unknown = next((key for key in keys if key not in KEYS), None)
     if unknown is not None:
         remedy = f"{did_you_mean(unknown, KEYS, 0.5)}Known: {', '.join(KEYS)}."
         raise InvalidSpec("a key must be one that such a file has", f"`{unknown}`", f"'{path}'", remedy)
+    if all(value in ([], {}, "") for value in keys.values()):
+        empty = "comments alone" if text.strip() else "an empty file"
+        got = f"empty keys alone: {', '.join(keys)}" if keys else empty
+        raise InvalidSpec("the file must say something", got, f"'{path}'", _REMEDY)
     return keys
 
 
@@ -71,7 +78,8 @@ def text_of(path: Path) -> str:
     InvalidSpec
         The file is longer than any such file, or it is a pipe from which nothing comes.
     """
-    with TextIOWrapper(BytesIO(_content(path)), encoding="utf-8") as file:
+    # Some editors begin a file with a mark of the order of bytes.
+    with TextIOWrapper(BytesIO(_content(path)), encoding="utf-8-sig") as file:
         text = file.read(N_CHARACTERS_MAX + 1)
     if len(text) > N_CHARACTERS_MAX:
         raise InvalidSpec(

@@ -143,8 +143,10 @@ def _load_of(recording: Recording) -> RecordedLoad:
 
 def is_journal(path: Path) -> bool:
     """Whether the file begins like a journal."""
-    with suppress(OSError), path.open("rb") as file:
-        return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+    with suppress(OSError):
+        if path.is_file():  # a pipe may be one that nobody writes
+            with path.open("rb") as file:
+                return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
     return False
 
 

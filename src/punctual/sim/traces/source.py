@@ -92,6 +92,8 @@ class Source:
             ) from error  # fmt: skip
 
     def _open(self) -> TextIO:
+        if self.path.is_fifo():  # it can be read only once, and nobody may ever write it
+            raise InvalidSpec("a trace must be a file", "a pipe", str(self), "Write it to a file first.")
         with self.path.open("rb") as start:
             compressed = start.read(2) == _GZIP_MAGIC
         # A name that is not UTF-8 is a name all the same.

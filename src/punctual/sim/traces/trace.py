@@ -76,7 +76,7 @@ def read(path: str | Path, on_bad: OnBad = "skip", unpacked_gib_max: float = UNP
             return Trace(source, name, reader, on_bad, BadRows(on_bad))
     raise InvalidSpec(
         f"a trace must be of a known format ({', '.join(formats())})",
-        f"a file that begins with {head.first[:120]!r}", str(source),
+        f"a file that begins with {head.first[:120]!r}" if head.first.strip() else "an empty file", str(source),
         "Take a file that holds jobs, with its header line as it was published.",
     )  # fmt: skip
 
