@@ -56,6 +56,10 @@ class Mention:
         The number was found by an expression of the user's own.
     is_fraction
         The number is one of hundredths of an epoch: ``'epoch': 1.37``.
+    is_qualified
+        The name of a total has a word that may make it the total of a part: ``freeze_epochs=5``.
+    words_after
+        Words of the line behind a count with a total; empty for a bar.
     """
 
     template: str
@@ -73,6 +77,8 @@ class Mention:
     is_overall: bool = False
     is_own: bool = False
     is_fraction: bool = False
+    is_qualified: bool = False
+    words_after: str = ""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -128,6 +134,8 @@ _FAMILIES = {
     Unit.BATCH: {"batch": "batch batches minibatch minibatches"},
     Unit.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
 }
+#: Words for a whole training of several, where the number of all stands behind: `seed 2/5`.
+_TRAININGS = {"seed", "run", "repeat", "repetition", "experiment", "config", "configuration"}
 _COUNTED = {
     word: (unit, family)
     for unit, families in _FAMILIES.items()
@@ -139,6 +147,8 @@ _PLURALS = {word for word in _COUNTED if word.endswith("s")}
 _IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i", "seen", "done", "completed", "finished"}
 #: Before a counted word they say that this is how many there are.
 _TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
+#: Before a counted word they leave it the total of the whole training.
+_OF_ALL = {"train", "training", "optimization", "optimizer", "opt", "global", "update", "the", "of", "for", "all"}
 #: Before a counted word they change nothing.
 _ENDS = {("start", "of"), ("begin", "of"), ("beginning", "of"), ("end", "of")}
 #: Words between a counted word and its number that change nothing: `max_iters overwritten as 500`.
@@ -150,6 +160,10 @@ _SETTING = re.compile(
     r"|length|local|log(?:ging)?|micro|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
     r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
 )
+#: Before or in the name of a count they make it one of epochs without progress.
+_STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad")
+#: Behind a fraction they make it one of a time, or of a memory.
+_MEASURES = re.compile(r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/])")
 #: Of these a count of so many is none: `after batch 50 of 300`.
 _REACHED = {"after", "at"}
 #: A share that is called so is progress.
@@ -360,6 +374,10 @@ class _Place:
             return None
         if any(_SETTING.fullmatch(word) and word not in _REACHED for word in self._name[:-1]):
             return None
+        if any(map(_STOPS.fullmatch, self._name)) or _MEASURES.match(self._after):
+            return None
+        if unit is Unit.UNKNOWN and _TRAININGS & {*self._name[-1:]}:
+            unit, family = Unit.FOLD, self._name[-1]
         if unit is Unit.EPOCH and _NAMED_BAR.search(self._before):
             unit, family = Unit.UNKNOWN, ""
         if unit is Unit.STEP and _OF_EPOCH.match(self._after):
@@ -403,8 +421,10 @@ class _Place:
             is_measured_at = settings in (["at"], ["after"]) and _MEASURED_AT.match(self._after)
             if (settings and not is_measured_at) or _VALUES & {*words[-2:-1]}:
                 return None
-            is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
-            return self._mention(step, None, unit, family, is_total=is_total)
+            is_named_total = bool(set(words[:-1]) & _TOTAL)
+            is_qualified = not is_named_total and not _OF_ALL.issuperset(words[:-1])
+            is_total = is_named_total or words[-1] in _PLURALS
+            return self._mention(step, None, unit, family, is_total=is_total, is_qualified=is_qualified)
         word = self._word_after()
         if name == ["total"] and word not in _PLURALS:
             return self._mention(step, None, unit, family, is_total=True)
@@ -450,6 +470,7 @@ class _Place:
         is_total: bool = False,
         is_lap: bool = False,
         is_open: bool = False,
+        is_qualified: bool = False,
     ) -> Mention:
         before = _SHARE.sub(" ", self._before)
         template = _template(before)
@@ -469,6 +490,8 @@ class _Place:
             is_open=is_open,
             is_overall=self._is_bar and bool(_OVERALL & set(self._name)),
             is_heading=_HEADING.match(self._after) is not None,
+            is_qualified=is_qualified,
+            words_after="" if total is None or self._is_bar else " ".join(_WORD.findall(self._after)).lower(),
         )
 
     def _role(self, before: str) -> Role:
