@@ -139,7 +139,7 @@ def test_a_number_counts_what_is_named_before_it(text: str, unit: Unit) -> None:
     [
         "warmup_steps=100", "save every 100 steps", "eval_iters = 200", "time per step 250", "best epoch: 7", "batch size 64",
         "learning rate 1", "12:30:00", "2026-11-26 12:30", "v1.2.3", "lr 3e-4", "layer1", "0.5",
-        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "(1): LeakyReLU(slope=0.1)",
+        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "(1): LeakyReLU(slope=0.1)",
     ],
 )  # fmt: skip
 def test_what_is_no_count_is_left_alone(text: str) -> None:

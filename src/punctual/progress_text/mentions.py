@@ -172,7 +172,7 @@ _PROGRESS = _DONE | {"at", "epoch", "training", "train", "fit", "fitting"}
 #: Beginnings of words, and words, by which something else than a training tells its progress.
 _OTHER = re.compile(
     r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
-    r"|tokeniz|preproc|prepar|featuriz|generating|sampling|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
+    r"|tokeniz|preproc|prepar|featuriz|generating|sampling|scoring|decoding|translating|computing|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
 )
 _TRAINING = re.compile(r"train(?!able)|pretrain|finetun|fit")
 #: Words for sampling that is the training itself.
@@ -441,7 +441,8 @@ class _Place:
             return self._mention(step, None, unit, family)
         row = _without_label(self._before)
         is_of_unit = _UNIT_AFTER.match(self._after) and not _VALUE_NEXT.match(self._after)
-        is_in_row = not is_of_unit and i_number < _N_COLUMNS and not row.strip(_ROW)
+        # A number of ten digits is an instant, in seconds since 1970.
+        is_in_row = not is_of_unit and i_number < _N_COLUMNS and step < 10**9 and not row.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
 
     def _counted(self) -> tuple[Unit, str]:
