@@ -121,7 +121,9 @@ def test_a_program_that_counted_all_its_steps_has_time_to_leave_before_it_is_tol
     commands = deadline(desk)
     assert none(commands, WarnUser)
     (again,) = deadline_timers(commands)
-    assert told(deadline(desk, again), "deadline-passed") == ["the deadline has passed at step 200 of 200"]
+    assert told(deadline(desk, again), "deadline-passed") == [
+        "the deadline has passed at step 200 of 200, and the program works on"
+    ]
 
 
 def test_the_deadline_of_a_job_that_has_no_process_or_holds_nothing_is_told_too(desk: Desk) -> None:

@@ -143,6 +143,12 @@ def test_a_bar_of_epochs_that_names_the_epoch_counts_once() -> None:
         assert (sure(read(pieces[:n], s=5)) or (0, 40))[1] == 40
 
 
+def test_a_value_in_the_name_of_a_bar_is_no_epoch() -> None:
+    pieces = [bar(i, 150, f"loss 2.8 acc {i}/128: ") for i in range(9)]
+    assert sure(read(pieces[:3], s=20)) == (2, None)
+    assert sure(read(pieces, s=20)) == (8, 150)
+
+
 def test_an_epoch_behind_a_bar_lies_around_it() -> None:
     """Also where a line before tells the epoch by its index."""
     pieces: list[str] = []
@@ -163,6 +169,16 @@ def test_runs_of_several_seeds_are_counted_over_all() -> None:
     pieces = [text for k in (1, 2) for text in (f"seed {k}/2\n", *(f"step {i}/10 loss 0.3\n" for i in range(1, 11)))]
     assert sure(read(pieces[:6])) == (5, 20)
     assert sure(read(pieces)) == (20, 20)
+
+
+def test_what_was_over_before_a_count_began_is_not_around_it() -> None:
+    tuning = [f"run {i}/30: 0.{i} ms\n" for i in range(1, 31)]
+    assert sure(read([*tuning, "step 1/9 loss 0.3\n", "step 2/9 loss 0.3\n"])) == (2, 9)
+
+
+def test_epochs_that_begin_anew_are_counted_on() -> None:
+    epochs = [f"epoch {e}/5 loss 0.3\n" for _ in range(2) for e in range(1, 6)]
+    assert sure(read(epochs)) == (10, None)
 
 
 def test_a_bar_within_an_epoch_that_takes_longer_than_the_epoch_is_not_the_training() -> None:

@@ -72,7 +72,8 @@ class Watch:
             # A program that is only read lands with its end, which may have come in time and not be known yet.
             self._outbox.set_timer(at, "deadline", job, job.deadline_at + _LEAVING_S - at)
             return ""
-        self._tell(job, at, Reason("deadline-passed", f"the deadline has passed{_where(job)}"))
+        works_on = ", and the program works on" if _has_all_steps(job) else ""
+        self._tell(job, at, Reason("deadline-passed", f"the deadline has passed{_where(job)}{works_on}"))
         return "its deadline has come" if is_to_stop else ""
 
     def look(self, job: ScheduledJob, at: float) -> None:

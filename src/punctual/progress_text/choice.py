@@ -231,8 +231,8 @@ class Judge:
             steps = series.last + (from_zero and not is_bar)
         else:
             steps = max(0, series.last - (not from_zero))
-        if series.is_nested:
-            steps += self._n_before(series) * series.lap_length
+        n_before = self._n_before(series) if series.is_nested else series.n_laps
+        steps += n_before * series.lap_length
         is_begun = series.is_result and not is_bar and total is not None
         doubt = Doubt.NONE if total else Doubt.NOT_SAID
         return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 0 or is_begun, doubt=doubt)

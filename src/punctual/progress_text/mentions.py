@@ -160,8 +160,8 @@ _SETTING = re.compile(
     r"|length|local|log(?:ging)?|micro|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
     r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
 )
-#: Before or in the name of a count they make it one of epochs without progress.
-_STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad")
+#: In the name of a count they make it one of epochs without progress, or of failures.
+_STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad|attempts?|retr(?:y|ies|ying)")
 #: Behind a fraction they make it one of a time, or of a memory.
 _MEASURES = re.compile(r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/])")
 #: Of these a count of so many is none: `after batch 50 of 300`.
@@ -172,12 +172,12 @@ _PROGRESS = _DONE | {"at", "epoch", "training", "train", "fit", "fitting"}
 #: Beginnings of words, and words, by which something else than a training tells its progress.
 _OTHER = re.compile(
     r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
-    r"|tokeniz|preproc|prepar|featuriz|generating|sampling|scoring|decoding|translating|computing|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
+    r"|tokeniz|preproc|prepar|featuriz|generating|sampling|scoring|decoding|translating|computing|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard|init$|profil|autotun"
 )
 _TRAINING = re.compile(r"train(?!able)|pretrain|finetun|fit")
 #: Words for sampling that is the training itself.
 _CHAINS = {"chain", "chains", "draw", "draws"}
-#: A bar that is called by an activity (`Tokenizing`, `Resizing images`) is of that activity, but for these.
+#: A count that is called by an activity (`Tokenizing`, `Compiling layer 3/48`) is of that activity, but for these.
 _TRAINING_GERUNDS = {
     "training",
     "pretraining",
@@ -188,13 +188,24 @@ _TRAINING_GERUNDS = {
     "running",
     "processing",
     "boosting",
+    "optimizing",
+    "optimising",
+    "minimizing",
+    "iterating",
+    "updating",
+    "evolving",
+    "remaining",
+    "warning",
 }
 _OVERALL = {"all", "overall", "total"}
 #: Units in which data is moved, not trained on.
 _BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
 _EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
 
-_INT = r"(?:\d{1,3}(?:,\d{3}){1,6}(?!,?\d)|\d{1,3}(?:_\d{3}){1,6}(?!\d)|\d{1,18}(?!\d))"
+#: Between thousands, besides the underscore.
+_COMMA = "[,'\u2019\u00a0\u202f]"
+_INT = rf"(?:\d{{1,3}}(?:{_COMMA}\d{{3}}){{1,6}}(?!{_COMMA}?\d)|\d{{1,3}}(?:_\d{{3}}){{1,6}}(?!\d)|\d{{1,18}}(?!\d))"
+_SEPARATOR = re.compile(rf"{_COMMA}|_")
 _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
@@ -232,6 +243,8 @@ _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
 _LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:)]|\s{0,100}\]|\s{1,8}\|)\s")
 #: Characters before a count without a name, in one of the first columns of a table.
 _ROW, _N_COLUMNS = " \t[]<>|#:,0123456789", 2
+#: A name right before a number: no share and no bar are between.
+_NAMED = re.compile(r"[A-Za-z][\s:=(\[]{0,4}$")
 #: Characters between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
@@ -370,7 +383,11 @@ class _Place:
             unit, family = known[0] if known else (unit, family)
         if unit is Unit.UNKNOWN and self._before[-1:].isalpha():
             unit, family = _LETTERS.get(self._before[-1].lower(), (unit, family))
-        if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _NO_COUNTS:
+        if (
+            unit is Unit.UNKNOWN
+            and {*self._name[-1:]} & _NO_COUNTS
+            and (not self._is_bar or _NAMED.search(self._before))
+        ):
             return None
         if any(_SETTING.fullmatch(word) and word not in _REACHED for word in self._name[:-1]):
             return None
@@ -504,7 +521,9 @@ class _Place:
             return Role.OTHER
         if self._is_bar and (_BYTES.search(self._after) or self._is_of_examples(words)):
             return Role.OTHER
-        if self._is_bar and words and words[0].endswith("ing") and words[0] not in _TRAINING_GERUNDS:
+        is_nameless = self._match.lastgroup == "total" and self._counted()[0] is Unit.UNKNOWN
+        title = words[:1] if self._is_bar else self._name if is_nameless else []
+        if any(word.endswith("ing") and word not in _TRAINING_GERUNDS for word in title):
             return Role.OTHER
         return Role.TRAINING if any(map(_TRAINING.match, words)) else Role.NEUTRAL
 
@@ -525,6 +544,11 @@ _VALUES = {
     "lr",
     "loss",
     "reward",
+    "win",
+    "wins",
+    "hits",
+    "success",
+    "solved",
 }
 #: These and names of processes may be written as fractions.
 _NO_COUNTS = _VALUES | {
@@ -586,5 +610,5 @@ def _is_in_file_name(text: str, match: re.Match[str]) -> bool:
 
 def _number(digits: str) -> int:
     scale = _SCALES.get(digits[-1].replace("K", "k"), 1)
-    plain = digits.rstrip("kKMGT").replace(",", "").replace("_", "")
+    plain = _SEPARATOR.sub("", digits.rstrip("kKMGT"))
     return round(float(plain) * scale) if "." in plain else int(plain) * scale

@@ -473,6 +473,8 @@ class SeriesTable:
         if around is None or around.is_within(series):
             return
         is_beside = around in beside.values()
+        if outer is None and not is_beside and around.is_complete and around.n_grown:  # it was over before
+            return
         if outer is None or is_beside or not outer.is_beside:
             outer = series.outer = Outer(
                 series=around,
