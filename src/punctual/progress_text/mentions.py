@@ -205,7 +205,8 @@ _EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
 #: Between thousands, besides the underscore.
 _COMMA = "[,'\u2019\u00a0\u202f]"
 _INT = rf"(?:\d{{1,3}}(?:{_COMMA}\d{{3}}){{1,6}}(?!{_COMMA}?\d)|\d{{1,3}}(?:_\d{{3}}){{1,6}}(?!\d)|\d{{1,18}}(?!\d))"
-_SEPARATOR = re.compile(rf"{_COMMA}|_")
+#: All characters between thousands.
+SEPARATOR = re.compile(rf"{_COMMA}|_")
 _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
@@ -610,5 +611,5 @@ def _is_in_file_name(text: str, match: re.Match[str]) -> bool:
 
 def _number(digits: str) -> int:
     scale = _SCALES.get(digits[-1].replace("K", "k"), 1)
-    plain = _SEPARATOR.sub("", digits.rstrip("kKMGT"))
+    plain = SEPARATOR.sub("", digits.rstrip("kKMGT"))
     return round(float(plain) * scale) if "." in plain else int(plain) * scale
