@@ -113,6 +113,19 @@ def test_a_program_that_works_on_after_its_last_step_and_its_deadline_is_told_so
         assert all("the program works on after it" in text for text in texts)
 
 
+def test_a_program_that_counted_all_its_steps_has_time_to_leave_before_it_is_told_that_its_deadline_passed(
+    desk: Desk,
+) -> None:
+    desk.run(A, 2.0)
+    report(desk, at=99.9, steps=200, unit_at=99.8)
+    commands = deadline(desk)
+    assert none(commands, WarnUser)
+    (again,) = deadline_timers(commands)
+    assert told(deadline(desk, again), "deadline-passed") == [
+        "the deadline has passed at step 200 of 200, and the program works on"
+    ]
+
+
 def test_the_deadline_of_a_job_that_has_no_process_or_holds_nothing_is_told_too(desk: Desk) -> None:
     desk.submit(A)
     assert told(deadline(desk), "deadline-passed") == ["the deadline has passed before the job was started"]

@@ -127,6 +127,7 @@ def test_a_host_that_takes_over_goes_on_counting() -> None:
         (r"of (?P<total>\d+) done (?P<step>\d+)", b"of 8 done 3\n", (3, 8)),
         (r"(?P<step>\d+) in (\d+)", b"3 in 8\n", (3, None)),
         (r"at ([\d,]+)", b"at 1,200\n", (1200, None)),
+        (r"at ([\d']+)", b"at 1'200\n", (1200, None)),
         (r"at (\w+)", b"at home\n", (0, None)),
         (r"at (\d+)", b"at 3 at 5\n", (3, None)),
         (r"E(?P<epoch>\d+)/(?P<epochs>\d+) (?P<step>\d+)/(?P<total>\d+)", b"E2/3 4/10\n", (14, 30)),

@@ -88,6 +88,22 @@ def test_a_bar_that_goes_over_everything_by_other_signs_is_acted_on(beside: list
     ) == (40, 50)
 
 
+def test_headings_of_stages_are_not_the_training() -> None:
+    """The last stage is the training, and takes longer than the others."""
+    stages = [
+        f"Step {i}/4: {what}\n" for i, what in enumerate(["download data", "tokenize", "build the model", "train"], 1)
+    ]
+    assert sure(read(stages, s=20)) is None
+    assert sure(read(["step 1/4 cat.png\n", "step 2/4 dog.png loss 0.3\n"])) == (2, 4), "a measured value is a step's"
+
+
+def test_of_totals_that_are_said_the_one_of_the_whole_training_is_believed() -> None:
+    epochs = ["Epoch 1: loss=0.4\n", "Epoch 2: loss=0.3\n"]
+    assert sure(read(["epochs: 20\n", "freeze_epochs: 5\n", *epochs])) == (2, 20)
+    assert sure(read(["pretrain_epochs: 5\n", "finetune_epochs: 10\n", *epochs])) == (2, None), "they contradict"
+    assert sure(read(["adam epochs: 20\n", *epochs])) == (2, 20)
+
+
 def test_without_a_deadline_there_is_nothing_to_be_careful_for() -> None:
     reader = read((bar(i, 100) for i in range(11)), s=0.01, reader=ProgressReader())
     assert sure(reader) == (10, 100)
@@ -127,6 +143,12 @@ def test_a_bar_of_epochs_that_names_the_epoch_counts_once() -> None:
         assert (sure(read(pieces[:n], s=5)) or (0, 40))[1] == 40
 
 
+def test_a_value_in_the_name_of_a_bar_is_no_epoch() -> None:
+    pieces = [bar(i, 150, f"loss 2.8 acc {i}/128: ") for i in range(9)]
+    assert sure(read(pieces[:3], s=20)) == (2, None)
+    assert sure(read(pieces, s=20)) == (8, 150)
+
+
 def test_an_epoch_behind_a_bar_lies_around_it() -> None:
     """Also where a line before tells the epoch by its index."""
     pieces: list[str] = []
@@ -135,6 +157,35 @@ def test_an_epoch_behind_a_bar_lies_around_it() -> None:
         pieces += [*(bar(i, 20, after=f", epoch={e}/3") for i in range(1, 21)), "\n"]
     assert sure(read(pieces[:30])) == (25, 60)
     assert sure(read(pieces)) == (60, 60)
+
+
+def test_epochs_of_different_lengths_are_laps_of_one_count() -> None:
+    pieces = [f"epoch {e}/3 step {i}/{n} loss 0.3\n" for e, n in ((1, 10), (2, 12), (3, 9)) for i in range(1, n + 1)]
+    assert sure(read(pieces[:11])) == (13, 36)
+    assert sure(read(pieces)) == (27, 27)
+
+
+def test_runs_of_several_seeds_are_counted_over_all() -> None:
+    pieces = [text for k in (1, 2) for text in (f"seed {k}/2\n", *(f"step {i}/10 loss 0.3\n" for i in range(1, 11)))]
+    assert sure(read(pieces[:6])) == (5, 20)
+    assert sure(read(pieces)) == (20, 20)
+
+
+def test_what_was_over_before_a_count_began_is_not_around_it() -> None:
+    tuning = [f"run {i}/30: 0.{i} ms\n" for i in range(1, 31)]
+    assert sure(read([*tuning, "step 1/9 loss 0.3\n", "step 2/9 loss 0.3\n"])) == (2, 9)
+
+
+def test_epochs_that_begin_anew_are_counted_on() -> None:
+    epochs = [f"epoch {e}/5 loss 0.3\n" for _ in range(2) for e in range(1, 6)]
+    assert sure(read(epochs)) == (10, None)
+
+
+def test_a_bar_within_an_epoch_that_takes_longer_than_the_epoch_is_not_the_training() -> None:
+    epochs = [[f"Epoch {e}/2 iter {i}/10 loss 0.3\n" for i in range(1, 11)] for e in (1, 2)]
+    reader = read([*epochs[0], *bars(50, "FID: "), *epochs[1][:5]])
+    assert sure(reader) == (15, 20)
+    assert codes(reader) == ["progress-read"]
 
 
 def test_a_length_that_is_known_after_the_first_epoch_is_of_all() -> None:

@@ -67,8 +67,13 @@ class Watch:
         if job.has_landed:
             self._look_for_more(job, at, job.deadline_at)
             return ""
-        self._tell(job, at, Reason("deadline-passed", f"the deadline has passed{_where(job)}"))
         is_to_stop = job.spec.ends.at_deadline == "stop" and job.stop_cause is None
+        if not is_to_stop and _has_all_steps(job) and at < job.deadline_at + _LEAVING_S:
+            # A program that is only read lands with its end, which may have come in time and not be known yet.
+            self._outbox.set_timer(at, "deadline", job, job.deadline_at + _LEAVING_S - at)
+            return ""
+        works_on = ", and the program works on" if _has_all_steps(job) else ""
+        self._tell(job, at, Reason("deadline-passed", f"the deadline has passed{_where(job)}{works_on}"))
         return "its deadline has come" if is_to_stop else ""
 
     def look(self, job: ScheduledJob, at: float) -> None:
@@ -124,6 +129,12 @@ def _count(job: ScheduledJob) -> str:
     return f"at step {progress.steps_done:g}{total}"
 
 
+def _has_all_steps(job: ScheduledJob) -> bool:
+    """Whether all steps are done, be it that the job has landed or not."""
+    progress = job.progress
+    return progress is not None and progress.steps_total is not None and progress.steps_done >= progress.steps_total > 0
+
+
 @dataclass(frozen=True, slots=True)
 class _Silence:
     """Time without a step, and the times up to which that is usual, idle or computing; seconds.
@@ -157,7 +168,7 @@ def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
     progress, deadline_s = job.progress, job.spec.deadline_s
     if progress is None or progress.landed or job.status != "running" or not (job.held and job.is_training):
         return None
-    if progress.steps_total is not None and progress.steps_done >= progress.steps_total > 0:
+    if _has_all_steps(job):
         return None  # a program that is only read evaluates or saves, as far as anybody knows
     lasted_s, step_s = progress.at - max(progress.unit_at, job.held_since_at), _step_s(job)
     share_s = inf if deadline_s is None else periods.grace_frac * deadline_s

@@ -188,12 +188,12 @@ class Judge:
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
         outer = series.outer
         if series.is_of_steps and (outer is None or not outer.is_behind or outer.n_passed):
-            is_sure = series.mention.is_own or ((series.n_grown > 0 or is_measured) and total > 1)
+            is_seen = (series.n_grown > 0 or is_measured) and total > 1
+            is_sure = series.mention.is_own or (is_seen and not series.is_of_stages)
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
         if self._is_whole(series, total):
-            return Assessment(
-                series=series, steps=steps, total=total, is_sure=series.n_grown > (not series.mention.is_bar)
-            )
+            is_sure = series.n_grown > (not series.mention.is_bar) and not series.is_of_stages
+            return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
         is_training = is_measured or series.role is Role.TRAINING
         n_epochs = self._table.stated("epoch", 1, series) if of_rows is None else None
         if n_epochs is not None and is_training:
@@ -231,8 +231,8 @@ class Judge:
             steps = series.last + (from_zero and not is_bar)
         else:
             steps = max(0, series.last - (not from_zero))
-        if series.is_nested:
-            steps += self._n_before(series) * series.lap_length
+        n_before = self._n_before(series) if series.is_nested else series.n_laps
+        steps += n_before * series.lap_length
         is_begun = series.is_result and not is_bar and total is not None
         doubt = Doubt.NONE if total else Doubt.NOT_SAID
         return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 0 or is_begun, doubt=doubt)
@@ -341,6 +341,8 @@ def _is_over(meaning: Assessment, other: Assessment) -> bool:
         return False
     is_same = series.unit is after.unit is Unit.EPOCH and after.first_line < series.last_line
     if is_same and abs(after.last - series.last) <= 1:  # told in a heading and in what follows
+        return False
+    if meaning.has_total and not meaning.is_done and not other.is_trained:  # an evaluation may last
         return False
     has_begun = after.last_at > after.first_at or (after.known_total is not None and not after.n_grown)
     is_next = other.has_total or (other.is_sure and other.is_trained)

@@ -56,6 +56,10 @@ class Mention:
         The number was found by an expression of the user's own.
     is_fraction
         The number is one of hundredths of an epoch: ``'epoch': 1.37``.
+    is_qualified
+        The name of a total has a word that may make it the total of a part: ``freeze_epochs=5``.
+    words_after
+        Words of the line behind a count with a total; empty for a bar.
     """
 
     template: str
@@ -73,6 +77,8 @@ class Mention:
     is_overall: bool = False
     is_own: bool = False
     is_fraction: bool = False
+    is_qualified: bool = False
+    words_after: str = ""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -128,6 +134,8 @@ _FAMILIES = {
     Unit.BATCH: {"batch": "batch batches minibatch minibatches"},
     Unit.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
 }
+#: Words for a whole training of several, where the number of all stands behind: `seed 2/5`.
+_TRAININGS = {"seed", "run", "repeat", "repetition", "experiment", "config", "configuration"}
 _COUNTED = {
     word: (unit, family)
     for unit, families in _FAMILIES.items()
@@ -139,6 +147,8 @@ _PLURALS = {word for word in _COUNTED if word.endswith("s")}
 _IDLE = {"number", "no", "nr", "idx", "index", "id", "num", "count", "i", "seen", "done", "completed", "finished"}
 #: Before a counted word they say that this is how many there are.
 _TOTAL = {"max", "maximum", "total", "num", "n", "number", "nb"}
+#: Before a counted word they leave it the total of the whole training.
+_OF_ALL = {"train", "training", "optimization", "optimizer", "opt", "global", "update", "the", "of", "for", "all"}
 #: Before a counted word they change nothing.
 _ENDS = {("start", "of"), ("begin", "of"), ("beginning", "of"), ("end", "of")}
 #: Words between a counted word and its number that change nothing: `max_iters overwritten as 500`.
@@ -150,6 +160,10 @@ _SETTING = re.compile(
     r"|length|local|log(?:ging)?|micro|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
     r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
 )
+#: In the name of a count they make it one of epochs without progress, or of failures.
+_STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad|attempts?|retr(?:y|ies|ying)")
+#: Behind a fraction they make it one of a time, or of a memory.
+_MEASURES = re.compile(r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/])")
 #: Of these a count of so many is none: `after batch 50 of 300`.
 _REACHED = {"after", "at"}
 #: A share that is called so is progress.
@@ -158,12 +172,12 @@ _PROGRESS = _DONE | {"at", "epoch", "training", "train", "fit", "fitting"}
 #: Beginnings of words, and words, by which something else than a training tells its progress.
 _OTHER = re.compile(
     r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
-    r"|tokeniz|preproc|prepar|featuriz|generating|sampling|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard"
+    r"|tokeniz|preproc|prepar|featuriz|generating|sampling|scoring|decoding|translating|computing|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard|init$|profil|autotun"
 )
 _TRAINING = re.compile(r"train(?!able)|pretrain|finetun|fit")
 #: Words for sampling that is the training itself.
 _CHAINS = {"chain", "chains", "draw", "draws"}
-#: A bar that is called by an activity (`Tokenizing`, `Resizing images`) is of that activity, but for these.
+#: A count that is called by an activity (`Tokenizing`, `Compiling layer 3/48`) is of that activity, but for these.
 _TRAINING_GERUNDS = {
     "training",
     "pretraining",
@@ -174,13 +188,25 @@ _TRAINING_GERUNDS = {
     "running",
     "processing",
     "boosting",
+    "optimizing",
+    "optimising",
+    "minimizing",
+    "iterating",
+    "updating",
+    "evolving",
+    "remaining",
+    "warning",
 }
 _OVERALL = {"all", "overall", "total"}
 #: Units in which data is moved, not trained on.
 _BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
 _EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
 
-_INT = r"(?:\d{1,3}(?:,\d{3}){1,6}(?!,?\d)|\d{1,3}(?:_\d{3}){1,6}(?!\d)|\d{1,18}(?!\d))"
+#: Between thousands, besides the underscore.
+_COMMA = "[,'\u2019\u00a0\u202f]"
+_INT = rf"(?:\d{{1,3}}(?:{_COMMA}\d{{3}}){{1,6}}(?!{_COMMA}?\d)|\d{{1,3}}(?:_\d{{3}}){{1,6}}(?!\d)|\d{{1,18}}(?!\d))"
+#: All characters between thousands.
+SEPARATOR = re.compile(rf"{_COMMA}|_")
 _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
 _BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
@@ -218,6 +244,8 @@ _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
 _LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:)]|\s{0,100}\]|\s{1,8}\|)\s")
 #: Characters before a count without a name, in one of the first columns of a table.
 _ROW, _N_COLUMNS = " \t[]<>|#:,0123456789", 2
+#: A name right before a number: no share and no bar are between.
+_NAMED = re.compile(r"[A-Za-z][\s:=(\[]{0,4}$")
 #: Characters between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
@@ -356,10 +384,18 @@ class _Place:
             unit, family = known[0] if known else (unit, family)
         if unit is Unit.UNKNOWN and self._before[-1:].isalpha():
             unit, family = _LETTERS.get(self._before[-1].lower(), (unit, family))
-        if unit is Unit.UNKNOWN and self._name and not self._is_bar and self._name[-1] in _NO_COUNTS:
+        if (
+            unit is Unit.UNKNOWN
+            and {*self._name[-1:]} & _NO_COUNTS
+            and (not self._is_bar or _NAMED.search(self._before))
+        ):
             return None
         if any(_SETTING.fullmatch(word) and word not in _REACHED for word in self._name[:-1]):
             return None
+        if any(map(_STOPS.fullmatch, self._name)) or _MEASURES.match(self._after):
+            return None
+        if unit is Unit.UNKNOWN and _TRAININGS & {*self._name[-1:]}:
+            unit, family = Unit.FOLD, self._name[-1]
         if unit is Unit.EPOCH and _NAMED_BAR.search(self._before):
             unit, family = Unit.UNKNOWN, ""
         if unit is Unit.STEP and _OF_EPOCH.match(self._after):
@@ -403,8 +439,10 @@ class _Place:
             is_measured_at = settings in (["at"], ["after"]) and _MEASURED_AT.match(self._after)
             if (settings and not is_measured_at) or _VALUES & {*words[-2:-1]}:
                 return None
-            is_total = bool(set(words[:-1]) & _TOTAL) or words[-1] in _PLURALS
-            return self._mention(step, None, unit, family, is_total=is_total)
+            is_named_total = bool(set(words[:-1]) & _TOTAL)
+            is_qualified = not is_named_total and not _OF_ALL.issuperset(words[:-1])
+            is_total = is_named_total or words[-1] in _PLURALS
+            return self._mention(step, None, unit, family, is_total=is_total, is_qualified=is_qualified)
         word = self._word_after()
         if name == ["total"] and word not in _PLURALS:
             return self._mention(step, None, unit, family, is_total=True)
@@ -421,7 +459,8 @@ class _Place:
             return self._mention(step, None, unit, family)
         row = _without_label(self._before)
         is_of_unit = _UNIT_AFTER.match(self._after) and not _VALUE_NEXT.match(self._after)
-        is_in_row = not is_of_unit and i_number < _N_COLUMNS and not row.strip(_ROW)
+        # A number of ten digits is an instant, in seconds since 1970.
+        is_in_row = not is_of_unit and i_number < _N_COLUMNS and step < 10**9 and not row.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
 
     def _counted(self) -> tuple[Unit, str]:
@@ -450,6 +489,7 @@ class _Place:
         is_total: bool = False,
         is_lap: bool = False,
         is_open: bool = False,
+        is_qualified: bool = False,
     ) -> Mention:
         before = _SHARE.sub(" ", self._before)
         template = _template(before)
@@ -469,6 +509,8 @@ class _Place:
             is_open=is_open,
             is_overall=self._is_bar and bool(_OVERALL & set(self._name)),
             is_heading=_HEADING.match(self._after) is not None,
+            is_qualified=is_qualified,
+            words_after="" if total is None or self._is_bar else " ".join(_WORD.findall(self._after)).lower(),
         )
 
     def _role(self, before: str) -> Role:
@@ -480,7 +522,9 @@ class _Place:
             return Role.OTHER
         if self._is_bar and (_BYTES.search(self._after) or self._is_of_examples(words)):
             return Role.OTHER
-        if self._is_bar and words and words[0].endswith("ing") and words[0] not in _TRAINING_GERUNDS:
+        is_nameless = self._match.lastgroup == "total" and self._counted()[0] is Unit.UNKNOWN
+        title = words[:1] if self._is_bar else self._name if is_nameless else []
+        if any(word.endswith("ing") and word not in _TRAINING_GERUNDS for word in title):
             return Role.OTHER
         return Role.TRAINING if any(map(_TRAINING.match, words)) else Role.NEUTRAL
 
@@ -501,6 +545,11 @@ _VALUES = {
     "lr",
     "loss",
     "reward",
+    "win",
+    "wins",
+    "hits",
+    "success",
+    "solved",
 }
 #: These and names of processes may be written as fractions.
 _NO_COUNTS = _VALUES | {
@@ -562,5 +611,5 @@ def _is_in_file_name(text: str, match: re.Match[str]) -> bool:
 
 def _number(digits: str) -> int:
     scale = _SCALES.get(digits[-1].replace("K", "k"), 1)
-    plain = digits.rstrip("kKMGT").replace(",", "").replace("_", "")
+    plain = SEPARATOR.sub("", digits.rstrip("kKMGT"))
     return round(float(plain) * scale) if "." in plain else int(plain) * scale

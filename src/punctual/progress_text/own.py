@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
 from punctual.progress_text.lines import LineSplitter, TextLine
-from punctual.progress_text.mentions import Mention, Role, Unit
+from punctual.progress_text.mentions import SEPARATOR, Mention, Role, Unit
 from punctual.progress_text.reader import ProgressReader
 
 #: The pattern for reading without an expression.
@@ -161,8 +161,8 @@ def _mention(unit: Unit, step: int, total: int | None) -> Mention:
 
 
 def _number(text: bytes | None) -> int | None:
-    digits = (text or b"").replace(b",", b"").replace(b"_", b"")
-    return int(digits) if digits.isdigit() and len(digits) <= 18 else None
+    digits = SEPARATOR.sub("", (text or b"").decode("utf-8", "replace"))
+    return int(digits) if digits.isdecimal() and len(digits) <= 18 else None
 
 
 def _without_group(got: str) -> InvalidSpec:

@@ -59,6 +59,8 @@ class Series:
         Whether the same line counts batches.
     before_fall
         Number and laps before the last fall, while that may have been a line of another process.
+    words_after, is_varied
+        Words behind the last number, and whether they were others behind each number so far.
     """
 
     mention: Mention
@@ -89,6 +91,8 @@ class Series:
     has_batches_beside: bool = False
     outer: "Outer | None" = None
     before_fall: tuple[int, int] | None = None
+    words_after: str = ""
+    is_varied: bool = True
 
     @classmethod
     def begun(cls, mention: Mention, quote: str, i_line: int, at: float) -> "Series":
@@ -108,6 +112,7 @@ class Series:
             total=total,
             is_exceeded=total is not None and step > total,
             is_whole=mention.is_overall,
+            words_after=mention.words_after,
         )
 
     @property
@@ -137,6 +142,11 @@ class Series:
     def counts_from_zero(self) -> bool:
         """Whether its numbers are indices from 0."""
         return self.first == 0 and not self.mention.is_bar
+
+    @property
+    def is_of_stages(self) -> bool:
+        """Whether it numbers pieces of work of different kinds, as headings do: ``Step 2/3: building the model``."""
+        return self.is_varied and self.n_grown > 0 and not self.is_measured and not self.mention.is_own
 
     @property
     def is_regular(self) -> bool:
@@ -198,9 +208,12 @@ class Series:
         """Take in a mention; return whether the count has moved."""
         step, before = mention.step, self.last
         self.n_seen += 1
+        if step != before:
+            self.is_varied = self.is_varied and mention.words_after != self.words_after
+            self.words_after = mention.words_after
         if mention.total is not None:
             # What was reached and moves on, as in `2/2`, `3/3`, is no total.
-            self.is_exceeded = self.is_exceeded or (self.is_complete and mention.total > before)
+            self.is_exceeded = self.is_exceeded or (self.is_complete and step >= before and mention.total > before)
             self.total = mention.total
         if mention.is_total and step < before and self.n_grown < N_TOTAL_GROWN:  # said anew, of something else
             self.last = step
@@ -277,6 +290,11 @@ class Outer:
     laps_each: int = 0
 
     @property
+    def has_moved(self) -> bool:
+        """Whether the outer series has moved since the last mention of the inner one."""
+        return (self.n_laps, self.step) != (self.series.n_laps, self.series.last)
+
+    @property
     def n_before(self) -> int:
         """Laps of the outer series that have ended since it began anew."""
         if not self.is_before:
@@ -285,7 +303,7 @@ class Outer:
 
     def follow(self, inner: Series) -> None:
         """Note the state of both series, after a mention of the inner one."""
-        has_changed = (self.n_laps, self.step) != (self.series.n_laps, self.series.last)
+        has_changed = self.has_moved
         self.n_within += not has_changed and inner.last != self.inner_step
         if not has_changed or self.judge(inner):
             self.note(inner)
@@ -348,8 +366,12 @@ class SeriesTable:
     def stated(self, family: str, least: int, counted: Series) -> int | None:
         """Return the total of a family that a line announced before the `counted` series; None if none did, or below `least`."""
         families = _MEANT.get(family, (family,))
-        said = [series.last for series in self._announced(counted) if series.mention.family in families]
-        return next((total for total in said if total >= max(least, 2)), None)
+        said = [series for series in self._announced(counted) if series.mention.family in families]
+        said = [series for series in said if series.last >= max(least, 2)]
+        whole = [series.last for series in said if not series.mention.is_qualified]
+        # Of totals that may be of parts, one that others contradict is none.
+        parts = {series.last for series in said}
+        return whole[0] if whole else parts.pop() if len(parts) == 1 else None
 
     def stated_lap(self, counted: Series) -> int | None:
         """Return how many of the counted a line announced for each epoch; None if none did."""
@@ -451,6 +473,8 @@ class SeriesTable:
         if around is None or around.is_within(series):
             return
         is_beside = around in beside.values()
+        if outer is None and not is_beside and around.is_complete and around.n_grown:  # it was over before
+            return
         if outer is None or is_beside or not outer.is_beside:
             outer = series.outer = Outer(
                 series=around,
@@ -514,9 +538,11 @@ def _is_same(series: Series, mention: Mention) -> bool:
     kinds = [(each.unit, each.family, each.role, each.process) for each in (known, mention)]
     is_bar_alike = known.is_bar == mention.is_bar or known.is_open
     is_alike = known.template == mention.template or series.total == mention.total
-    has_more = not series.is_complete or (known.template == mention.template and mention.step == mention.total)
+    is_same_text = known.template == mention.template
+    has_more = not series.is_complete or (is_same_text and mention.step == mention.total)
     goes_on = series.goes_on_at(mention.step) or (known.is_open and mention.step == series.last)
-    return kinds[0] == kinds[1] and is_bar_alike and is_alike and has_more and goes_on
+    is_next_lap = is_same_text and series.is_complete and series.outer is not None and series.outer.has_moved
+    return kinds[0] == kinds[1] and is_bar_alike and is_alike and ((has_more and goes_on) or is_next_lap)
 
 
 def _name_totals(seen: list[tuple[Mention, Series, int]]) -> None:
