@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from punctual.api.context import Context
-from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer, job_program
+from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer, job_program, spending
 from punctual.api.problems import answers
 from punctual.client.schema import HistoryAnswer, JobProgram
 
@@ -20,8 +20,10 @@ def history(
 ) -> HistoryAnswer:
     """Show the course of a job."""
     status, now = context.status(job), context.host.clocks()
+    with context.budget.costs(now.at) as costs:
+        spent = spending(status, costs, context.host.spent_usd(status.id), points)
     with context.histories.of(status.id) as history:
-        return history_answer(status, history, now, points)
+        return history_answer(status, history, now, points, spent)
 
 
 @router.get("/jobs/{job}/program", responses=answers(404))
