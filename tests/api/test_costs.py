@@ -1,5 +1,7 @@
 """What machines of pools cost, over HTTP: by pool and by job, until now and from now on; also after a restart."""
 
+import os
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -7,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.cli.programs import Terminal
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from tests.daemon.test_cluster import until_all
 from tests.daemon.test_machines import market
@@ -19,6 +22,7 @@ from punctual.api.budget_routes import budget_history
 from punctual.api.context import ServiceContext
 from punctual.api.history_response import spending
 from punctual.api.standing import cluster_standing, job_answer
+from punctual.cli._words import dollars
 from punctual.client.schema import BudgetCosts
 from punctual.core.events import JobFinished, JobStarted, MachinesAsked, NodeLost
 from punctual.core.ids import JobId
@@ -137,6 +141,12 @@ def test_a_service_tells_what_machines_cost_and_goes_on_after_a_restart(market: 
         assert cluster_standing(host).usd_per_hour == 0.0
         run = host.run_folder
         recorded = wait_until(lambda: run.end_facts(A).get("spent_usd")) or 0.0
+        terminal = Terminal(tmp_path)
+        terminal.home = Path(os.environ["PUNCTUAL_HOME"])
+        cost = re.escape(dollars(recorded))
+        assert re.search(rf"^cost +{cost}$", terminal.tell("show", "a").stdout, re.MULTILINE)
+        assert re.search(rf"^cost: {cost}$", terminal.tell("report", "a", "--out", "out.html").stdout, re.MULTILINE)
+        assert '\\"pool\\":\\"spot\\"' in (tmp_path / "out.html").read_text(), "with the cost over time"
     messages = messages_of(run)
     (begun,) = [message for message in messages if isinstance(message, MachinesAsked)]
     (lost,) = [message for message in messages if isinstance(message, NodeLost)]

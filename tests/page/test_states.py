@@ -470,7 +470,9 @@ def test_a_job_s_cost_is_drawn_by_pool_and_told(browser: Browser) -> None:
         for _ in range(10):
             page.locator("#course-chart").press("ArrowRight")
         expect(page.locator("#course-readout")).to_contain_text(re.compile(r"spot \$\d\.\d\d/h, \$0\.\d+ so far"))
-        expect(page.locator("#cost-caption")).to_contain_text(re.compile(r"Cost: \$0\.31 on spot, \$0\.34 on on-demand"))
+        expect(page.locator("#cost-caption")).to_contain_text(
+            re.compile(r"Cost: \$0\.31 on spot, \$0\.34 on on-demand")
+        )
 
 
 def test_the_price_of_a_deadline_is_a_curve_with_the_budget(browser: Browser) -> None:
