@@ -63,6 +63,7 @@ PICTURES = [
     Picture("page-job-phone", "One job on a phone", "job, as it is", PHONE),
     Picture("page-failed", "A failed job shows its last lines first", "failed", scheme="dark"),
     Picture("page-budget", "The budget: held, planned, and promised cores", "budget"),
+    Picture("page-costs", "Machines with prices: dollars by pool", "budget in dollars", (1024, 860)),
     Picture("page-submit", "Submitting as an earlier job, with the quote as a curve", "submit", scheme="dark"),
     Picture("page-what-if", "Another policy: which deadlines change their verdict", "what if"),
 ]

@@ -217,7 +217,7 @@ class Scheduler:
 
     @property
     def bill(self) -> Bill:
-        """What machines of pools have cost; to be read only."""
+        """Bill of the machines of pools, to be read only."""
         return self._bill
 
     @property

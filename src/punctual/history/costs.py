@@ -13,11 +13,6 @@ from punctual.core.units import HOUR_S
 
 FloatArray = NDArray[np.float64]
 
-#: Changes of price that are kept of all jobs together, and of one pool.
-_N_CHANGES_MAX, _N_POOL_CHANGES_MAX = 100_000, 20_000
-#: Smaller changes, in dollars an hour, are rounding errors of what was added and taken off.
-_ROUNDING_USD_H = 1e-9
-
 
 def is_same_cost(usd: float, other_usd: float) -> bool:
     """Whether two sums are the same, but for what is added up between two looks."""
@@ -43,7 +38,8 @@ class CostCurve:
         """Add a payment."""
         for at, usd_h in ((payment.since_at, payment.usd_h), (payment.until_at, -payment.usd_h)):
             changed = self._changes.get(at, 0.0) + usd_h
-            if abs(changed) > _ROUNDING_USD_H:
+            # Smaller changes, in dollars an hour, are rounding errors of what was added and taken off.
+            if abs(changed) > 1e-9:
                 self._changes[at] = changed
             else:
                 self._changes.pop(at, None)
@@ -103,9 +99,10 @@ class CostHistory:
         """Count all machines up to instant `at`."""
         self.bill.settle(at)
         for curve in self.by_pool.values():
-            if len(curve) > _N_POOL_CHANGES_MAX:
+            # Changes that are kept of a pool, and below of all jobs together: some megabytes.
+            if len(curve) > 20_000:
                 curve.thin()
-        while self._n_changes > _N_CHANGES_MAX and len(self.by_job) > 1:
+        while self._n_changes > 100_000 and len(self.by_job) > 1:
             first = min(self.by_job, key=lambda job: max(curve.last_at for curve in self.by_job[job].values()))
             self._n_changes -= sum(map(len, self.by_job.pop(first).values()))
 
