@@ -74,8 +74,36 @@ def test_costs_are_told_by_pool_and_by_job_over_time() -> None:
     costs = costs_of(run, 2 * HOUR, {"a": 6.0})
     assert told_of(costs) == ({"spot": [1.0, 1.0], "dear": [0.0, 4.0]}, {"a": [1.0, 5.0]})
     assert costs is not None
+    assert [(each.spent_before_usd, each.spent_usd) for each in costs.pools] == [(0.0, 2.0), (0.0, 4.0)]
     assert (costs.spent_usd, costs.unused_usd) == (pytest.approx(6.0), 0.0)
     assert costs.expected_usd is None, "nobody knows how long the job takes"
+
+
+@pytest.mark.parametrize(
+    ("ends_at", "is_there", "expected_usd"),
+    [
+        (None, True, 2.0),  # two more hours to the promise
+        (3 * HOUR, True, 1.0),  # taken away after one
+        (None, False, None),  # it still starts
+    ],
+)
+def test_present_machines_are_expected_to_cost_until_their_jobs_are_done(
+    ends_at: float | None, *, is_there: bool, expected_usd: float | None
+) -> None:
+    run = journaled(offered(0.0, 1.0), submitted(A), asked(0.0, FIRST, SECOND), started(0.0, A, spot_0=4.0))
+    spec = JobSpec(id=A, ceiling=Resources(4.0), work_core_s=HOUR)
+    status = JobStatus(spec=spec, submitted_at=0.0, granted={FIRST: Resources(4.0)})
+    there = [FIRST, SECOND] if is_there else [FIRST]
+    nodes = [
+        SimpleNamespace(id=node, ends_at=ends_at if node == FIRST else None, capacity=Resources(4.0)) for node in there
+    ]
+    costs = costs_of(
+        run, 2 * HOUR, {"a": 2.0}, nodes=lambda: nodes, jobs=lambda: [status], promised_until_at=lambda _: 4 * HOUR
+    )
+    assert costs is not None
+    assert costs.expected_usd == (None if expected_usd is None else pytest.approx(expected_usd, abs=1e-3))
+    (pool,) = costs.pools
+    assert [each.usd_per_hour for each in pool.planned] == [1.0], "a machine without a job ends"
 
 
 def test_without_prices_nothing_is_told() -> None:

@@ -288,7 +288,7 @@ def spent(share: float = 0.5) -> list[PoolSpending]:
     for pool, paid in PAID.items():
         usd = [sum(paid[:i]) * part_s / 3600 * share for i in range(len(paid) + 1)]
         found.append(
-            PoolSpending(pool=pool, usd=CourseCurve(seconds=[60 + part_s * i for i in range(len(usd))], values=usd))
+            PoolSpending(pool=pool, usd=CourseCurve(seconds=[60 + part_s * i for i in range(len(usd))], values=[*usd]))
         )
     return found
 
@@ -298,7 +298,7 @@ def budget_costs(jobs: list[JobStanding]) -> BudgetCosts:
     of_pool = {pool: sum(paid) * 22 / 60 / len(paid) for pool, paid in PAID.items()}
     pools = [
         PoolCost(
-            pool=pool, machines=round(PAID[pool][-1] / price), price_usd_per_hour=price, usd_per_hour=PAID[pool], spent_usd=of_pool[pool],
+            pool=pool, machines=round(PAID[pool][-1] / price), price_usd_per_hour=price, usd_per_hour=PAID[pool], spent_before_usd=0.0, spent_usd=of_pool[pool],
             planned=[PlannedCost(usd_per_hour=price, until=at(40 if pool == "spot" else 25 + i)) for i in range(round(PAID[pool][-1] / price))],
         )
         for pool, price in POOLS.items()

@@ -70,6 +70,7 @@ def _costs(
                 machines=len(nodes := [node for node, machine in machines.items() if machine.pool == pool]),
                 price_usd_per_hour=bill.price_usd_h(pool),
                 usd_per_hour=_rounded(curve.usd_h(edges_at)),
+                spent_before_usd=round(float(curve.usd(edges_at[:1])[0]), 6),
                 spent_usd=round(bill.by_pool[pool], 6),
                 planned=[
                     PlannedCost(usd_per_hour=machines[node].usd_h, until=now.wall_of(at))

@@ -334,7 +334,8 @@ class PoolCost(AnswerBody):
     machines: int = Field(description="Machines that are paid for now.")
     price_usd_per_hour: float = Field(description="Present price of one.")
     usd_per_hour: list[float] = Field(description="Mean of each part, oldest first.")
-    spent_usd: float
+    spent_before_usd: float = Field(description="Dollars spent before the first part.")
+    spent_usd: float = Field(description="Dollars spent until now.")
     planned: list[PlannedCost] = Field(description="If its machines stay until their jobs are done, at present prices.")
 
 

@@ -3,7 +3,7 @@ import { explorer } from "./chart.js";
 import { isOver } from "./judge.js";
 import { budget, latest } from "./service.js";
 import { drawStack, height, N_COLOURS, poolColour } from "./stacked.js";
-import { amount, at, clock, dollars, drawn, element, jobLink, roughly } from "./texts.js";
+import { amount, at, clock, dollars, drawn, element, jobLink, roughly, roundDollars } from "./texts.js";
 import { onView } from "./views.js";
 
 const REFRESH_MS = 5000, HEIGHT = { alone: 300, cores: 220, costs: 140 };
@@ -74,10 +74,10 @@ function offerNodes() {
 /** The times at which something planned ends. @param {Layer[]} layers */
 const ends = (layers) => layers.flatMap(({ planned }) => planned.map(({ until }) => Date.parse(until))).filter((time) => time < 8.64e15);
 
-/** What a pool has cost up to a time, or is to cost by then. @param {Stack} costs @param {number} k @param {number} spentUsd until now @param {number} time @param {number} now */
-function spentBy({ past, ahead }, k, spentUsd, time, now) {
+/** What a pool has cost up to a time, or is to cost by then. @param {Stack} costs @param {number} k @param {{spentBeforeUsd: number, spentUsd: number}} pool before the time that is shown, and until now @param {number} time @param {number} now */
+function spentBy({ past, ahead }, k, { spentBeforeUsd, spentUsd }, time, now) {
   const over = (/** @type {Span[]} */ spans, /** @type {number} */ from, /** @type {number} */ to) => spans.reduce((sum, span) => sum + (span.amounts[k] * Math.max(0, Math.min(to, span.to) - Math.max(from, span.from))) / 3.6e6, 0);
-  return time > now ? spentUsd + over(ahead, now, time) : Math.max(0, spentUsd - over(past, time, now));
+  return time > now ? spentUsd + over(ahead, now, time) : spentBeforeUsd + over(past, past[0]?.from, time);
 }
 
 /** @param {any} told @param {Layer[]} byJob @param {Layer[]} byPool */
@@ -86,7 +86,7 @@ function draw(told, byJob, byPool) {
   const end = now + 1.05 * (last - now), cores = stack(told, byJob, end), costs = stack(told, byPool, end), hasCosts = byPool.length > 0;
   const most = (/** @type {Stack} */ { past, ahead }, /** @type {number} */ least) => 1.05 * (Math.max(least, ...[...past, ...ahead].map(height)) || 1);
   const panels = [{ title: `Cores, of ${amount(told.capacityCores)}`, least: 0, most: most(cores, told.capacityCores), height: hasCosts ? HEIGHT.cores : HEIGHT.alone, series: [] }];
-  const money = { title: "Dollars an hour", least: 0, most: most(costs, 0), height: HEIGHT.costs, series: [], write: (/** @type {number} */ usd) => `$${amount(usd)}` };
+  const money = { title: "Dollars an hour", least: 0, most: most(costs, 0), height: HEIGHT.costs, series: [], write: roundDollars };
   chart.show({
     from: since, to: end, panels: hasCosts ? [...panels, money] : panels, marks: [{ time: now, className: "now", text: "now" }],
     under: (scale) => {
@@ -102,7 +102,7 @@ function draw(told, byJob, byPool) {
       const held = of(cores), paid = of(costs);
       const whose = cores.layers.flatMap((layer, k) => (held?.amounts[k] ? [[`${amount(held.amounts[k])}${time > now ? until(layer) : ""}`, layer.name]] : []));
       const spent = costs.layers.map((layer, k) => {
-        const usd = paid?.amounts[k], latest = Math.max(...ends([layer])), sum = dollars(spentBy(costs, k, told.costs.pools[k].spentUsd, time, now));
+        const usd = paid?.amounts[k], latest = Math.max(...ends([layer])), sum = dollars(spentBy(costs, k, told.costs.pools[k], time, now));
         return [`${usd ? `${dollars(usd)}/h${latest > time ? ` until ${clock(latest)}` : ""}, ` : ""}${sum} ${time > now ? "by then" : "so far"}`, layer.name];
       });
       return [...whose, [amount(Math.max(0, told.capacityCores - (held ? height(held) : 0))), "free"], ...spent];

@@ -3,7 +3,7 @@ import { explorer, valueAt } from "./chart.js";
 import { jumpTo } from "./job_log.js";
 import { frozen } from "./service.js";
 import { drawStack, height, poolColour } from "./stacked.js";
-import { amount, at, clock, dollars, drawn, element, relative, span as duration } from "./texts.js";
+import { amount, at, clock, dollars, drawn, element, relative, roundDollars, span as duration } from "./texts.js";
 
 const HEIGHT = { progress: 200, cores: 110, loss: 90, costs: 90 };
 /** What one press of an arrow key, and one of it with Shift, moves the deadline by: shares of what is shown. */
@@ -213,7 +213,7 @@ function costs(told) {
 }
 
 /** @param {ReturnType<typeof costs>} paid @returns {import("./chart.js").Panel[]} */
-const costPanel = ({ pools, spans }) => (pools.length ? [{ title: "Dollars an hour", least: 0, most: 1.05 * Math.max(...spans.map(height)), height: HEIGHT.costs, series: [], write: (usd) => `$${amount(usd)}` }] : []);
+const costPanel = ({ pools, spans }) => (pools.length ? [{ title: "Dollars an hour", least: 0, most: 1.05 * Math.max(...spans.map(height)), height: HEIGHT.costs, series: [], write: roundDollars }] : []);
 
 /** @param {any} told @param {any} job @param {any[]} entries why it stands as it does @param {any} span @returns {import("./chart.js").Mark[]} */
 function marks(told, job, entries, span) {

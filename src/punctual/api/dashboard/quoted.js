@@ -1,5 +1,5 @@
 // A quote: when it is asked for, and in words, for every view that shows one.
-import { amount, clock, counted, dollars, drawn, element, span } from "./texts.js";
+import { amount, clock, counted, dollars, drawn, element, roundDollars, span } from "./texts.js";
 import { roundSpan, timeTicks, valueTicks } from "./ticks.js";
 
 /** Time without a key before a quote is asked for. */
@@ -145,7 +145,7 @@ function pricesDrawn(quote, width) {
   if (possible.length < 2) return null;
   const svg = drawn("svg", { class: "chart", role: "img", "aria-label": "Expected cost by deadline; the list below says the same" }), usd = quote.budgetUsd ?? 0;
   const mostS = 1.05 * Math.max(...possible.map((/** @type {any} */ each) => left(each.deadline))), mostUsd = 1.1 * Math.max(usd, ...possible.map((/** @type {any} */ each) => each.usd));
-  const { x, y, right, foot, path } = begin(svg, width, "Costs, by deadline", mostS, mostUsd, valueTicks(0, mostUsd, 4), (value) => `$${amount(value)}`);
+  const { x, y, right, foot, path } = begin(svg, width, "Costs, by deadline", mostS, mostUsd, valueTicks(0, mostUsd, 4), roundDollars);
   for (const { time, text } of timeTicks(now, now + 1000 * mostS, Math.floor((right - CURVE.left) / 72))) svg.append(drawn("text", { x: x((time - now) / 1000), y: foot + 18, "text-anchor": "middle" }, text));
   if (usd) {
     path("curve goal", `M${CURVE.left} ${y(usd)}H${right}`);
