@@ -48,13 +48,13 @@ def journaled(*messages: Message, run: str = "host") -> RunFolder:
     return made
 
 
-def costs_of(run: RunFolder, at: float, jobs: dict[str, float], **more: Any) -> BudgetCosts | None:
+def costs_of(run: RunFolder, at: float, spent_usd: dict[str, float], **more: Any) -> BudgetCosts | None:
     """The costs as a host tells them at an instant that has such jobs, with the dollars that they have cost."""
     now = Now(at, datetime.now().astimezone())
-    statuses = [JobStatus(spec=JobSpec(id=JobId(job), ceiling=Resources(1.0)), submitted_at=0.0) for job in jobs]
+    statuses = [JobStatus(spec=JobSpec(id=JobId(job), ceiling=Resources(1.0)), submitted_at=0.0) for job in spent_usd]
     told = {
         "clocks": lambda: now, "jobs": lambda: statuses, "nodes": list, "run_folder": run,
-        "spent_usd": jobs.get, "promised_until_at": lambda _: None, **more,
+        "spent_usd": spent_usd.get, "promised_until_at": lambda _: None, **more,
     }  # fmt: skip
     context = SimpleNamespace(host=SimpleNamespace(**told), budget=BudgetCache(run))
     return budget_history(cast(ServiceContext, context), hours=at / HOUR, points=2).costs
