@@ -322,7 +322,7 @@ def outlook(jobs: list[JobStanding]) -> WhatIfAnswer:
                     verdict=None,
                     landed=None,
                     cause="",
-                    unknown="it had not ended where the simulation ended",
+                    unknown="it still waits for 1.00 cores: 0.2 cores are free, on 1 nodes",
                 )
             return WhatIfOutcome(state="finished", verdict=verdict, landed=at(minutes), cause="", unknown="")  # type: ignore[arg-type]
 
