@@ -25,7 +25,7 @@ from punctual.core.resources import NOTHING
 from punctual.core.status import JobStatus
 from punctual.core.units import HOUR_S
 from punctual.core.verdict import remaining_time
-from punctual.history.costs import is_same_cost
+from punctual.history.costs import CostHistory, is_same_cost
 from punctual.request.deadlines import Now
 
 router = APIRouter(tags=["cluster"])
@@ -57,7 +57,6 @@ def _costs(
     context: ServiceContext, edges_at: FloatArray, now: Now, planned: Sequence[PlannedCores]
 ) -> BudgetCosts | None:
     """Return what machines of pools have cost, and what those that are there will; None: none has a price."""
-    host = context.host
     with context.budget.costs(now.at) as costs:
         bill, since_at = costs.bill, costs.since_at
         if not bill.has_price or since_at is None:
@@ -80,18 +79,6 @@ def _costs(
             )
             for pool, curve in costs.by_pool.items()
         ]
-        holding = {job for machine in machines.values() for job in machine.jobs}
-        # Jobs that are told: those that hold a machine, and of the others the dearest.
-        dearest = set(sorted(bill.by_job, key=lambda job: -bill.by_job[job])[:100])
-        jobs = list[JobCost]()
-        for job, of_pools in costs.by_job.items():
-            spent_usd = host.spent_usd(job) or 0.0
-            if job in dearest | holding:
-                is_known = is_same_cost(bill.by_job[job], spent_usd)
-                usd_h = sum((curve.usd_h(edges_at) for curve in of_pools.values()), np.zeros(len(edges_at) - 1))
-                jobs.append(
-                    JobCost(job=job, usd_per_hour=_rounded(usd_h) if is_known else None, spent_usd=round(spent_usd, 6))
-                )
         ends = [(machine.usd_h, until_at[node]) for node, machine in machines.items() if machine.usd_h]
         further = [usd_h * max(0.0, at - now.at) / HOUR_S for usd_h, at in ends if at is not None]
         return BudgetCosts(
@@ -100,8 +87,22 @@ def _costs(
             expected_usd=round(sum(further), 6) if len(further) == len(ends) else None,
             unused_usd=round(bill.unused_usd, 6),
             pools=pools,
-            jobs=jobs,
+            jobs=_job_costs(context, costs, edges_at),
         )
+
+
+def _job_costs(context: ServiceContext, costs: CostHistory, edges_at: FloatArray) -> list[JobCost]:
+    """Return the jobs that hold a machine, and of the others the dearest."""
+    by_job = costs.bill.by_job
+    told = {job for machine in costs.bill.machines().values() for job in machine.jobs}
+    told |= set(sorted(by_job, key=lambda job: -by_job[job])[:100])
+    jobs = list[JobCost]()
+    for job in [job for job in costs.by_job if job in told]:
+        spent_usd = context.host.spent_usd(job) or 0.0
+        usd_h = sum((curve.usd_h(edges_at) for curve in costs.by_job[job].values()), np.zeros(len(edges_at) - 1))
+        is_known = is_same_cost(by_job[job], spent_usd)
+        jobs.append(JobCost(job=job, usd_per_hour=_rounded(usd_h) if is_known else None, spent_usd=round(spent_usd, 6)))
+    return jobs
 
 
 def _untils(

@@ -82,7 +82,7 @@ def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[Job
         path = f"/jobs/{status.id}"
         told[path] = standing
         told[f"{path}/program"] = job_program(run, status)
-        spent = spending(status, costs, standing.spent_usd)
+        spent = [] if standing.spent_usd is None else spending(status, costs, standing.spent_usd)
         told[f"{path}/history"] = history_answer(status, history, now, spent=spent)
         told[f"{path}/why?last={_N_REASONS}"] = why_answer(status, history, now, _N_REASONS)
     logs = {
