@@ -469,9 +469,20 @@ def test_a_job_s_cost_is_drawn_by_pool_and_told(browser: Browser) -> None:
         for _ in range(10):
             page.locator("#course-chart").press("ArrowRight")
         expect(page.locator("#course-readout")).to_contain_text(re.compile(r"spot \$\d\.\d\d/h, \$0\.\d+ so far"))
+        expect(page.locator("#course-chart .on-layer")).to_have_text(["spot", "on-demand"])
         expect(page.locator("#cost-caption")).to_contain_text(
             re.compile(r"Cost: \$0\.31 on spot, \$0\.34 on on-demand")
         )
+
+
+def test_a_layer_that_is_too_thin_for_its_name_is_named_beside_the_title(browser: Browser) -> None:
+    with staged(browser, STATES["budget"].stage(), "#/budget") as page:
+        STATES["budget"].done(page)
+        on_layers = set(page.locator("#budget-chart .on-layer").all_text_contents())
+        assert "sweep-3" not in on_layers
+        named = set(page.locator("#budget-chart g[clip-path] text:not(.on-layer)").all_text_contents())
+        names = {name.strip() for name in page.locator("#budget-jobs th").all_inner_texts()}
+        assert (on_layers | named, on_layers & named) == (names, set())
 
 
 def test_the_price_of_a_deadline_is_a_curve_with_the_budget(browser: Browser) -> None:

@@ -3,6 +3,8 @@ import { drawn } from "./texts.js";
 
 /** A name is written on an area that has so many pixels of height, and a character takes about so many of width. */
 const LABEL_PX = 16, CHARACTER_PX = 7;
+/** The width that a panel's title has. */
+const TITLE_PX = 120;
 
 /** What one colour stands for. @typedef {{name: string, className: string, isPromised?: boolean}} Layer */
 /** A time with what each layer has in it. @typedef {{from: number, to: number, amounts: number[]}} Span */
@@ -32,19 +34,35 @@ function area(spans, low, k, scale, panel) {
   return { points: [...tops, ...bottoms].join(" "), room, label };
 }
 
+/** Names the layers without a name on them beside the panel's title, as far as there is room. @param {import("./chart.js").Scale} scale @param {number} panel @param {Layer[]} layers */
+function nameBeside(scale, panel, layers) {
+  let x = scale.right;
+  for (const { name, className } of [...layers].reverse()) {
+    const y = scale.tops[panel] - 10, width = 24 + name.length * CHARACTER_PX;
+    if (x - width < scale.left + TITLE_PX) return;
+    x -= width;
+    scale.svg.append(drawn("rect", { class: className, x, y: y - 9, width: 10, height: 10 }), drawn("text", { x: x + 14, y }, name));
+  }
+}
+
 /** @param {import("./chart.js").Scale} scale @param {number} panel @param {Layer[]} layers from the lowest on @param {Span[]} past @param {Span[]} [ahead] what is planned */
 export function drawStack(scale, panel, layers, past, ahead = []) {
-  const labels = /** @type {SVGElement[]} */ ([]);
+  const labels = /** @type {SVGElement[]} */ ([]), unnamed = new Set(layers.filter((_, k) => [...past, ...ahead].some(({ amounts }) => amounts[k] > 0)));
   for (const spans of [past, ahead].filter(({ length }) => length)) {
     const low = spans.map(() => 0);
-    layers.forEach(({ name, className, isPromised }, k) => {
+    layers.forEach((layer, k) => {
+      const { name, className, isPromised } = layer;
       const { points, room, label } = area(spans, low, k, scale, panel), shape = drawn("polygon", { class: `layer ${className} ${spans === ahead ? "planned" : ""}`, points });
       shape.append(drawn("title", {}, name));
       scale.svg.append(shape);
       if (spans === ahead && isPromised) scale.svg.append(drawn("polygon", { class: "promised", points, fill: "url(#hatch)", "aria-hidden": "true" }));
-      if (room > name.length * CHARACTER_PX) labels.push(drawn("text", { class: "on-layer", "text-anchor": "middle", ...label }, name));
+      if (room > name.length * CHARACTER_PX) {
+        labels.push(drawn("text", { class: "on-layer", "text-anchor": "middle", ...label }, name));
+        unnamed.delete(layer);
+      }
       spans.forEach(({ amounts }, i) => { low[i] += amounts[k]; });
     });
   }
   scale.svg.append(...labels);
+  nameBeside(scale, panel, [...unnamed]);
 }
