@@ -65,7 +65,7 @@ PICTURES = [
     Picture("page-failed", "A failed job shows its last lines first", "failed", scheme="dark"),
     Picture("page-budget", "The budget: held, planned, and promised cores", "budget"),
     Picture("page-costs", "Machines with prices: dollars by pool", "budget in dollars", (1024, 860)),
-    Picture("page-submit", "Submitting as an earlier job, with the quote as a curve", "submit", scheme="dark"),
+    Picture("page-submit", "Submitting as an earlier job, with its quote", "submit", scheme="dark"),
     Picture("page-what-if", "Another policy: which deadlines change their verdict", "what if"),
 ]
 
