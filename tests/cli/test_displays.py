@@ -289,6 +289,14 @@ def test_the_list_of_jobs_tells_which_nodes_of_a_host_are_slow() -> None:
     assert of_other.startswith("host other")
 
 
+def test_the_list_of_jobs_tells_what_the_machines_of_a_host_cost() -> None:
+    job = {"host": "service", "policy": "least-cost", "host_cores": 8.0, "host_free_cores": 3.0, "grant_cores": 2.5}
+    (free,) = budgets([{**job, "host_usd_h": None, "host_spent_usd": None}])
+    assert free.endswith("3.00 free")
+    (told,) = budgets([{**job, "host_usd_h": 2.76, "host_spent_usd": 0.0123}])
+    assert told.endswith("3.00 free; machines for $2.76 an hour, $0.012 spent")
+
+
 def test_jobs_that_hold_nothing_are_not_told_to_hold_something() -> None:
     job = {"host": "service", "policy": "fifo", "host_cores": 2.0, "host_free_cores": 0.0, "grant_cores": 2.0}
     waits = {**job, "grant_cores": 0.0}

@@ -53,6 +53,16 @@ def test_past_runs_are_listed_the_oldest_first_with_how_each_landed(terminal: Te
     assert rows[4].endswith(f" {'x' * 99}"), "nothing is cut where nobody looks at a terminal"
 
 
+def test_what_jobs_have_cost_is_listed_where_anything_costs(terminal: Terminal) -> None:
+    leave("dear", {**LATE, "spent_usd": 12.4})
+    leave("free", LATE)
+    head, *rows = (row.split() for row in terminal.tell("ps", "--all").stdout.splitlines())
+    assert head[:3] == ["JOB", "STATE", "COST"]
+    assert {row[0]: row[2] for row in rows} == {"dear": "$12.40", "free": "-"}
+    told = [json.loads(line) for line in terminal.tell("ps", "--all", "--json").stdout.splitlines()]
+    assert {each["job"]: each["spent_usd"] for each in told} == {"dear": 12.4, "free": None}
+
+
 def test_a_job_is_not_told_by_the_command_that_began_its_run(terminal: Terminal) -> None:
     run = create_run("job", {"argv": ["punctual", "up"], "wall": "2026-11-20T10:00:00+00:00"})
     run.record_end(JobId("job"), "failed", None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from punctual.core.codec import decode, encode, kind_of
-from punctual.core.commands import AskMachines, Command, ReleaseMachines, RequestPlan, ResizeJob, StopJob
+from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, ResizeJob, StopJob
 from punctual.core.control import Demand, PacingLine, Reading
 from punctual.core.events import (
     Event,
@@ -213,6 +213,16 @@ def test_a_machine_without_a_job_counts_for_the_budgets_of_all_once_it_has_ended
     assert desk.scheduler.snapshot(1801.0).spent_usd == {JOB: 0.0}
     desk.tell(NodeLost(at=1801.0, node=FIRST))
     assert desk.scheduler.snapshot(1801.0).spent_usd[JOB] == pytest.approx(0.5)
+
+
+def test_a_job_that_is_turned_away_at_once_has_no_part_in_machines_without_a_job() -> None:
+    desk = Desk()
+    too_large = JobSpec(id=JobId("b"), ceiling=GPU * 99, floor=GPU * 99)
+    assert of(desk.tell(JobSubmitted(at=0.5, spec=too_large)), RejectJob)
+    desk.plan(1.0, {}, 1)
+    desk.tell(MachinesAsked(at=1.0, pool="spot", nodes=(FIRST,)))
+    desk.tell(NodeLost(at=1801.0, node=FIRST))
+    assert desk.scheduler.snapshot(1801.0).spent_usd == {JOB: pytest.approx(0.5)}
 
 
 def test_machines_are_known_after_a_restart_with_those_that_have_had_notice_and_numbers_that_were_used() -> None:

@@ -1,7 +1,8 @@
 """Pictures of the page, made of its states.
 
 ``python -m tests.page.pictures`` makes those in the documentation anew, ``python -m tests.page.pictures FOLDER`` a gallery of
-every state at each size, light and dark, with `index.html` as a contact sheet.
+every state at each size, light and dark, with `index.html` as a contact sheet. ``python -m tests.page.pictures REPORT.html``
+makes the picture of the demo of its report.
 """
 
 import sys
@@ -63,39 +64,58 @@ PICTURES = [
     Picture("page-job-phone", "One job on a phone", "job, as it is", PHONE),
     Picture("page-failed", "A failed job shows its last lines first", "failed", scheme="dark"),
     Picture("page-budget", "The budget: held, planned, and promised cores", "budget"),
-    Picture("page-submit", "Submitting as an earlier job, with the quote as a curve", "submit", scheme="dark"),
+    Picture("page-costs", "Machines with prices: dollars by pool", "budget in dollars", (1024, 860)),
+    Picture("page-submit", "Submitting as an earlier job, with its quote", "submit", scheme="dark"),
     Picture("page-what-if", "Another policy: which deadlines change their verdict", "what if"),
 ]
 
 
 @contextmanager
-def _shown(browser: Browser, state: State, size: Size, scheme: Scheme) -> Iterator[Page]:
-    """Show a state in a tab of its own."""
+def _tab(browser: Browser, size: Size, scheme: Scheme) -> Iterator[Page]:
+    """Open a tab of its own."""
     width, height = size
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce",
         locale="en-GB", timezone_id="Europe/Berlin",
     )  # fmt: skip
     context.set_default_timeout(1000 * PATIENCE_S)
-    page = context.new_page()
-    stage = state.stage()
-    stage.set(context)
-    stage.open(page, state.place)
-    state.done(page)
-    yield page
+    yield context.new_page()
     context.unroute_all(behavior="ignoreErrors")
     context.close()
+
+
+@contextmanager
+def _shown(browser: Browser, state: State, size: Size, scheme: Scheme) -> Iterator[Page]:
+    """Show a state in a tab of its own."""
+    with _tab(browser, size, scheme) as page:
+        stage = state.stage()
+        stage.set(page.context)
+        stage.open(page, state.place)
+        state.done(page)
+        yield page
+
+
+def _save(shot: bytes, path: Path) -> None:
+    """Write a picture with half the bytes: there are few colours, and a repository keeps each version."""
+    picture = Image.open(BytesIO(shot)).convert("RGB")
+    picture.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def take(browser: Browser, folder: Path) -> None:
     """Write the pictures of the documentation to `folder`."""
     for picture in PICTURES:
         with _shown(browser, STATES[picture.state], picture.size, picture.scheme) as page:
-            shot = Image.open(BytesIO(page.screenshot())).convert("RGB")
-        # A half of the bytes: there are few colours, and a repository keeps each version.
-        shot.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(
-            folder / f"{picture.name}.png", optimize=True
-        )
+            _save(page.screenshot(), folder / f"{picture.name}.png")
+
+
+def take_report(browser: Browser, report: Path, path: Path) -> None:
+    """Write the headline and the chart of a report of one job to `path`."""
+    with _tab(browser, MEDIUM, "light") as page:
+        page.goto(report.absolute().as_uri())
+        page.locator("#course-chart .progress").first.wait_for(state="attached")
+        chart = page.locator("#course-chart").bounding_box()
+        assert chart is not None
+        _save(page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": MEDIUM[0], "height": chart["y"] + chart["height"] + 16}), path)  # fmt: skip
 
 
 def hang(browser: Browser, folder: Path, names: Iterable[str] = STATES) -> None:
@@ -115,12 +135,14 @@ def hang(browser: Browser, folder: Path, names: Iterable[str] = STATES) -> None:
 
 
 def main() -> None:
-    """Make the pictures of the documentation anew, or a gallery in the folder that is named."""
+    """Make the pictures of the documentation anew, that of a report, or a gallery in the folder that is named."""
     program = chromium_here()
     if program is None:
         raise SystemExit("the pictures need Chromium")
     with browser_of(program) as browser:
-        if sys.argv[1:]:
+        if sys.argv[1:] and sys.argv[1].endswith(".html"):
+            take_report(browser, Path(sys.argv[1]), FOLDER / "demo.png")
+        elif sys.argv[1:]:
             folder = Path(sys.argv[1])
             folder.mkdir(parents=True, exist_ok=True)
             hang(browser, folder, sys.argv[2:] or STATES)

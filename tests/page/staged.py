@@ -16,6 +16,7 @@ from punctual.api.page import CONTENT_SECURITY_POLICY
 from punctual.api.standing import with_headline
 from punctual.client.schema import (
     Amounts,
+    BudgetCosts,
     BudgetHistory,
     BudgetShare,
     ClusterStanding,
@@ -24,6 +25,7 @@ from punctual.client.schema import (
     Health,
     HistoryAnswer,
     HurtEntry,
+    JobCost,
     JobList,
     JobProgram,
     JobStanding,
@@ -31,8 +33,12 @@ from punctual.client.schema import (
     NodeStanding,
     PhaseTimes,
     PlannedCores,
+    PlannedCost,
     PolicyEntry,
     PolicyList,
+    PoolCost,
+    PoolSpending,
+    PriceEntry,
     QuoteAnswer,
     ReasonText,
     WhatIfAnswer,
@@ -266,6 +272,44 @@ def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> 
     )  # fmt: skip
 
 
+#: Pools of the stage, with the price of a machine-hour.
+POOLS = {"spot": 0.92, "on-demand": 3.06}
+#: Dollars an hour in 60 equal parts of the last 22 minutes: spot machines are taken away for some time, and one on demand is added.
+PAID = {
+    "spot": [0.0, *[1.84] * 17, *[2.76] * 16, *[0.92] * 12, *[1.84] * 14],
+    "on-demand": [*[0.0] * 30, *[3.06] * 8, *[6.12] * 10, *[3.06] * 12],
+}
+
+
+def spent(share: float = 0.5) -> list[PoolSpending]:
+    """What a job has cost that paid such a share of all machines."""
+    part_s = 20 * 60 / len(PAID["spot"])
+    found = []
+    for pool, paid in PAID.items():
+        usd = [sum(paid[:i]) * part_s / 3600 * share for i in range(len(paid) + 1)]
+        found.append(
+            PoolSpending(pool=pool, usd=CourseCurve(seconds=[60 + part_s * i for i in range(len(usd))], values=[*usd]))
+        )
+    return found
+
+
+def budget_costs(jobs: list[JobStanding]) -> BudgetCosts:
+    """What the machines of the stage cost."""
+    of_pool = {pool: sum(paid) * 22 / 60 / len(paid) for pool, paid in PAID.items()}
+    pools = [
+        PoolCost(
+            pool=pool, machines=round(PAID[pool][-1] / price), price_usd_per_hour=price, usd_per_hour=PAID[pool], spent_before_usd=0.0, spent_usd=of_pool[pool],
+            planned=[PlannedCost(usd_per_hour=price, until=at(40 if pool == "spot" else 25 + i)) for i in range(round(PAID[pool][-1] / price))],
+        )
+        for pool, price in POOLS.items()
+    ]  # fmt: skip
+    holding = [each for each in jobs if each.granted_cores]
+    return BudgetCosts(
+        since=at(-22), spent_usd=sum(of_pool.values()), expected_usd=2.5, unused_usd=0.02, pools=pools,
+        jobs=[JobCost(job=each.name, usd_per_hour=None, spent_usd=sum(of_pool.values()) / len(holding)) for each in holding],
+    )  # fmt: skip
+
+
 def outlook(jobs: list[JobStanding]) -> WhatIfAnswer:
     """One verdict gets better and one worse."""
     found = []
@@ -278,7 +322,7 @@ def outlook(jobs: list[JobStanding]) -> WhatIfAnswer:
                     verdict=None,
                     landed=None,
                     cause="",
-                    unknown="it had not ended where the simulation ended",
+                    unknown="it still waits for 1.00 cores: 0.2 cores are free, on 1 nodes",
                 )
             return WhatIfOutcome(state="finished", verdict=verdict, landed=at(minutes), cause="", unknown="")  # type: ignore[arg-type]
 
@@ -321,6 +365,8 @@ class Stage:
         Whether they have no answer.
     is_feasible
         Whether a deadline that is quoted can be kept.
+    has_prices
+        Whether its machines are those of pools with prices.
     refusal
         The status with which all are refused; 0: none is.
     """
@@ -331,6 +377,7 @@ class Stage:
     is_away: bool = False
     is_slow: bool = False
     is_feasible: bool = True
+    has_prices: bool = False
     refusal: int = 0
 
     def set(self, context: BrowserContext) -> None:
@@ -382,7 +429,24 @@ class Stage:
                 route.fulfill(body=(ERRORS if shown.state == "failed" else "") if of_errors else log if shown.started else "", content_type="text/plain")  # fmt: skip
                 return
             answer = self._of_job(shown, rest, route)
+        if self.has_prices:
+            answer = self._priced(answer)
         route.fulfill(body=answer.model_dump_json(by_alias=True), content_type="application/json")
+
+    def _priced(self, answer: Any) -> Any:
+        """The answer with what there is to say where machines have prices."""
+        total_usd = budget_costs(self.jobs).spent_usd
+        more: dict[type, dict[str, Any]] = {
+            ClusterStanding: {"usd_per_hour": 4.9, "spent_usd": total_usd},
+            BudgetHistory: {"costs": budget_costs(self.jobs)},
+            JobStanding: {"spent_usd": total_usd / 2},
+            HistoryAnswer: {"spent": spent()},
+            QuoteAnswer: {
+                "prices": [PriceEntry(deadline=at(minutes), usd=usd) for minutes, usd in ((160, 0.9), (100, 1.05), (64, 1.6), (44, 2.6), (33, 4.1))] + [PriceEntry(deadline=at(24), usd=None)],
+                "budget_usd": 2.0, "bought": at(53),
+            },
+        }  # fmt: skip
+        return answer.model_copy(update=more.get(type(answer), {}))
 
     def _of_job(self, shown: JobStanding, rest: list[str], route: Route) -> Any:
         if rest == ["quote"]:

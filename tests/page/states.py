@@ -105,6 +105,14 @@ def _budget(page: Page) -> None:
     expect(page.locator("#budget-jobs tr").first).to_be_visible()
 
 
+def _costs(page: Page) -> None:
+    _budget(page)
+    page.locator("#budget-chart").press("Home")
+    for _ in range(4):
+        page.locator("#budget-chart").press("Shift+ArrowRight")
+    expect(page.locator("#budget-pools tr").first).to_be_visible()
+
+
 def _no_budget(page: Page) -> None:
     expect(page.locator("#budget-caption")).to_contain_text("No job has held any cores")
 
@@ -149,6 +157,10 @@ def _viewer() -> Stage:
     return Stage(role="viewer")
 
 
+def _priced() -> Stage:
+    return Stage(has_prices=True, nodes=("spot-0", "spot-1", "on-demand-0"))
+
+
 def _nothing() -> Stage:
     return Stage(jobs=[])
 
@@ -178,6 +190,10 @@ STATES = {
     "missing": State(_missing, "#/jobs/nowhere"),
     "budget": State(_budget, "#/budget"),
     "budget of nodes": State(_budget, "#/budget", lambda: Stage(nodes=("one", "two"))),
+    "lanes of machines with prices": State(_jobs, stage=_priced),
+    "budget in dollars": State(_costs, "#/budget", _priced),
+    "job in dollars": State(_moved, "#/jobs/resnet", _priced),
+    "submit, with prices": State(_quoted, "#/submit/resnet", _priced),
     "no budget": State(_no_budget, "#/budget", _nothing),
     "submit": State(_quoted, "#/submit/resnet"),
     "submit, not feasible": State(_all_fields, "#/submit/resnet", _infeasible),

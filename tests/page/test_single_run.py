@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from tests.cli.programs import Terminal
 from tests.page.live_page import PHONE, WIDE, Reader, barriers, fact, overflows
+from tests.page.pictures import take_report
 from tests.waiting import wait_until
 
 #: Writes what a page must not read as its own, and is done soon once a file is there.
@@ -109,7 +110,7 @@ def test_a_report_bends_the_line_where_the_deadline_was_changed_and_begins_it_at
     expect(page.locator("#course-chart .former title")).to_contain_text("deadline before it was changed")
 
 
-def test_the_report_is_the_page_and_asks_nobody(terminal: Terminal, reader: Reader) -> None:
+def test_the_report_is_the_page_and_asks_nobody(terminal: Terminal, reader: Reader, browser: Browser) -> None:
     done = terminal.punctual("run", "--name", "mine", "--deadline", "60s", "--", *terminal.script(PROGRAM), "40")
     assert done.returncode == 0, done.stderr
     assert terminal.tell("report", "mine", "--out", "out.html").returncode == 0
@@ -118,6 +119,8 @@ def test_the_report_is_the_page_and_asks_nobody(terminal: Terminal, reader: Read
         page, asked = opened(reader, report, size, scheme)
         a_report_of_one_job_is_shown(page)
         assert [url.split("#")[0] for url in asked if not url.startswith("data:")] == [report]
+    take_report(browser, terminal.folder / "out.html", picture := terminal.folder / "demo.png")
+    assert picture.read_bytes().startswith(b"\x89PNG"), "that of the demo can be made of its report"
 
 
 def a_report_of_one_job_is_shown(page: Page) -> None:

@@ -378,8 +378,7 @@ def test_what_would_change_is_said_first_and_a_job_that_waits_is_said_to_wait(br
         STATES["what if"].done(page)
         expect(page.locator("#what-if-changes h3")).to_have_text("2 deadlines change their verdict.")
         expect(page.locator("#what-if-changes p").first).to_contain_text("bert-large: missed → met (7 min earlier)")
-        expect(page.locator("#what-if-jobs")).to_contain_text("still waits for room")
-        expect(page.locator("#what-if-jobs")).not_to_contain_text("had not ended")
+        expect(page.locator("#what-if-jobs")).to_contain_text("it still waits for 1.00 cores")
 
 
 def test_what_becomes_late_fails_or_lands_is_worth_a_notice(browser: Browser) -> None:
@@ -431,3 +430,68 @@ def test_all_of_a_job_s_times_are_far_away_without_harm(browser: Browser) -> Non
         expect(page.locator("#jobs tr")).to_contain_text("far away")
         page.get_by_role("link", name="endless").click()
         STATES["landed"].done(page)
+
+
+def test_the_budget_in_dollars_is_read_by_pool(browser: Browser) -> None:
+    with staged(browser, STATES["budget in dollars"].stage(), "#/budget") as page:
+        STATES["budget in dollars"].done(page)
+        readout = page.locator("#budget-readout")
+        expect(readout).to_contain_text(re.compile(r"spot \$1\.84/h until 16:12:10, \$\d\.\d\d by then"))
+        page.locator("#budget-chart").press("Home")
+        expect(readout).to_contain_text("spot $0.00 so far")
+        for _ in range(10):
+            page.locator("#budget-chart").press("ArrowRight")
+        expect(readout).to_contain_text(re.compile(r"spot \$2\.76/h until 16:12:10, \$0\.\d\d so far"))
+        expect(page.locator("#budget-chart")).to_contain_text("Dollars an hour")
+        expect(page.locator("#budget-pools tr")).to_have_text(["spot2$0.92$1.87$0.69", "on-demand1$3.06$2.04$0.75"])
+        expect(page.locator("#budget-jobs tr").first).to_contain_text("$0.24")
+        expect(page.locator("#budget-caption")).to_contain_text("Machines have cost $1.43 since 15:10:10")
+        expect(page.locator("#budget-caption")).to_contain_text("$2.50 more if the machines that are there stay")
+        expect(page.locator("#cluster")).to_contain_text("$4.90 an hour, $1.43 spent")
+
+
+def test_where_nothing_has_a_price_nothing_is_said_of_dollars(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/budget") as page:
+        STATES["budget"].done(page)
+        expect(page.locator("body")).not_to_contain_text("$")
+        expect(page.locator("#budget-pools-table")).to_be_hidden()
+        page.goto("http://punctual.example/#/jobs/resnet")
+        STATES["compared"].done(page)
+        expect(page.locator("#one-job")).not_to_contain_text(re.compile(r"\$|Cost"))
+
+
+def test_a_job_s_cost_is_drawn_by_pool_and_told(browser: Browser) -> None:
+    with staged(browser, STATES["job in dollars"].stage(), "#/jobs/resnet") as page:
+        STATES["job in dollars"].done(page)
+        expect(page.locator("#one-facts")).to_contain_text("Cost$0.72 so far")
+        expect(page.locator("#course-chart polygon title")).to_have_text(["spot", "on-demand"])
+        page.locator("#course-chart").press("Home")
+        for _ in range(10):
+            page.locator("#course-chart").press("ArrowRight")
+        expect(page.locator("#course-readout")).to_contain_text(re.compile(r"spot \$\d\.\d\d/h, \$0\.\d+ so far"))
+        expect(page.locator("#course-chart .on-layer")).to_have_text(["spot", "on-demand"])
+        expect(page.locator("#cost-caption")).to_contain_text(
+            re.compile(r"Cost: \$0\.31 on spot, \$0\.34 on on-demand")
+        )
+
+
+def test_a_layer_that_is_too_thin_for_its_name_is_named_beside_the_title(browser: Browser) -> None:
+    with staged(browser, STATES["budget"].stage(), "#/budget") as page:
+        STATES["budget"].done(page)
+        on_layers = set(page.locator("#budget-chart .on-layer").all_text_contents())
+        assert "sweep-3" not in on_layers
+        named = set(page.locator("#budget-chart g[clip-path] text:not(.on-layer)").all_text_contents())
+        names = {name.strip() for name in page.locator("#budget-jobs th").all_inner_texts()}
+        assert (on_layers | named, on_layers & named) == (names, set())
+
+
+def test_the_price_of_a_deadline_is_a_curve_with_the_budget(browser: Browser) -> None:
+    with staged(browser, STATES["submit, with prices"].stage(), "#/submit/resnet") as page:
+        STATES["submit, with prices"].done(page)
+        curve = page.get_by_role("img", name="Expected cost by deadline")
+        titles = curve.locator(".point title").all_text_contents()
+        assert titles == [
+            "$0.90 by 18:12:10", "$1.05 by 17:12:10", "$1.60 by 16:36:10", "$2.60 by 16:16:10", "$4.10 by 16:05:10",
+            "cannot be by 15:56:10",
+        ]  # fmt: skip
+        expect(curve).to_contain_text("budget $2.00")

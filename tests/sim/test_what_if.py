@@ -5,10 +5,12 @@ from typing import Any, cast
 import pytest
 
 from punctual.core.cluster import Node
+from punctual.core.commands import WarnUser
 from punctual.core.events import JobStarted, JobSubmitted, NodeJoined, PauseRequested, PolicyChanged, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.daemon.host_state import HostState, new_scheduler
@@ -124,6 +126,29 @@ def test_of_a_job_whose_work_nobody_knows_nothing_is_said_and_of_one_that_waits_
     assert "how much it has left" in said["endless"].unknown
     assert "waits for 'endless'" in said["after"].unknown
     assert said["known"].verdict == "met"
+
+
+def test_a_job_that_only_waits_is_said_to_wait_and_why() -> None:
+    endless = job("endless", core_s=1e6, steps=1e6)
+    endless = SimJob(
+        0.0, JobSpec(id=JobId("endless"), ceiling=Resources(2.0), floor=Resources(2.0)), endless.truth, 1e6
+    )
+    waits = SimJob(
+        1.0,
+        JobSpec(id=JobId("waits"), ceiling=Resources(2.0), floor=Resources(2.0), work_core_s=60.0),
+        endless.truth,
+        1e6,
+    )
+    said: dict[str, SimulatedEnd] = cast(
+        Any, played(simulated([endless, waits], NOW), NOW, registered("fifo", {}), None, 1.0)
+    )
+    assert said["waits"].state == "queued"
+    assert said["waits"].unknown == "it still waits for room"
+    told = simulated([endless, waits], NOW)
+    text = "it waits until a job ends: 1 job runs, and no more do at once (`--jobs-at-once`)"
+    told.board.fold(WarnUser(at=NOW, job=JobId("waits"), reason=Reason("waits", text)))
+    said = cast(Any, played(told, NOW, registered("fifo", {}), None, 1.0))
+    assert said["waits"].unknown.startswith("it still waits until a job ends: 1 job runs")
 
 
 def test_a_job_that_its_user_has_paused_stays_paused() -> None:

@@ -1,56 +1,37 @@
-"""Cores of each job over time, read from the journal as it grows."""
+"""Cores and dollars of each job over time, read from the journal as it grows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
-from punctual.core.commands import RejectJob
-from punctual.core.events import (
-    GrantApplied,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    NodeLost,
-    SteeringResumed,
-)
+from punctual.core.bill import Bill
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import NOTHING
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.cluster import ClusterHistory
+from punctual.history.costs import CostHistory
 from punctual.history.job import GrantChange
 from punctual.journal.sqlite import About
 
 FloatArray = NDArray[np.float64]
 
-#: Kinds of messages that say which job holds what.
-_KINDS = (
-    JobSubmitted,
-    JobStarted,
-    GrantApplied,
-    GrantFailed,
-    JobFinished,
-    JobFailed,
-    RejectJob,
-    NodeLost,
-    SteeringResumed,
-)
-_ABOUT = About(kinds=tuple(kind.__name__ for kind in _KINDS))
+#: Kinds of messages that say which job holds what, and what that costs.
+_ABOUT = About(kinds=tuple(kind.__name__ for kind in Bill().kinds))
 #: Changes that are kept: of ended jobs those of the last ones, of others the last changes.
 _N_CHANGES_MAX = 100_000
 
 
 class BudgetCache:
-    """Cores that the jobs of a run held over time; only new messages of the journal are read. Thread-safe."""
+    """Cores that the jobs of a run held over time, and their cost; only new messages of the journal are read. Thread-safe."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
         self._lock = Lock()
         self._sequence = 1
-        self._history = ClusterHistory(curves=True)
+        self._history, self._costs = ClusterHistory(curves=True), CostHistory()
 
     def means(self, edges_at: FloatArray, node: NodeId | None = None) -> Mapping[JobId, FloatArray]:
         """Return the mean cores of each job between neighbouring edges, if above zero, in order of their first grants.
@@ -69,6 +50,17 @@ class BudgetCache:
             means = {job: _means(changes, edges_at, node) for job, changes in held if _is_between(changes, edges_at)}
         return {job: cores for job, cores in means.items() if cores.any()}
 
+    @contextmanager
+    def costs(self, at: float) -> Iterator[CostHistory]:
+        """Yield the costs up to instant `at`; no other thread has them before the block ends.
+
+        Raises `InvalidSpec` where the journal cannot be read.
+        """
+        with self._lock:
+            self._read()
+            self._costs.settle(at)
+            yield self._costs
+
     def _changes(self) -> dict[JobId, list[GrantChange]]:
         histories = self._history.histories.values()
         return {history.id: history.curves.grants for history in histories if history.curves is not None}
@@ -79,6 +71,7 @@ class BudgetCache:
             self._sequence = max(self._sequence, journal.begun_after + 1)
             for number, message in journal.read_from(self._sequence, _ABOUT):
                 self._history.add(message)
+                self._costs.add(message)
                 self._sequence = number + 1
             # The messages that are not about amounts held are not looked through again either.
             self._sequence = max(self._sequence, n_written + 1)

@@ -1,7 +1,7 @@
-"""Routes of the budget over time: cores held by jobs, and the plan."""
+"""Routes of the budget over time: cores held by jobs, their cost, and the plan."""
 
-from collections.abc import Mapping
-from math import isfinite
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite
 from typing import Annotated
 
 import numpy as np
@@ -10,11 +10,22 @@ from fastapi import APIRouter, Query
 from punctual.api.budget_cache import FloatArray
 from punctual.api.context import Context, ServiceContext
 from punctual.api.problems import answers
-from punctual.client.schema import BudgetHistory, BudgetShare, PlannedCores
+from punctual.client.schema import (
+    BudgetCosts,
+    BudgetHistory,
+    BudgetShare,
+    JobCost,
+    PlannedCores,
+    PlannedCost,
+    PoolCost,
+)
+from punctual.core.bill import PaidMachine
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import NOTHING
 from punctual.core.status import JobStatus
+from punctual.core.units import HOUR_S
 from punctual.core.verdict import remaining_time
+from punctual.history.costs import CostHistory, is_same_cost
 from punctual.request.deadlines import Now
 
 router = APIRouter(tags=["cluster"])
@@ -27,7 +38,7 @@ def budget_history(
     points: Annotated[int, Query(ge=2, le=500, description="Into how many equal parts that is divided.")] = 200,
     node: Annotated[str | None, Query(max_length=256, description="Only this node's cores.")] = None,
 ) -> BudgetHistory:
-    """Show the cores that jobs held over time, and those planned for them."""
+    """Show the cores that jobs held over time and those planned for them, and what machines cost."""
     host, now = context.host, context.host.clocks()
     edges_at = np.linspace(now.at - 3600.0 * hours, now.at, points + 1)
     asked = None if node is None else NodeId(node)
@@ -38,7 +49,79 @@ def budget_history(
         capacity_cores=sum(each.capacity.cores for each in host.nodes() if asked in (None, each.id)),
         held=_shares(context.budget.means(edges_at, asked)),
         planned=planned,
+        costs=_costs(context, edges_at, now, planned) if asked is None else None,
     )
+
+
+def _costs(
+    context: ServiceContext, edges_at: FloatArray, now: Now, planned: Sequence[PlannedCores]
+) -> BudgetCosts | None:
+    """Return what machines of pools have cost, and what those that are there will; None: none has a price."""
+    with context.budget.costs(now.at) as costs:
+        bill, since_at = costs.bill, costs.since_at
+        if not bill.has_price or since_at is None:
+            return None
+        machines = bill.machines()
+        until_at = _untils(context, machines, now, planned)
+        pools = [
+            PoolCost(
+                pool=pool,
+                machines=len(nodes := [node for node, machine in machines.items() if machine.pool == pool]),
+                price_usd_per_hour=bill.price_usd_h(pool),
+                usd_per_hour=_rounded(curve.usd_h(edges_at)),
+                spent_before_usd=round(float(curve.usd(edges_at[:1])[0]), 6),
+                spent_usd=round(bill.by_pool[pool], 6),
+                planned=[
+                    PlannedCost(usd_per_hour=machines[node].usd_h, until=now.wall_of(at))
+                    for node in nodes
+                    if (at := until_at[node]) is not None and at > now.at
+                ],
+            )
+            for pool, curve in costs.by_pool.items()
+        ]
+        ends = [(machine.usd_h, until_at[node]) for node, machine in machines.items() if machine.usd_h]
+        further = [usd_h * max(0.0, at - now.at) / HOUR_S for usd_h, at in ends if at is not None]
+        return BudgetCosts(
+            since=now.wall_of(since_at),
+            spent_usd=round(bill.total_usd, 6),
+            expected_usd=round(sum(further), 6) if len(further) == len(ends) else None,
+            unused_usd=round(bill.unused_usd, 6),
+            pools=pools,
+            jobs=_job_costs(context, costs, edges_at),
+        )
+
+
+def _job_costs(context: ServiceContext, costs: CostHistory, edges_at: FloatArray) -> list[JobCost]:
+    """Return the jobs that hold a machine, and of the others the dearest."""
+    by_job = costs.bill.by_job
+    told = {job for machine in costs.bill.machines().values() for job in machine.jobs}
+    told |= set(sorted(by_job, key=lambda job: -by_job[job])[:100])
+    jobs = list[JobCost]()
+    for job in [job for job in costs.by_job if job in told]:
+        spent_usd = context.host.spent_usd(job) or 0.0
+        usd_h = sum((curve.usd_h(edges_at) for curve in costs.by_job[job].values()), np.zeros(len(edges_at) - 1))
+        is_known = is_same_cost(by_job[job], spent_usd)
+        jobs.append(JobCost(job=job, usd_per_hour=_rounded(usd_h) if is_known else None, spent_usd=round(spent_usd, 6)))
+    return jobs
+
+
+def _untils(
+    context: ServiceContext, machines: Mapping[NodeId, PaidMachine], now: Now, planned: Sequence[PlannedCores]
+) -> dict[NodeId, float | None]:
+    """Return the instant until which each machine stays: its jobs are done, or it is taken away. None: not known.
+
+    A machine that no job holds ends now, unless it still starts.
+    """
+    done_at = {JobId(each.job): now.at + (each.until - now.wall).total_seconds() for each in planned}
+    nodes = {node.id: node for node in context.host.nodes()}
+    until_at = dict[NodeId, float | None]()
+    for node, machine in machines.items():
+        of_jobs = [done_at.get(job, inf) for job in machine.jobs]
+        there = nodes.get(node)
+        ends_at = inf if there is None or there.ends_at is None else there.ends_at
+        stays_until_at = min(ends_at, inf if there is None else max(of_jobs, default=now.at))
+        until_at[node] = stays_until_at if isfinite(stays_until_at) else None
+    return until_at
 
 
 def _shares(means: Mapping[JobId, FloatArray]) -> list[BudgetShare]:

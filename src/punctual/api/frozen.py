@@ -11,15 +11,16 @@ from html import escape
 from pathlib import Path
 
 from punctual import __version__
-from punctual.api.history_response import history_answer, job_program, why_answer
+from punctual.api.history_response import history_answer, job_program, spending, why_answer
 from punctual.api.standing import job_standing, with_headline
-from punctual.client.schema import Health, JobList
+from punctual.client.schema import Health, JobList, JobStanding
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.log_snapshot import LogSnapshot
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import now_of
+from punctual.history.costs import CostHistory
 from punctual.history.run import history_of
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
@@ -63,7 +64,13 @@ def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId
 
 def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[JobStatus], now: Now) -> dict[str, str]:
     """Compute a service's answers, by path."""
-    standings = [with_headline(job_standing(NoPlans(), status, now), status, now) for status in statuses]
+    costs, standings = CostHistory(), list[JobStanding]()
+    for message in messages:
+        costs.add(message)
+    costs.settle(now.at if any(not status.ended for status in statuses) else costs.bill.last_at)
+    for status in statuses:
+        standing = with_headline(job_standing(NoPlans(), status, now), status, now)
+        standings.append(standing.model_copy(update={"spent_usd": _spent_usd(run, status, costs)}))
     told = {
         "/health": Health(
             status="leaving", version=__version__, host=run.name, caller="", role="viewer", takes_jobs=False
@@ -75,7 +82,8 @@ def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[Job
         path = f"/jobs/{status.id}"
         told[path] = standing
         told[f"{path}/program"] = job_program(run, status)
-        told[f"{path}/history"] = history_answer(status, history, now)
+        spent = [] if standing.spent_usd is None else spending(status, costs, standing.spent_usd)
+        told[f"{path}/history"] = history_answer(status, history, now, spent=spent)
         told[f"{path}/why?last={_N_REASONS}"] = why_answer(status, history, now, _N_REASONS)
     logs = {
         f"/jobs/{status.id}/logs?follow=true&stream={stream}": _end_of(run.log_of(status.id, of_errors=of_errors))
@@ -83,6 +91,14 @@ def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[Job
         for stream, of_errors in _STREAMS.items()
     }
     return {path: answer.model_dump_json(by_alias=True) for path, answer in told.items()} | logs
+
+
+def _spent_usd(run: RunFolder, status: JobStatus, costs: CostHistory) -> float | None:
+    """Return the dollars that the job has cost, as recorded at its end; of an open one, as far as messages tell."""
+    if status.ended or run.removed_jobs():
+        spent_usd: float | None = run.end_facts(status.id).get("spent_usd")
+        return spent_usd
+    return costs.bill.by_job.get(status.id, 0.0) if costs.bill.has_price else None
 
 
 def _end_of(log: Path) -> str:

@@ -8,11 +8,13 @@ from punctual.client.schema import (
     JobProgram,
     LineToDeadline,
     PhaseTimes,
+    PoolSpending,
     WhyAnswer,
     WhyEntry,
 )
 from punctual.core.status import JobStatus
 from punctual.daemon.run_folder import RunFolder
+from punctual.history.costs import CostHistory, is_same_cost
 from punctual.history.decision_trace import DecisionStep, decision_steps, decisive_step
 from punctual.history.job import JobHistory
 from punctual.history.run import Point, series, smooth_usage
@@ -24,7 +26,13 @@ from punctual.request.redaction import LEFT_OUT, is_secret_name
 N_POINTS, N_POINTS_MAX = 200, 500
 
 
-def history_answer(status: JobStatus, history: JobHistory, now: Now, n_points: int = N_POINTS) -> HistoryAnswer:
+def history_answer(
+    status: JobStatus,
+    history: JobHistory,
+    now: Now,
+    n_points: int = N_POINTS,
+    spent: Sequence[PoolSpending] = (),
+) -> HistoryAnswer:
     """Return the job's course, with `n_points` of each curve at most."""
     course, until_at = series(history), now.at if status.ended_at is None else status.ended_at
     return HistoryAnswer(
@@ -53,7 +61,25 @@ def history_answer(status: JobStatus, history: JobHistory, now: Now, n_points: i
             PhaseTimes(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
             for phase in course.phases[-n_points:]
         ],
+        spent=list(spent),
     )
+
+
+def spending(status: JobStatus, costs: CostHistory, spent_usd: float, n_points: int = N_POINTS) -> list[PoolSpending]:
+    """Return the dollars spent on the job over time, by pool; none where messages are gone from the journal.
+
+    Parameters
+    ----------
+    spent_usd
+        What it has cost in all, as its host knows it.
+    """
+    if not is_same_cost(costs.bill.by_job.get(status.id, 0.0), spent_usd):
+        return []
+    courses = {pool: curve.course() for pool, curve in costs.by_job.get(status.id, {}).items()}
+    return [
+        PoolSpending(pool=pool, usd=_curve(list(zip(at - status.submitted_at, usd, strict=True)), n_points))
+        for pool, (at, usd) in courses.items()
+    ]
 
 
 def job_program(run: RunFolder, status: JobStatus) -> JobProgram:

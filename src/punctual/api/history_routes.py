@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from punctual.api.context import Context
-from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer, job_program
+from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer, job_program, spending
 from punctual.api.problems import answers
-from punctual.client.schema import HistoryAnswer, JobProgram
+from punctual.client.schema import HistoryAnswer, JobProgram, PoolSpending
 
 router = APIRouter(tags=["jobs"])
 
@@ -20,8 +20,12 @@ def history(
 ) -> HistoryAnswer:
     """Show the course of a job."""
     status, now = context.status(job), context.host.clocks()
+    spent, spent_usd = list[PoolSpending](), context.host.spent_usd(status.id)
+    if spent_usd is not None:
+        with context.budget.costs(now.at) as costs:
+            spent = spending(status, costs, spent_usd, points)
     with context.histories.of(status.id) as history:
-        return history_answer(status, history, now, points)
+        return history_answer(status, history, now, points, spent)
 
 
 @router.get("/jobs/{job}/program", responses=answers(404))

@@ -88,7 +88,8 @@ def standing_json(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO
 def job_answer(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
     """Return the standing of one job of a host, with its headline."""
     wait = expected_waits(host.jobs(), now.at).get(status.id, NO_WAIT)
-    return with_headline(job_standing(host, status, now, wait), status, now, wait, cluster_cores(host))
+    standing = with_headline(job_standing(host, status, now, wait), status, now, wait, cluster_cores(host))
+    return standing.model_copy(update={"spent_usd": host.spent_usd(status.id)})
 
 
 def with_headline(
@@ -109,7 +110,7 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
     """Return the standing of the cluster: capacity, held and free resources, promises."""
     now, jobs, promises, news = host.clocks(), host.jobs(), host.promises(), host.node_news()
     grants = [status.granted for status in jobs if status.granted]
-    nodes = list[NodeStanding]()
+    nodes, costs = list[NodeStanding](), host.costs()
     capacity, held = NOTHING, NOTHING
     for node in host.nodes():
         of_node = news.get(node.id, NO_NEWS)
@@ -141,6 +142,8 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
             if status.id in promises and not status.ended
         ],
         jobs_by_state=dict(Counter(status.display_state for status in jobs)),
+        usd_per_hour=None if costs is None else costs[0],
+        spent_usd=None if costs is None else costs[1],
     )
 
 

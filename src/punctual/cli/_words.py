@@ -3,12 +3,28 @@
 from punctual.request.deadlines import clock
 from punctual.request.words import cores, holding, proven, short, steps, visible
 
-__all__ = ["against_deadline", "clock", "cores", "early_or_late", "holding", "proven", "short", "steps", "visible"]
+__all__ = [
+    "against_deadline",
+    "clock",
+    "cores",
+    "dollars",
+    "early_or_late",
+    "holding",
+    "proven",
+    "short",
+    "steps",
+    "visible",
+]
 
 
 def option_name(name: str) -> str:
     """Return the option of a command for a field of a job: `budget_usd` is `--budget`."""
     return f"--{name.removesuffix('_usd')}".replace("_", "-")
+
+
+def dollars(usd: float) -> str:
+    """Format a sum that was spent, as the page does: ``$12.40``; less than ten cents in two digits."""
+    return f"${usd:.2g}" if 0.00005 <= usd < 0.0995 else f"${usd:,.2f}"
 
 
 def early_or_late(deviation_s: float) -> str:

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from punctual.cli._streams import table_lines, write_line, write_lines
-from punctual.cli._words import clock, early_or_late, short, visible
+from punctual.cli._words import clock, dollars, early_or_late, short, visible
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobSpec, JobState
 from punctual.core.resources import Resources
@@ -86,6 +86,7 @@ KEYS = (
     "demand_cores",
     "usage_cores",
     "used_core_s",
+    "spent_usd",
     "memory_bytes",
     "peak_memory_bytes",
     "asked_memory_bytes",
@@ -98,6 +99,8 @@ KEYS = (
     "host",
     "host_cores",
     "host_free_cores",
+    "host_usd_h",
+    "host_spent_usd",
     "policy",
     "slow_nodes",
     "host_memory_bytes",
@@ -194,10 +197,25 @@ def _standings(
 
 
 def _listing(rows: Sequence[dict[str, Any]], ended: Sequence[dict[str, Any]]) -> list[str]:
-    lines = table_lines(_COLUMNS, [_row(standing) for standing in rows]) if rows else []
+    lines = _with_costs(_COLUMNS, rows, _row) if rows else []
     if ended:
-        lines += table_lines(_PAST_COLUMNS, [_past_row(standing) for standing in ended])
+        lines += _with_costs(_PAST_COLUMNS, ended, _past_row)
     return [*lines, *budgets(rows)]
+
+
+def _with_costs(
+    columns: tuple[str, ...],
+    standings: Sequence[dict[str, Any]],
+    row_of: Callable[[dict[str, Any]], tuple[str, ...]],
+) -> list[str]:
+    """Return the lines of a table, with what each job has cost behind its state where anything costs."""
+    costs = [standing.get("spent_usd") for standing in standings]
+    if all(usd is None for usd in costs):
+        return table_lines(columns, [row_of(standing) for standing in standings])
+    rows = [
+        (row_of(standing), "-" if usd is None else dollars(usd)) for standing, usd in zip(standings, costs, strict=True)
+    ]
+    return table_lines((*columns[:2], "COST", *columns[2:]), [(*row[:2], cost, *row[2:]) for row, cost in rows])
 
 
 def _remedies(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -220,7 +238,7 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield (
             f"host {host} ({budget['policy']}): {budget['host_cores']:g} cores, "
             f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_holding} job{'s' * (n_holding != 1)}, "
-            f"{budget['host_free_cores']:.2f} free{others}{_of_memory(budget)}"
+            f"{budget['host_free_cores']:.2f} free{others}{_of_memory(budget)}{_of_money(budget)}"
         )
         yield from _waiting(jobs)
         yield from _nodes(jobs, budget)
@@ -258,6 +276,12 @@ def _of_memory(budget: dict[str, Any]) -> str:
     return f"; {used} of {there} of memory used"
 
 
+def _of_money(budget: dict[str, Any]) -> str:
+    if budget.get("host_usd_h") is None:
+        return ""
+    return f"; machines for {dollars(budget['host_usd_h'])} an hour, {dollars(budget['host_spent_usd'])} spent"
+
+
 def _waiting(jobs: list[dict[str, Any]]) -> Iterator[str]:
     """Describe the waiting jobs: their number, when a place is expected, and the reason of the first."""
     waiting = [job for job in jobs if job.get("waits")]
@@ -279,7 +303,9 @@ def _ended_jobs(
 
 def _ended(job: KnownJob, states: Mapping[JobId, JobState], known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a job's end; null: nothing was recorded. `states`: those of its run's jobs."""
-    told = {name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause")}
+    told = {
+        name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause", "spent_usd")
+    }
     state = states.get(job.job, "ended")
     judged = _judged(job.job, state, told) if state in ENDED else {}
     return {

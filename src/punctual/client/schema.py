@@ -176,6 +176,10 @@ class JobStanding(AnswerBody):
     least_workers: int | None = Field(description="null: it has no workers.")
     most_workers: int | None
     attempts: int
+    spent_usd: float | None = Field(
+        default=None,
+        description="Dollars that it has cost; null: no machine has a price, not known, or in a list of jobs.",
+    )
     warnings: dict[str, str]
 
 
@@ -292,6 +296,10 @@ class ClusterStanding(AnswerBody):
     free: Amounts
     promised: list[PromiseEntry]
     jobs_by_state: dict[str, int]
+    usd_per_hour: float | None = Field(
+        default=None, description="Price of the present machines; null: none has a price."
+    )
+    spent_usd: float | None = Field(default=None, description="Dollars spent since the first machine.")
 
 
 class BudgetShare(AnswerBody):
@@ -312,6 +320,49 @@ class PlannedCores(AnswerBody):
     promised: bool
 
 
+class PlannedCost(AnswerBody):
+    """Price of present machines until their jobs are done."""
+
+    usd_per_hour: float
+    until: datetime
+
+
+class PoolCost(AnswerBody):
+    """Cost of the machines of one pool."""
+
+    pool: str
+    machines: int = Field(description="Machines that are paid for now.")
+    price_usd_per_hour: float = Field(description="Present price of one.")
+    usd_per_hour: list[float] = Field(description="Mean of each part, oldest first.")
+    spent_before_usd: float = Field(description="Dollars spent before the first part.")
+    spent_usd: float = Field(description="Dollars spent until now.")
+    planned: list[PlannedCost] = Field(description="If its machines stay until their jobs are done, at present prices.")
+
+
+class JobCost(AnswerBody):
+    """Cost of one job. It pays for the start-up of a machine on which it is the first."""
+
+    job: str
+    usd_per_hour: list[float] | None = Field(
+        description="Mean of each part, oldest first; null: not known any more, because messages of removed jobs are gone."
+    )
+    spent_usd: float
+
+
+class BudgetCosts(AnswerBody):
+    """Costs of the machines of pools."""
+
+    since: datetime = Field(description="Time of the first machine; dollars count from it on.")
+    spent_usd: float
+    expected_usd: float | None = Field(
+        description="Further dollars if present machines stay until their jobs are done, at present prices; null: for some "
+        "nobody knows how long."
+    )
+    unused_usd: float = Field(description="The part spent on machines that ended before any job came to them.")
+    pools: list[PoolCost]
+    jobs: list[JobCost] = Field(description="The dearest, and those that hold a machine.")
+
+
 class BudgetHistory(AnswerBody):
     """Cores that jobs held between two times, in equal parts, and the plan from then on."""
 
@@ -320,6 +371,9 @@ class BudgetHistory(AnswerBody):
     capacity_cores: float
     held: list[BudgetShare] = Field(description="In order of the jobs' first grants.")
     planned: list[PlannedCores]
+    costs: BudgetCosts | None = Field(
+        default=None, description="null: no machine has a price, or one node was asked for."
+    )
 
 
 class CourseCurve(AnswerBody):
@@ -346,6 +400,13 @@ class LineToDeadline(AnswerBody):
     until_percentage: float
 
 
+class PoolSpending(AnswerBody):
+    """Dollars spent on a job's machines of one pool."""
+
+    pool: str
+    usd: CourseCurve = Field(description="Spent up to each time; between two it grows evenly.")
+
+
 class HistoryAnswer(AnswerBody):
     """The course of a job. Curves are thinned evenly; used cores are means of half a second or longer."""
 
@@ -368,6 +429,11 @@ class HistoryAnswer(AnswerBody):
         "changed, as long as that was in force."
     )
     phases: list[PhaseTimes] = Field(description="Phases that the job reports; the last, if there are many.")
+    spent: list[PoolSpending] = Field(
+        default=[],
+        description="Dollars spent on it, by pool; empty: no machine has a price, or messages of removed jobs are gone "
+        "that shared its machines.",
+    )
 
 
 class JobProgram(AnswerBody):

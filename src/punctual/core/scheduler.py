@@ -179,9 +179,11 @@ class Scheduler:
             self._request_plan(event.at)
         self._reconciler.reconcile(event.at)
         if self._pools:
-            self._bill.add(event)
             self._reconcile_machines(event.at)
-        return self._outbox.take()
+        commands = self._outbox.take()
+        for message in (event, *commands) if self._pools else ():
+            self._bill.add(message)
+        return commands
 
     def snapshot(self, at: float) -> Snapshot:
         """Return the snapshot for a policy, with the revision of the last `RequestPlan`."""
@@ -212,6 +214,11 @@ class Scheduler:
         """Return `promised_until_at` of each job that has a promise; safe to call from any thread."""
         promises = {job: self.promised_until_at(job) for job in list(self._planning.promised)}
         return {job: until_at for job, until_at in promises.items() if until_at is not None}
+
+    @property
+    def bill(self) -> Bill:
+        """Bill of the machines of pools, to be read only."""
+        return self._bill
 
     @property
     def n_active(self) -> int:
@@ -302,7 +309,6 @@ class Scheduler:
     def _end(self, job: ScheduledJob, end: JobFinished | JobFailed | RejectJob) -> None:
         name = job.spec.id
         job.accrue(end.at)
-        self._bill.add(end)
         self._ledger.close(name)
         self._targets.set_target(job, {})
         self._cache.drop(name)

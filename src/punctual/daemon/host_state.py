@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from punctual import registry
+from punctual.core.bill import Bill
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.host_options import SHARING_POLICY
@@ -51,7 +52,7 @@ class HostState:
         return policy, parameters
 
 
-def facts_of_end(status: JobStatus, clocks: Now) -> dict[str, Any]:
+def facts_of_end(status: JobStatus, clocks: Now, bill: Bill) -> dict[str, Any]:
     """Return facts of an ended job for the list of past jobs."""
     return {
         "submitted_wall": clocks.wall_of(status.submitted_at).isoformat(timespec="seconds"),
@@ -60,6 +61,7 @@ def facts_of_end(status: JobStatus, clocks: Now) -> dict[str, Any]:
         "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
         "ended_s": None if status.ended_at is None else status.ended_at - status.submitted_at,
         "cause": status.cause,
+        "spent_usd": bill.spent_usd(status.id, clocks.at) if bill.has_price else None,
     }
 
 

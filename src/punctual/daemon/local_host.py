@@ -280,6 +280,7 @@ class LocalHost(Host):
             **self.facts(job),
             "output": str(self.run_folder.log(job)),
             "demand_cores": self.demand_cores(job),
+            "spent_usd": self.spent_usd(job),
             "promised_until_wall": None if until_at is None else self.clocks().wall_of(until_at).isoformat(),
         }
 
@@ -290,6 +291,18 @@ class LocalHost(Host):
         except KeyError:  # it is forgotten just now
             return None
         return None if demand is None else demand.resources.cores
+
+    def spent_usd(self, job: JobId) -> float | None:
+        """Dollars that the job has cost so far; None: no machine has a price."""
+        bill = self._scheduler.bill
+        return bill.spent_usd(job, self.now()) if bill.has_price else None
+
+    def costs(self) -> tuple[float, float] | None:
+        """Dollars an hour that machines cost now, and dollars spent since the first; None: no machine has a price."""
+        bill = self._scheduler.bill
+        if not bill.has_price:
+            return None
+        return sum(machine.usd_h for machine in bill.machines().values()), bill.total_usd_at(self.now())
 
     def promised_until_at(self, job: JobId) -> float | None:
         """Instant by which the job is promised to be done; None: nothing is promised."""
@@ -305,7 +318,7 @@ class LocalHost(Host):
         cores = sum(node.capacity.cores for node in nodes)
         jobs = self.jobs()
         free_cores = cores - sum(status.held.cores for status in jobs)
-        news, now = self.node_news(), self.clocks()
+        news, now, costs = self.node_news(), self.clocks(), self.costs()
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
@@ -313,6 +326,8 @@ class LocalHost(Host):
             "host_memory_bytes": sum(node.capacity.memory_bytes for node in nodes),
             "host_used_memory_bytes": sum(status.memory_bytes for status in jobs),
             "policy": self.policy,
+            "host_usd_h": None if costs is None else costs[0],
+            "host_spent_usd": None if costs is None else costs[1],
             "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
             "silent_nodes": {node: each.silent_s for node, each in news.items() if each.silent_s},
             "lost_nodes_wall": {
@@ -517,7 +532,7 @@ class LocalHost(Host):
             self.executor.device_use(job),
         )
         return {
-            **facts_of_end(self.status(job), self.clocks()),
+            **facts_of_end(self.status(job), self.clocks(), self._scheduler.bill),
             "faults": [
                 {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
             ],

@@ -80,12 +80,13 @@ def record_ended(state: HostState) -> None:
     open_jobs = state.run.open_jobs()
     standing = {status.id: status.state for status in state.board.jobs()}
     standing.update(_ends_of_forgotten(state.journal, [job for job in open_jobs if job not in standing]))
+    now, bill = state.clocks(), state.scheduler.bill
     for job in open_jobs:
         if job not in standing and (state.run.submission(job) is not None or state.run.supervisor_pid(job) is not None):
             continue  # it is still to be submitted; or it runs, and the journal has lost it
         job_state = standing.get(job, "failed")
         if job_state in ENDED:
-            facts = facts_of_end(state.board.job(job), state.clocks()) if state.board.knows(job) else None
+            facts = facts_of_end(state.board.job(job), now, bill) if state.board.knows(job) else None
             state.run.record_end(job, job_state, facts)
 
 

@@ -85,4 +85,4 @@ def _note(state: HostState, events: Sequence[Event], handle: Callable[[Event], I
         for message in messages:
             state.board.fold(message)
     for job, ended in ends:
-        state.run.record_end(job, ended, facts_of_end(state.board.job(job), state.clocks()))
+        state.run.record_end(job, ended, facts_of_end(state.board.job(job), state.clocks(), state.scheduler.bill))

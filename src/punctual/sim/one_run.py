@@ -5,11 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from punctual.core.bill import Bill
+import numpy as np
+
 from punctual.core.commands import RejectJob, WarnUser
 from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost, NodeNoticed
 from punctual.core.protocols import Message
 from punctual.history.cluster import ClusterHistory
+from punctual.history.costs import CostHistory
 from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
@@ -99,35 +101,26 @@ class _MoneyCourse:
     """Follows the bill over time, and what users are told of their budgets."""
 
     def __init__(self) -> None:
-        self._bill = Bill()
-        self._at = 0.0
-        self._course = list[tuple[float, dict[str, float]]]()
-        self._next_at, self._every_s = 0.0, 60.0
+        self._costs = CostHistory()
         self._told = list[dict[str, Any]]()
 
     def add(self, message: Message) -> None:
-        self._bill.add(message)
-        self._at = max(self._at, message.at)
+        self._costs.add(message)
         if isinstance(message, WarnUser) and "budget_usd" in message.reason.facts:
             self._told.append({"job": message.job, "at_s": message.at, "text": message.reason.text})
-        if message.at >= self._next_at:
-            self._bill.settle(message.at)
-            self._course.append((message.at, dict(self._bill.by_pool)))
-            self._next_at = message.at + self._every_s
-            if len(self._course) > 500:  # a chart shows no more
-                self._course, self._every_s = self._course[::2], 2 * self._every_s
 
     def told(self) -> dict[str, Any]:
         """Return the dollars by job and by pool, also over time; the run has ended."""
-        bill = self._bill
+        bill, by_pool = self._costs.bill, self._costs.by_pool
         bill.close()
-        self._course.append((self._at, dict(bill.by_pool)))
-        course = {pool: [spent.get(pool, 0.0) for _, spent in self._course] for pool in bill.by_pool}
+        until_at = max([bill.last_at, *(curve.last_at for curve in by_pool.values())])
+        at = np.linspace(0.0, until_at, 501)  # a chart shows no more
+        course = {pool: curve.usd(at).tolist() for pool, curve in by_pool.items()}
         return {
             "by_job": bill.by_job,
             "by_pool": bill.by_pool,
             "unused_usd": bill.unused_usd,
-            "course": {"at": [at for at, _ in self._course], "by_pool": course},
+            "course": {"at": at.tolist(), "by_pool": course},
             "told": self._told,
         }
 

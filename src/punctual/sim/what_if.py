@@ -239,9 +239,17 @@ def _unknown(statuses: Mapping[JobId, JobStatus], works: "Mapping[JobId, _Work]"
     return unknown
 
 
+def _still_waits(status: JobStatus) -> str:
+    reason = status.reason
+    if reason is None or reason.code != "waits":
+        return "it still waits for room"
+    return f"it still {reason.text.removeprefix('it ')}"
+
+
 def _outcome(status: JobStatus, unknown: str) -> SimulatedEnd:
     if not status.ended:
-        return SimulatedEnd(state=status.state, verdict=None, landed_at=None, cause="", unknown=unknown or _NOT_REACHED)
+        unknown = unknown or (_still_waits(status) if status.state == "queued" else _NOT_REACHED)
+        return SimulatedEnd(state=status.state, verdict=None, landed_at=None, cause="", unknown=unknown)
     at = inf if status.ended_at is None else status.ended_at
     return SimulatedEnd(
         state=status.state, verdict=verdict(status, at), landed_at=status.landed_at, cause=status.cause, unknown=""

@@ -1,51 +1,51 @@
-// The budget over time: who held how many cores, and who is to hold how many until when.
+// The budget over time: who held how many cores, and who is to hold how many until when; and what machines cost, by pool.
 import { explorer } from "./chart.js";
 import { isOver } from "./judge.js";
 import { budget, latest } from "./service.js";
-import { amount, at, clock, drawn, element, jobLink, roughly } from "./texts.js";
+import { drawStack, height, N_COLOURS, poolColour } from "./stacked.js";
+import { amount, at, clock, dollars, drawn, element, jobLink, roughly, roundDollars } from "./texts.js";
 import { onView } from "./views.js";
 
-const REFRESH_MS = 5000, HEIGHT = 300;
-/** A name is written on an area that has so many pixels of height, and a character takes about so many of width. */
-const LABEL_PX = 16, CHARACTER_PX = 7;
-/** So many jobs have a colour of their own; the others share one. */
-const N_COLOURS = 12;
+const REFRESH_MS = 5000, HEIGHT = { alone: 300, cores: 220, costs: 140 };
 
-/** @typedef {{job: string, cores: number, until: string, promised: boolean}} Planned */
-/** What one colour stands for: the mean of each past part, and what is planned. @typedef {{name: string, held: number[], planned: Planned[]}} Layer */
-/** A time with what each layer has in it. @typedef {{from: number, to: number, cores: number[]}} Span */
+/** What is planned until a time. @typedef {{amount: number, until: string, promised: boolean}} Planned */
+/** What one colour stands for: the mean of each past part, and what is planned. @typedef {import("./stacked.js").Layer & {held: number[], planned: Planned[]}} Layer */
+/** @typedef {import("./stacked.js").Span} Span */
+/** What is stacked in a panel. @typedef {{layers: Layer[], past: Span[], ahead: Span[]}} Stack */
 
 const chart = explorer(at("budget-chart"), at("budget-readout"));
 
-/** The layers from the lowest on. @param {any} told @returns {Layer[]} */
-function layers(told) {
+/** The jobs from the lowest on. @param {any} told @returns {Layer[]} */
+function jobs(told) {
   /** @type {Map<string, Layer>} */
-  const named = new Map();
-  for (const { job, cores } of told.held) if (job !== null) named.set(job, { name: job, held: cores, planned: [] });
-  const others = { name: "all others", held: told.held.find((/** @type {any} */ share) => share.job === null)?.cores || [], planned: /** @type {Planned[]} */ ([]) };
-  for (const share of told.planned) {
-    if (!named.has(share.job) && named.size < N_COLOURS) named.set(share.job, { name: share.job, held: [], planned: [] });
-    (named.get(share.job) || others).planned.push(share);
+  const named = new Map(), others = { name: "all others", className: "layer-others", held: told.held.find((/** @type {any} */ share) => share.job === null)?.cores || [], planned: /** @type {Planned[]} */ ([]) };
+  const add = (/** @type {string} */ name, /** @type {number[]} */ held) => named.set(name, { name, className: named.size < N_COLOURS ? `layer-${named.size}` : "layer-others", held, planned: [] });
+  for (const { job, cores } of told.held) if (job !== null) add(job, cores);
+  for (const { job, cores, until, promised } of told.planned) {
+    if (!named.has(job) && named.size < N_COLOURS) add(job, []);
+    (named.get(job) || others).planned.push({ amount: cores, until, promised });
   }
   return others.held.length || others.planned.length ? [...named.values(), others] : [...named.values()];
 }
 
-/** @param {any} told @param {Layer[]} stack @returns {Span[]} */
-function past(told, stack) {
-  const n = told.held[0]?.cores.length || 0, since = Date.parse(told.since), part = (Date.parse(told.until) - since) / n;
-  return Array.from({ length: n }, (_, i) => ({ from: since + i * part, to: since + (i + 1) * part, cores: stack.map(({ held }) => held[i] || 0) }));
-}
+/** @param {any} told @returns {Layer[]} */
+const pools = (told) => (told.costs?.pools || []).map((/** @type {any} */ { pool, usdPerHour, planned }, /** @type {number} */ k) => ({
+  name: pool, className: poolColour(k), held: usdPerHour,
+  planned: planned.map((/** @type {any} */ each) => ({ amount: each.usdPerHour, until: each.until, promised: false })),
+}));
 
-/** @param {any} told @param {Layer[]} stack @param {number} end @returns {Span[]} */
-function ahead(told, stack, end) {
-  const ends = [...new Set([...told.planned.map((/** @type {Planned} */ share) => Math.min(end, Date.parse(share.until))), end])].sort((a, b) => a - b);
-  let from = Date.parse(told.until);
-  return ends.filter((to) => to > from).map((to) => {
-    const cores = stack.map(({ planned }) => planned.reduce((sum, share) => sum + (Date.parse(share.until) >= to ? share.cores : 0), 0));
-    const span = { from, to, cores };
+/** The layers in the time that is shown. @param {any} told @param {Layer[]} layers @param {number} end @returns {Stack} */
+function stack(told, layers, end) {
+  const n = layers.find(({ held }) => held.length)?.held.length || 0, since = Date.parse(told.since), now = Date.parse(told.until), part = (now - since) / n;
+  const past = Array.from({ length: n }, (_, i) => ({ from: since + i * part, to: since + (i + 1) * part, amounts: layers.map(({ held }) => held[i] || 0) }));
+  const times = layers.flatMap(({ planned }) => planned.map(({ until }) => Math.min(end, Date.parse(until)))).filter((time) => time > now);
+  let from = now;
+  const ahead = [...new Set([...times, end])].sort((a, b) => a - b).map((to) => {
+    const span = { from, to, amounts: layers.map(({ planned }) => planned.reduce((sum, { amount: planned, until }) => sum + (Date.parse(until) >= to ? planned : 0), 0)) };
     from = to;
     return span;
   });
+  return { layers: layers.map((layer) => ({ ...layer, isPromised: layer.planned.some(({ promised }) => promised) })), past, ahead };
 }
 
 /** How far back it goes, in hours: to the first job that has not ended, or of all. */
@@ -71,52 +71,41 @@ function offerNodes() {
   list.value = chosen;
 }
 
-/** The area of a layer in the spans, and where there is most room for its name. @param {Span[]} spans @param {number[]} low of each span, below the layer @param {number} k @param {import("./chart.js").Scale} scale */
-function area(spans, low, k, scale) {
-  const tops = /** @type {string[]} */ ([]), bottoms = /** @type {string[]} */ ([]);
-  let room = 0, label = { x: 0, y: 0 }, run = { left: 0, top: 0, bottom: 0 };
-  spans.forEach(({ from, to, cores }, i) => {
-    const [left, right, top, bottom] = [scale.x(from), scale.x(to), scale.y(0, low[i] + cores[k]), scale.y(0, low[i])];
-    tops.push(`${left.toFixed(1)},${top.toFixed(1)} ${right.toFixed(1)},${top.toFixed(1)}`);
-    bottoms.unshift(`${right.toFixed(1)},${bottom.toFixed(1)} ${left.toFixed(1)},${bottom.toFixed(1)}`);
-    // The name goes where a stripe of its height lies in the layer for the longest.
-    const goesOn = Math.min(run.bottom, bottom) - Math.max(run.top, top) >= LABEL_PX;
-    run = goesOn ? { left: run.left, top: Math.max(run.top, top), bottom: Math.min(run.bottom, bottom) } : { left, top, bottom };
-    const end = Math.min(right, scale.right), begin = Math.max(run.left, scale.left);
-    if (run.bottom - run.top >= LABEL_PX && end - begin > room) [room, label] = [end - begin, { x: (begin + end) / 2, y: (run.top + run.bottom) / 2 + 4 }];
-  });
-  return { points: [...tops, ...bottoms].join(" "), room, label };
+/** The times at which something planned ends. @param {Layer[]} layers */
+const ends = (layers) => layers.flatMap(({ planned }) => planned.map(({ until }) => Date.parse(until))).filter((time) => time < 8.64e15);
+
+/** What a pool has cost up to a time, or is to cost by then. @param {Stack} costs @param {number} k @param {{spentBeforeUsd: number, spentUsd: number}} pool before the time that is shown, and until now @param {number} time @param {number} now */
+function spentBy({ past, ahead }, k, { spentBeforeUsd, spentUsd }, time, now) {
+  const over = (/** @type {Span[]} */ spans, /** @type {number} */ from, /** @type {number} */ to) => spans.reduce((sum, span) => sum + (span.amounts[k] * Math.max(0, Math.min(to, span.to) - Math.max(from, span.from))) / 3.6e6, 0);
+  return time > now ? spentUsd + over(ahead, now, time) : spentBeforeUsd + over(past, past[0]?.from, time);
 }
 
-/** @param {any} told @param {Layer[]} stack */
-function draw(told, stack) {
-  const since = Date.parse(told.since), now = Date.parse(told.until), last = Math.max(now + 0.1 * (now - since), ...told.planned.map((/** @type {Planned} */ share) => Date.parse(share.until)).filter((/** @type {number} */ time) => time < 8.64e15));
-  const end = now + 1.05 * (last - now), parts = [past(told, stack), ahead(told, stack, end)];
-  const most = 1.05 * (Math.max(told.capacityCores, ...parts.flat().map(({ cores }) => cores.reduce((a, b) => a + b, 0))) || 1);
+/** @param {any} told @param {Layer[]} byJob @param {Layer[]} byPool */
+function draw(told, byJob, byPool) {
+  const since = Date.parse(told.since), now = Date.parse(told.until), last = Math.max(now + 0.1 * (now - since), ...ends(byJob), ...ends(byPool));
+  const end = now + 1.05 * (last - now), cores = stack(told, byJob, end), costs = stack(told, byPool, end), hasCosts = byPool.length > 0;
+  const most = (/** @type {Stack} */ { past, ahead }, /** @type {number} */ least) => 1.05 * (Math.max(least, ...[...past, ...ahead].map(height)) || 1);
+  const panels = [{ title: `Cores, of ${amount(told.capacityCores)}`, least: 0, most: most(cores, told.capacityCores), height: hasCosts ? HEIGHT.cores : HEIGHT.alone, series: [] }];
+  const money = { title: "Dollars an hour", least: 0, most: most(costs, 0), height: HEIGHT.costs, series: [], write: roundDollars };
   chart.show({
-    from: since, to: end, panels: [{ title: `Cores, of ${amount(told.capacityCores)}`, least: 0, most, height: HEIGHT, series: [] }], marks: [{ time: now, className: "now", text: "now" }],
+    from: since, to: end, panels: hasCosts ? [...panels, money] : panels, marks: [{ time: now, className: "now", text: "now" }],
     under: (scale) => {
-      const hatch = drawn("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }), labels = /** @type {SVGElement[]} */ ([]);
+      const hatch = drawn("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
       hatch.append(drawn("line", { class: "hatch", x1: 0, x2: 0, y1: 0, y2: 6 }));
-      scale.svg.append(hatch);
-      for (const [isAhead, spans] of parts.entries()) {
-        const low = spans.map(() => 0);
-        stack.forEach((layer, k) => {
-          const { points, room, label } = area(spans, low, k, scale), shape = drawn("polygon", { class: `layer ${colour(layer, k)} ${isAhead ? "planned" : ""}`, points });
-          shape.append(drawn("title", {}, layer.name));
-          scale.svg.append(shape);
-          if (isAhead && layer.planned.some(({ promised }) => promised)) scale.svg.append(drawn("polygon", { class: "promised", points, fill: "url(#hatch)", "aria-hidden": "true" }));
-          if (room > layer.name.length * CHARACTER_PX) labels.push(drawn("text", { class: "on-layer", "text-anchor": "middle", ...label }, layer.name));
-          spans.forEach(({ cores }, i) => { low[i] += cores[k]; });
-        });
-      }
       const top = scale.y(0, told.capacityCores);
-      scale.svg.append(drawn("path", { class: "base", d: `M${scale.left} ${top}H${scale.right}` }), ...labels);
+      scale.svg.append(hatch, drawn("path", { class: "base", d: `M${scale.left} ${top}H${scale.right}` }));
+      drawStack(scale, 0, cores.layers, cores.past, cores.ahead);
+      if (hasCosts) drawStack(scale, 1, costs.layers, costs.past, costs.ahead);
     },
     read: (time) => {
-      const span = parts.flat().find(({ from, to }) => time >= from && time < to), held = span?.cores.reduce((a, b) => a + b, 0) ?? 0;
-      const whose = stack.flatMap((layer, k) => (span?.cores[k] ? [[`${amount(span.cores[k])}${time > now ? until(layer) : ""}`, layer.name]] : []));
-      return [...whose, [amount(Math.max(0, told.capacityCores - held)), "free"]];
+      const of = (/** @type {Stack} */ { past, ahead }) => [...past, ...ahead].find(({ from, to }) => time >= from && time < to);
+      const held = of(cores), paid = of(costs);
+      const whose = cores.layers.flatMap((layer, k) => (held?.amounts[k] ? [[`${amount(held.amounts[k])}${time > now ? until(layer) : ""}`, layer.name]] : []));
+      const spent = costs.layers.map((layer, k) => {
+        const usd = paid?.amounts[k], latest = Math.max(...ends([layer])), sum = dollars(spentBy(costs, k, told.costs.pools[k], time, now));
+        return [`${usd ? `${dollars(usd)}/h${latest > time ? ` until ${clock(latest)}` : ""}, ` : ""}${sum} ${time > now ? "by then" : "so far"}`, layer.name];
+      });
+      return [...whose, [amount(Math.max(0, told.capacityCores - (held ? height(held) : 0))), "free"], ...spent];
     },
   });
 }
@@ -124,35 +113,55 @@ function draw(told, stack) {
 /** @param {Layer} layer */
 const until = ({ planned }) => (planned.length === 1 ? ` until ${clock(planned[0].until)}${planned[0].promised ? ", promised" : ""}` : "");
 
-/** @param {Layer} layer @param {number} k */
-const colour = (layer, k) => (k < N_COLOURS && layer.name !== "all others" ? `layer-${k}` : "layer-others");
+/** A row of a table, with the colour of its layer. @param {Layer} layer @param {(string | null)[]} cells null: none @param {number} [nText] which of them is no number */
+function row({ name, className }, cells, nText = -1) {
+  const made = document.createElement("tr"), mark = drawn("svg", { viewBox: "0 0 12 12", class: "swatch", "aria-hidden": "true" }), head = element("th");
+  mark.append(drawn("rect", { class: className, width: 12, height: 12 }));
+  /** @type {HTMLTableCellElement} */ (head).scope = "row";
+  head.append(mark, name);
+  made.append(head, ...cells.flatMap((text, i) => (text === null ? [] : [element("td", text, i === nText ? "" : "number")])));
+  return made;
+}
 
-/** The same in words, in the chart's order. @param {Layer[]} stack */
-function list(stack) {
-  at("budget-jobs").replaceChildren(...stack.map((layer, k) => {
-    const row = document.createElement("tr"), mark = drawn("svg", { viewBox: "0 0 12 12", class: "swatch", "aria-hidden": "true" });
-    mark.append(drawn("rect", { class: colour(layer, k), width: 12, height: 12 }));
-    const name = element("th");
-    /** @type {HTMLTableCellElement} */ (name).scope = "row";
-    name.append(mark, layer.name === "all others" ? layer.name : jobLink(layer.name));
-    const mean = layer.held.reduce((sum, cores) => sum + cores, 0) / (layer.held.length || 1);
-    const [plan, until] = [layer.planned.reduce((sum, share) => sum + share.cores, 0), layer.planned.map((share) => `${clock(share.until)} (${roughly(Date.parse(share.until), Date.now())})${share.promised ? ", promised" : ", expected"}`)];
-    row.append(name, ...[amount(mean), plan ? amount(plan) : "none", until.length > 3 ? `${until.length} times` : until.join("; ")].map((text, i) => element("td", text, i < 2 ? "number" : "")));
-    return row;
+/** The mean of what was held. @param {Layer} layer */
+const mean = ({ held }) => held.reduce((sum, part) => sum + part, 0) / (held.length || 1);
+
+/** The same in words, in the chart's order. @param {any} told @param {Layer[]} byJob @param {Layer[]} byPool */
+function list(told, byJob, byPool) {
+  const spent = new Map((told.costs?.jobs || []).map((/** @type {any} */ each) => [each.job, each.spentUsd]));
+  at("budget-cost").hidden = !byPool.length;
+  at("budget-jobs").replaceChildren(...byJob.map((layer) => {
+    const { planned } = layer, sum = planned.reduce((total, each) => total + each.amount, 0);
+    const times = planned.map((each) => `${clock(each.until)} (${roughly(Date.parse(each.until), Date.now())})${each.promised ? ", promised" : ", expected"}`), usd = spent.get(layer.name);
+    const made = row(layer, [amount(mean(layer)), sum ? amount(sum) : "none", byPool.length ? (usd === undefined ? "–" : dollars(usd)) : null, times.length > 3 ? `${times.length} times` : times.join("; ")], 3);
+    if (layer.name !== "all others") made.children[0].lastChild?.replaceWith(jobLink(layer.name));
+    return made;
   }));
+  at("budget-pools").replaceChildren(...byPool.map((layer, k) => {
+    const { machines, priceUsdPerHour, spentUsd } = told.costs.pools[k];
+    return row(layer, [String(machines), dollars(priceUsdPerHour), dollars(mean(layer)), dollars(spentUsd)]);
+  }));
+}
+
+/** What machines have cost, in words. @param {any} costs */
+function costsTold({ since, spentUsd, expectedUsd, unusedUsd }) {
+  const ahead = expectedUsd === null ? "" : `; ${dollars(expectedUsd)} more if the machines that are there stay until their jobs are done, at today’s prices`;
+  return ` Machines have cost ${dollars(spentUsd)} since ${clock(since)}${unusedUsd >= 0.005 ? `, ${dollars(unusedUsd)} of it before a job came to them` : ""}${ahead}.`;
 }
 
 async function look() {
   if (at("budget").hidden || document.hidden) return;
   offerNodes();
   try {
-    const told = await budget(hours(), at("budget-node").value), stack = layers(told);
-    draw(told, stack);
-    list(stack);
-    at("budget-table").hidden = !stack.length;
-    at("budget-caption").textContent = stack.length
+    const told = await budget(hours(), at("budget-node").value), byJob = jobs(told), byPool = pools(told);
+    draw(told, byJob, byPool);
+    list(told, byJob, byPool);
+    at("budget-table").hidden = !byJob.length;
+    at("budget-pools-table").hidden = !byPool.length;
+    const cores = byJob.length
       ? "Cores held until now, and planned from now on; promised ones are hatched. In the order of the table, the first at the bottom. Drag, or + and −, to see a part larger; double click or 0 goes back."
       : "No job has held any cores in this time, and none is planned.";
+    at("budget-caption").textContent = cores + (told.costs ? costsTold(told.costs) : "");
   } catch (error) {
     at("budget-caption").textContent = `The budget could not be had: ${/** @type {Error} */ (error).message}`;
   }

@@ -6,7 +6,7 @@ import { ICONS, isOver } from "./judge.js";
 import { frozen, health, jobHistory, jobProgram, oneJob, present, reasons, Refused } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { typed } from "./command_line.js";
-import { amount, at, capital, clock, element, expected, icon, memory, relative, span, timed, visible } from "./texts.js";
+import { amount, at, capital, clock, dollars, element, expected, icon, memory, relative, span, timed, visible } from "./texts.js";
 import { onView, place } from "./views.js";
 
 /** Its course and its reasons are looked at again when it stands otherwise, and after this many looks. */
@@ -54,6 +54,7 @@ const facts = (job, nowMs) => [
     ["Workers", bounds(job.leastWorkers, job.mostWorkers)],
     ["Memory", job.memoryBytes || job.peakMemoryBytes ? `${memory(job.memoryBytes)} now, ${memory(job.peakMemoryBytes)} at most${job.askedMemoryBytes ? `, ${memory(job.askedMemoryBytes)} asked for` : ""}` : ""],
     ["Nodes", job.nodes?.join(", ") || ""],
+    ["Cost", job.spentUsd === null ? "" : `${dollars(job.spentUsd)}${isOver(job) ? "" : " so far"}`],
   ]],
   ["", [["Weight", amount(job.weight)], ["Controller", job.controller || ""], ["Attempts", String(job.attempts)]]],
 ];

@@ -2,9 +2,10 @@
 import { explorer, valueAt } from "./chart.js";
 import { jumpTo } from "./job_log.js";
 import { frozen } from "./service.js";
-import { amount, at, clock, drawn, element, relative, span as duration } from "./texts.js";
+import { drawStack, height, poolColour } from "./stacked.js";
+import { amount, at, clock, dollars, drawn, element, relative, roundDollars, span as duration } from "./texts.js";
 
-const HEIGHT = { progress: 200, cores: 110, loss: 90 };
+const HEIGHT = { progress: 200, cores: 110, loss: 90, costs: 90 };
 /** What one press of an arrow key, and one of it with Shift, moves the deadline by: shares of what is shown. */
 const STEP_FRAC = 0.01, LONG_STEP_FRAC = 0.1;
 /** So much room is left behind the deadline, to move it there. */
@@ -202,6 +203,18 @@ function lossPanel(told, other) {
   return [{ title: "Loss", least, most, height: HEIGHT.loss, write: loss, series: [...(other && theirs?.times.length ? [{ ...theirs, name: `loss of ${other.job.name}`, className: "other" }] : []), { ...losses, name: "loss", className: "progress" }] }];
 }
 
+/** What it has cost on each pool, and what that was an hour between two changes. @param {any} told */
+function costs(told) {
+  const curves = told.spent.map((/** @type {any} */ { usd }) => curveOf(told, usd)), pools = told.spent.map((/** @type {any} */ { pool }, /** @type {number} */ k) => ({ name: pool, className: poolColour(k) }));
+  const spentBy = (/** @type {Curve} */ curve, /** @type {number} */ time) => (time < curve.times[0] ? 0 : valueAt({ ...curve, name: "", className: "" }, time) ?? curve.values[curve.values.length - 1]);
+  const edges = [...new Set(/** @type {number[]} */ (curves.flatMap((/** @type {Curve} */ { times }) => times)))].sort((a, b) => a - b);
+  const spans = edges.slice(1).map((to, i) => ({ from: edges[i], to, amounts: curves.map((/** @type {Curve} */ curve) => (3.6e6 * (spentBy(curve, to) - spentBy(curve, edges[i]))) / (to - edges[i])) }));
+  return { pools, spans, spent: (/** @type {number} */ time) => curves.map((/** @type {Curve} */ curve) => spentBy(curve, time)) };
+}
+
+/** @param {ReturnType<typeof costs>} paid @returns {import("./chart.js").Panel[]} */
+const costPanel = ({ pools, spans }) => (pools.length ? [{ title: "Dollars an hour", least: 0, most: 1.05 * Math.max(...spans.map(height)), height: HEIGHT.costs, series: [], write: roundDollars }] : []);
+
 /** @param {any} told @param {any} job @param {any[]} entries why it stands as it does @param {any} span @returns {import("./chart.js").Mark[]} */
 function marks(told, job, entries, span) {
   const since = Date.parse(told.submitted), former = told.deadlines.values.slice(0, -1).map((/** @type {number} */ seconds) => since + 1000 * seconds);
@@ -216,11 +229,12 @@ function marks(told, job, entries, span) {
 function draw(told, job, span, entries, other) {
   if (isHeld) return;
   if (moved !== null && at("steer-deadline").value !== written(moved)) moved = null; // something else was typed, or it was done
-  const hadFocus = document.activeElement?.closest(".handle"), deadline = Date.parse(job.deadline), panels = [progressPanel(told, span, other), coresPanel(told, job, other), ...lossPanel(told, other)];
+  const hadFocus = document.activeElement?.closest(".handle"), deadline = Date.parse(job.deadline), paid = costs(told), panels = [progressPanel(told, span, other), coresPanel(told, job, other), ...lossPanel(told, other), ...costPanel(paid)];
   const workers = curveOf(told, told.workers), done = panels[0].series[panels[0].series.length - 1], here = done.values[done.values.length - 1] ?? 0;
   course.show({
     from: span.from, to: span.to, panels, marks: marks(told, job, entries, span),
     under: (scale) => {
+      if (paid.pools.length) drawStack(scale, panels.length - 1, paid.pools, paid.spans);
       if (!span.expected) return;
       const [low, , high] = span.expected.map(scale.x), top = scale.y(0, 100);
       const fan = drawn("path", { class: "interval", d: `M${scale.x(span.now)} ${scale.y(0, here)}L${low} ${top}H${Math.max(high, low + 1)}Z` });
@@ -239,7 +253,9 @@ function draw(told, job, span, entries, other) {
     },
     read: (time) => {
       const phase = panels[0].bands?.find(({ from, to }) => time >= from && time <= to);
-      return phase ? [[phase.name, "phase"]] : [];
+      const now = paid.spans.find(({ from, to }) => time >= from && time < to), spent = paid.spent(time);
+      const cost = paid.pools.map((/** @type {any} */ { name }, /** @type {number} */ k) => [`${now?.amounts[k] ? `${dollars(now.amounts[k])}/h, ` : ""}${dollars(spent[k])} so far`, name]);
+      return [...(phase ? [[phase.name, "phase"]] : []), ...(time <= span.now ? cost : [])];
     },
   });
 }
@@ -255,6 +271,8 @@ function tell(told, job, span) {
   const took = told.resizes.values.reduce((/** @type {number} */ sum, /** @type {number} */ seconds) => sum + seconds, 0);
   const workers = ` They took ${amount(took)} s in all, the start included (bands).${told.workers.values.length ? " Numbers with w are its workers from then on." : ""}`;
   at("cores-caption").textContent = granted.times.length ? `Cores: ${amount(job.grantedCores)} granted now, ${n} ${n === 1 ? "change" : "changes"}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
+  const spent = told.spent.map((/** @type {any} */ { pool, usd }) => `${dollars(last(usd.values))} on ${pool}`);
+  at("cost-caption").textContent = spent.length ? `Cost: ${spent.join(", ")}. It pays for the start of a machine to which it comes first.` : "";
   at("loss-caption").hidden = !losses.times.length;
   at("loss-caption").textContent = losses.times.length ? `Loss: from ${loss(losses.values[0])} to ${loss(last(losses.values))}, the least ${loss(Math.min(...losses.values))}.` : "";
 }
@@ -281,6 +299,7 @@ const COMPARED = [
   ["Verdict", (job) => job.word],
   ["Steps", (job) => (job.stepsDone === null ? "none" : amount(job.stepsDone))],
   ["Core time used", (job) => (job.usedCoreSeconds === null ? "none" : `${amount(job.usedCoreSeconds)} core seconds`)],
+  ["Cost", (job) => (job.spentUsd === null ? "" : dollars(job.spentUsd))],
   ["Changes of the grant", (_, told) => String(Math.max(0, told.granted.seconds.length - 1))],
   ["Last loss", (_, told) => loss(told.losses.values.at(-1))],
   ["Arguments", (job) => job.program.slice(1).join(" ") || "none"],
@@ -292,7 +311,7 @@ function compare(told, job, other) {
   if (!other) return;
   at("compared-own").textContent = job.name;
   at("compared-other").textContent = other.job.name;
-  at("compared-rows").replaceChildren(...COMPARED.map(([term, of]) => row(term, [of(job, told), of(other.job, other.told)])));
+  at("compared-rows").replaceChildren(...COMPARED.map(([term, of]) => ({ term, cells: [of(job, told), of(other.job, other.told)] })).filter(({ cells }) => cells.some(Boolean)).map(({ term, cells }) => row(term, cells)));
 }
 
 /** Forgets which part of another job's course was shown. */

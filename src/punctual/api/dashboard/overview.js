@@ -2,7 +2,7 @@
 import "./hints.js";
 import { answer, byAttention, ICONS, isOver, landingAt, notices, reason, tally, title, warning } from "./judge.js";
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, present, Refused } from "./service.js";
-import { amount, at, clock, drawn, element, expected, icon, jobLink, memory, roughly, timed, visible } from "./texts.js";
+import { amount, at, clock, dollars, drawn, element, expected, icon, jobLink, memory, roughly, timed, visible } from "./texts.js";
 import { axisOf, drawAxis, drawLane, laneOf } from "./timeline.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
@@ -279,7 +279,7 @@ async function look() {
   const [listed, held] = await Promise.all([isNeeded ? allJobs() : null, frozen ? null : cluster()]);
   if (held) {
     latest.cluster = held;
-    const told = `${held.policy} · ${amount(held.capacity.cores)} cores, ${amount(Math.max(0, held.free.cores))} free · ${memory(held.capacity.memoryBytes)} of memory${held.nodes.map(news).join("")}`;
+    const told = `${held.policy} · ${amount(held.capacity.cores)} cores, ${amount(Math.max(0, held.free.cores))} free · ${memory(held.capacity.memoryBytes)} of memory${held.usdPerHour === null ? "" : ` · ${dollars(held.usdPerHour)} an hour, ${dollars(held.spentUsd)} spent`}${held.nodes.map(news).join("")}`;
     if (at("cluster").textContent !== told) at("cluster").textContent = told;
   }
   if (listed) {

@@ -1,6 +1,6 @@
 // A quote: when it is asked for, and in words, for every view that shows one.
-import { amount, clock, counted, drawn, element, span } from "./texts.js";
-import { roundSpan, valueTicks } from "./ticks.js";
+import { amount, clock, counted, dollars, drawn, element, roundDollars, span } from "./texts.js";
+import { roundSpan, timeTicks, valueTicks } from "./ticks.js";
 
 /** Time without a key before a quote is asked for. */
 const PAUSE_MS = 300;
@@ -50,7 +50,7 @@ const promised = (quote, finish) => {
 const landed = (quote, finish) => `with ${size(finish)}: ${landing(finish)}${promised(quote, finish)}`;
 
 /** @param {any} price */
-const price = ({ usd, deadline }) => (usd === null ? `cannot be by ${clock(deadline)}` : `$${usd.toFixed(2)} by ${clock(deadline)}`);
+const price = ({ usd, deadline }) => (usd === null ? `cannot be by ${clock(deadline)}` : `${dollars(usd)} by ${clock(deadline)}`);
 
 /** @param {any} hurt */
 function harm(hurt) {
@@ -63,11 +63,12 @@ function harm(hurt) {
  * What a quote says.
  * @param {any} quote
  * @param {(deadline: string) => void} onTake is called with the earliest deadline that can be promised, as a duration from now
- * @returns {HTMLElement[]}
+ * @param {number} width pixels for a curve
+ * @returns {Element[]}
  */
-export function shown(quote, onTake) {
+export function shown(quote, onTake, width) {
   const [mark, look] = quote.canBePromised === null || !quote.promises ? ["", ""] : quote.canBePromised ? ["✓ ", "met"] : ["✗ ", "missed"];
-  const parts = [element("p", mark + quote.reason.text[0].toUpperCase() + quote.reason.text.slice(1), look)];
+  const parts = /** @type {Element[]} */ ([element("p", mark + quote.reason.text[0].toUpperCase() + quote.reason.text.slice(1), look)]);
   if (quote.earliest !== null) {
     const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `), take = element("button", "Take it");
     const left = `${Math.ceil((Date.parse(quote.earliest) - Date.now()) / 1000) + 1}s`;
@@ -77,20 +78,43 @@ export function shown(quote, onTake) {
     earliest.append(take);
   }
   if (quote.expected) parts.push(element("p", `Expected: ${landing(quote.expected)}, with ${size(quote.expected)} from now on`));
-  for (const [title, lines] of [
+  const prices = pricesDrawn(quote, width || 480);
+  for (const [title, lines, curve] of [
     ["When it would land", quote.finishes.map((/** @type {any} */ finish) => landed(quote, finish))],
-    ["What it is expected to cost", [...quote.prices.map(price), ...(quote.bought === null ? [] : [`$${quote.budgetUsd.toFixed(2)} buy it by ${clock(quote.bought)}`])]],
+    ["What it is expected to cost", [...quote.prices.map(price), ...(quote.bought === null ? [] : [`${dollars(quote.budgetUsd)} buy it by ${clock(quote.bought)}`])], prices],
     ["Who would have less", quote.hurt.map(harm)],
   ]) if (lines.length) {
     const list = element("ul");
     list.append(...lines.map((/** @type {string} */ text) => element("li", text)));
-    parts.push(element("h4", title), list);
+    parts.push(element("h4", title), ...(curve ? [curve] : []), list);
   }
   return parts;
 }
 
-/** Pixels of the curve of finishes: its height, and what is left for values below and beside it. */
+/** Pixels of a curve: its height, and what is left for values below and beside it. */
 const CURVE = { height: 180, left: 76, below: 36, above: 24 };
+
+/** Begins a curve from 0 on both axes: its frame, title and values beside the lines. @param {any} svg @param {number} width @param {string} title @param {number} mostX @param {number} mostY @param {number[]} values @param {(value: number) => string} write */
+function begin(svg, width, title, mostX, mostY, values, write) {
+  const right = width - 12, foot = CURVE.height - CURVE.below;
+  const x = (/** @type {number} */ value) => CURVE.left + ((right - CURVE.left) * value) / mostX, y = (/** @type {number} */ value) => foot - ((foot - CURVE.above) * value) / mostY;
+  const path = (/** @type {string} */ className, /** @type {string} */ d) => svg.append(drawn("path", { class: className, d }));
+  svg.setAttribute("viewBox", `0 0 ${width} ${CURVE.height}`);
+  svg.setAttribute("height", CURVE.height);
+  svg.replaceChildren(drawn("text", { class: "title", x: 0, y: 12 }, title));
+  for (const value of values) {
+    path("grid", `M${CURVE.left} ${y(value)}H${right}`);
+    svg.append(drawn("text", { x: CURVE.left - 8, y: y(value) + 4, "text-anchor": "end" }, write(value)));
+  }
+  return { x, y, right, foot, path };
+}
+
+/** A mark at a point, with what it says. @param {any} svg @param {number} cx @param {number} cy @param {"" | "sure" | "never"} kind @param {string} title */
+function point(svg, cx, cy, kind, title) {
+  const mark = kind === "never" ? drawn("path", { class: "point never", d: `M${cx - 4} ${cy - 4}l8 8m0 -8l-8 8` }) : drawn("circle", { class: `point ${kind}`, cx, cy, r: 4 });
+  mark.append(drawn("title", {}, title));
+  svg.append(mark);
+}
 
 /** The finish over cores, with its interval, against the deadline. @param {any} svg @param {any} quote */
 export function drawFinishes(svg, quote) {
@@ -98,29 +122,36 @@ export function drawFinishes(svg, quote) {
   svg.toggleAttribute("hidden", found.length < 2);
   if (found.length < 2) return;
   const now = Date.now(), left = (/** @type {string} */ time) => Math.max(0, (Date.parse(time) - now) / 1000), deadline = quote.deadline ? left(quote.deadline) : 0;
-  const width = svg.clientWidth || 480, right = width - 12, foot = CURVE.height - CURVE.below, most = 1.08 * Math.max(deadline, ...found.map((/** @type {any} */ each) => left(each.high))), cores = Math.max(...found.map((/** @type {any} */ each) => each.cores));
-  const x = (/** @type {number} */ n) => CURVE.left + ((right - CURVE.left) * n) / cores, y = (/** @type {number} */ seconds) => foot - ((foot - CURVE.above) * seconds) / most;
-  const path = (/** @type {string} */ className, /** @type {string} */ d) => svg.append(drawn("path", { class: className, d }));
+  const most = 1.08 * Math.max(deadline, ...found.map((/** @type {any} */ each) => left(each.high))), cores = Math.max(...found.map((/** @type {any} */ each) => each.cores)), step = roundSpan(1000 * most, 4) / 1000;
+  const { x, y, right, foot, path } = begin(svg, svg.clientWidth || 480, "Takes, by cores", cores, most, Array.from({ length: Math.ceil(most / step) }, (_, i) => i * step), (seconds) => (seconds ? span(seconds) : "0"));
   const along = (/** @type {string} */ key) => found.map((/** @type {any} */ each) => `${x(each.cores).toFixed(1)} ${y(left(each[key])).toFixed(1)}`);
-  svg.setAttribute("viewBox", `0 0 ${width} ${CURVE.height}`);
-  svg.setAttribute("height", CURVE.height);
-  svg.replaceChildren(drawn("text", { class: "title", x: 0, y: 12 }, "Takes, by cores"));
-  const step = roundSpan(1000 * most, 4) / 1000;
-  for (let seconds = 0; seconds < most; seconds += step) {
-    path("grid", `M${CURVE.left} ${y(seconds)}H${right}`);
-    svg.append(drawn("text", { x: CURVE.left - 8, y: y(seconds) + 4, "text-anchor": "end" }, seconds ? span(seconds) : "0"));
-  }
   for (const n of valueTicks(0, cores, 4)) svg.append(drawn("text", { x: x(n), y: foot + 18, "text-anchor": "middle" }, amount(n)));
   path("interval", `M${along("low").join("L")}L${along("high").reverse().join("L")}Z`);
   path("curve granted", `M${along("finish").join("L")}`);
   for (const each of found) {
-    const cx = x(each.cores), cy = y(left(each.finish)), word = promised(quote, each);
-    const mark = word.includes("cannot") ? drawn("path", { class: "point never", d: `M${cx - 4} ${cy - 4}l8 8m0 -8l-8 8` }) : drawn("circle", { class: word ? "point sure" : "point", cx, cy, r: 4 });
-    mark.append(drawn("title", {}, landed(quote, each)));
-    svg.append(mark);
+    const word = promised(quote, each);
+    point(svg, x(each.cores), y(left(each.finish)), word.includes("cannot") ? "never" : word ? "sure" : "", landed(quote, each));
   }
   if (quote.promises) svg.append(drawn("text", { x: right, y: 12, "text-anchor": "end" }, "● can be promised  × cannot"));
   if (!deadline) return;
   path("curve goal", `M${CURVE.left} ${y(deadline)}H${right}`);
   svg.append(drawn("text", { class: "name", x: right, y: y(deadline) - 4, "text-anchor": "end" }, "deadline"));
+}
+
+/** The expected cost over the deadline, against the budget; null: there is no curve. @param {any} quote @param {number} width */
+function pricesDrawn(quote, width) {
+  const now = Date.now(), left = (/** @type {string} */ time) => Math.max(0, (Date.parse(time) - now) / 1000);
+  const possible = quote.prices.filter((/** @type {any} */ each) => each.usd !== null && Number.isFinite(Date.parse(each.deadline)));
+  if (possible.length < 2) return null;
+  const svg = drawn("svg", { class: "chart", role: "img", "aria-label": "Expected cost by deadline; the list below says the same" }), usd = quote.budgetUsd ?? 0;
+  const mostS = 1.05 * Math.max(...possible.map((/** @type {any} */ each) => left(each.deadline))), mostUsd = 1.1 * Math.max(usd, ...possible.map((/** @type {any} */ each) => each.usd));
+  const { x, y, right, foot, path } = begin(svg, width, "Costs, by deadline", mostS, mostUsd, valueTicks(0, mostUsd, 4), roundDollars);
+  for (const { time, text } of timeTicks(now, now + 1000 * mostS, Math.floor((right - CURVE.left) / 72))) svg.append(drawn("text", { x: x((time - now) / 1000), y: foot + 18, "text-anchor": "middle" }, text));
+  if (usd) {
+    path("curve goal", `M${CURVE.left} ${y(usd)}H${right}`);
+    svg.append(drawn("text", { class: "name", x: right, y: y(usd) - 4, "text-anchor": "end" }, `budget ${dollars(usd)}`));
+  }
+  path("curve granted", `M${possible.map((/** @type {any} */ each) => `${x(left(each.deadline)).toFixed(1)} ${y(each.usd).toFixed(1)}`).join("L")}`);
+  for (const each of quote.prices) if (each.usd !== null || left(each.deadline) < mostS) point(svg, x(left(each.deadline)), y(each.usd ?? 0), each.usd === null ? "never" : "sure", price(each));
+  return svg;
 }

@@ -110,7 +110,7 @@ const quotes = quotesAfterPause(
     clear("deadline");
     at("steer-quote").replaceChildren(
       element("h4", `Deadline ${clock(answer.deadline)}`),
-      ...shown(answer, (earliest) => { at("steer-deadline").value = earliest; typed(); }),
+      ...shown(answer, (earliest) => { at("steer-deadline").value = earliest; typed(); }, at("steer-quote").clientWidth),
     );
     tellChart(answer);
     if (!at("steer-deadline").value) return; // it is about the present deadline, which nobody asked to change

@@ -6,6 +6,14 @@ export const at = (id) => document.getElementById(id);
 /** @param {number | null} number */
 export const amount = (number) => (number === null ? "–" : String(Math.round(number * 100) / 100));
 
+const money = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+/** Dollars; less than ten cents in two digits. @param {number} usd */
+export const dollars = (usd) => `$${usd >= 0.00005 && usd < 0.0995 ? Number(usd.toPrecision(2)) : money.format(usd)}`;
+
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 });
+/** The same beside an axis. @param {number} usd */
+export const roundDollars = (usd) => `$${compact.format(usd)}`;
+
 /** Memory; 0 and null: not known. @param {number | null} bytes */
 export const memory = (bytes) => {
   if (!bytes) return "–";

@@ -12,8 +12,8 @@ const SAME_S = 1;
 /** What is drawn and said of a verdict. @type {Record<string, [string, string]>} */
 const VERDICTS = { met: ["good", "met"], missed: ["late", "missed"], on_track: ["good", "on track"], at_risk: ["risk", "at risk"], infeasible: ["late", "will be late"] };
 
-/** A job that only waited has no end there; it is said that it waits. @param {Outcome} outcome */
-const end = (outcome) => (outcome.landed ? clock(outcome.landed) : outcome.state === "queued" ? "still waits for room" : outcome.unknown || `${outcome.state}: ${outcome.cause}`);
+/** A job that only waited has no end there; it is said why it waits. @param {Outcome} outcome */
+const end = (outcome) => (outcome.landed ? clock(outcome.landed) : outcome.unknown || `${outcome.state}: ${outcome.cause}`);
 
 /** How much later the job lands under the other policy. @param {JobOutlook} job */
 function later(job) {
