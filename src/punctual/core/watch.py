@@ -12,17 +12,19 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import TOLERANCE
 from punctual.core.scheduled_job import Periods, ScheduledJob
 
-#: A job stands still once no step has come for so many times what steps take, and for so many times the longest that one has
-#: taken so far, or would take with what it holds now: an evaluation that was seen once may come again.
-_STEPS, _LONGEST = 10.0, 2.0
+#: A job stands still once no step has come for so many times what steps take, and for `_AGAIN` times the longest that one has
+#: taken so far, or would take with what it holds now.
+_STEPS = 10.0
+#: What was seen once, as an evaluation or a checkpoint, may come again and take so many times as long.
+_AGAIN = 2.0
 #: It is stopped or retried once that has lasted so many times as long, if it used less than this share of what it was granted.
 _ENDED, _IDLE_FRAC = 2.0, 0.05
 #: A program that has its results takes a second or so to leave.
 _LEAVING_S = 2.0
 #: Share of a notice, however short, in which a plan may give a job other nodes before it has to save.
 _PLAN_FRAC = 0.25
-#: Share of the deadline reserved for an unmeasured checkpoint, and factor on the time of a measured one.
-_CHECKPOINT_FRAC, _CHECKPOINT_TIMES = 0.1, 2.0
+#: Share of the deadline reserved for an unmeasured checkpoint.
+_CHECKPOINT_FRAC = 0.1
 
 
 class Watch:
@@ -175,7 +177,7 @@ def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
     expected_s = share_s if step_s is None else max(min(periods.grace_s, share_s), min(_STEPS * step_s, share_s))
     held_cores = max(job.held.cores, TOLERANCE)
     longest_s = max(job.longest_unit_s, job.dearest_unit_core_s / held_cores, step_s or 0.0)
-    patience_s = max(expected_s, _LONGEST * longest_s)
+    patience_s = max(expected_s, _AGAIN * longest_s)
     # One that computes may do undeclared work: it has a fifth of its deadline, or so many times as long.
     busy_patience_s = 10.0 * patience_s if deadline_s is None else max(patience_s, share_s)
     used_frac = progress.in_flight_core_s / (lasted_s * held_cores) if lasted_s > 0.0 else 0.0
@@ -231,5 +233,5 @@ def _checkpoint_s(job: ScheduledJob, deadline_s: float) -> float:
     made = [phase for phase in job.phases if phase.is_checkpoint and phase.units_measured]
     known = [phase.wall_s / phase.units_measured for phase in made]
     if known:
-        return _CHECKPOINT_TIMES * max(known)
+        return _AGAIN * max(known)
     return min(_CHECKPOINT_FRAC * deadline_s, STOP_GRACE_S if job.spec.ends.grace_s is None else job.spec.ends.grace_s)
