@@ -1,6 +1,6 @@
 """Routes of the budget over time: cores held by jobs, their cost, and the plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isfinite
 from typing import Annotated
 
@@ -49,12 +49,12 @@ def budget_history(
         capacity_cores=sum(each.capacity.cores for each in host.nodes() if asked in (None, each.id)),
         held=_shares(context.budget.means(edges_at, asked)),
         planned=planned,
-        costs=_costs(context, edges_at, now, planned) if asked is None else None,
+        costs=_costs(context, edges_at.tolist(), now, planned) if asked is None else None,
     )
 
 
 def _costs(
-    context: ServiceContext, edges_at: FloatArray, now: Now, planned: Sequence[PlannedCores]
+    context: ServiceContext, edges_at: Sequence[float], now: Now, planned: Sequence[PlannedCores]
 ) -> BudgetCosts | None:
     """Return what machines of pools have cost, and what those that are there will; None: none has a price."""
     with context.budget.costs(now.at) as costs:
@@ -69,7 +69,7 @@ def _costs(
                 machines=len(nodes := [node for node, machine in machines.items() if machine.pool == pool]),
                 price_usd_per_hour=bill.price_usd_h(pool),
                 usd_per_hour=_rounded(curve.usd_h(edges_at)),
-                spent_before_usd=round(float(curve.usd(edges_at[:1])[0]), 6),
+                spent_before_usd=round(curve.usd(edges_at[:1])[0], 6),
                 spent_usd=round(bill.by_pool[pool], 6),
                 planned=[
                     PlannedCost(usd_per_hour=machines[node].usd_h, until=now.wall_of(at))
@@ -91,7 +91,7 @@ def _costs(
         )
 
 
-def _job_costs(context: ServiceContext, costs: CostHistory, edges_at: FloatArray) -> list[JobCost]:
+def _job_costs(context: ServiceContext, costs: CostHistory, edges_at: Sequence[float]) -> list[JobCost]:
     """Return the jobs that hold a machine, and of the others the dearest."""
     by_job = costs.bill.by_job
     told = {job for machine in costs.bill.machines().values() for job in machine.jobs}
@@ -99,7 +99,7 @@ def _job_costs(context: ServiceContext, costs: CostHistory, edges_at: FloatArray
     jobs = list[JobCost]()
     for job in [job for job in costs.by_job if job in told]:
         spent_usd = context.host.spent_usd(job) or 0.0
-        usd_h = sum((curve.usd_h(edges_at) for curve in costs.by_job[job].values()), np.zeros(len(edges_at) - 1))
+        usd_h = map(sum, zip(*(curve.usd_h(edges_at) for curve in costs.by_job[job].values()), strict=True))
         is_known = is_same_cost(by_job[job], spent_usd)
         jobs.append(JobCost(job=job, usd_per_hour=_rounded(usd_h) if is_known else None, spent_usd=round(spent_usd, 6)))
     return jobs
@@ -128,13 +128,13 @@ def _shares(means: Mapping[JobId, FloatArray]) -> list[BudgetShare]:
     """Return the jobs that held most, in their order, and then all others as one."""
     # Jobs that are told one by one; the others, which held least, together.
     largest = set(sorted(means, key=lambda job: -means[job].sum())[:12])
-    shares = [BudgetShare(job=job, cores=_rounded(cores)) for job, cores in means.items() if job in largest]
+    shares = [BudgetShare(job=job, cores=_rounded(cores.tolist())) for job, cores in means.items() if job in largest]
     others = [cores for job, cores in means.items() if job not in largest]
-    return [*shares, BudgetShare(job=None, cores=_rounded(np.sum(others, axis=0)))] if others else shares
+    return [*shares, BudgetShare(job=None, cores=_rounded(np.sum(others, axis=0).tolist()))] if others else shares
 
 
-def _rounded(cores: FloatArray) -> list[float]:
-    return [round(part, 3) for part in cores.tolist()]
+def _rounded(parts: Iterable[float]) -> list[float]:
+    return [round(part, 3) for part in parts]
 
 
 def _planned(context: ServiceContext, status: JobStatus, now: Now, node: NodeId | None) -> PlannedCores | None:

@@ -77,7 +77,12 @@ def spending(status: JobStatus, costs: CostHistory, spent_usd: float, n_points: 
         return []
     courses = {pool: curve.course() for pool, curve in costs.by_job.get(status.id, {}).items()}
     return [
-        PoolSpending(pool=pool, usd=_curve(list(zip(at - status.submitted_at, usd, strict=True)), n_points))
+        PoolSpending(
+            pool=pool,
+            usd=_curve(
+                [(each - status.submitted_at, sum_usd) for each, sum_usd in zip(at, usd, strict=True)], n_points
+            ),
+        )
         for pool, (at, usd) in courses.items()
     ]
 

@@ -1,17 +1,15 @@
 """Cost of machines of pools over time, by pool and by job: the bill, with the times that are paid for."""
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from math import inf
-
-import numpy as np
-from numpy.typing import NDArray
 
 from punctual.core.bill import Bill, Payment
 from punctual.core.events import MachinesAsked
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.units import HOUR_S
-
-FloatArray = NDArray[np.float64]
 
 
 def is_same_cost(usd: float, other_usd: float) -> bool:
@@ -44,29 +42,44 @@ class CostCurve:
             else:
                 self._changes.pop(at, None)
 
-    def usd(self, at: FloatArray) -> FloatArray:
-        """Return the dollars that were paid for the time up to each instant; ascending instants."""
-        if not self._changes:
-            return np.zeros_like(at)
+    def usd(self, at: Sequence[float]) -> list[float]:
+        """Return the dollars that were paid for the time up to each instant."""
         instants, spent_usd = self.course()
-        return np.interp(at, instants, spent_usd)
+        return [_value(instants, spent_usd, each) for each in at]
 
-    def usd_h(self, edges_at: FloatArray) -> FloatArray:
+    def usd_h(self, edges_at: Sequence[float]) -> list[float]:
         """Return the mean dollars an hour between neighbouring edges, ascending instants."""
-        return np.diff(self.usd(edges_at)) / np.diff(edges_at) * HOUR_S
+        return _per_hour(edges_at, self.usd(edges_at))
 
-    def course(self) -> tuple[FloatArray, FloatArray]:
+    def course(self) -> tuple[list[float], list[float]]:
         """Return the instants at which the dollars an hour change, and the dollars paid up to each."""
-        instants = np.array(sorted(self._changes))
-        usd_h = np.cumsum([self._changes[at] for at in instants.tolist()])
-        return instants, np.append(0.0, np.cumsum(np.diff(instants) * usd_h[:-1] / HOUR_S))
+        instants = sorted(self._changes)
+        usd_h = accumulate(self._changes[at] for at in instants)
+        paid_usd = (
+            (until - since) / HOUR_S * rate for (since, until), rate in zip(pairwise(instants), usd_h, strict=False)
+        )
+        return instants, list(accumulate(paid_usd, initial=0.0))
 
     def thin(self) -> None:
         """Forget every second change; the dollars up to each of the others stay as they are."""
-        instants, spent_usd = (np.append(values[:-1:2], values[-1]) for values in self.course())
-        usd_h = np.diff(spent_usd) / np.diff(instants) * HOUR_S
-        changes = np.diff(usd_h, prepend=0.0, append=0.0)
-        self._changes = dict(zip(instants.tolist(), changes.tolist(), strict=True))
+        instants, spent_usd = ([*values[:-1:2], values[-1]] for values in self.course())
+        usd_h = [0.0, *_per_hour(instants, spent_usd), 0.0]
+        self._changes = {at: after - before for at, (before, after) in zip(instants, pairwise(usd_h), strict=True)}
+
+
+def _per_hour(at: Sequence[float], spent_usd: Sequence[float]) -> list[float]:
+    spans = zip(pairwise(at), pairwise(spent_usd), strict=True)
+    return [(after - before) / (until - since) * HOUR_S for (since, until), (before, after) in spans]
+
+
+def _value(instants: Sequence[float], spent_usd: Sequence[float], at: float) -> float:
+    """Return the value of a course between its points; before and after them it does not change."""
+    i_next = bisect_right(instants, at)
+    if i_next in (0, len(instants)):
+        return spent_usd[-1] if instants and i_next else 0.0
+    since, until = instants[i_next - 1 : i_next + 1]
+    before, after = spent_usd[i_next - 1 : i_next + 1]
+    return before + (after - before) * (at - since) / (until - since)
 
 
 class CostHistory:

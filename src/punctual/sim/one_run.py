@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from punctual.core.commands import RejectJob, WarnUser
 from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost, NodeNoticed
 from punctual.core.protocols import Message
@@ -114,13 +112,13 @@ class _MoneyCourse:
         bill, by_pool = self._costs.bill, self._costs.by_pool
         bill.close()
         until_at = max([bill.last_at, *(curve.last_at for curve in by_pool.values())])
-        at = np.linspace(0.0, until_at, 501)  # a chart shows no more
-        course = {pool: curve.usd(at).tolist() for pool, curve in by_pool.items()}
+        at = [until_at * i / 500 for i in range(501)]  # a chart shows no more
+        course = {pool: curve.usd(at) for pool, curve in by_pool.items()}
         return {
             "by_job": bill.by_job,
             "by_pool": bill.by_pool,
             "unused_usd": bill.unused_usd,
-            "course": {"at": at.tolist(), "by_pool": course},
+            "course": {"at": at, "by_pool": course},
             "told": self._told,
         }
 
