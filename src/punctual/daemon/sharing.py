@@ -19,8 +19,6 @@ from punctual.distribution import __version__
 
 #: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
 SHARED_NAME = "daemon"
-#: Number of the capability of who may choose any niceness.
-_CAP_SYS_NICE = 23
 _SHARED_RUN = re.compile(rf"{SHARED_NAME}(-\d+)?")
 
 
@@ -92,7 +90,8 @@ def too_nice(run: RunFolder) -> int | None:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:  # it has just ended, or this system does not tell
         return None
-    may_choose = int(status.partition("CapEff:")[2].split()[0], 16) >> _CAP_SYS_NICE & 1
+    # Bit 23 is the capability of who may choose any niceness (CAP_SYS_NICE).
+    may_choose = int(status.partition("CapEff:")[2].split()[0], 16) >> 23 & 1
     # The limit counts from 1 for niceness 19 to 40 for -20.
     return None if may_choose or limit == resource.RLIM_INFINITY or 20 - wanted <= limit else niceness
 
