@@ -2,6 +2,7 @@
 
 import re
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -215,3 +216,25 @@ def test_a_job_that_runs_out_of_memory_is_started_with_twice_as_much_up_to_what_
     assert asked == [3, 6, 8, 3, 6, 8]
     assert spec(ROOMY, memory="1G").with_more_memory() is None
     assert spec(ROOMY).with_more_memory() is None
+
+
+@pytest.mark.parametrize(
+    ("program", "got", "remedy"),
+    [
+        (["python3 train.py --epochs 2"], "a whole line in one word", "`-- python3 train.py --epochs 2`"),
+        (["./notes.txt"], "may not be executed", "chmod +x"),
+        (["./train.py"], "the script", "-- python ./train.py"),
+        (["no-such thing"], "cannot be found", "Check its name"),
+        (["."], "cannot be found", "Check its name"),
+    ],
+)
+def test_of_what_cannot_be_run_it_is_said_what_to_write(
+    program: list[str], got: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes.txt", "train.py"):
+        (tmp_path / name).touch()
+    with pytest.raises(InvalidSpec, match="one that can be run") as caught:
+        submission_of(JobOptions(program=program), 0.0, Resources(cores=1))
+    assert got in caught.value.got
+    assert remedy in caught.value.remedy

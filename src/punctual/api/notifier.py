@@ -42,8 +42,6 @@ URL_VARIABLE, COMMAND_VARIABLE = "PUNCTUAL_NOTIFY_URL", "PUNCTUAL_NOTIFY_COMMAND
 _ANSWER_S_MAX, _PAUSES_S = 10.0, (1.0, 5.0)
 #: Seconds that a command may take.
 _COMMAND_S_MAX = 30.0
-#: Bytes that are kept of what a command writes.
-_SAID_BYTES = 2000
 #: Seconds for all notices of the last look, when the daemon ends; what is left then is dropped.
 _LAST_S_MAX = 10.0
 
@@ -282,7 +280,7 @@ class _Said:
         """Read what is there, a megabyte at most: a command that writes without end costs no processor; return True."""
         with suppress(BlockingIOError):
             for _ in range(16):
-                self._text = (self._text + os.read(self._fd, 1 << 16))[:_SAID_BYTES]
+                self._text = (self._text + os.read(self._fd, 1 << 16))[:2000]  # bytes enough for a reason
         return True
 
     def __str__(self) -> str:

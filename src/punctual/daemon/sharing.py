@@ -90,7 +90,8 @@ def too_nice(run: RunFolder) -> int | None:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:  # it has just ended, or this system does not tell
         return None
-    may_choose = int(status.partition("CapEff:")[2].split()[0], 16) >> 23 & 1  # CAP_SYS_NICE
+    # Bit 23 is the capability of who may choose any niceness (CAP_SYS_NICE).
+    may_choose = int(status.partition("CapEff:")[2].split()[0], 16) >> 23 & 1
     # The limit counts from 1 for niceness 19 to 40 for -20.
     return None if may_choose or limit == resource.RLIM_INFINITY or 20 - wanted <= limit else niceness
 

@@ -259,8 +259,9 @@ class ProgressReader:
     def _in_all(self, chosen: Assessment) -> str:
         series = chosen.series
         parts = f", {chosen.n_epochs} times {series.known_total}" if chosen.n_epochs and series.known_total else ""
-        unit = series.mention.family if series.mention.is_fraction else "steps"
-        return f"{self._total_of(chosen):g} {unit} in all{parts}, as in {_quoted(series)}"
+        total = self._total_of(chosen)
+        unit = series.mention.family if series.mention.is_fraction else "step" if total == 1 else "steps"
+        return f"{total:g} {unit} in all{parts}, as in {_quoted(series)}"
 
     def _say(self, code: str, text: str) -> None:
         if code not in self._told:

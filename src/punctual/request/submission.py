@@ -339,8 +339,19 @@ def _check_program(program: Sequence[str], cwd: Path | None, path: str | None) -
     name = program[0]
     if shutil.which(str(Path(cwd or "", name)) if "/" in name else name, path=path) is not None:
         return
-    if name.endswith(".py") and os.path.isfile(Path(cwd or "", name)):  # noqa: PTH113 -- as above
+    place = Path(cwd or "", name)
+    if name.endswith(".py") and os.path.isfile(place):  # noqa: PTH113 -- as above
         got, remedy = f"the script '{name}'", f"Name its interpreter too: `-- python {name}`."
+    elif os.path.isfile(place) and "/" in name:  # noqa: PTH113 -- as above
+        got, remedy = (
+            f"'{name}', which may not be executed",
+            f"Make it executable (`chmod +x {name}`), if it is a program.",
+        )
+    elif len(program) == 1 and len(name.split()) > 1 and shutil.which(name.split()[0], path=path) is not None:
+        got, remedy = (
+            f"'{name}', a whole line in one word",
+            f"Write it without quotes: `-- {name}`; for a shell, after `sh -c`.",
+        )
     else:
         got, remedy = f"'{name}', which cannot be found or executed", "Check its name, and that it may be executed."
     raise InvalidSpec("the program must be one that can be run", got, "the command line", remedy)
