@@ -19,8 +19,6 @@ else:
 
 #: Seconds from SIGTERM to SIGKILL, unless others are set.
 GRACE_S = 5.0
-#: Seconds that helpers of a job, as a `tee` behind its output, have to end after it by themselves.
-LEAVING_S = 0.2
 #: Seconds between two looks for processes that were born while their parents were being killed.
 SWEEP_S = 0.05
 #: Variable with the end of a job's allocation in Slurm, in seconds since 1970.

@@ -324,7 +324,8 @@ class Supervisor:
     def _end_descendants(self) -> None:
         """End the job's remaining descendants: outside its groups nothing would limit them."""
         if self._ending is None:
-            self._ending = job_signals.Ending(0, job_signals.LEAVING_S, self._request.kill_s)
+            # Helpers, as a `tee` behind its output, have a moment to end after it by themselves.
+            self._ending = job_signals.Ending(0, 0.2, self._request.kill_s)
         else:
             self._ending.own_has_ended()
 
