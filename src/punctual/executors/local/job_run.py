@@ -57,7 +57,7 @@ def should_exit_instead_of_freeze(held: Resources) -> bool:
 def _left_running(programs: Sequence[str]) -> Reason:
     """Return the news that a job has left programs running: it may be a launcher that waits for no training."""
     text = (
-        f"what it left running was ended with it, {', '.join(programs)}: a job lasts as long as the process that it was "
+        f"ended with it: {', '.join(programs)}, which it had left running. A job lasts as long as the process that it was "
         "started as; run the training in the foreground, or end the script with `wait`"
     )
     return Reason("left-running", text)
