@@ -45,14 +45,21 @@ def told(commands: list[Command], code: str) -> list[str]:
 
 
 def report(
-    desk: Desk, *, at: float, steps: float, unit_at: float, total: float | None = 200, busy: bool = False
+    desk: Desk,
+    *,
+    at: float,
+    steps: float,
+    unit_at: float,
+    total: float | None = 200,
+    busy: bool = False,
+    is_read: bool = False,
 ) -> None:
     """A report at instant `at` of a job that uses nothing, or all of a core, while it makes no step."""
     flight = (at - unit_at) if busy else 0.0
     desk.tell(
         ProgressReported(
             at=at, job=A, steps_done=steps, steps_total=total, unit_at=unit_at, used_core_s=unit_at + flight,
-            in_flight_core_s=flight,
+            in_flight_core_s=flight, is_read=is_read,
         )
     )  # fmt: skip
 
@@ -117,7 +124,9 @@ def test_a_program_that_counted_all_its_steps_has_time_to_leave_before_it_is_tol
     desk: Desk,
 ) -> None:
     desk.run(A, 2.0)
-    report(desk, at=99.9, steps=200, unit_at=99.8)
+    report(desk, at=99.9, steps=200, unit_at=99.8, is_read=True)
+    desk.controller.forecast = Forecast(finish_s=100.1, std_s=1.0, earliest_finish_s=100.1, feasible=False)
+    assert none(desk.tick(A, at=100.0), WarnUser), "nor that its deadline cannot be met"
     commands = deadline(desk)
     assert none(commands, WarnUser)
     (again,) = deadline_timers(commands)

@@ -537,6 +537,13 @@ def test_a_program_that_is_only_read_has_no_faults_and_what_is_missing_is_told(
     assert "counted to 3 of 10 steps" in warned.text
 
 
+def test_a_launcher_that_does_not_wait_is_told_what_it_left_running(stage: Stage) -> None:
+    stage.run("import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])")
+    assert isinstance(stage.ended(), JobFinished)
+    warned = [event.reason for event in stage.events if isinstance(event, JobWarned)]
+    assert [reason.code for reason in warned if Path(sys.executable).name in reason.text] == ["left-running"]
+
+
 @pytest.mark.parametrize("code", ["pass", "print('hello')"])
 def test_a_program_that_says_nothing_has_no_faults(stage: Stage, code: str) -> None:
     stage.run(code)

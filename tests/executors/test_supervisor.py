@@ -153,7 +153,18 @@ def test_what_the_job_leaves_behind_is_ended(keep: Keep, tmp_path: Path) -> None
     last = link.read()
     assert last is not None
     assert last["ended"] == 0
+    assert last["left_running"] == [Path(sys.executable).name]
     assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+def test_helpers_that_end_with_the_job_are_not_left_running(keep: Keep, tmp_path: Path) -> None:
+    """As a `tee` does, which reads the job's output to its end."""
+    link = keep("", argv=["bash", "-c", "exec > >(cat > output); echo whole"])
+    started(link)
+    last = link.read()
+    assert last is not None
+    assert "left_running" not in last
+    assert written(tmp_path / "output") == "whole\n"
 
 
 def test_what_does_not_listen_to_sigterm_is_killed(keep: Keep, tmp_path: Path) -> None:

@@ -596,3 +596,11 @@ def test_why_nothing_was_planned_is_told_at_the_end_unless_it_was_before() -> No
     assert notice is not None
     assert "`--steps 9`" in notice.text
     assert read([*bars(9)] * 12).shortfall() is None
+
+
+@pytest.mark.parametrize("noise", ["x" * 30 + "\n", "value 3\n"])
+def test_of_a_flood_of_lines_the_last_count_is_read(noise: str) -> None:
+    reader = ProgressReader(deadline_s=DEADLINE_S)
+    for i in range(1, 101):
+        reader.feed((noise * 1000 + f"step {i}/100 loss 0.3\n").encode(), 0.001 * i)
+    assert sure(reader) == (100, 100)

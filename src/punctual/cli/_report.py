@@ -64,8 +64,9 @@ def _changes(summary: RunSummary) -> list[str]:
     ]
     if summary.shortfall is not None:
         changes.append(_shortfall(summary.shortfall))
-    if (cut_off := summary.warned("cut-off")) is not None:
-        changes.append(f"{cut_off.text[0].upper()}{cut_off.text[1:]}.")
+    for code in ("cut-off", "left-running"):
+        if (warning := summary.warned(code)) is not None:
+            changes.append(f"{warning.text[0].upper()}{warning.text[1:]}.")
     if summary.unsteered_s:
         changes.append(f"Nobody steered it for {short(summary.unsteered_s)}.")
     infeasible = summary.warned("infeasible")

@@ -70,11 +70,11 @@ class Watch:
             self._look_for_more(job, at, job.deadline_at)
             return ""
         is_to_stop = job.spec.ends.at_deadline == "stop" and job.stop_cause is None
-        if not is_to_stop and _has_all_steps(job) and at < job.deadline_at + _LEAVING_S:
-            # A program that is only read lands with its end, which may have come in time and not be known yet.
+        may_leave = not is_to_stop and _may_be_leaving(job)
+        if may_leave and at < job.deadline_at + _LEAVING_S:
             self._outbox.set_timer(at, "deadline", job, job.deadline_at + _LEAVING_S - at)
             return ""
-        works_on = ", and the program works on" if _has_all_steps(job) else ""
+        works_on = ", and the program works on" if may_leave else ""
         self._tell(job, at, Reason("deadline-passed", f"the deadline has passed{_where(job)}{works_on}"))
         return "its deadline has come" if is_to_stop else ""
 
@@ -97,7 +97,7 @@ class Watch:
         """Report the deadline's feasibility after a tick; stop the job if it must be done by then and will not be."""
         if job.stop_cause is not None:
             return
-        if (change := change_of_feasibility(job, forecast)) is not None:
+        if not _may_be_leaving(job) and (change := change_of_feasibility(job, forecast)) is not None:
             self._outbox.warn(at, job, change)
         if _is_due_to_stop(job, at, forecast):
             job.stop_cause = "it would not be done by its deadline"
@@ -135,6 +135,11 @@ def _has_all_steps(job: ScheduledJob) -> bool:
     """Whether all steps are done, be it that the job has landed or not."""
     progress = job.progress
     return progress is not None and progress.steps_total is not None and progress.steps_done >= progress.steps_total > 0
+
+
+def _may_be_leaving(job: ScheduledJob) -> bool:
+    """Whether a program that is only read has counted all its steps: it lands with its end, which may not be known yet."""
+    return job.progress is not None and job.progress.is_read and _has_all_steps(job)
 
 
 @dataclass(frozen=True, slots=True)

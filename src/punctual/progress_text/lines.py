@@ -17,6 +17,7 @@ _GLUED = re.compile(rb"(/\w{1,12}(?:, [^\]]{0,200})?\])(?=[A-Za-z{`])")
 #: A number that was cut in two is none.
 _DIGITS = b"0123456789,._"
 _CUT = b" ... "
+_DIGIT = re.compile(rb"\d")
 #: Characters that no text has.
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
@@ -47,12 +48,14 @@ class LineSplitter:
     def feed(self, output: bytes, n_lines_max: int | None = None) -> list[TextLine]:
         """Return the lines that `output` completes, and the one that stays open, without empty ones, and those drawn again.
 
-        Of more than `n_lines_max` some at the beginning and some at the end are returned.
+        Of more than `n_lines_max` those with digits are returned, or some of these at the beginning and some at the end.
         """
         *pieces, self._rest = _END.split(self._rest + output)
         complete = [text for text, end in zip(pieces[::2], pieces[1::2], strict=True) if not self._is_again(text, end)]
         self._rest = self._kept(self._rest)
         lines = [(text, True) for text in complete if text] + ([(self._rest, False)] if self._rest else [])
+        if n_lines_max is not None and len(lines) > n_lines_max:
+            lines = [line for line in lines if _DIGIT.search(line[0])]
         if n_lines_max is not None and len(lines) > n_lines_max:
             n_first = n_lines_max // 2
             lines = [*lines[:n_first], *lines[len(lines) - (n_lines_max - n_first) :]]

@@ -129,9 +129,9 @@ class ProgressReader:
         before = self.belief
         splitter = self._splitters.setdefault(source, LineSplitter(_LINE_BYTES_MAX))
         lines = splitter.feed(output, self._n_affordable_at(at))
-        self._n_affordable -= len(lines)
         for text, is_complete in lines:
             if (is_complete or len(text) <= _OPEN_MAX) and any(map(str.isdigit, text)):
+                self._n_affordable -= 1
                 reading = read_line(text, is_complete=is_complete)
                 if self._table.take(reading, text, at) if is_complete else self._table.take_open(reading, at):
                     self._choose()
@@ -140,10 +140,12 @@ class ProgressReader:
         return self.belief != before
 
     def _n_affordable_at(self, at: float) -> int:
-        """Return how many lines may be read by now: of a flood not all are."""
-        self._n_affordable = min(_N_LINES_MAX, self._n_affordable + _LINES_PER_S * max(0.0, at - self._fed_at))
+        """Return how many lines with numbers may be read by now: of a flood not all are, but the last one is."""
+        self._n_affordable = min(
+            _N_LINES_MAX, max(0.0, self._n_affordable) + _LINES_PER_S * max(0.0, at - self._fed_at)
+        )
         self._fed_at = at
-        return max(0, int(self._n_affordable))
+        return max(1, int(self._n_affordable))
 
     def take(self, mentions: Iterable[Mention], text: str, at: float) -> bool:
         """Take in the counts that an expression found in a line; return whether the belief has changed."""

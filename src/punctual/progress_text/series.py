@@ -368,10 +368,10 @@ class SeriesTable:
         families = _MEANT.get(family, (family,))
         said = [series for series in self._announced(counted) if series.mention.family in families]
         said = [series for series in said if series.last >= max(least, 2)]
-        unqualified = [series.last for series in said if not series.mention.is_qualified]
+        of_all = [series.last for series in said if not series.mention.is_qualified]
         # Of totals that may be of parts, one that others contradict is none.
-        parts = {series.last for series in said}
-        return unqualified[0] if unqualified else parts.pop() if len(parts) == 1 else None
+        of_parts = {series.last for series in said}
+        return of_all[0] if of_all else of_parts.pop() if len(of_parts) == 1 else None
 
     def stated_lap(self, counted: Series) -> int | None:
         """Return how many of the counted a line announced for each epoch; None if none did."""

@@ -4,7 +4,7 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
@@ -52,6 +52,15 @@ _GONE = (errno.ENOENT, errno.ENODEV)
 def should_exit_instead_of_freeze(held: Resources) -> bool:
     """Whether a frozen process with these resources keeps some, memory or devices, that its end would free."""
     return bool(replace(held, cores=0.0))
+
+
+def _left_running(programs: Sequence[str]) -> Reason:
+    """Return the news that a job has left programs running: it may be a launcher that waits for no training."""
+    text = (
+        f"ended with it: {', '.join(programs)}, which it had left running. A job lasts as long as the process that it was "
+        "started as; run the training in the foreground, or end the script with `wait`"
+    )
+    return Reason("left-running", text)
 
 
 class JobRun:
@@ -435,6 +444,8 @@ class JobRun:
                 self._faults = faults_of(self._events, self._process, self._seen)
                 if (shortfall := self._process.progress.shortfall()) is not None:
                     self._sink(self._events.warned(event.at, shortfall))
+                if left := (last or {}).get("left_running"):
+                    self._sink(self._events.warned(event.at, _left_running(left)))
             self._tell_end(event)
 
     def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:

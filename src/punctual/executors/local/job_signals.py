@@ -29,12 +29,12 @@ _SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox",
 
 
 class Ending:
-    """The end of a job that was asked to end.
+    """The end of a job that was asked to end, or of what a job has left behind.
 
     Parameters
     ----------
     job_pid
-        The job's own process, the leader of its group.
+        The job's own process, the leader of its group; 0: it has ended by itself.
     grace_s
         Seconds until all others are asked too.
     kill_s
@@ -45,12 +45,14 @@ class Ending:
         self._job_pid, self._had_time, self._kill_s = job_pid, grace_s > 0, kill_s
         self._asked_at = time.monotonic()
         #: Instants at which a shell's awaited processes are searched again; all are asked; and all are killed.
-        self._look_at = self._asked_at
+        self._look_at = self._asked_at if job_pid else inf
         self._all_at = self._asked_at + grace_s
         self._kill_at = inf
         self._asked: set[int] = set()
         #: After how many seconds its own process was ended by force; None: it ended by itself.
         self.forced_after_s: float | None = None
+        #: Names of the programs that a job which ended by itself has left running.
+        self.left_running: list[str] | None = None if job_pid else []
 
     def hurry(self) -> None:
         """End the grace period now."""
@@ -81,7 +83,10 @@ class Ending:
         elif now >= self._all_at:
             if self._had_time:
                 self._note_force(now)
-            self._ask(descendants(ancestor))
+            alive = descendants(ancestor)
+            if self.left_running is not None:
+                self.left_running = [name for pid in alive if (name := _program_of(pid))]
+            self._ask(alive)
             self._look_at, self._all_at, self._kill_at = inf, inf, now + self._kill_s
         elif now >= self._look_at:
             # A shell goes on with its next command when the one before has saved and ended. A short one may still run; if it
@@ -197,6 +202,15 @@ def _file_of(pid: int, fd: int) -> str:
 
 def _name(pid: int) -> str:
     return str(supervisor_files.read(f"/proc/{pid}/comm")).strip()
+
+
+def _program_of(pid: int) -> str:
+    """Return the names of a program and its script; empty if the process has ended, or is a helper of Python's own."""
+    words = str(supervisor_files.read(f"/proc/{pid}/cmdline")).split("\0")
+    if any("multiprocessing" in word for word in words):
+        return ""
+    scripts = [word for word in words[1:2] if word and not word.startswith("-")]
+    return " ".join(os.path.basename(word) for word in (words[0], *scripts))
 
 
 def _mask(pid: int, field: str) -> int:

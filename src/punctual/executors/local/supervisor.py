@@ -14,7 +14,8 @@ out         ``{"started": pid, "at_ns": stamp}``, or, also instead of the first 
 in          anything, at least every `lease_s` seconds: the job is still steered; `STAY_PAUSED`: and stays paused
 out         ``{"expired": true}`` as the last line: nothing has come for so long; the connection is closed
 out         ``{"ended": exit code, "at_ns": stamp, "usage": text, "core_s": seconds, "counted": …}``, the last line; with
-            ``"forced_after_s"`` if the job was asked to end, and was ended by force so many seconds later
+            ``"forced_after_s"`` if the job was asked to end, and was ended by force so many seconds later; with
+            ``"left_running"``, names of programs, if the job ended by itself and they had to be ended
 =========== ================================================================================================
 
 ========================================= ==================================================================
@@ -323,8 +324,10 @@ class Supervisor:
     def _end_descendants(self) -> None:
         """End the job's remaining descendants: outside its groups nothing would limit them."""
         if self._ending is None:
-            self._ending = job_signals.Ending(0, 0.0, self._request.kill_s)
-        self._ending.own_has_ended()
+            # Helpers, as a `tee` behind its output, have a moment to end after it by themselves.
+            self._ending = job_signals.Ending(0, 0.2, self._request.kill_s)
+        else:
+            self._ending.own_has_ended()
 
     def _lift(self) -> None:
         _lift(self._request.lift, job_signals.descendants(os.getpid()))
@@ -352,6 +355,8 @@ class Supervisor:
         forced_after_s = None if self._ending is None else self._ending.forced_after_s
         if forced_after_s is not None:
             last["forced_after_s"] = forced_after_s
+        if self._ending is not None and self._ending.left_running:
+            last["left_running"] = self._ending.left_running[:3]
         boot, page = supervisor_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
         self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
         supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
