@@ -4,7 +4,6 @@ They load this file by its path. The policy sees what they tell it tick by tick,
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,4 +45,5 @@ class Solution(Strategy):
         if left_s <= 1e-3:
             return ClusterType.NONE
         held = _WORDS[self.env.cluster_type]
-        return _TYPES[self._rule(self.env.tick, held, has_spot, left_s, self.remaining_restart_overhead if held else 0.0)]
+        start_s = self.remaining_restart_overhead if held else 0.0
+        return _TYPES[self._rule(self.env.tick, held, has_spot, left_s, start_s)]

@@ -6,10 +6,12 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+_FOLDER = Path(os.environ["PUNCTUAL_SKYNOMAD"]) / "sky_spot/strategies"
 for _name in ("rc_threshold", "rc_cr_threshold"):
     _full = f"sky_spot.strategies.{_name}"
-    _spec = spec_from_file_location(_full, Path(os.environ["PUNCTUAL_SKYNOMAD"]) / "sky_spot/strategies" / f"{_name}.py")
-    assert _spec is not None and _spec.loader is not None
+    _spec = spec_from_file_location(_full, _FOLDER / f"{_name}.py")
+    assert _spec is not None
+    assert _spec.loader is not None
     sys.modules[_full] = module_from_spec(_spec)
     setattr(sys.modules["sky_spot.strategies"], _name, sys.modules[_full])
     _spec.loader.exec_module(sys.modules[_full])

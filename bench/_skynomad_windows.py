@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _played(wanted: dict[str, Any], rule: str, trace: str, start_h: float) -> dict[str, Any]:
-    """Play a window: dollars with those of probes, or None if it was late."""
+    """Play a window; return its dollars, or None if it was late."""
     env_lib, simulate = (importlib.import_module(f"sky_spot.{name}") for name in ("env", "simulate"))
     task_lib, strategy_lib = (importlib.import_module(f"sky_spot.{name}") for name in ("task", "strategies.strategy"))
     if rule == "punctual_least_cost":
@@ -41,7 +41,7 @@ def _played(wanted: dict[str, Any], rule: str, trace: str, start_h: float) -> di
         env_start_hours=start_h,
     )  # fmt: skip
     argv, sys.argv = sys.argv, sys.argv[:1]
-    parsed = kind._from_args(ArgumentParser()).args
+    parsed = kind._from_args(ArgumentParser()).args  # noqa: SLF001  # how that package makes a strategy
     sys.argv = argv
     strategy = kind(Namespace(**{**vars(parsed), **vars(options)}))
     many = issubclass(kind, strategy_lib.MultiRegionStrategy)
