@@ -87,7 +87,7 @@ def skynomad_section(runs: list[Run]) -> Section:
         cells = [f"${sums[rule] / n:,.2f}{_late(late[rule])}" if rule in sums else "–" for rule in _RULES.values()]
         rows.append([job, str(n), *cells, *([f"{over[-1]:.1%}", f"{below[-1]:.1%}"] if over else ["–", "–"])])
     targets = [
-        Target("SkyNomad's simulator: late", 0, n_late, "{:.0f}".format),
+        Target("SkyNomad's simulator: late", 0, n_late if runs else None, "{:.0f}".format),
         Target("SkyNomad's simulator: over its optimum", 0.10, _mean(over), "{:.1%}".format),
         Target("SkyNomad's simulator: below Uniform Progress", 0.0, _mean(below), "{:.1%}".format, at_least=True),
     ]
@@ -158,8 +158,9 @@ def frontier_cs_section(runs: list[Run]) -> Section:
         ])  # fmt: skip
     if means:
         rows.append(["mean", "", *(_score(_mean(means[name])) for name in means), ""])
+    n_failed = sum(each["score"] is None for each in runs if each["rule"] == _OURS) if runs else None
     targets = [
-        Target("Frontier-CS: variants that failed or were late", 0, sum(each["score"] is None for each in runs if each["rule"] == _OURS), "{:.0f}".format),
+        Target("Frontier-CS: variants that failed or were late", 0, n_failed, "{:.0f}".format),
         Target("Frontier-CS: mean score over that of Uniform Progress", 0.0, _over(means, _UNIFORM), "{:.1f}".format, at_least=True),
         Target("Frontier-CS: mean score over the best published", 0.0, _over(means, "best"), "{:.1f}".format, at_least=True),
     ]  # fmt: skip

@@ -88,6 +88,26 @@ def test_a_rigid_job_leaves_machines_that_stay_only_where_two_starts_are_earned(
     assert choose(ample, brief, STAYS).n_machines == (0, 2)
 
 
+@pytest.mark.parametrize("exponent", [0.926, 0.6])
+@pytest.mark.parametrize("n_needed", [1.5, 3.0, 6.0])
+def test_on_demand_alone_costs_no_more_than_the_fewest_machines_that_are_in_time(
+    exponent: float, n_needed: float
+) -> None:
+    speeds = (0.0, *(n**exponent for n in range(1, 17)))
+    work, by_s, start_s, tick_s = n_needed * 20 * HOUR_S, 30 * HOUR_S, 300.0, 300.0
+    fewest = next(n for n in range(1, 17) if work / speeds[n] + start_s <= by_s)
+    at, left, held, usd = 0.0, work, 0, 0.0
+    while left > 0:
+        stays = (Supply(STAYS, held, 16, start_s),)
+        price = Outlook(speeds, stays, at).price_of_progress(left, by_s - at)
+        (n,) = choose(Need(left, by_s - at, speeds, look_s=tick_s), stays, price).n_machines
+        done = speeds[min(n, held)] * start_s + speeds[n] * (tick_s - start_s)
+        part = min(1.0, left / done) if done > 0 else 1.0
+        at, left, held, usd = at + part * tick_s, left - done, n, usd + n * STAYS * part * tick_s
+        assert at <= by_s
+    assert usd <= 1.01 * fewest * STAYS * (work / speeds[fewest] + start_s)
+
+
 def test_counts_of_late_say_more_than_those_of_long_ago() -> None:
     plentiful_then, plentiful_now = seen((-96, 3), (-48, 0)), seen((-96, 0), (-48, 3))
     lately_without, lately_with = (

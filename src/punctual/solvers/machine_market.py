@@ -421,10 +421,12 @@ class Outlook:
 
         The weight of that case is a tenth of Laplace's rule of succession, 1 / (n + 2), if n spans like the one to come were seen.
         """
+        if not self._spot and left_s > 0:  # nothing comes and goes: the fewest machines that are in time are the cheapest
+            return float(self.prices[min(int((self._rates[-1] * left_s < work).sum()), _N_PRICES - 1)])
         reliable = self._certain_usd_s / max(self._speeds[1], 1e-18) if len(self._speeds) > 1 else inf
         if self._speeds[1] <= 0:
             reliable = self._certain_usd_s * int(np.argmax(self._speeds)) / float(np.max(self._speeds))
-        if self.over_s < _SEEN_LEAST_S or not self._spot or left_s <= 0:
+        if self.over_s < _SEEN_LEAST_S or left_s <= 0:
             return float(reliable)
         price = float(np.average(self._duals(work, left_s), weights=self._weights(left_s)))
         if reliable == inf:
