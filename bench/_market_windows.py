@@ -33,7 +33,7 @@ class Zone:
     """Counts of one zone, and prices of a machine-hour."""
 
     name: str
-    counts: tuple[int, ...]
+    counts: Sequence[int]
     tick_s: float
     spot_usd_h: float
     certain_usd_h: float
@@ -85,7 +85,7 @@ def begins(zone_: Zone, task: Task, step_s: float) -> Iterator[int]:
     yield from range(0, len(zone_.counts) - n + 1, max(1, round(step_s / zone_.tick_s)))
 
 
-def window(zone_: Zone, task: Task, i: int) -> tuple[int, ...]:
+def window(zone_: Zone, task: Task, i: int) -> Sequence[int]:
     return zone_.counts[i : i + round(task.deadline_s / zone_.tick_s)]
 
 
@@ -228,7 +228,13 @@ def uniform_progress(zone_: Zone, task: Task, n: int) -> Rule:
 def ours_rigid(zone_: Zone, task: Task, i: int, n: int, factor: float = RESERVE_FACTOR) -> Rule:
     """Return the policy as a rule for a job of `n` machines."""
     speeds = tuple(task.speeds[k] if k in (0, n) else 0.0 for k in range(n + 1))
-    watcher = Watcher(zone_, Task(speeds, task.work, task.deadline_s, task.startup_s), i, restarts=True, factor=factor)
+    job = Task(speeds, task.work, task.deadline_s, task.startup_s)
+    return rigid_rule(Watcher(zone_, job, i, restarts=True, factor=factor), n)
+
+
+def rigid_rule(watcher: Watcher, n: int) -> Rule:
+    """Return what a watcher chooses as a rule for a job of `n` machines."""
+    speeds = watcher.task.speeds
 
     def rule(t: int, held: str, _: bool, left_s: float, start_s: float) -> str:
         left = (left_s + start_s) * speeds[n]

@@ -51,6 +51,10 @@ def test_lower_layers_last_longer() -> None:
     assert of.age_s(2) == 0.0
 
 
+def test_a_loss_in_the_first_hour_is_not_taken_for_one_an_hour() -> None:
+    assert seen((-1, 1), (-0.5, 0)).losses_per_s(1) == pytest.approx(1 / (24 * HOUR_S))
+
+
 def supplies(n_spot: int, n_held: int = 0, *, history: Seen | None = None) -> tuple[Supply, Supply]:
     history = history or seen((-100, 3))
     return Supply(SPOT, n_held, n_spot, 300.0, history), Supply(STAYS, 0, 3, 300.0)
@@ -82,6 +86,37 @@ def test_a_rigid_job_leaves_machines_that_stay_only_where_two_starts_are_earned(
     assert choose(ample, stays, STAYS).n_machines == (2, 0)
     brief = (Supply(SPOT, 0, 2, 3600.0, seen(*[(-100 + i, 2 * (i % 2)) for i in range(100)])), stays[1])
     assert choose(ample, brief, STAYS).n_machines == (0, 2)
+
+
+@pytest.mark.parametrize("exponent", [0.926, 0.6])
+@pytest.mark.parametrize("n_needed", [1.5, 3.0, 6.0])
+def test_on_demand_alone_costs_no_more_than_the_fewest_machines_that_are_in_time(
+    exponent: float, n_needed: float
+) -> None:
+    speeds = (0.0, *(n**exponent for n in range(1, 17)))
+    work, by_s, start_s, tick_s = n_needed * 20 * HOUR_S, 30 * HOUR_S, 300.0, 300.0
+    fewest = next(n for n in range(1, 17) if work / speeds[n] + start_s <= by_s)
+    at, left, held, usd = 0.0, work, 0, 0.0
+    while left > 0:
+        stays = (Supply(STAYS, held, 16, start_s),)
+        price = Outlook(speeds, stays, at).price_of_progress(left, by_s - at)
+        (n,) = choose(Need(left, by_s - at, speeds, look_s=tick_s), stays, price).n_machines
+        done = speeds[min(n, held)] * start_s + speeds[n] * (tick_s - start_s)
+        part = min(1.0, left / done) if done > 0 else 1.0
+        at, left, held, usd = at + part * tick_s, left - done, n, usd + n * STAYS * part * tick_s
+        assert at <= by_s
+    assert usd <= 1.01 * fewest * STAYS * (work / speeds[fewest] + start_s)
+
+
+def test_counts_of_late_say_more_than_those_of_long_ago() -> None:
+    plentiful_then, plentiful_now = seen((-96, 3), (-48, 0)), seen((-96, 0), (-48, 3))
+    lately_without, lately_with = (
+        Outlook(SPEEDS, (Supply(SPOT, 0, 3, 0.0, of), Supply(STAYS, 0, 3)), 0.0)
+        for of in (plentiful_then, plentiful_now)
+    )
+    needed = (40 * HOUR_S, 24 * HOUR_S)
+    assert lately_without.price_of_progress(*needed) > lately_with.price_of_progress(*needed)
+    assert lately_without.expected_usd(*needed) > lately_with.expected_usd(*needed)
 
 
 def test_the_price_of_progress_rises_with_the_work() -> None:

@@ -70,7 +70,7 @@ class Seen:
 
     def losses_per_s(self, k: int) -> float:
         """Return how often layer `k` was lost a second, whether it was there or not."""
-        return self._layers[1][k] / max(self.over_s, 3600.0)
+        return self._layers[1][k] / max(self.over_s, _SEEN_LEAST_S)
 
     def age_s(self, n: int) -> float:
         """Return the seconds for which at least `n` machines could be had."""
@@ -399,10 +399,17 @@ class Outlook:
         i = np.clip(np.searchsorted(self._begins, at, side="right") - 1, 0, len(self._begins) - 1)
         return np.asarray(sums[i] + rates[i] * (at - self._begins[i])[:, None])
 
+    def _scenarios_at(self) -> NDArray[np.float64]:
+        return np.arange(self._since_at, self._at, _STRIDE_S)
+
+    def _weights(self, left_s: float) -> NDArray[np.float64]:
+        """Return a weight for each scenario: by what was seen long ago, measured by the time to come, little is foretold."""
+        return np.asarray(np.exp((self._scenarios_at() - self._at) / left_s))
+
     def _scenarios(self, sums: NDArray[np.float64], rates: NDArray[np.float64], over_s: float) -> NDArray[np.float64]:
         """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again."""
         span_s = min(over_s, self.over_s)
-        begins = np.arange(self._since_at, self._at, _STRIDE_S)
+        begins = self._scenarios_at()
         ends = begins + span_s
         turned = np.clip(ends - self._at, 0.0, None)
         total = self._until(sums, rates, np.minimum(ends, self._at)) - self._until(sums, rates, begins)
@@ -410,27 +417,30 @@ class Outlook:
         return np.asarray(total * (over_s / span_s))
 
     def price_of_progress(self, work: float, left_s: float) -> float:
-        """Return λ: its mean over the scenarios, and the price of machines that stay for the case that all is different.
+        """Return λ: its weighted mean over the scenarios, and the price of machines that stay for the case that all is different.
 
         The weight of that case is a tenth of Laplace's rule of succession, 1 / (n + 2), if n spans like the one to come were seen.
         """
+        # Nothing comes and goes: the fewest machines that are in time are the cheapest.
+        if not self._spot and left_s > 0:
+            return float(self.prices[min(int((self._rates[-1] * left_s < work).sum()), _N_PRICES - 1)])
         reliable = self._certain_usd_s / max(self._speeds[1], 1e-18) if len(self._speeds) > 1 else inf
         if self._speeds[1] <= 0:
             reliable = self._certain_usd_s * int(np.argmax(self._speeds)) / float(np.max(self._speeds))
-        if self.over_s < _SEEN_LEAST_S or not self._spot or left_s <= 0:
+        if self.over_s < _SEEN_LEAST_S or left_s <= 0:
             return float(reliable)
-        duals = self._duals(work, left_s)
+        price = float(np.average(self._duals(work, left_s), weights=self._weights(left_s)))
         if reliable == inf:
-            return float(duals.mean())
+            return price
         weight = UNSEEN_WEIGHT / (self.over_s / left_s + 2)
-        return float((1 - weight) * duals.mean() + weight * reliable)
+        return float((1 - weight) * price + weight * reliable)
 
     def _duals(self, work: float, left_s: float) -> NDArray[np.float64]:
         done = self._scenarios(self._done, self._rates, left_s)
         return np.asarray(self.prices[np.minimum((done < work).sum(axis=1), _N_PRICES - 1)])
 
     def expected_usd(self, work: float, left_s: float) -> float:
-        """Return the mean over the scenarios of the least cost of the work, start-ups included; infinite if it cannot be done."""
+        """Return the weighted mean over the scenarios of the least cost of the work, start-ups included; infinite if it cannot be done."""
         if left_s <= 0 or float(np.max(self._speeds)) * left_s < work:
             return inf
         if self.over_s < _STRIDE_S or not self._spot:  # nothing is known but machines that stay
@@ -444,7 +454,8 @@ class Outlook:
             return float(min((usd_s * work / speed for usd_s, speed in able), default=inf))
         done = self._scenarios(self._done, self._rates, left_s)
         spent = self._scenarios(self._spent, self._costs, left_s)
-        return float(np.mean(np.max(self.prices * (work - done) + spent, axis=1)))
+        costs = np.max(self.prices * (work - done) + spent, axis=1)
+        return float(np.average(costs, weights=self._weights(left_s)))
 
     def affordable_s(self, work: float, usd: float) -> float | None:
         """Return the seconds until the earliest deadline for which the work is expected to cost no more; None: for none."""
