@@ -452,7 +452,7 @@ def test_a_name_is_free_once_its_job_has_ended_although_another_job_of_its_run_h
     (earlier.runtime_dir / "run.json").write_text("{}")
     assert follow(submission("a"), options=PACED) == ["finished"]
     assert {(job.run.name, job.title): job.steering for job in known_jobs()} == {
-        ("a", "a"): "ended", ("a", "b"): "interrupted", ("a-2", "a"): "ended",
+        ("a", "a-1"): "ended", ("a", "b"): "interrupted", ("a-2", "a"): "ended",
     }  # fmt: skip
     earlier.record_end(JobId("b"), "stopped")
 
