@@ -176,6 +176,14 @@ def test_what_was_over_before_a_count_began_is_not_around_it() -> None:
     assert sure(read([*tuning, "step 1/9 loss 0.3\n", "step 2/9 loss 0.3\n"])) == (2, 9)
 
 
+def test_a_count_that_goes_down_is_not_counted() -> None:
+    reader = read([f"t={i}/9\n" for i in range(9, 0, -1)], s=50)
+    belief = reader.belief
+    assert belief is not None
+    assert belief.total is None
+    assert belief.steps < 18, "what was counted before it was known to go down"
+
+
 def test_epochs_that_begin_anew_are_counted_on() -> None:
     epochs = [f"epoch {e}/5 loss 0.3\n" for _ in range(2) for e in range(1, 6)]
     assert sure(read(epochs)) == (10, None)

@@ -158,6 +158,11 @@ class Series:
         return self.known_total is None and not self.n_grown and self.n_seen > 1
 
     @property
+    def counts_down(self) -> bool:
+        """Whether it has fallen each time that it moved."""
+        return self.n_laps == self.n_grown >= 2
+
+    @property
     def is_measure(self) -> bool:
         """Whether the number goes up and down by any amount, as a speed does, or the use of memory."""
         is_of_many = self.mention.total is not None and self.mention.family != SHARE
