@@ -176,6 +176,15 @@ def test_what_was_over_before_a_count_began_is_not_around_it() -> None:
     assert sure(read([*tuning, "step 1/9 loss 0.3\n", "step 2/9 loss 0.3\n"])) == (2, 9)
 
 
+def test_great_numbers_are_told_to_the_last_digit() -> None:
+    reader = read([f"step {i}/1234567 loss 0.3\n" for i in (1_000_001, 1_000_002)])
+    (notice,) = reader.new_notices()
+    assert "1234567 steps in all" in notice.text
+    missing = reader.shortfall()
+    assert missing is not None
+    assert "counted to 1000002 of 1234567 steps" in missing.text
+
+
 def test_a_count_that_goes_down_is_not_counted() -> None:
     reader = read([f"t={i}/9\n" for i in range(9, 0, -1)], s=50)
     belief = reader.belief
