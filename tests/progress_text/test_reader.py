@@ -165,8 +165,9 @@ def test_epochs_of_different_lengths_are_laps_of_one_count() -> None:
     assert sure(read(pieces)) == (27, 27)
 
 
-def test_runs_of_several_seeds_are_counted_over_all() -> None:
-    pieces = [text for k in (1, 2) for text in (f"seed {k}/2\n", *(f"step {i}/10 loss 0.3\n" for i in range(1, 11)))]
+@pytest.mark.parametrize("name", ["seed", "run", "stage"])
+def test_several_trainings_that_are_numbered_are_counted_over_all(name: str) -> None:
+    pieces = [text for k in (1, 2) for text in (f"{name} {k}/2\n", *(f"step {i}/10 loss 0.3\n" for i in range(1, 11)))]
     assert sure(read(pieces[:6])) == (5, 20)
     assert sure(read(pieces)) == (20, 20)
 

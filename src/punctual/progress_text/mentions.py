@@ -135,7 +135,7 @@ _FAMILIES = {
     Unit.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
 }
 #: Words for a whole training of several, where the number of all stands behind: `seed 2/5`.
-_TRAININGS = {"seed", "run", "repeat", "repetition", "experiment", "config", "configuration"}
+_TRAININGS = {"stage", "phase", "seed", "run", "repeat", "repetition", "experiment", "config", "configuration"}
 _COUNTED = {
     word: (unit, family)
     for unit, families in _FAMILIES.items()
