@@ -159,6 +159,13 @@ def test_an_epoch_behind_a_bar_lies_around_it() -> None:
     assert sure(read(pieces)) == (60, 60)
 
 
+def test_of_numbered_stages_with_different_headings_only_some_may_be_trainings() -> None:
+    steps = [f"step {i}/10 loss 0.3\n" for i in range(1, 11)]
+    headings = ["Stage 1/3: preparing data\n", "Stage 2/3: training\n"]
+    assert sure(read([*headings, *steps])) == (20, None)
+    assert sure(read([*headings, "Stage 3/3: training\n", *steps])) == (10, 10), "none is left"
+
+
 def test_epochs_of_different_lengths_are_laps_of_one_count() -> None:
     pieces = [f"epoch {e}/3 step {i}/{n} loss 0.3\n" for e, n in ((1, 10), (2, 12), (3, 9)) for i in range(1, n + 1)]
     assert sure(read(pieces[:11])) == (13, 36)

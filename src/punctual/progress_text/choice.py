@@ -250,12 +250,15 @@ class Judge:
 
     def _n_laps_of(self, epochs: Series) -> int | None:
         """Return the number of all epochs; None if it is not known."""
+        if epochs.unit is Unit.FOLD and epochs.is_of_stages:  # only some of which may be trainings
+            return None
         others = (other for other in self._table if other.unit is epochs.unit and other.role is not Role.OTHER)
         stated = self._table.stated(epochs.mention.family or "epoch", epochs.last, epochs)
         said = next((_length(other, stated) for other in others if other.known_total), None)
         length = _length(epochs, said if said and not epochs.known_total else stated)
         if epochs.outer is not None and epochs.is_nested:
-            n_folds = _length(epochs.outer.series, None)
+            folds = epochs.outer.series
+            n_folds = None if folds.is_of_stages else _length(folds, None)
             return length * n_folds * max(epochs.outer.laps_each, 1) if length and n_folds else None
         return None if epochs.n_laps else length
 

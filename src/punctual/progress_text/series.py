@@ -146,7 +146,8 @@ class Series:
     @property
     def is_of_stages(self) -> bool:
         """Whether it numbers pieces of work of different kinds, as headings do: ``Step 2/3: building the model``."""
-        return self.is_varied and self.n_grown > 0 and not self.is_measured and not self.mention.is_own
+        has_heading = self.is_varied and (self.n_grown > 0 or bool(self.words_after))
+        return has_heading and not self.is_measured and not self.mention.is_own
 
     @property
     def is_regular(self) -> bool:
