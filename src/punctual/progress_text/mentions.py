@@ -163,7 +163,7 @@ _SETTING = re.compile(
 #: In the name of a count they make it one of epochs without progress, or of failures.
 _STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad|attempts?|retr(?:y|ies|ying)")
 #: Behind a fraction they make it one of a time, or of a memory.
-_MEASURES = re.compile(r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/])")
+_MEASURES = re.compile(r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/]|\s?[=:]?\s?-?\d)")
 #: Of these a count of so many is none: `after batch 50 of 300`.
 _REACHED = {"after", "at"}
 #: A share that is called so is progress.
@@ -396,7 +396,9 @@ class _Place:
             return None
         if any(_SETTING.fullmatch(word) and word not in _REACHED for word in self._name[:-1]):
             return None
-        if any(map(_STOPS.fullmatch, self._name)) or _MEASURES.match(self._after) or _LEFT.match(self._after):
+        if any(map(_STOPS.fullmatch, self._name)) or _LEFT.match(self._after):
+            return None
+        if unit is Unit.UNKNOWN and _MEASURES.match(self._after):
             return None
         if unit is Unit.UNKNOWN and _TRAININGS & {*self._name[-1:]}:
             unit, family = Unit.FOLD, self._name[-1]
