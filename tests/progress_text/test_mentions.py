@@ -62,6 +62,8 @@ LINES: dict[str, tuple[bytes, tuple[int, int | None] | None]] = {
     "Swiss thousands": (b"step 12'000 / 30'000 loss 0.3\n", (12000, 30000)),
     "French thousands": ("step 12\u202f000 / 30\u202f000 loss 0.3\n".encode(), (12000, 30000)),
     "an optimization": (b"\rOptimizing:  40%|####      | 120/300 [00:12<00:18, 10.00it/s]", (120, 300)),
+    "the time that is left": (b"step 3/100 time left 5 s\n", (3, 100)),
+    "while it trains": (b"during training 3/100 loss 0.3\n", (3, 100)),
     "a value called as a measure is": (b"3/100 m 0.91 s 0.2\n", (3, 100)),
     "files": (b"Processed 30/100 files\n", None),
     "an activity in a line": (b"INFO Compiling layer 3/48\n", None),

@@ -163,7 +163,9 @@ _SETTING = re.compile(
 #: In the name of a count they make it one of epochs without progress, or of failures.
 _STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad|attempts?|retr(?:y|ies|ying)")
 #: Behind a fraction they make it one of a time, or of a memory.
-_MEASURES = re.compile(r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/]|\s?[=:]?\s?-?\d)")
+_MEASURES = re.compile(
+    r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/]|\s?[=:]?\s?-?\d)"
+)
 #: Of these a count of so many is none: `after batch 50 of 300`.
 _REACHED = {"after", "at"}
 #: A share that is called so is progress.
@@ -196,6 +198,13 @@ _TRAINING_GERUNDS = {
     "evolving",
     "remaining",
     "warning",
+    "logging",
+    "during",
+    "starting",
+    "beginning",
+    "finishing",
+    "working",
+    "doing",
 }
 _OVERALL = {"all", "overall", "total"}
 #: Units in which data is moved, not trained on.
@@ -266,7 +275,7 @@ _WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
 _NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
 _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
 #: So many are still to be done: `30/100 left`.
-_LEFT = re.compile(r"\s{0,3}(?:\w{1,12}\s)?(?:left|remaining|to go)\b")
+_LEFT = re.compile(rf"\s{{0,3}}(?:(?:{'|'.join(sorted(_PLURALS))})\s)?(?:left|remaining|to go)\b")
 #: So many were done: `120 steps done`.
 _REACHED_AFTER = re.compile(
     r"\s{0,3}\w+\s(?:are\s|were\s)?(?:done|complete|completed|finished|processed|seen|trained)\b"
