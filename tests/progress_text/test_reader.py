@@ -159,6 +159,10 @@ def test_an_epoch_behind_a_bar_lies_around_it() -> None:
     assert sure(read(pieces)) == (60, 60)
 
 
+def test_several_trainings_that_count_nothing_within_are_counted_themselves() -> None:
+    assert sure(read([f"run {i}/9 score 0.3\n" for i in range(1, 6)], s=50)) == (5, 9)
+
+
 def test_of_numbered_stages_with_different_headings_only_some_may_be_trainings() -> None:
     steps = [f"step {i}/10 loss 0.3\n" for i in range(1, 11)]
     headings = ["Stage 1/3: preparing data\n", "Stage 2/3: training\n"]

@@ -118,7 +118,9 @@ class Judge:
 
     def assess(self, series: Series) -> Assessment | None:
         """Return the meaning of a series, taken as the training's; None if it cannot be that."""
-        if series.role is Role.OTHER or series.unit is Unit.FOLD or series.is_measure or series.counts_down:
+        if series.role is Role.OTHER or series.is_measure or series.counts_down:
+            return None
+        if series.unit is Unit.FOLD and any(_counts_within(series, other) for other in self._table):
             return None
         if series.mention.is_total and (series.unit < Unit.STEP or series.mention.is_lap):
             return None  # samples and batches of something
