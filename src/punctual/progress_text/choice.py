@@ -118,12 +118,8 @@ class Judge:
 
     def assess(self, series: Series) -> Assessment | None:
         """Return the meaning of a series, taken as the training's; None if it cannot be that."""
-        if series.role is Role.OTHER or series.is_measure or series.counts_down:
+        if self._is_no_training(series):
             return None
-        if series.unit is Unit.FOLD and any(_counts_within(series, other) for other in self._table):
-            return None
-        if series.mention.is_total and (series.unit < Unit.STEP or series.mention.is_lap):
-            return None  # samples and batches of something
         if series.is_constant and series.unit < Unit.EPOCH and not series.mention.is_total:
             return None
         if series.unit is Unit.UNKNOWN and series.moves_with_epoch and not series.is_complete:
@@ -145,6 +141,14 @@ class Judge:
         else:
             meaning = self._single(series)
         return None if meaning is None else _not_exceeded(self._declared(meaning))
+
+    def _is_no_training(self, series: Series) -> bool:
+        """Return whether a series is of something else, by itself or by what counts within it."""
+        if series.role is Role.OTHER or series.is_measure or series.counts_down:
+            return True
+        if series.mention.is_total and (series.unit < Unit.STEP or series.mention.is_lap):
+            return True  # samples and batches of something
+        return series.unit is Unit.FOLD and any(_counts_within(series, other) for other in self._table)
 
     def _laps(self, series: Series) -> Assessment:
         """Assess a count that begins anew."""
