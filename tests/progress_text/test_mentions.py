@@ -62,6 +62,10 @@ LINES: dict[str, tuple[bytes, tuple[int, int | None] | None]] = {
     "Swiss thousands": (b"step 12'000 / 30'000 loss 0.3\n", (12000, 30000)),
     "French thousands": ("step 12\u202f000 / 30\u202f000 loss 0.3\n".encode(), (12000, 30000)),
     "an optimization": (b"\rOptimizing:  40%|####      | 120/300 [00:12<00:18, 10.00it/s]", (120, 300)),
+    "the time that is left": (b"step 3/100 time left 5 s\n", (3, 100)),
+    "while it trains": (b"during training 3/100 loss 0.3\n", (3, 100)),
+    "a value called as a measure is": (b"3/100 m 0.91 s 0.2\n", (3, 100)),
+    "files": (b"Processed 30/100 files\n", None),
     "an activity in a line": (b"INFO Compiling layer 3/48\n", None),
     "torchrun --tee": (b"[default0]:step 120/3000 loss 0.3\n", (120, 3000)),
     "a rank": (b"[rank0]: 40%|####      | 120/300 [00:12<00:18, 10.00it/s]\r", (120, 300)),
@@ -128,6 +132,7 @@ def only(text: str) -> Mention:
         ("batch number 3", Unit.BATCH),
         ("Fold 3", Unit.FOLD),
         ("seed 3/5", Unit.FOLD),
+        ("fold3", Unit.FOLD),
         ("Start of epoch 3", Unit.EPOCH),
         ("step_in_epoch: 3", Unit.BATCH),
         ("it 3/9 of epoch 1", Unit.BATCH),
@@ -143,7 +148,7 @@ def test_a_number_counts_what_is_named_before_it(text: str, unit: Unit) -> None:
     [
         "warmup_steps=100", "save every 100 steps", "eval_iters = 200", "time per step 250", "best epoch: 7", "batch size 64",
         "learning rate 1", "12:30:00", "2026-11-26 12:30", "v1.2.3", "lr 3e-4", "layer1", "0.5",
-        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "(1): LeakyReLU(slope=0.1)",
+        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "30/100 steps left", "step 30/100 remaining", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "(1): LeakyReLU(slope=0.1)",
     ],
 )  # fmt: skip
 def test_what_is_no_count_is_left_alone(text: str) -> None:

@@ -159,14 +159,26 @@ def test_an_epoch_behind_a_bar_lies_around_it() -> None:
     assert sure(read(pieces)) == (60, 60)
 
 
+def test_several_trainings_that_count_nothing_within_are_counted_themselves() -> None:
+    assert sure(read([f"run {i}/9 score 0.3\n" for i in range(1, 6)], s=50)) == (5, 9)
+
+
+def test_of_numbered_stages_with_different_headings_only_some_may_be_trainings() -> None:
+    steps = [f"step {i}/10 loss 0.3\n" for i in range(1, 11)]
+    headings = ["Stage 1/3: preparing data\n", "Stage 2/3: training\n"]
+    assert sure(read([*headings, *steps])) == (20, None)
+    assert sure(read([*headings, "Stage 3/3: training\n", *steps])) == (10, 10), "none is left"
+
+
 def test_epochs_of_different_lengths_are_laps_of_one_count() -> None:
     pieces = [f"epoch {e}/3 step {i}/{n} loss 0.3\n" for e, n in ((1, 10), (2, 12), (3, 9)) for i in range(1, n + 1)]
     assert sure(read(pieces[:11])) == (13, 36)
     assert sure(read(pieces)) == (27, 27)
 
 
-def test_runs_of_several_seeds_are_counted_over_all() -> None:
-    pieces = [text for k in (1, 2) for text in (f"seed {k}/2\n", *(f"step {i}/10 loss 0.3\n" for i in range(1, 11)))]
+@pytest.mark.parametrize("name", ["seed", "run", "stage"])
+def test_several_trainings_that_are_numbered_are_counted_over_all(name: str) -> None:
+    pieces = [text for k in (1, 2) for text in (f"{name} {k}/2\n", *(f"step {i}/10 loss 0.3\n" for i in range(1, 11)))]
     assert sure(read(pieces[:6])) == (5, 20)
     assert sure(read(pieces)) == (20, 20)
 
@@ -174,6 +186,23 @@ def test_runs_of_several_seeds_are_counted_over_all() -> None:
 def test_what_was_over_before_a_count_began_is_not_around_it() -> None:
     tuning = [f"run {i}/30: 0.{i} ms\n" for i in range(1, 31)]
     assert sure(read([*tuning, "step 1/9 loss 0.3\n", "step 2/9 loss 0.3\n"])) == (2, 9)
+
+
+def test_great_numbers_are_told_to_the_last_digit() -> None:
+    reader = read([f"step {i}/1234567 loss 0.3\n" for i in (1_000_001, 1_000_002)])
+    (notice,) = reader.new_notices()
+    assert "1234567 steps in all" in notice.text
+    missing = reader.shortfall()
+    assert missing is not None
+    assert "counted to 1000002 of 1234567 steps" in missing.text
+
+
+def test_a_count_that_goes_down_is_not_counted() -> None:
+    reader = read([f"t={i}/9\n" for i in range(9, 0, -1)], s=50)
+    belief = reader.belief
+    assert belief is not None
+    assert belief.total is None
+    assert belief.steps < 18, "what was counted before it was known to go down"
 
 
 def test_epochs_that_begin_anew_are_counted_on() -> None:

@@ -84,7 +84,9 @@ def _told(reader: ProgressReader) -> str:
     belief, chosen = reader.belief, reader.chosen
     if belief is None or chosen is None:
         return "nothing is counted: how far the program is would not be known"
-    counted = f"step {belief.steps:g}" if belief.total is None else f"step {belief.steps:g} of {belief.total:g}"
+    counted = (
+        f"step {belief.steps:.12g}" if belief.total is None else f"step {belief.steps:.12g} of {belief.total:.12g}"
+    )
     length = chosen.series.known_total
     parts = f" ({chosen.n_epochs} times {length})" if chosen.n_epochs and length else ""
     return f"read at the end: {counted}{parts}"

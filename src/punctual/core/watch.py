@@ -127,8 +127,8 @@ def _count(job: ScheduledJob) -> str:
     progress = job.progress
     if progress is None or not job.is_training:
         return "with no step reported"
-    total = "" if progress.steps_total is None else f" of {progress.steps_total:g}"
-    return f"at step {progress.steps_done:g}{total}"
+    total = "" if progress.steps_total is None else f" of {progress.steps_total:.12g}"
+    return f"at step {progress.steps_done:.12g}{total}"
 
 
 def _has_all_steps(job: ScheduledJob) -> bool:

@@ -118,10 +118,8 @@ class Judge:
 
     def assess(self, series: Series) -> Assessment | None:
         """Return the meaning of a series, taken as the training's; None if it cannot be that."""
-        if series.role is Role.OTHER or series.unit is Unit.FOLD or series.is_measure:
+        if self._is_no_training(series):
             return None
-        if series.mention.is_total and (series.unit < Unit.STEP or series.mention.is_lap):
-            return None  # samples and batches of something
         if series.is_constant and series.unit < Unit.EPOCH and not series.mention.is_total:
             return None
         if series.unit is Unit.UNKNOWN and series.moves_with_epoch and not series.is_complete:
@@ -143,6 +141,14 @@ class Judge:
         else:
             meaning = self._single(series)
         return None if meaning is None else _not_exceeded(self._declared(meaning))
+
+    def _is_no_training(self, series: Series) -> bool:
+        """Return whether a series is of something else, by itself or by what counts within it."""
+        if series.role is Role.OTHER or series.is_measure or series.counts_down:
+            return True
+        if series.mention.is_total and (series.unit < Unit.STEP or series.mention.is_lap):
+            return True  # samples and batches of something
+        return series.unit is Unit.FOLD and any(_counts_within(series, other) for other in self._table)
 
     def _laps(self, series: Series) -> Assessment:
         """Assess a count that begins anew."""
@@ -250,12 +256,15 @@ class Judge:
 
     def _n_laps_of(self, epochs: Series) -> int | None:
         """Return the number of all epochs; None if it is not known."""
+        if epochs.unit is Unit.FOLD and epochs.is_of_stages:  # only some of which may be trainings
+            return None
         others = (other for other in self._table if other.unit is epochs.unit and other.role is not Role.OTHER)
         stated = self._table.stated(epochs.mention.family or "epoch", epochs.last, epochs)
         said = next((_length(other, stated) for other in others if other.known_total), None)
         length = _length(epochs, said if said and not epochs.known_total else stated)
         if epochs.outer is not None and epochs.is_nested:
-            n_folds = _length(epochs.outer.series, None)
+            folds = epochs.outer.series
+            n_folds = None if folds.is_of_stages else _length(folds, None)
             return length * n_folds * max(epochs.outer.laps_each, 1) if length and n_folds else None
         return None if epochs.n_laps else length
 

@@ -135,7 +135,7 @@ _FAMILIES = {
     Unit.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
 }
 #: Words for a whole training of several, where the number of all stands behind: `seed 2/5`.
-_TRAININGS = {"seed", "run", "repeat", "repetition", "experiment", "config", "configuration"}
+_TRAININGS = {"stage", "phase", "seed", "run", "repeat", "repetition", "experiment", "config", "configuration"}
 _COUNTED = {
     word: (unit, family)
     for unit, families in _FAMILIES.items()
@@ -163,7 +163,9 @@ _SETTING = re.compile(
 #: In the name of a count they make it one of epochs without progress, or of failures.
 _STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad|attempts?|retr(?:y|ies|ying)")
 #: Behind a fraction they make it one of a time, or of a memory.
-_MEASURES = re.compile(r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/])")
+_MEASURES = re.compile(
+    r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/]|\s?[=:]?\s?-?\d)"
+)
 #: Of these a count of so many is none: `after batch 50 of 300`.
 _REACHED = {"after", "at"}
 #: A share that is called so is progress.
@@ -196,10 +198,19 @@ _TRAINING_GERUNDS = {
     "evolving",
     "remaining",
     "warning",
+    "logging",
+    "during",
+    "starting",
+    "beginning",
+    "finishing",
+    "working",
+    "doing",
 }
 _OVERALL = {"all", "overall", "total"}
 #: Units in which data is moved, not trained on.
 _BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
+#: Of these there are many in the data, and a count of them is mostly made before the training.
+_DATA = {"files", "documents", "docs", "rows", "records", "lines", "shards", "chunks", "articles", "videos", "pages"}
 _EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
 
 #: Between thousands, besides the underscore.
@@ -209,7 +220,7 @@ _INT = rf"(?:\d{{1,3}}(?:{_COMMA}\d{{3}}){{1,6}}(?!{_COMMA}?\d)|\d{{1,3}}(?:_\d{
 SEPARATOR = re.compile(rf"{_COMMA}|_")
 _SCALED = r"\d{1,6}(?:\.\d{1,3})?[kKMGT]"
 #: A number does not begin in the middle of a word, of a path or of another number; but right behind what it counts.
-_BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter))"
+_BEGIN = r"(?:(?<![\w/.])|(?<=[Ss]tep)|(?<=[Ee]poch)|(?<=[Ii]ter)|(?<=[Ff]old)|(?<=[Ff]old_))"
 #: Nor behind a letter that stands for what it counts, unless a total follows: `E01/04 B020/100`.
 _LETTERS = {
     "e": (Unit.EPOCH, "epoch"),
@@ -263,6 +274,8 @@ _WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
 #: A bar whose name has a fraction before it: `1/5 * Epoch: 32%|###  | 50/156`.
 _NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
 _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
+#: So many are still to be done: `30/100 left`.
+_LEFT = re.compile(rf"\s{{0,3}}(?:(?:{'|'.join(sorted(_PLURALS))})\s)?(?:left|remaining|to go)\b")
 #: So many were done: `120 steps done`.
 _REACHED_AFTER = re.compile(
     r"\s{0,3}\w+\s(?:are\s|were\s)?(?:done|complete|completed|finished|processed|seen|trained)\b"
@@ -392,7 +405,9 @@ class _Place:
             return None
         if any(_SETTING.fullmatch(word) and word not in _REACHED for word in self._name[:-1]):
             return None
-        if any(map(_STOPS.fullmatch, self._name)) or _MEASURES.match(self._after):
+        if any(map(_STOPS.fullmatch, self._name)) or _LEFT.match(self._after):
+            return None
+        if unit is Unit.UNKNOWN and _MEASURES.match(self._after):
             return None
         if unit is Unit.UNKNOWN and _TRAININGS & {*self._name[-1:]}:
             unit, family = Unit.FOLD, self._name[-1]
@@ -520,7 +535,9 @@ class _Place:
             return Role.NEUTRAL
         if any(map(_OTHER.match, words)):
             return Role.OTHER
-        if self._is_bar and (_BYTES.search(self._after) or self._is_of_examples(words)):
+        if self._word_after() in _DATA or (
+            self._is_bar and (_BYTES.search(self._after) or self._is_of_examples(words))
+        ):
             return Role.OTHER
         is_nameless = self._match.lastgroup == "total" and self._counted()[0] is Unit.UNKNOWN
         title = words[:1] if self._is_bar else self._name if is_nameless else []

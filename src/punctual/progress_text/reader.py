@@ -185,7 +185,7 @@ class ProgressReader:
         if is_next:
             ended = before.total if before.is_done and self._steps_total is None else None
             self._earlier_steps += before.steps if ended is None else ended
-            text = f"another loop has begun: {_quoted(chosen.series)} is counted beside the {before.steps:g} steps before it"
+            text = f"another loop has begun: {_quoted(chosen.series)} is counted beside the {before.steps:.12g} steps before it"
         else:
             self._earlier_steps = 0.0
             text = (
@@ -226,7 +226,7 @@ class ProgressReader:
         belief = self.belief
         assert belief is not None
         text = (
-            f"the output counted to {belief.steps:g} of {belief.total:g} steps and the program has ended with success: it has "
+            f"the output counted to {belief.steps:.12g} of {belief.total:.12g} steps and the program has ended with success: it has "
             "stopped early, or the rest was not printed"
         )
         return Notice(ENDED_EARLY, text)
@@ -241,7 +241,7 @@ class ProgressReader:
                 self._say(READ, self._in_all(chosen))
             elif abs(self._total_of(chosen) - self._told_total) > 0.05 * self._told_total:
                 # A total that changes by more than a twentieth is told anew.
-                self._tell_change(chosen, f"{self._in_all(chosen)}; it was read as {self._told_total:g} before")
+                self._tell_change(chosen, f"{self._in_all(chosen)}; it was read as {self._told_total:.12g} before")
             return
         # A doubt is told once a count has lasted for this share of the deadline, and was seen to grow so often: it may
         # be dispelled.
@@ -263,7 +263,7 @@ class ProgressReader:
         parts = f", {chosen.n_epochs} times {series.known_total}" if chosen.n_epochs and series.known_total else ""
         total = self._total_of(chosen)
         unit = series.mention.family if series.mention.is_fraction else "step" if total == 1 else "steps"
-        return f"{total:g} {unit} in all{parts}, as in {_quoted(series)}"
+        return f"{total:.12g} {unit} in all{parts}, as in {_quoted(series)}"
 
     def _say(self, code: str, text: str) -> None:
         if code not in self._told:
@@ -287,7 +287,7 @@ def _told_doubt(chosen: Assessment, declared: float | None, effect: str) -> str:
         case Doubt.CHANGES:
             said = f"the total has changed {_N_CHANGES_MAX} times and is not believed any more"
         case Doubt.UNITS:
-            said = f"`--steps {declared:g}` cannot be right: the output counts up to {length}"
+            said = f"`--steps {declared:.12g}` cannot be right: the output counts up to {length}"
             remedy = "give the steps of the whole job as the output counts them"
         case _:
             said = "the output counts and does not say how many steps there are"

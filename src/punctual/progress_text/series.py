@@ -146,7 +146,8 @@ class Series:
     @property
     def is_of_stages(self) -> bool:
         """Whether it numbers pieces of work of different kinds, as headings do: ``Step 2/3: building the model``."""
-        return self.is_varied and self.n_grown > 0 and not self.is_measured and not self.mention.is_own
+        has_heading = self.is_varied and (self.n_grown > 0 or bool(self.words_after))
+        return has_heading and not self.is_measured and not self.mention.is_own
 
     @property
     def is_regular(self) -> bool:
@@ -156,6 +157,11 @@ class Series:
     def is_constant(self) -> bool:
         """Whether a number without a total stays as it is: a setting, or the number of a process."""
         return self.known_total is None and not self.n_grown and self.n_seen > 1
+
+    @property
+    def counts_down(self) -> bool:
+        """Whether it has fallen each time that it moved."""
+        return self.n_laps == self.n_grown >= 2
 
     @property
     def is_measure(self) -> bool:

@@ -568,7 +568,7 @@ class ClusterExecutor:
             del self._was_at[job]
             if report.steps_done < was_at[1]:
                 text = (
-                    f"it goes on at step {report.steps_done:g} on node '{link.node}', after step {was_at[1]:g} on node "
+                    f"it goes on at step {report.steps_done:.12g} on node '{link.node}', after step {was_at[1]:.12g} on node "
                     f"'{was_at[0]}': the steps between are done again. If it had a later checkpoint, that does not lie "
                     "where both nodes can read it"
                 )

@@ -57,10 +57,10 @@ def found_faults(
     total = steps_total or 0.0
     if Fault.MORE_STEPS in faults or steps_done > total > 0:
         must = "a training must not take more steps than it declared"
-        return [InvalidSpec(must, f"{steps_done:g} steps", where, _DECLARE)]
+        return [InvalidSpec(must, f"{steps_done:.12g} steps", where, _DECLARE)]
     if steps_done < total:
-        must = f"a training must take the {total:g} steps it declared"
-        return [InvalidSpec(must, f"{steps_done:g} steps", where, _FINISH)]
+        must = f"a training must take the {total:.12g} steps it declared"
+        return [InvalidSpec(must, f"{steps_done:.12g} steps", where, _FINISH)]
     return []
 
 
