@@ -106,6 +106,7 @@ KEYS = (
     "lost_nodes_wall",
     "leaving_nodes_wall",
     "taken_cores",
+    "lacking_machines",
 )
 
 #: Columns of ended jobs.
@@ -239,6 +240,8 @@ def _nodes(jobs: Sequence[dict[str, Any]], budget: Mapping[str, Any]) -> Iterato
         yield f"node {node} {_leaving(node, datetime.fromisoformat(wall))}"
     for node, cores in budget.get("taken_cores", {}).items():
         yield f"node {node}: other applications of the cluster hold {cores:g} cores"
+    for text in budget.get("lacking_machines", ()):
+        yield f"waited for: {text}"
 
 
 def _leaving(node: str, ends: datetime) -> str:

@@ -76,6 +76,29 @@ class Pool:
     counts: tuple[tuple[float, int], ...] = ()
 
 
+class Lack(NamedTuple):
+    """Machines of a pool that are not there.
+
+    Attributes
+    ----------
+    n_starting
+        Machines that start; 0: no more can be had.
+    n_refused
+        Machines that were asked for last and refused; 0: none was.
+    since_at
+        Instant of the first order since a machine of the pool joined last; without one, from which on no more can be had.
+    cause, again_at
+        As in `punctual.core.events.MachinesRefused`.
+    """
+
+    pool: PoolSpec
+    n_starting: int
+    n_refused: int
+    since_at: float
+    cause: str = ""
+    again_at: float | None = None
+
+
 class HeldMachines(NamedTuple):
     """Machines of a pool that have not ended, and the least number that no machine of it has had in its name."""
 
@@ -101,10 +124,24 @@ class _Record:
     released: list[NodeId] = field(default_factory=list)
     #: Machines that have had a name so far: the numbers at the ends of their names are smaller.
     n_named: int = 0
+    #: See `Lack`; None: nothing was asked for since a machine joined.
+    since_at: float | None = None
+    n_refused: int = 0
+    cause: str = ""
+    again_at: float | None = None
 
     @property
     def n_held(self) -> int:
         return len(self.there) + len(self.starting) - len(self.released)
+
+    @property
+    def n_starting(self) -> int:
+        """Machines that were asked for and are not there yet."""
+        return len([node for node in self.starting if node not in self.released]) + self.n_asked
+
+
+def _end_lack(record: _Record) -> None:
+    record.since_at, record.n_refused, record.cause, record.again_at = None, 0, "", None
 
 
 class PoolTable:
@@ -162,11 +199,14 @@ class PoolTable:
             number = node.rpartition("-")[2]
             record.n_named = max(record.n_named, int(number) + 1 if number.isdecimal() else 0)
 
-    def refuse(self, at: float, pool: str, n_machines: int) -> None:
+    def refuse(self, at: float, pool: str, n_machines: int, cause: str = "", again_at: float | None = None) -> None:
         """Note machines that cannot be had: no more than those that are held."""
         if (record := self._pools.get(pool)) is not None:
             record.n_asked = max(0, record.n_asked - n_machines)
             self._count(record, at, min(record.obtainable, record.n_held))
+            record.since_at = at if record.since_at is None else record.since_at
+            record.n_refused = n_machines or record.n_refused
+            record.cause, record.again_at = cause, again_at
 
     def join(self, node: NodeId) -> None:
         """Note that a machine is there."""
@@ -174,6 +214,7 @@ class PoolTable:
         if record is not None and node in record.starting:
             record.starting.remove(node)
             record.there.append(node)
+            _end_lack(record)
 
     def notice(self, node: NodeId, ends_at: float) -> None:
         """Note that a node ends at `ends_at`: it is no longer offered to policies."""
@@ -249,8 +290,11 @@ class PoolTable:
             n_more = min(n_wanted, record.obtainable) - record.n_held - n_under_way
             if n_more > 0:
                 record.n_asked, record.asked_at = n_under_way + n_more, at
+                record.since_at = at if record.since_at is None else record.since_at
                 changes.append((name, n_more, ()))
                 continue
+            if not record.n_starting and record.obtainable > record.n_held:
+                _end_lack(record)  # nobody wants what can be had
             n_less = record.n_held - n_wanted
             machines = (*reversed(record.starting), *reversed(record.there)) if n_less > 0 else ()
             idle = [node for node in machines if node not in record.released and not is_used(node)][: max(0, n_less)]
@@ -258,6 +302,17 @@ class PoolTable:
                 record.released += idle
                 changes.append((name, 0, tuple(idle)))
         return changes
+
+    def lacks(self) -> tuple[Lack, ...]:
+        """Return for each pool whose machines start or cannot be had how it stands; safe to call from any thread."""
+        lacks = list[Lack]()
+        for record in list(self._pools.values()):
+            n_starting = record.n_starting
+            if not n_starting and record.obtainable > record.n_held:
+                continue
+            since_at = record.since_at if record.since_at is not None else record.counts[-1][0]
+            lacks.append(Lack(record.spec, n_starting, record.n_refused, since_at, record.cause, record.again_at))
+        return tuple(lacks)
 
     def views(self) -> tuple[Pool, ...]:
         """Return the pools as a policy sees them."""
@@ -268,7 +323,7 @@ class PoolTable:
                 obtainable=min(record.obtainable, record.spec.most),
                 there=tuple(node for node in record.there if node not in record.released),
                 leaving=tuple(record.released),
-                n_starting=len([node for node in record.starting if node not in record.released]) + record.n_asked,
+                n_starting=record.n_starting,
                 counts=tuple(record.counts),
             )
             for record in self._pools.values()

@@ -62,7 +62,7 @@ from punctual.core.plan import Plan
 from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
 from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source
-from punctual.core.pools import HeldMachines, PoolTable
+from punctual.core.pools import HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.quarantine import Quarantine
 from punctual.core.recent_messages import Reason
@@ -207,6 +207,10 @@ class Scheduler:
     def machines(self) -> dict[str, HeldMachines]:
         """Return the machines of each pool that have not ended."""
         return self._pools.held()
+
+    def lacks(self) -> tuple[Lack, ...]:
+        """Return the machines of pools that are not there, and why; safe to call from any thread."""
+        return self._pools.lacks()
 
     def promises(self) -> dict[JobId, float]:
         """Return `promised_until_at` of each job that has a promise; safe to call from any thread."""
@@ -475,7 +479,7 @@ class Scheduler:
         self._planning.is_due = True
 
     def _machines_refused(self, event: MachinesRefused) -> None:
-        self._pools.refuse(event.at, event.pool, event.n_machines)
+        self._pools.refuse(event.at, event.pool, event.n_machines, event.cause, event.again_at)
         self._planning.is_due = True
 
     def _reconcile_machines(self, at: float) -> None:

@@ -40,6 +40,7 @@ from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
 from punctual.executors.local.output import LogTail, Streams
+from punctual.history.judge import lack_text
 from punctual.journal.boot import boot_id, clock_shift
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
@@ -306,6 +307,7 @@ class LocalHost(Host):
         jobs = self.jobs()
         free_cores = cores - sum(status.held.cores for status in jobs)
         news, now = self.node_news(), self.clocks()
+        waited_for = {lack for wait in self.waits(now.at).values() for lack in wait.lacks}
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
@@ -322,6 +324,11 @@ class LocalHost(Host):
                 node.id: now.wall_of(node.ends_at).isoformat() for node in nodes if node.ends_at is not None
             },
             "taken_cores": {node: each.taken_cores for node, each in news.items() if each.taken_cores},
+            "lacking_machines": [
+                lack_text(lack, now.clock)
+                for lack in self.lacks()
+                if lack.n_starting or lack.cause or lack in waited_for
+            ],
         }
 
     def end_jobs(self, cause: str) -> None:
