@@ -1,5 +1,6 @@
 """Machines of pools on a cluster: a provider is asked for them, and what becomes of them is told."""
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -66,6 +67,9 @@ class Cloud:
         #: Why it does not tell of its machines.
         self.silence: Exception | None = None
         self.n_orders = 0
+        #: Set if it answers orders.
+        self.answer = threading.Event()
+        self.answer.set()
         self.closed: bool | None = None
 
     def _try(self) -> None:
@@ -81,6 +85,7 @@ class Cloud:
 
     def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
         self.n_orders += 1
+        self.answer.wait()
         self._try()
         started = nodes[: self.obtainable - len(self.running)]
         self.running += started
@@ -112,13 +117,23 @@ class Cloud:
         self.closed = for_good
 
 
+class ShiftedClock(MonotonicClock):
+    """A clock that a test puts forward."""
+
+    shift_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.shift_s
+
+
 class Stage:
     """An executor with a provider."""
 
     def __init__(self, cloud: Cloud, closing: ExitStack, **options: Any) -> None:
         self.events: list[Event] = []
+        self.clock = ShiftedClock()
         self.executor = ClusterExecutor(
-            cloud.members, generation=1, clock=MonotonicClock(), provider=cloud, **options  # type: ignore[arg-type]
+            cloud.members, generation=1, clock=self.clock, provider=cloud, **options  # type: ignore[arg-type]
         )  # fmt: skip
         closing.callback(self.executor.close)
 
@@ -323,6 +338,38 @@ def test_machines_of_an_earlier_host_go_on_and_others_are_lost_or_ended(cloud: C
     assert (cloud.running, cloud.n_orders) == ([FIRST], 0)
     stage.ask(1)
     assert stage.until(MachinesAsked)[0].nodes == (NodeId("spot-4"),)
+
+
+def test_a_machine_that_was_asked_for_and_never_joins_is_given_up_and_ended(cloud: Cloud, closing: ExitStack) -> None:
+    cloud.joins = False
+    stage = Stage(cloud, closing).start()
+    stage.ask(1)
+    stage.until(MachinesAsked)
+    stage.clock.shift_s = 601.0
+    stage.until(NodeLost)
+    (refused,) = stage.until(MachinesRefused)
+    assert refused.cause == "it has not joined within 600 s"
+    wait_until(lambda: cloud.ended == [FIRST])
+
+
+def test_it_is_told_that_no_machine_is_left_only_where_that_is_known(
+    cloud: Cloud, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def end(stage: Stage) -> None:
+        stage.executor.close()
+        told.append("closed")
+
+    end(Stage(cloud, closing, on_machines_ended=lambda: told.append("none is left")).start())
+    monkeypatch.setattr(cluster_executor, "_END_S_MAX", 0.3)
+    stage = Stage(cloud, closing, on_machines_ended=lambda: told.append("wrong")).start()
+    cloud.answer.clear()
+    stage.ask(1)
+    wait_until(lambda: cloud.n_orders == 1)
+    end(stage)  # an order is under way
+    cloud.answer.set()
+    assert told == ["none is left", "closed", "closed"]
 
 
 def test_a_node_with_the_name_of_no_machine_that_was_asked_for_is_not_used(stage: Stage, cloud: Cloud) -> None:

@@ -68,7 +68,8 @@ class Market:
 
     @property
     def folder(self) -> Path:
-        return run_named("host").state_dir / "machines"
+        run = run_named("host")
+        return run.state_dir / "machines" / str(run.facts().get("machines"))
 
     def machines(self) -> set[str]:
         return set(market_machine.running(self.folder))

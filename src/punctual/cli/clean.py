@@ -11,6 +11,7 @@ import typer
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import format_duration
+from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, remove
 from punctual.daemon.runs import Steering
 from punctual.request.json_text import json_text
@@ -36,11 +37,17 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the jobs that would be removed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job that is removed, and line.")] = False,
 ) -> None:
-    """Remove what ended jobs have left: their records and outputs. Jobs in use are never touched."""
+    """Remove what ended jobs have left: their records and outputs, and machines of pools that no daemon has. Jobs in use are never touched."""
     jobs = past_jobs()
     allowed: set[Steering] = {"ended", "interrupted"} if interrupted else {"ended"}
     beyond = expired(jobs, _limits(older_than, every=every), time.time())
     chosen = [past for past in beyond if past.job.steering in allowed]
+    machines = abandoned()
+    for estate in machines if not dry_run else ():
+        nodes = estate.end()
+        write_line(f"machines of '{estate.run.name}': {', '.join(nodes) or 'none was left'}; ended", err=True)
+    if dry_run and machines:
+        write_line("machines that no daemon has may be left, and would be ended", err=True)
     removed = chosen if dry_run else remove(chosen)
     if as_json:
         for past in removed:

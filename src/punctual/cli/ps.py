@@ -20,6 +20,7 @@ from punctual.core.status import JobStatus
 from punctual.core.units import format_bytes
 from punctual.daemon.control_client import SILENT, STARTING, standings
 from punctual.daemon.host_executor import HERE
+from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of, known_runs, unreadable
 from punctual.daemon.sweeping import sweep
@@ -136,6 +137,11 @@ def ps(
     if not rows and not ended:
         write_line("there is no job" if everything else _NONE, err=True)
     write_lines(_remedies(rows), err=True)
+    for estate in abandoned():
+        write_line(
+            f"machines that a daemon of '{estate.run.name}' asked for may be left and paid for: punctual clean ends them",
+            err=True,
+        )
     if errors := list(unreadable()):
         more = f" (and jobs of {len(errors) - 1} more)" if len(errors) > 1 else ""
         write_line(f"not listed{more}: {errors[0]}", err=True)

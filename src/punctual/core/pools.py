@@ -100,10 +100,15 @@ class Lack(NamedTuple):
 
 
 class HeldMachines(NamedTuple):
-    """Machines of a pool that have not ended, and the least number that no machine of it has had in its name."""
+    """Machines of a pool that have not ended, and the least number that no machine of it has had in its name.
+
+    `spec`, `price_usd_h`: as the pool was offered last; None: not known.
+    """
 
     nodes: tuple[NodeId, ...] = ()
     n_named: int = 0
+    spec: PoolSpec | None = None
+    price_usd_h: float = 0.0
 
 
 @dataclass(slots=True)
@@ -174,7 +179,10 @@ class PoolTable:
         nodes: dict[str, list[NodeId]] = {name: [] for name in self._pools}
         for node, name in self._pool_of.items():
             nodes[name].append(node)
-        return {name: HeldMachines(tuple(nodes[name]), record.n_named) for name, record in self._pools.items()}
+        return {
+            name: HeldMachines(tuple(nodes[name]), record.n_named, record.spec, record.price_usd_h)
+            for name, record in self._pools.items()
+        }
 
     def ask_anew(self) -> None:
         """Forget the orders without an answer: they were lost with the process that steered before."""

@@ -168,12 +168,19 @@ class SlurmMachines:
 
     def close(self, *, for_good: bool) -> None:
         """Cancel all jobs of this service, or leave them."""
-        if for_good:
-            try:
-                self._look()
-            except MachinesUnknown as error:
-                _LOG.warning("machines may be left: %s. `squeue --me` names them, `scancel` ends them", error)
+        if not for_good:
+            return
+        try:
+            self._look()
             self.end(list(self._jobs))
+            self._look()  # what Slurm could not cancel is still there
+        except MachinesUnknown:
+            self.end(list(self._jobs))
+            raise
+        if self._cancelled:
+            raise MachinesUnknown(
+                f"Slurm has not ended jobs {', '.join(sorted(self._cancelled))} yet: `squeue --me` shows them"
+            )
 
     # Slurm's answers.
 

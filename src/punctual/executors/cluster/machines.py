@@ -140,7 +140,10 @@ class MachineProvider(Protocol):
         ...
 
     def close(self, *, for_good: bool) -> None:
-        """Release what this process holds. `for_good`: nothing goes on, and no machine is left; else all of them stay."""
+        """Release what this process holds. `for_good`: nothing goes on, and no machine is left; else all of them stay.
+
+        Raises `MachinesUnknown` if machines may be left: a later process tries again.
+        """
         ...
 
 

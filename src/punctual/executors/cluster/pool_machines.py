@@ -41,12 +41,21 @@ class PoolMachines:
     Parameters
     ----------
     held
-        Machines of an earlier process of this service, by pool.
+        Machines of an earlier process of this service, by pool. Those of a pool that there is not any more stay until they
+        are not used.
+    on_ended
+        Called when it is known that no machine is left.
     """
 
     def __init__(
-        self, provider: MachineProvider, held: Mapping[str, HeldMachines], clock: Clock, listener: MachineListener
+        self,
+        provider: MachineProvider,
+        held: Mapping[str, HeldMachines],
+        clock: Clock,
+        listener: MachineListener,
+        on_ended: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_ended = on_ended
         self._provider, self._clock, self._listener = provider, clock, listener
         self._lock = threading.RLock()
         now = clock.now()
@@ -55,6 +64,12 @@ class PoolMachines:
         self._held, self._since_at = frozenset(self._pool_of), dict.fromkeys(self._pool_of, now)
         self._n_named = {pool: machines.n_named for pool, machines in held.items()}
         self._offers: dict[str, Offer] = {}
+        #: Offers of pools of the earlier process, for those that there are not any more.
+        self._closed = {
+            pool: Offer(spec=replace(of.spec, least=0, most=0), price_usd_h=of.price_usd_h, obtainable=0)
+            for pool, of in held.items()
+            if of.spec is not None
+        }
         #: Pools whose past was told.
         self._known_pools = set(held)
         #: Names of all nodes that are machines of the provider, whether or not they are used.
@@ -119,12 +134,16 @@ class PoolMachines:
         self._commands.put(None)
         self._thread.join(limit_s)
 
-        def close() -> None:
-            self._is_done(lambda: self._provider.close(for_good=for_good))
+        done: SimpleQueue[bool] = SimpleQueue()
 
-        closing = threading.Thread(target=close, name="punctual-machines-end", daemon=True)
-        closing.start()
-        closing.join(limit_s)
+        def close() -> None:
+            done.put(self._is_done(lambda: self._provider.close(for_good=for_good)))
+
+        threading.Thread(target=close, name="punctual-machines-end", daemon=True).start()
+        with suppress(Empty):
+            is_closed = done.get(timeout=limit_s)
+            if for_good and is_closed and not self._thread.is_alive():  # else an order may be under way
+                self._on_ended()
         with self._lock:
             nodes = list(self._pool_of) if for_good else []
         for node in nodes:
@@ -152,6 +171,9 @@ class PoolMachines:
         """Whether a call of the provider succeeds."""
         try:
             call()
+        except MachinesUnknown as error:
+            _LOG.warning("%s", error)
+            return False
         except Exception:  # noqa: BLE001 -- whatever a provider raises, the machines that are there go on
             _LOG.exception("the provider of machines has failed")
             return False
@@ -206,7 +228,7 @@ class PoolMachines:
 
     def _take_offers(self, offers: Mapping[str, Offer]) -> None:
         now = self._clock.now()
-        for name, offered in offers.items():
+        for name, offered in {**self._closed, **offers}.items():
             offer = offered
             if self._unknown or self._is_paused(name):
                 offer = replace(offered, obtainable=min(offered.obtainable, self._n_held(name)))
