@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -242,10 +243,26 @@ def test_machines_are_known_after_a_restart_with_those_that_have_had_notice_and_
     desk.tell(NodeLost(at=80.0, node=NodeId("spot-7")))
     after = Scheduler({})
     after.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
-    assert after.machines() == {"spot": HeldMachines((FIRST, SECOND), 8)}
+    assert after.machines() == {"spot": HeldMachines((FIRST, SECOND), 8, SPOT, 1.0)}
     after.handle(NodeNoticed(at=90.0, node=FIRST, ends_at=None))
     (pool,) = after.snapshot(90.0).pools
     assert set(pool.there) == {FIRST, SECOND}
+
+
+def test_policies_see_the_start_up_that_machines_really_take_where_it_is_longer_than_was_said() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    assert desk.scheduler.snapshot(60.0).pools[0].spec == SPOT, "they took what was said"
+    for number, took_s in enumerate((90.0, 100.0, 900.0), 2):
+        node = NodeId(f"spot-{number}")
+        desk.tell(MachinesAsked(at=100.0, pool="spot", nodes=(node,)))
+        desk.join(100.0 + took_s, node)
+    restored = Scheduler({})
+    restored.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
+    for scheduler in (desk.scheduler, restored):
+        (pool,) = scheduler.snapshot(1000.0).pools
+        assert pool.spec == replace(SPOT, startup_s=90.0), "the median of the last five"
+        assert scheduler.machines()["spot"].spec == SPOT
 
 
 def test_a_release_that_was_lost_with_the_host_is_asked_for_again() -> None:

@@ -1,7 +1,8 @@
 """Pools of machines that can be asked for, and the machines of each."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from punctual.core.fast_init import fast_init
@@ -28,7 +29,8 @@ class PoolSpec:
     least, most
         Least and most machines to have at once.
     startup_s
-        Seconds from an order to the first step on the machine; they are paid for.
+        Seconds from an order to the first step on the machine; they are paid for. Of a pool whose machines have taken longer to
+        join, policies see the longer time.
     notice_s
         Seconds from the notice that a machine is taken away to its end.
     least_billed_s
@@ -134,10 +136,22 @@ class _Record:
     n_refused: int = 0
     cause: str = ""
     again_at: float | None = None
+    #: Instant at which each machine that starts was ordered, and the seconds that the last ones took to join.
+    ordered_at: dict[NodeId, float] = field(default_factory=dict)
+    joined_in_s: list[float] = field(default_factory=list)
 
     @property
     def n_held(self) -> int:
         return len(self.there) + len(self.starting) - len(self.released)
+
+    @property
+    def seen_spec(self) -> PoolSpec:
+        """The pool with the start-up that its machines really take, if that is longer than was said."""
+        took_s = median(self.joined_in_s) if self.joined_in_s else 0.0
+        is_longer = took_s > self.spec.startup_s * (
+            1 + 1e-6
+        )  # a simulated one is as long as was said, but for rounding
+        return replace(self.spec, startup_s=took_s) if is_longer else self.spec
 
     @property
     def n_starting(self) -> int:
@@ -196,12 +210,13 @@ class PoolTable:
         record.spec, record.price_usd_h = spec, price_usd_h
         self._count(record, at, obtainable)
 
-    def start(self, pool: str, nodes: Iterable[NodeId]) -> None:
+    def start(self, at: float, pool: str, nodes: Iterable[NodeId]) -> None:
         """Note machines that the provider starts."""
         if (record := self._pools.get(pool)) is None:
             return
         for node in nodes:
             record.starting.append(node)
+            record.ordered_at[node] = at
             self._pool_of[node] = pool
             record.n_asked = max(0, record.n_asked - 1)
             number = node.rpartition("-")[2]
@@ -216,12 +231,14 @@ class PoolTable:
             record.n_refused = n_machines or record.n_refused
             record.cause, record.again_at = cause, again_at
 
-    def join(self, node: NodeId) -> None:
+    def join(self, at: float, node: NodeId) -> None:
         """Note that a machine is there."""
         record = self._pools.get(self._pool_of.get(node, ""))
         if record is not None and node in record.starting:
             record.starting.remove(node)
             record.there.append(node)
+            # The last five: one that hung does not count among them, and what has changed does soon.
+            record.joined_in_s = [*record.joined_in_s, at - record.ordered_at.pop(node, at)][-5:]
             _end_lack(record)
 
     def notice(self, node: NodeId, ends_at: float) -> None:
@@ -248,6 +265,8 @@ class PoolTable:
 
     def _drop(self, node: NodeId) -> None:
         record = self._pools.get(self._pool_of.get(node, ""))
+        if record is not None:
+            record.ordered_at.pop(node, None)
         for nodes in (record.there, record.starting, record.released) if record else ():
             if node in nodes:
                 nodes.remove(node)
@@ -326,7 +345,7 @@ class PoolTable:
         """Return the pools as a policy sees them."""
         return tuple(
             Pool(
-                spec=record.spec,
+                spec=record.seen_spec,
                 price_usd_h=record.price_usd_h,
                 obtainable=min(record.obtainable, record.spec.most),
                 there=tuple(node for node in record.there if node not in record.released),

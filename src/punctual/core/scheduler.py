@@ -153,7 +153,7 @@ class Scheduler:
             NodeWarned: lambda event: self._warn_on(event.node, event.at, lambda _: event.reason),
             NodeNoticed: self._node_noticed,
             PoolOffered: self._pool_offered,
-            MachinesAsked: lambda event: self._pools.start(event.pool, event.nodes),
+            MachinesAsked: lambda event: self._pools.start(event.at, event.pool, event.nodes),
             MachinesRefused: self._machines_refused,
             SpecChanged: self._spec_changed,
             StopRequested: self._stop_requested,
@@ -438,7 +438,7 @@ class Scheduler:
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
         self._nodes.join(event)
-        self._pools.join(event.node)
+        self._pools.join(event.at, event.node)
         self._capacity_changed()
 
     def _unplan(self, node: NodeId) -> None:

@@ -39,6 +39,8 @@ class LeastCost(PolicyBase):
         Seconds after which it decides again if nothing has happened.
     reserve_factor
         Slack that is set aside for losses of spot machines, as a multiple of what they are expected to cost.
+    hour_s
+        Seconds that an hour of its pools takes; fewer where a market plays a trace faster than it was, in trials.
 
     Raises
     ------
@@ -65,10 +67,12 @@ class LeastCost(PolicyBase):
 
     look_s: float = 300.0
     reserve_factor: float = 3.0
+    hour_s: float = 3600.0
 
     def __post_init__(self) -> None:
         self._check_not_negative("look_s", "s")
         self._check_not_negative("reserve_factor")
+        self._check_positive("hour_s", "s")
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         if not snapshot.pools:
@@ -379,7 +383,8 @@ class _Round:
         seen = None
         if pool.spec.market == "spot":
             counts = tuple((at, max(0, n - n_taken)) for at, n in pool.counts)
-            seen = Seen(counts, max(self._at, counts[0][0] + 1e-3 if counts else 0.0), len(want.speeds) - 1)
+            at = max(self._at, counts[0][0] + 1e-3 if counts else 0.0)
+            seen = Seen(counts, at, len(want.speeds) - 1, self._policy.hour_s)
         return Supply(place.price_usd_s, n_held, n_most, startup_s, seen)
 
     def _undated(self, want: Want, supplies: Sequence[Supply]) -> tuple[int, ...]:

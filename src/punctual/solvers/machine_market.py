@@ -25,24 +25,22 @@ Counts = Sequence[tuple[float, int]]
 
 #: Prices of progress that are tried: with 48 between least and most, neighbours differ by a few per cent.
 _N_PRICES = 48
-#: A scenario of the future begins at every hour of what was seen.
-_STRIDE_S = 3600.0
 #: The latest deadline that a budget is said to buy.
 _LONGEST_S = 90 * 86_400.0
-#: From less than a day of counts nothing is learned.
-_SEEN_LEAST_S = 86_400.0
 
 
 @dataclass(frozen=True)
 class Seen:
     """Learned from the counts of a spot pool, up to instant `at`.
 
-    Layer k is the k-th machine: it is there while the count is at least k. Lower layers last longer.
+    Layer k is the k-th machine: it is there while the count is at least k. Lower layers last longer. `hour_s`: seconds that an
+    hour of the pool takes; fewer where a trace is played faster than it was.
     """
 
     counts: Counts
     at: float
     n_most: int
+    hour_s: float = 3600.0
 
     @cached_property
     def _layers(self) -> tuple[list[float], list[int]]:
@@ -66,11 +64,11 @@ class Seen:
     def life_s(self) -> list[float]:
         """Expected seconds until each layer, there now, is gone: seconds there for each loss, and a loss after an hour beside."""
         up_s, n_lost = self._layers
-        return [(up + 3600.0) / (n + 1) for up, n in zip(up_s, n_lost, strict=True)]
+        return [(up + self.hour_s) / (n + 1) for up, n in zip(up_s, n_lost, strict=True)]
 
     def losses_per_s(self, k: int) -> float:
         """Return how often layer `k` was lost a second, whether it was there or not."""
-        return self._layers[1][k] / max(self.over_s, 3600.0)
+        return self._layers[1][k] / max(self.over_s, self.hour_s)
 
     def age_s(self, n: int) -> float:
         """Return the seconds for which at least `n` machines could be had."""
@@ -346,6 +344,8 @@ class Outlook:
         self._since_at = max((s.seen.counts[0][0] for s in self._spot if s.seen), default=at)
         begins = [self._since_at, *[t for t in begins if t > self._since_at]]
         self._begins = np.array(begins)
+        #: A scenario of the future begins at every hour of what was seen.
+        self._stride_s = max((s.seen.hour_s for s in self._spot if s.seen), default=3600.0)
         self.over_s = at - self._since_at
         prices = [supply.price_usd_s for supply in self._spot if supply.price_usd_s > 0]
         cheapest = min([*prices, self._certain_usd_s])
@@ -402,7 +402,7 @@ class Outlook:
     def _scenarios(self, sums: NDArray[np.float64], rates: NDArray[np.float64], over_s: float) -> NDArray[np.float64]:
         """Return the integral over the next `over_s` seconds in each scenario: what was seen from an hour on, and then again."""
         span_s = min(over_s, self.over_s)
-        begins = np.arange(self._since_at, self._at, _STRIDE_S)
+        begins = np.arange(self._since_at, self._at, self._stride_s)
         ends = begins + span_s
         turned = np.clip(ends - self._at, 0.0, None)
         total = self._until(sums, rates, np.minimum(ends, self._at)) - self._until(sums, rates, begins)
@@ -417,7 +417,8 @@ class Outlook:
         reliable = self._certain_usd_s / max(self._speeds[1], 1e-18) if len(self._speeds) > 1 else inf
         if self._speeds[1] <= 0:
             reliable = self._certain_usd_s * int(np.argmax(self._speeds)) / float(np.max(self._speeds))
-        if self.over_s < _SEEN_LEAST_S or not self._spot or left_s <= 0:
+        # From less than a day of counts nothing is learned.
+        if self.over_s < 24 * self._stride_s or not self._spot or left_s <= 0:
             return float(reliable)
         duals = self._duals(work, left_s)
         if reliable == inf:
@@ -433,7 +434,7 @@ class Outlook:
         """Return the mean over the scenarios of the least cost of the work, start-ups included; infinite if it cannot be done."""
         if left_s <= 0 or float(np.max(self._speeds)) * left_s < work:
             return inf
-        if self.over_s < _STRIDE_S or not self._spot:  # nothing is known but machines that stay
+        if self.over_s < self._stride_s or not self._spot:  # nothing is known but machines that stay
             costs = np.cumsum(self._certain)
             speeds = self._speeds[1 : len(costs) + 1]
             able = [
