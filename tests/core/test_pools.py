@@ -252,16 +252,19 @@ def test_machines_are_known_after_a_restart_with_those_that_have_had_notice_and_
 def test_policies_see_the_start_up_that_machines_really_take_where_it_is_longer_than_was_said() -> None:
     desk = Desk()
     desk.running_on_two()
-    assert desk.scheduler.snapshot(60.0).pools[0].spec == SPOT, "they took what was said"
-    for number, took_s in enumerate((90.0, 100.0, 900.0), 2):
-        node = NodeId(f"spot-{number}")
+    assert desk.scheduler.snapshot(61.0).pools[0].spec == replace(SPOT, startup_s=61.0)
+    for request, (node, took_s) in enumerate([(NodeId("spot-2"), 90.0), (NodeId("spot-3"), 900.0)], 2):
         desk.tell(MachinesAsked(at=100.0, pool="spot", nodes=(node,)))
-        desk.join(100.0 + took_s, node)
+        desk.join(150.0, node)
+        # Nobody wants it for 10 s.
+        desk.plan(160.0, {node: 1}, 4)
+        desk.tell(GrantApplied(at=110.0 + took_s, job=JOB, request=request, granted={node: GPU}))
+    desk.tell(MachinesAsked(at=100.0, pool="spot", nodes=(NodeId("spot-4"),)))
     restored = Scheduler({})
     restored.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
     for scheduler in (desk.scheduler, restored):
-        (pool,) = scheduler.snapshot(1000.0).pools
-        assert pool.spec == replace(SPOT, startup_s=90.0), "the median of the last five"
+        (pool,) = scheduler.snapshot(2000.0).pools
+        assert pool.spec == replace(SPOT, startup_s=(61.0 + 90.0) / 2), "the median of the last five"
         assert scheduler.machines()["spot"].spec == SPOT
 
 

@@ -29,8 +29,8 @@ class PoolSpec:
     least, most
         Least and most machines to have at once.
     startup_s
-        Seconds from an order to the first step on the machine; they are paid for. Of a pool whose machines have taken longer to
-        join, policies see the longer time.
+        Seconds from an order to the first step on the machine; they are paid for. Of a pool whose machines have taken longer,
+        policies see the longer time.
     notice_s
         Seconds from the notice that a machine is taken away to its end.
     least_billed_s
@@ -136,9 +136,10 @@ class _Record:
     n_refused: int = 0
     cause: str = ""
     again_at: float | None = None
-    #: Instant at which each machine that starts was ordered, and the seconds that the last ones took to join.
-    ordered_at: dict[NodeId, float] = field(default_factory=dict)
-    joined_in_s: list[float] = field(default_factory=list)
+    #: Instants at which each machine that no job has held was ordered, joined, and was first planned for; and the seconds that
+    #: the last ones took from the order to the first job that held them, without those in which no plan wanted them.
+    starts: dict[NodeId, list[float]] = field(default_factory=dict)
+    started_in_s: list[float] = field(default_factory=list)
 
     @property
     def n_held(self) -> int:
@@ -147,7 +148,7 @@ class _Record:
     @property
     def seen_spec(self) -> PoolSpec:
         """The pool with the start-up that its machines really take, if that is longer than was said."""
-        took_s = median(self.joined_in_s) if self.joined_in_s else 0.0
+        took_s = median(self.started_in_s) if self.started_in_s else 0.0
         is_longer = took_s > self.spec.startup_s * (
             1 + 1e-6
         )  # a simulated one is as long as was said, but for rounding
@@ -216,7 +217,7 @@ class PoolTable:
             return
         for node in nodes:
             record.starting.append(node)
-            record.ordered_at[node] = at
+            record.starts[node] = [at]
             self._pool_of[node] = pool
             record.n_asked = max(0, record.n_asked - 1)
             number = node.rpartition("-")[2]
@@ -237,9 +238,28 @@ class PoolTable:
         if record is not None and node in record.starting:
             record.starting.remove(node)
             record.there.append(node)
-            # The last five: one that hung does not count among them, and what has changed does soon.
-            record.joined_in_s = [*record.joined_in_s, at - record.ordered_at.pop(node, at)][-5:]
+            record.starts[node].append(at)
             _end_lack(record)
+
+    def plan(self, at: float, nodes: Iterable[NodeId]) -> None:
+        """Note that a job is to have something on these nodes."""
+        for node in nodes:
+            if (start := self._start_of(node)) is not None and len(start) == 2:
+                start.append(at)
+
+    def use(self, at: float, nodes: Iterable[NodeId], own_s: float) -> None:
+        """Note that a job holds something on these nodes; `own_s`: seconds that its own start takes anywhere."""
+        for node in nodes:
+            start, record = self._start_of(node), self._pools.get(self._pool_of.get(node, ""))
+            if record is not None and start is not None and len(start) == 3:
+                ordered_at, joined_at, planned_at = record.starts.pop(node)
+                took_s = at - ordered_at - (planned_at - joined_at) - own_s
+                # The last five: one that hung does not count among them, and what has changed does soon.
+                record.started_in_s = [*record.started_in_s, took_s][-5:]
+
+    def _start_of(self, node: NodeId) -> list[float] | None:
+        record = self._pools.get(self._pool_of.get(node, ""))
+        return None if record is None else record.starts.get(node)
 
     def notice(self, node: NodeId, ends_at: float) -> None:
         """Note that a node ends at `ends_at`: it is no longer offered to policies."""
@@ -266,7 +286,7 @@ class PoolTable:
     def _drop(self, node: NodeId) -> None:
         record = self._pools.get(self._pool_of.get(node, ""))
         if record is not None:
-            record.ordered_at.pop(node, None)
+            record.starts.pop(node, None)
         for nodes in (record.there, record.starting, record.released) if record else ():
             if node in nodes:
                 nodes.remove(node)

@@ -388,6 +388,9 @@ class Scheduler:
             return None
         job.accrue(event.at)
         self._ledger.settle(event.job, event.request, event.granted)
+        if not isinstance(event, GrantFailed):
+            is_start = isinstance(event, JobStarted)
+            self._pools.use(event.at, event.granted, job.spec.startup_s if is_start else 0.0)
         self._hold(job, event.at)
         job.note_answer(is_applied=not isinstance(event, GrantFailed))
         self._reconciler.mark_dirty(job)
@@ -634,6 +637,7 @@ class Scheduler:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
             self._targets.set_target(job, grant)
+            self._pools.plan(at, grant)
             job.is_hired = self._pools.is_hired(grant)
             self._reconciler.mark_dirty(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
