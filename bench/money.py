@@ -489,6 +489,7 @@ def live(quick: bool = False, n_landings: int = 10, pace: float = 600.0) -> list
         start_s=216 * HOUR_S,
         deadline_s=60 * HOUR_S,
         work_h=66.0,
+        n_steps=110,
     )
     runs = list[Run]()
     with tempfile.TemporaryDirectory() as folder:
