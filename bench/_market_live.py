@@ -17,6 +17,7 @@ from punctual.cli._demo_market import Course, Scene, Stage
 from punctual.core.commands import ReleaseMachines
 from punctual.core.events import (
     GrantApplied,
+    JobFailed,
     JobFinished,
     JobStarted,
     MachinesAsked,
@@ -28,6 +29,7 @@ from punctual.core.ids import NodeId
 from punctual.core.job import MARGIN_FRAC
 from punctual.core.protocols import Message
 from punctual.policies.least_cost import LeastCost
+from punctual.sim.physics import Physics
 
 #: Names of pools in the simulated world that are others there.
 _SIMULATED = {"on-demand": "stays"}
@@ -41,6 +43,8 @@ class Landed:
     ----------
     startups_s
         Seconds from the order of each machine to the first grant on it, in order, by pool; of the others the mean.
+    launch_s
+        Seconds from the start of the job's process to its first step, on average.
     rates_sps
         Steps in a second here, by the number of workers, while it did not change.
     n_noticed, n_unnoticed
@@ -55,6 +59,7 @@ class Landed:
     usd: float
     n_machines: int
     startups_s: dict[str, list[float]]
+    launch_s: float
     rates_sps: dict[int, float]
     n_noticed: int
     n_unnoticed: int
@@ -96,6 +101,7 @@ def landed(scene: Scene, alone: Path, *, kills: bool) -> Landed:
         usd=course.bill.total_usd,
         n_machines=course.n_asked,
         startups_s=_startups_s(messages),
+        launch_s=_launch_s(messages, scene.step_s),
         rates_sps=_rates_sps(messages),
         n_noticed=len(noticed),
         n_unnoticed=len(unnoticed),
@@ -112,14 +118,17 @@ def trained_alone(scene: Scene, folder: Path) -> Path:
 
 
 def simulated_usd(
-    scene: Scene, startups_s: Mapping[str, Sequence[float]] | None = None, rates_sps: Mapping[int, float] | None = None
+    scene: Scene,
+    startups_s: Mapping[str, Sequence[float]] | None = None,
+    launch_s: float = 0.0,
+    rates_sps: Mapping[int, float] | None = None,
 ) -> tuple[float, bool]:
     """Return the bill of the same landing in the simulated world, at the same pace, and whether it is late.
 
     Parameters
     ----------
-    startups_s
-        Seconds here that machines take to start, by pool; None: those that are declared.
+    startups_s, launch_s
+        Seconds here that machines take to start, by pool, None: those that are declared; and that the job's process takes then.
     rates_sps
         Steps in a second by the number of workers; None: those that are declared.
     """
@@ -135,10 +144,35 @@ def simulated_usd(
     task = Task(speeds, scene.n_steps, scene.deadline_s / pace, scene.startup_s)
     i = round(scene.start_s / pace / at_pace.tick_s)
     usd, n_late = simulated(
-        at_pace, [task], i, scene.n_most, policy=LeastCost(**scene.parameters()), margin_frac=MARGIN_FRAC,
-        notice_s=scene.notice_s, startups_s={_SIMULATED.get(pool, pool): took_s for pool, took_s in (startups_s or {}).items()},
-    )  # fmt: skip
+        at_pace,
+        [task],
+        i,
+        scene.n_most,
+        policy=LeastCost(**scene.parameters()),
+        margin_frac=MARGIN_FRAC,
+        notice_s=scene.notice_s,
+        startups_s={_SIMULATED.get(pool, pool): took_s for pool, took_s in (startups_s or {}).items()},
+        physics=Physics(startup_s=launch_s),
+    )
     return usd, n_late > 0
+
+
+def _launch_s(messages: Sequence[Message], step_s: float) -> float:
+    """Return the mean time from the start of a process to its first step; one that makes no step is left out."""
+    launches_s, started, n_workers = list[float](), None, 1
+    for message in messages:
+        match message:
+            case JobStarted(at=at):
+                started = at
+            case GrantApplied(granted=granted):
+                n_workers = max(1, len(granted))
+            case JobFailed():
+                started = None
+            case ProgressReported(unit_at=unit_at, steps_done=steps) if started is not None and steps:
+                if unit_at > started:
+                    launches_s.append(max(0.0, unit_at - started - step_s / n_workers))
+                    started = None
+    return mean(launches_s) if launches_s else 0.0
 
 
 def _startups_s(messages: Sequence[Message]) -> dict[str, list[float]]:

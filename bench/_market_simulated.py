@@ -15,6 +15,7 @@ from punctual.history.cluster import ClusterHistory
 from punctual.policies.least_cost import LeastCost
 from punctual.sim.job import SimJob
 from punctual.sim.market import PoolCourse
+from punctual.sim.physics import Physics
 from punctual.sim.simulation import Simulation
 from punctual.sim.speed_laws import MeasuredTruth
 
@@ -34,6 +35,7 @@ def simulated(
     margin_frac: float = 0.0,
     notice_s: float = _NOTICE_S,
     startups_s: Mapping[str, Sequence[float]] | None = None,
+    physics: Physics | None = None,
 ) -> tuple[float, int]:
     """Return the bill of jobs that begin at tick `i` or so many seconds later, and the number of them that are late.
 
@@ -47,7 +49,7 @@ def simulated(
     ]
     Simulation(
         sorted(jobs, key=lambda job: job.submitted_at), (), policy or LeastCost(look_s=zone.tick_s), models={"tabulated": Tabulated()},
-        pools=_pools(zone, first_at, most, tasks[0].startup_s, notice_s, startups_s or {}), listeners=(bill.add, record.add),
+        pools=_pools(zone, first_at, most, tasks[0].startup_s, notice_s, startups_s or {}), listeners=(bill.add, record.add), physics=physics,
     ).run()  # fmt: skip
     bill.close()
     return bill.total_usd, sum(not job.on_time for job in record.jobs())

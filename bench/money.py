@@ -499,8 +499,9 @@ def live(quick: bool = False, n_landings: int = 10, pace: float = 600.0) -> list
             one = landed(scene, alone, kills=kills)
             runs.append({
                 **one.as_dict(), "pace": pace, "kills": kills,
-                "declared_usd": simulated_usd(scene)[0], "measured_usd": simulated_usd(scene, one.startups_s)[0],
-                "rates_usd": simulated_usd(scene, one.startups_s, one.rates_sps)[0],
+                "declared_usd": simulated_usd(scene)[0],
+                "measured_usd": simulated_usd(scene, one.startups_s, one.launch_s)[0],
+                "rates_usd": simulated_usd(scene, one.startups_s, one.launch_s, one.rates_sps)[0],
             })  # fmt: skip
             sys.stderr.write(f"landing {k + 1} of {n_landings}: ${one.usd:.0f}, {one.left_s / 3600:.1f} h early\n")
     return runs
@@ -510,7 +511,7 @@ def live_section(runs: list[Run]) -> Section:
     rows = [
         [
             f"{run['pace']:g}", f"{run['left_s'] / HOUR_S:.1f} h", str(run["n_machines"]),
-            f"{_startup_s(run):.1f} s", f"{run['n_noticed']} / {run['n_unnoticed']}", f"{run['n_redone']:g}",
+            f"{_startup_s(run):.1f} s", f"{run['launch_s']:.1f} s", f"{run['n_noticed']} / {run['n_unnoticed']}", f"{run['n_redone']:g}",
             "yes" if run["has_same_weights"] else "NO", f"${run['usd']:,.0f}", f"${run['measured_usd']:,.0f}",
             f"${run['rates_usd']:,.0f}", f"${run['declared_usd']:,.0f}", f"{run['load']:.1f}",
         ]
@@ -527,7 +528,7 @@ def live_section(runs: list[Run]) -> Section:
         Target("live bill beside the simulated one with the declared start", 0.02, _apart(billed, "declared_usd"), _PERCENT),
     ]  # fmt: skip
     heads = (
-        "pace", "early", "machines", "their start", "lost with / without notice", "steps redone", "same weights", "bill",
+        "pace", "early", "machines", "their start", "the job's", "lost with / without notice", "steps redone", "same weights", "bill",
         "simulated, real starts", "and real speeds", "simulated as declared", "load",
     )  # fmt: skip
     return Section("Live, on Ray nodes of one machine", heads, rows, targets if runs else ())

@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from tests.waiting import wait_until
 
 from punctual.core.bill import Bill
 from punctual.core.commands import LaunchJob
-from punctual.core.events import JobFailed, MachinesAsked, NodeLost, NodeNoticed, ProgressReported, SteeringResumed
+from punctual.core.events import (
+    JobFailed,
+    MachinesAsked,
+    NodeLost,
+    NodeNoticed,
+    PoolOffered,
+    ProgressReported,
+    SteeringResumed,
+)
 from punctual.core.ids import JobId
 from punctual.daemon.control_client import is_answering
 from punctual.daemon.daemon_request import DaemonRequest
@@ -195,6 +204,9 @@ def check_bill() -> None:
 def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are_ended(
     options: HostOptions, market: Market
 ) -> None:
+    text = market.file.read_text().replace("tests.plants.driven_market:provider", "market")
+    market.file.write_text(re.sub("options = .*", "options = {}", text))
+    market.file.with_name("spot.json").write_text(json.dumps({"metadata": {"gap_seconds": 10}, "data": [2]}))
     told = replace(options, cluster=str(market.file), policy="promises-first", shared=True)
     run = run_named(start_daemon(DaemonRequest(options=told, stays=True)).run)
     market.run = run.name
@@ -203,7 +215,9 @@ def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are
     assert first is not None
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: run.daemon_pid() not in (None, first))
-    wait_until(lambda: any(isinstance(message, SteeringResumed) for message in messages_of(run)))
+    wait_until(
+        lambda: PoolOffered in [*dropwhile(lambda kind: kind is not SteeringResumed, map(type, messages_of(run)))]
+    )
     wait_until(lambda: is_answering(run))
     assert market.machines() == {"spot-0", "spot-1"}, "its parent has started one that goes on with them"
     assert not abandoned()
