@@ -489,7 +489,8 @@ def live(quick: bool = False, n_landings: int = 10, pace: float = 600.0) -> list
         start_s=216 * HOUR_S,
         deadline_s=60 * HOUR_S,
         work_h=66.0,
-        n_steps=110,
+        n_steps=220,
+        notice_s=8.0,
     )
     runs = list[Run]()
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon import host_executor
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.local_host import local_host
-from punctual.daemon.machine_providers import abandoned, end_abandoned, estates, has_machines
+from punctual.daemon.machine_providers import abandoned, end_abandoned, fleets, has_machines
 from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.retention import RetentionLimits, prune
 from punctual.daemon.run_folder import run_named
@@ -76,7 +76,7 @@ killed_daemon(sys.argv[1], sys.argv[2])
 
 def killed_daemon(cluster: str, job: str) -> None:
     """Be a service that has the least machines, and is killed."""
-    host_executor.members_of = lambda run, options: FixedMembers({})  # type: ignore[assignment]
+    host_executor.members_of = lambda run, options: FixedMembers({})
     options = replace(PACED, engine="ray", policy="least-cost", cluster=cluster, shared=True)
     with local_host("daemon", options, facts={"is_service": True}) as host:
         if job:
@@ -95,8 +95,8 @@ def kill_a_daemon(cloud: Cloud, job: str = "") -> None:
 def test_machines_end_with_their_daemon_and_nothing_is_told_of_them(cloud: Cloud) -> None:
     with local_host("daemon", cloud.options) as host:
         until_all(host, lambda: cloud.machines == ["spot-0", "spot-1"])
-        (estate,) = estates(host.run_folder)
-        assert estate.is_kept
+        (fleet,) = fleets(host.run_folder)
+        assert fleet.is_kept
         assert not abandoned()
     assert not cloud.machines
     assert not abandoned()
@@ -119,7 +119,7 @@ def test_machines_that_no_daemon_goes_on_with_are_told_and_ended_by_the_next_one
     kill_a_daemon(cloud)
     run = run_named("daemon")
     prune(RetentionLimits(age_s=-1.0))
-    assert [estate.run for estate in abandoned()] == [run], "what is left of a run stays as long as its machines"
+    assert [fleet.run for fleet in abandoned()] == [run], "what is left of a run stays as long as its machines"
     (finding,) = [each for each in findings() if each.about == "machines"]
     assert finding.level == "fault"
     assert "`punctual clean` ends them" in finding.remedy

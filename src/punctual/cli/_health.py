@@ -20,7 +20,7 @@ from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import is_answering
 from punctual.daemon.disk_space import FREE_WARNING_BYTES, free_in
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.machine_providers import estates
+from punctual.daemon.machine_providers import fleets
 from punctual.daemon.paths import runtime_root, state_root
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.distribution import install_command, missing_modules
@@ -258,8 +258,8 @@ def _hosts() -> Iterator[Finding]:
 def _machines() -> Iterator[Finding]:
     """Find machines of pools that cost money, and that no daemon has."""
     for run in known_runs():
-        for estate in estates(run):
-            if not estate.is_kept:
+        for fleet in fleets(run):
+            if not fleet.is_kept:
                 text = (
                     f"machines that a daemon of '{run.name}' asked for may be left and paid for, and nobody needs them"
                 )

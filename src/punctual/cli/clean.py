@@ -43,9 +43,9 @@ def clean(
     beyond = expired(jobs, _limits(older_than, every=every), time.time())
     chosen = [past for past in beyond if past.job.steering in allowed]
     machines = abandoned()
-    for estate in machines if not dry_run else ():
-        nodes = estate.end()
-        write_line(f"machines of '{estate.run.name}': {', '.join(nodes) or 'none was left'}; ended", err=True)
+    for fleet in machines if not dry_run else ():
+        nodes = fleet.end()
+        write_line(f"machines of '{fleet.run.name}': {', '.join(nodes) or 'none was left'}; ended", err=True)
     if dry_run and machines:
         write_line("machines that no daemon has may be left, and would be ended", err=True)
     removed = chosen if dry_run else remove(chosen)

@@ -56,9 +56,9 @@ def down(
     """End the daemon. Returns when it has ended."""
     run = daemon_run()
     if run is None and (left := abandoned()):
-        for estate in left:
+        for fleet in left:
             write_line(
-                f"no daemon runs; machines that one of '{estate.run.name}' has left are ended: {_names(estate.end())}"
+                f"no daemon runs; machines that one of '{fleet.run.name}' has left are ended: {_names(fleet.end())}"
             )
         return
     if run is None:
@@ -81,8 +81,8 @@ def down(
             "punctual stop the jobs, then punctual clean",
             err=True,
         )
-    for estate in abandoned():  # it could not end them
-        estate.end()
+    for fleet in abandoned():  # it could not end them
+        fleet.end()
 
 
 def _names(nodes: Collection[NodeId]) -> str:

@@ -137,9 +137,9 @@ def ps(
     if not rows and not ended:
         write_line("there is no job" if everything else _NONE, err=True)
     write_lines(_remedies(rows), err=True)
-    for estate in abandoned():
+    for fleet in abandoned():
         write_line(
-            f"machines that a daemon of '{estate.run.name}' asked for may be left and paid for: punctual clean ends them",
+            f"machines that a daemon of '{fleet.run.name}' asked for may be left and paid for: punctual clean ends them",
             err=True,
         )
     if errors := list(unreadable()):

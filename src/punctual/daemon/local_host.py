@@ -36,7 +36,7 @@ from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.log_snapshot import Skipping, n_bytes_before
-from punctual.daemon.machine_providers import estates
+from punctual.daemon.machine_providers import fleets
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
@@ -588,9 +588,8 @@ def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseExcep
         is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.supervised_jobs()))
         if is_others or not run.is_steered_here():
             return
-        if (
-            is_new and not run.jobs() and not estates(run)
-        ):  # what could not even be put together leaves no journal behind
+        is_empty = not run.jobs() and not fleets(run)
+        if is_new and is_empty:  # what could not even be put together leaves no journal behind
             run.remove()
         else:
             run.remove_live_places()

@@ -46,22 +46,22 @@ def provider_of(run: RunFolder, cluster: str, address: str) -> MachineProvider |
     pools, machines = read_pools(Path(cluster)) if cluster else ((), None)
     if machines is None:
         return None
-    told = {
+    terms = {
         "provider": machines.provider,
         "options": machines.options,
         "pools": [pool.model_dump() for pool in pools],
         "file": cluster,
         "address": address,
     }
-    estate = _estate_of(run, told)
-    provider = estate.provider(told)
-    run.record_facts(machines=estate.name)  # first: without it the machines count as abandoned
-    estate.record(told)
+    fleet = _fleet_of(run, terms)
+    provider = fleet.provider(terms)
+    run.record_facts(machines=fleet.name)  # first: without it the machines count as abandoned
+    fleet.record(terms)
     return provider
 
 
 @dataclass(frozen=True, slots=True)
-class Estate:
+class Fleet:
     """Machines of pools that a daemon asked for, or may have: they outlive it, and cost money.
 
     Its folder has the files of their provider and, until it is known that none is left, the terms on which they were asked for.
@@ -102,7 +102,7 @@ class Estate:
     def record(self, terms: Mapping[str, Any]) -> None:
         """Write down the terms, before anything is asked for on them."""
         new = self._terms_file.with_suffix(".new")
-        new.write_text(json.dumps(terms))
+        new.write_text(json.dumps(terms, default=str))
         new.replace(self._terms_file)
 
     def forget(self) -> None:
@@ -145,48 +145,49 @@ class Estate:
 
 def machines_ended(run: RunFolder) -> None:
     """Note that no machine of a run is left."""
-    if (estate := _present(run)) is not None:
-        estate.forget()
+    if (fleet := _present(run)) is not None:
+        fleet.forget()
 
 
 def has_machines(run: RunFolder) -> bool:
     """Whether the last daemon of a run may have left machines, with which the next one goes on."""
-    estate = _present(run)
-    return estate is not None and estate.exists()
+    fleet = _present(run)
+    return fleet is not None and fleet.exists()
 
 
-def _present(run: RunFolder) -> Estate | None:
+def _present(run: RunFolder) -> Fleet | None:
     name = run.facts().get("machines")
-    return None if name is None else Estate(run, str(name))
+    return None if name is None else Fleet(run, str(name))
 
 
-def estates(run: RunFolder) -> list[Estate]:
+def fleets(run: RunFolder) -> list[Fleet]:
     """Return what there may be of machines that daemons of a run asked for."""
-    found = [Estate(run, file.parent.name) for file in sorted((run.state_dir / _MACHINES).glob("*/terms.json"))]
-    return found if run.machine() is None else []  # those of another machine are its own
+    files = sorted((run.state_dir / _MACHINES).glob("*/terms.json"))
+    is_here = not files or run.machine() is None  # those of another machine are its own
+    return [Fleet(run, file.parent.name) for file in files if is_here]
 
 
-def abandoned() -> list[Estate]:
+def abandoned() -> list[Fleet]:
     """Return what there may be of machines that no daemon has and no daemon will go on with."""
-    return [estate for run in known_runs() for estate in estates(run) if not estate.is_kept]
+    return [fleet for run in known_runs() for fleet in fleets(run) if not fleet.is_kept]
 
 
 def end_abandoned() -> None:
     """End machines that no daemon has; what fails is logged, and done by the next daemon."""
-    for estate in abandoned():
+    for fleet in abandoned():
         try:
-            if nodes := estate.end():
-                _LOG.warning("machines that a daemon of '%s' has left are ended: %s", estate.run.name, ", ".join(nodes))
+            if nodes := fleet.end():
+                _LOG.warning("machines that a daemon of '%s' has left are ended: %s", fleet.run.name, ", ".join(nodes))
         except InvalidSpec as error:
             _LOG.warning("machines may be left and paid for: %s", error)
 
 
-def _estate_of(run: RunFolder, terms: Mapping[str, Any]) -> Estate:
+def _fleet_of(run: RunFolder, terms: Mapping[str, Any]) -> Fleet:
     """Return where a run's machines are on these terms: with those that the run has, if their provider is the same."""
     agents = str(run.facts()["agents"])
     names = (agents if number == 1 else f"{agents}-{number}" for number in count(1))
-    before = (Estate(run, name) for name in names)
-    return next(estate for estate in before if not (known := estate.terms()) or _has_same_provider(known, terms))
+    before = (Fleet(run, name) for name in names)
+    return next(fleet for fleet in before if not (known := fleet.terms()) or _has_same_provider(known, terms))
 
 
 def _has_same_provider(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
