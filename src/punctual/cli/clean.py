@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from math import inf
 from typing import Annotated
@@ -42,13 +43,14 @@ def clean(
     allowed: set[Steering] = {"ended", "interrupted"} if interrupted else {"ended"}
     beyond = expired(jobs, _limits(older_than, every=every), time.time())
     chosen = [past for past in beyond if past.job.steering in allowed]
-    machines = abandoned()
-    for fleet in machines if not dry_run else ():
-        nodes = fleet.end()
-        write_line(f"machines of '{fleet.run.name}': {', '.join(nodes) or 'none was left'}; ended", err=True)
-    if dry_run and machines:
-        write_line("machines that no daemon has may be left, and would be ended", err=True)
     removed = chosen if dry_run else remove(chosen)
+    _tell_removed(jobs, removed, dry_run=dry_run, as_json=as_json)
+    for fleet in abandoned():  # last: also those that waited with jobs that are removed now
+        done = "would be ended" if dry_run else f"{', '.join(fleet.end()) or 'none was left'}; ended"
+        write_line(f"machines of '{fleet.run.name}' that no daemon has: {done}", err=True)
+
+
+def _tell_removed(jobs: Sequence[PastJob], removed: Sequence[PastJob], *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         for past in removed:
             told = {"job": past.job.title, "bytes": round(past.n_bytes), "written_wall": _written_wall(past)}

@@ -238,7 +238,8 @@ class PoolTable:
         if record is not None and node in record.starting:
             record.starting.remove(node)
             record.there.append(node)
-            record.starts[node].append(at)
+            if (begun := record.starts.get(node)) is not None:
+                begun.append(at)
             _end_lack(record)
 
     def plan(self, at: float, nodes: Iterable[NodeId]) -> None:

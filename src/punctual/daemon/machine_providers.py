@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import count
@@ -126,19 +126,22 @@ class Fleet:
         InvalidSpec
             They cannot be ended now.
         """
-        try:
-            provider = self.provider(self.terms())
-            nodes = sorted(provider.machines())
-            provider.close(for_good=True)
-        except InvalidSpec:
-            raise
-        except Exception as error:  # whatever a provider raises, the machines may be there
-            raise InvalidSpec(
-                "machines that nobody needs must be ended",
-                f"a provider that does not do it ({error})",
-                f"machines of '{self.run.name}', asked for by '{self.terms().get('file')}'",
-                "Run `punctual clean` again, or end them by hand: they may be paid for.",
-            ) from error
+        with ExitStack() as failing:
+            try:
+                provider = self.provider(self.terms())
+                failing.callback(provider.close, for_good=False)
+                nodes = sorted(provider.machines())
+                provider.close(for_good=True)
+                failing.pop_all()
+            except InvalidSpec:
+                raise
+            except Exception as error:  # whatever a provider raises, the machines may be there
+                raise InvalidSpec(
+                    "machines that nobody needs must be ended",
+                    f"a provider that does not do it ({type(error).__name__}: {error})",
+                    f"machines of '{self.run.name}', asked for by '{self.terms().get('file')}'",
+                    f"Run `punctual clean` again; or end them by hand, and remove '{self._terms_file}'. They may be paid for.",
+                ) from error
         self.forget()
         return nodes
 
