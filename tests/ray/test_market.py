@@ -38,7 +38,7 @@ from punctual.daemon.joining import start_daemon
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.restore import resumed_host
-from punctual.daemon.run_folder import run_named
+from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import messages_of
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
@@ -201,8 +201,16 @@ def check_bill() -> None:
     assert bill.by_job[JOB] + bill.unused_usd == pytest.approx(bill.total_usd)
 
 
+def kill_daemon(run: RunFolder) -> None:
+    """Kill the daemon of a run, if it lives, after the parent that would start it again."""
+    if (daemon := run.daemon_pid()) is not None:
+        parent = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+        for pid in (parent, daemon):
+            os.kill(pid, signal.SIGKILL)
+
+
 def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are_ended(
-    options: HostOptions, market: Market
+    options: HostOptions, market: Market, request: pytest.FixtureRequest
 ) -> None:
     text = market.file.read_text().replace("tests.plants.driven_market:provider", "market")
     market.file.write_text(re.sub("options = .*", "options = {}", text))
@@ -210,6 +218,7 @@ def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are
     told = replace(options, cluster=str(market.file), policy="promises-first", shared=True)
     run = run_named(start_daemon(DaemonRequest(options=told, stays=True)).run)
     market.run = run.name
+    request.addfinalizer(lambda: kill_daemon(run))
     wait_until(lambda: market.machines() == {"spot-0", "spot-1"})
     first = run.daemon_pid()
     assert first is not None
@@ -221,11 +230,7 @@ def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are
     wait_until(lambda: is_answering(run))
     assert market.machines() == {"spot-0", "spot-1"}, "its parent has started one that goes on with them"
     assert not abandoned()
-    second = run.daemon_pid()
-    assert second is not None
-    parent = int(Path(f"/proc/{second}/stat").read_text().rpartition(")")[2].split()[1])
-    for pid in (parent, second):
-        os.kill(pid, signal.SIGKILL)
+    kill_daemon(run)
     wait_until(lambda: not run.is_live())
     assert market.machines() == {"spot-0", "spot-1"}, "nobody is there who could end them"
     told_of = subprocess.run([sys.executable, "-m", "punctual", "ps"], check=False, capture_output=True, text=True)
