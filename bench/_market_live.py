@@ -95,20 +95,29 @@ def landed(scene: Scene, alone: Path, *, kills: bool) -> Landed:
         while not (facts := stage.facts()) and time.monotonic() < give_up_at:
             time.sleep(0.1)
         weights, expected = torch.load(stage.folder / "weights"), torch.load(alone)
-    noticed, unnoticed = _losses(messages)
+    n_redone = float((facts.get("workers") or {}).get("n_steps_redone", 0))
+    figures = figures_of(messages, scene.step_s)
     return Landed(
         left_s=course.left_s,
         usd=course.bill.total_usd,
         n_machines=course.n_asked,
-        startups_s=_startups_s(messages),
-        launch_s=_launch_s(messages, scene.step_s),
-        rates_sps=_rates_sps(messages),
-        n_noticed=len(noticed),
-        n_unnoticed=len(unnoticed),
-        n_redone=max(_n_redone(messages), float((facts.get("workers") or {}).get("n_steps_redone", 0))),
         has_same_weights=all(torch.equal(expected[name], weights[name]) for name in expected),
         load=os.getloadavg()[0],
+        **{**figures, "n_redone": max(n_redone, figures["n_redone"])},
     )
+
+
+def figures_of(messages: Sequence[Message], step_s: float) -> dict[str, Any]:
+    """Return the fields of `Landed` that are read off the messages; `step_s`: seconds of a step on one machine."""
+    noticed, unnoticed = _losses(messages)
+    return {
+        "startups_s": _startups_s(messages),
+        "launch_s": _launch_s(messages, step_s),
+        "rates_sps": _rates_sps(messages),
+        "n_noticed": len(noticed),
+        "n_unnoticed": len(unnoticed),
+        "n_redone": _n_redone(messages),
+    }
 
 
 def trained_alone(scene: Scene, folder: Path) -> Path:

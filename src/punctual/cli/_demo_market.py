@@ -264,10 +264,6 @@ class Stage:
         """Return the facts of the training's end."""
         return self.run.end_facts(_JOB)
 
-    def machines(self) -> list[NodeId]:
-        """Return the machines that start or run."""
-        return [NodeId(name) for name in market_machine.running(self._market)]
-
     def kill(self, node: NodeId) -> None:
         """Take a machine away without notice."""
         market_machine.end(self._market, node)
