@@ -137,7 +137,7 @@ def test_a_waiting_job_says_why_and_when(wait: Wait, phrase: str) -> None:
 
 
 SPOT, TINY = (
-    PoolSpec(name=name, capacity=Resources(cores), market="spot") for name, cores in (("spot", 4.0), ("tiny", 0.1))
+    PoolSpec(name=name, capacity=Resources(cores), market="spot") for name, cores in (("spot", 4.0), ("tiny", 0.01))
 )
 
 

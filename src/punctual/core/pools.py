@@ -149,10 +149,8 @@ class _Record:
     def seen_spec(self) -> PoolSpec:
         """The pool with the start-up that its machines really take, if that is longer than was said."""
         took_s = median(self.started_in_s) if self.started_in_s else 0.0
-        is_longer = took_s > self.spec.startup_s * (
-            1 + 1e-6
-        )  # a simulated one is as long as was said, but for rounding
-        return replace(self.spec, startup_s=took_s) if is_longer else self.spec
+        # Simulated ones are as long as was said, but for rounding.
+        return replace(self.spec, startup_s=took_s) if took_s > (1 + 1e-6) * self.spec.startup_s else self.spec
 
     @property
     def n_starting(self) -> int:
@@ -245,22 +243,17 @@ class PoolTable:
     def plan(self, at: float, nodes: Iterable[NodeId]) -> None:
         """Note that a job is to have something on these nodes."""
         for node in nodes:
-            if (start := self._start_of(node)) is not None and len(start) == 2:
-                start.append(at)
+            if (record := self._pools.get(self._pool_of.get(node, ""))) and len(record.starts.get(node, ())) == 2:
+                record.starts[node].append(at)
 
     def use(self, at: float, nodes: Iterable[NodeId], own_s: float) -> None:
         """Note that a job holds something on these nodes; `own_s`: seconds that its own start takes anywhere."""
         for node in nodes:
-            start, record = self._start_of(node), self._pools.get(self._pool_of.get(node, ""))
-            if record is not None and start is not None and len(start) == 3:
+            if (record := self._pools.get(self._pool_of.get(node, ""))) and len(record.starts.get(node, ())) == 3:
                 ordered_at, joined_at, planned_at = record.starts.pop(node)
                 took_s = at - ordered_at - (planned_at - joined_at) - own_s
                 # The last five: one that hung does not count among them, and what has changed does soon.
                 record.started_in_s = [*record.started_in_s, took_s][-5:]
-
-    def _start_of(self, node: NodeId) -> list[float] | None:
-        record = self._pools.get(self._pool_of.get(node, ""))
-        return None if record is None else record.starts.get(node)
 
     def notice(self, node: NodeId, ends_at: float) -> None:
         """Note that a node ends at `ends_at`: it is no longer offered to policies."""

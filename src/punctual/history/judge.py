@@ -122,7 +122,8 @@ def landing_at(status: JobStatus, at: float) -> float | None:
 def expected_waits(jobs: Sequence[JobStatus], at: float, lacks: Sequence[Lack] = ()) -> dict[JobId, Wait]:
     """Return what each waiting job waits for, as far as it is known.
 
-    `lacks`: machines of pools that are not there; a job waits for those that start, or else for all. A job that runs after others starts when the last of them has landed. Of one that waits for room the next end is known
+    A job waits for the machines in `lacks`, which are not there, that start, or else for all on which it fits. One that runs
+    after others starts when the last of them has landed. Of one that waits for room the next end is known
     once all that run are measured; and its start, if it alone waits, and that end gives it room.
     """
     landings = {status.id: landing_at(status, at) for status in jobs}

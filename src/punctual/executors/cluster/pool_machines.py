@@ -192,8 +192,8 @@ class PoolMachines:
             self._note_unknown(str(error))
             return
         except Exception as error:  # noqa: BLE001 -- see above
-            _LOG.debug("the provider of machines has failed", exc_info=True)
-            self._note_unknown(f"their provider does not tell of them ({type(error).__name__}: {error})")
+            cause = f"their provider does not tell of them ({type(error).__name__}: {error})"
+            self._note_unknown(cause, is_fault=True)
             return
         self._note_unknown("")
         with self._lock:
@@ -213,11 +213,14 @@ class PoolMachines:
             self._is_done(lambda: self._provider.end(unknown))
         self._has_looked.set()
 
-    def _note_unknown(self, unknown: str) -> None:
-        """Note why the machines are not known, and none can be asked for; empty: they are. It is told once."""
+    def _note_unknown(self, unknown: str, *, is_fault: bool = False) -> None:
+        """Note why the machines are not known, and none can be asked for; empty: they are. It is told once.
+
+        `is_fault`: the exception that is being handled says where.
+        """
         if unknown == self._unknown:
             return
-        _LOG.warning("%s", unknown or "the provider of machines answers again")
+        _LOG.warning("%s", unknown or "the provider of machines answers again", exc_info=is_fault)
         self._unknown = unknown
         if not unknown:
             return
