@@ -161,6 +161,7 @@ def test_a_job_that_waits_for_machines_says_which_since_when_why_and_when_they_a
     lacks: list[Lack], phrase: str
 ) -> None:
     job = waiting("w")
+    job = replace(job, spec=replace(job.spec, floor=Resources(1.0)))
     wait = expected_waits([job], 100.0, lacks).get(job.id, NO_WAIT)
     assert judge(job, 100.0, clock, wait).phrase == phrase
     assert headline(job, 100.0, clock, wait).startswith(phrase.capitalize()[:1] + phrase[1:])
