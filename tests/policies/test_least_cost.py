@@ -232,6 +232,27 @@ def test_a_quoted_deadline_can_be_promised_and_an_earlier_one_cannot(
     assert (answer.bought_at is None) == (budget_usd is None)
 
 
+def test_machines_that_were_asked_for_are_kept_while_the_job_stops_to_start_on_them() -> None:
+    table = PoolTable()
+    for each in pools([(-96, 0)]):
+        for at, price_usd_h, n in each.course:
+            table.offer(at, each.spec, price_usd_h, n)
+    spec = job("a", work_h=20, deadline_h=5.2).spec
+    curve = RateCurve(Tabulated(), Tabulated().init(spec))
+    view = JobView(
+        spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={}, curve=curve
+    )
+    before = LeastCost().allocate(Snapshot.of(0.0, [], [view], pools=table.views()))
+    assert before.machines["stays"] == 4
+    node = Node(NodeId("spot-0"), MACHINE)
+    stopping = replace(view, status="stopping", granted={node.id: MACHINE})
+    snapshot = Snapshot.of(1.0, [node], [stopping], pools=table.views())
+    plan = LeastCost().allocate(replace(snapshot, carry=before.carry))
+    assert plan.machines == before.machines
+    again = LeastCost().allocate(replace(snapshot, carry=plan.carry))
+    assert again.machines == before.machines
+
+
 @dataclass(frozen=True)
 class _WithPools:
     """The policy on a cluster of which some nodes belong to pools."""

@@ -108,9 +108,9 @@ class _Round:
         asked = carry.get("asked")
         #: Machines of each pool that each job was to have by the last plan: some may start still.
         self._asked = {job: amounts_in(n) for job, n in asked.items()} if isinstance(asked, dict) else {}
-        stopping = [view for view in snapshot.holding if view.status == "stopping"]
+        self._stopping = [view for view in snapshot.holding if view.status == "stopping"]
         #: Nodes that a job has, which this plan does not give away.
-        self._taken = {node: view.id for view in stopping for node in view.planned}
+        self._taken = {node: view.id for view in self._stopping for node in view.planned}
         #: Machines that jobs decided before want, by pool.
         self._n_taken: dict[str, int] = {}
         told = carry.get("told")
@@ -137,11 +137,12 @@ class _Round:
             if warning is not None and before not in (warning.code, SPENT):
                 warnings[view.id], self._told[view.id] = warning, warning.code
         self._place(wants, kept, declines)
+        # Machines that were asked for a job that stops stay until it has: it may be about to start on them.
+        kept |= {view.id: {pool: int(n) for pool, n in self._asked.get(view.id, {}).items()} for view in self._stopping}
         machines = {pool.spec.name: 0 for pool in self._snapshot.pools}
         for numbers in kept.values():
-            for name, n in numbers.items():
-                if name != _OWN:
-                    machines[name] += n
+            for name in numbers.keys() & machines.keys():
+                machines[name] += numbers[name]
         asked = {str(job): dict(numbers) for job, numbers in kept.items()}
         told = {str(want.view.id): self._told.get(want.view.id, "") for want in wants}
         plan = self._builder.build(asked=asked, told={job: code for job, code in told.items() if code})
