@@ -23,6 +23,8 @@ from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose,
 #: Name of the nodes that belong to no pool: they are paid for already. No pool has it.
 _OWN = ""
 _HOUR_S = 3600.0
+#: A job has at least so many steps, or core-seconds, left: it has not landed, and its last step may be an expected one.
+_LAST = 1.0
 #: Slots of time in which the machines of later deadlines are set aside.
 _N_SLOTS = 240
 
@@ -236,9 +238,9 @@ class _Round:
             return Want(view, [])
         want = min(options, key=lambda option: option[:3])[3]
         spec, steps = view.spec, view.remaining_steps(self._at)
-        want.work = inf if steps is None else steps
+        want.work = inf if steps is None else max(steps, _LAST)
         if spec.worker is None and (core_s := self._core_s_left(view)) is not None:
-            want.work = core_s
+            want.work = max(core_s, _LAST)
         if view.deadline_at is not None:
             margin_s = _margin_frac(view) * (spec.deadline_s or 0.0)
             want.left_s = view.deadline_at - self._at - margin_s - (spec.startup_s if not view.granted else 0.0)
@@ -362,7 +364,8 @@ class _Round:
             want.n_machines, want.mode = choice.n_machines, choice.mode
         if want.budget_usd < inf:
             want.n_machines = paid(want, supplies, self._policy.look_s, partial(self._runs, want))
-        if not any(want.n_machines) and is_protected(view) and view.planned:  # it may not be paused
+        may_pause = not is_protected(view) and want.work > _LAST
+        if not any(want.n_machines) and not may_pause and view.planned:
             want.n_machines = tuple(sum(node in place.nodes for node in view.planned) for place in want.places)
         chosen: dict[str, int] = {}
         for place, n in zip(want.places, want.n_machines, strict=True):
