@@ -102,7 +102,8 @@ def measured_of(families: Sequence[Family], *, quick: bool) -> Results:
 
 
 def sections_of(families: Sequence[Family], results: Results) -> list[Section]:
-    return [family.section(results["runs"][family.name]) for family in families]
+    """Return the sections of what was measured: a part that is newer than the results is left out."""
+    return [family.section(results["runs"][family.name]) for family in families if family.name in results["runs"]]
 
 
 def verdict(target: Target) -> str:

@@ -120,7 +120,7 @@ def test_the_course_of_a_market_is_told_in_hours_of_its_trace_with_machines_and_
         course.take(NodeLost(at=125.0, node=node))
     course.take(JobFinished(at=130.0, job=JOB, landed_at=130.0))
     assert course.end is not None
-    assert course.conclude(7200.0) == 0
+    assert course.conclude() == 0
     out = capsys.readouterr().out
     assert "It landed 4h30m before its deadline." in out
     assert "It cost $50:" in out
@@ -128,5 +128,5 @@ def test_the_course_of_a_market_is_told_in_hours_of_its_trace_with_machines_and_
     late = Course()
     late.take(job)
     late.take(JobFinished(at=1000.0, job=JOB, landed_at=1000.0))
-    assert late.conclude(7200.0) == 1
+    assert late.conclude() == 1
     assert "AFTER its deadline" in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
-from punctual.core.pools import HeldMachines, PoolSpec
+from punctual.core.pools import HeldMachines, Lack, PoolSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
@@ -110,6 +111,26 @@ def test_refused_machines_are_no_longer_obtainable_until_the_pool_says_otherwise
     assert desk.scheduler.snapshot(0.0).pools[0].obtainable == 1
     (again,) = of(desk.tell(PoolOffered(at=9.0, pool=SPOT, price_usd_h=1.0, obtainable=3)), AskMachines)
     assert again.n_machines == 1
+
+
+def test_machines_that_are_not_there_are_told_with_the_cause_until_one_joins() -> None:
+    desk = Desk()
+    assert desk.scheduler.lacks() == ()
+    desk.plan(1.0, {}, 2)
+    assert desk.scheduler.lacks() == (Lack(SPOT, 2, 0, 1.0),)
+    desk.tell(MachinesRefused(at=2.0, pool="spot", n_machines=2, cause="no quota", again_at=60.0))
+    refused = Lack(SPOT, 0, 2, 1.0, "no quota", 60.0)
+    assert desk.scheduler.lacks() == (refused,)
+    restored = Scheduler({})
+    restored.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
+    assert restored.lacks() == (refused,)
+    desk.tell(MachinesRefused(at=3.0, pool="spot", n_machines=0, cause="no answer"))
+    assert desk.scheduler.lacks() == (Lack(SPOT, 0, 2, 1.0, "no answer"),)
+    desk.tell(PoolOffered(at=61.0, pool=SPOT, price_usd_h=1.0, obtainable=1))
+    desk.tell(MachinesAsked(at=62.0, pool="spot", nodes=(FIRST,)))
+    assert [(lack.n_starting, lack.since_at) for lack in desk.scheduler.lacks()] == [(1, 1.0)]
+    desk.tell(NodeJoined(at=90.0, node=FIRST, capacity=GPU))
+    assert desk.scheduler.lacks() == (Lack(SPOT, 0, 0, 61.0),), "no more can be had"
 
 
 def test_a_job_leaves_a_node_that_has_had_notice() -> None:
@@ -233,10 +254,29 @@ def test_machines_are_known_after_a_restart_with_those_that_have_had_notice_and_
     desk.tell(NodeLost(at=80.0, node=NodeId("spot-7")))
     after = Scheduler({})
     after.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
-    assert after.machines() == {"spot": HeldMachines((FIRST, SECOND), 8)}
+    assert after.machines() == {"spot": HeldMachines((FIRST, SECOND), 8, SPOT, 1.0)}
     after.handle(NodeNoticed(at=90.0, node=FIRST, ends_at=None))
     (pool,) = after.snapshot(90.0).pools
     assert set(pool.there) == {FIRST, SECOND}
+
+
+def test_policies_see_the_start_up_that_machines_really_take_where_it_is_longer_than_was_said() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    assert desk.scheduler.snapshot(61.0).pools[0].spec == replace(SPOT, startup_s=61.0)
+    for request, (node, took_s) in enumerate([(NodeId("spot-2"), 90.0), (NodeId("spot-3"), 900.0)], 2):
+        desk.tell(MachinesAsked(at=100.0, pool="spot", nodes=(node,)))
+        desk.join(150.0, node)
+        # Nobody wants it for 10 s.
+        desk.plan(160.0, {node: 1}, 4)
+        desk.tell(GrantApplied(at=110.0 + took_s, job=JOB, request=request, granted={node: GPU}))
+    desk.tell(MachinesAsked(at=100.0, pool="spot", nodes=(NodeId("spot-4"),)))
+    restored = Scheduler({})
+    restored.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
+    for scheduler in (desk.scheduler, restored):
+        (pool,) = scheduler.snapshot(2000.0).pools
+        assert pool.spec == replace(SPOT, startup_s=(61.0 + 90.0) / 2), "the median of the last five"
+        assert scheduler.machines()["spot"].spec == SPOT
 
 
 def test_a_release_that_was_lost_with_the_host_is_asked_for_again() -> None:

@@ -109,6 +109,13 @@ def test_a_process_that_is_lost_through_no_fault_of_its_program_is_no_failure() 
     assert rejection(crash(desk, at=3.0)).code == "no-retries-left"
 
 
+def test_a_job_of_which_its_executor_has_no_process_has_not_failed() -> None:
+    desk = running(n_retries=0)
+    for at in (1.0, 2.0):
+        resize = ResizeJob(at=at, job=A, request=99, grant={}, reason=Reason("test", "it changes"))
+        desk.started(only(desk.tell(unknown_job(resize)), LaunchJob), at=at)
+
+
 def test_the_number_of_retries_is_that_of_the_scheduler_if_the_job_says_none() -> None:
     desk = Desk()
     desk.scheduler = Scheduler({"scripted": desk.controller}, n_retries=0)
@@ -229,9 +236,8 @@ def test_retries_are_no_negative_number() -> None:
 
 def test_a_job_that_the_executor_does_not_know_is_launched_again() -> None:
     desk = running()
-    desk.tell(unknown_job(only(desk.plan({A: cores(0.5)}, at=1.0), ResizeJob)))
-    assert desk.scheduler.job(A).status == "queued"
-    again(desk, at=3.0)
+    unknown = unknown_job(only(desk.plan({A: cores(0.5)}, at=1.0), ResizeJob))
+    desk.started(only(desk.tell(unknown), LaunchJob), at=3.0)
     desk.tell(unknown_job(StopJob(at=5.0, job=A, cause="enough")))
     assert desk.scheduler.job(A).status == "stopped"
 

@@ -1,6 +1,9 @@
 """A host whose machines are those of pools: its policy asks for them, and the next host goes on with them."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,11 +41,17 @@ FIRST = NodeId("spot-0")
 
 
 @pytest.fixture
-def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentMarket]:
+def obtainable() -> list[int]:
+    """Number of machines that the market offers now."""
+    return [3]
+
+
+@pytest.fixture
+def market(obtainable: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentMarket]:
     (tmp_path / "market.toml").write_text(MARKET)
     ((pool,), _) = read_pools(tmp_path / "market.toml")
     spec = pool.spec()
-    made = AgentMarket(lambda: {"spot": Offer(spec=spec, price_usd_h=3600.0, obtainable=3)})
+    made = AgentMarket(lambda: {"spot": Offer(spec=spec, price_usd_h=3600.0, obtainable=obtainable[0])})
     monkeypatch.setattr(host_executor, "members_of", lambda run, options: made.members)
     monkeypatch.setattr(host_executor, "provider_of", lambda run, cluster, address: made)
     monkeypatch.setattr("punctual.daemon.machine_providers.maker_of", lambda name, file: None)
@@ -82,3 +91,28 @@ def test_machines_are_asked_for_by_the_policy_go_on_with_the_next_host_and_end_w
     bill.close()
     assert bill.total_usd == pytest.approx(lost.at - asked.at)
     assert set(bill.by_job) == {"a"}
+
+
+def test_a_job_that_waits_for_machines_says_why_and_until_when_wherever_users_look(
+    market: AgentMarket, obtainable: list[int], tmp_path: Path
+) -> None:
+    obtainable[0] = 0
+    options = replace(PACED, engine="ray", policy="least-cost", cluster=str(tmp_path / "market.toml"))
+    with local_host("host", options) as host:
+        host.submit(submission("a"))
+        until_all(host, lambda: bool(host.waits(host.now())))
+        until_said = host.clocks().clock(host.lacks()[0].since_at)
+        text = f"a machine of pool 'spot' since {until_said}: no more can be had; asked for again when there are more"
+        with ThreadPoolExecutor() as threads:
+            answers = [threads.submit(output_of, command) for command in ("ps", "show", "why")]
+            while not all(answer.done() for answer in answers):
+                host.run_for(0.1)
+        for answer in answers:
+            assert text in answer.result()
+        obtainable[0] = 1
+        until_all(host, host.all_ended)
+
+
+def output_of(command: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "punctual", command], check=False, capture_output=True, text=True)
+    return done.stdout + done.stderr

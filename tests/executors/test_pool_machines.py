@@ -1,5 +1,6 @@
 """Machines of pools on a cluster: a provider is asked for them, and what becomes of them is told."""
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -26,7 +27,7 @@ from punctual.core.resources import Resources
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.executor import ClusterExecutor
-from punctual.executors.cluster.machines import MACHINE_LABEL, Offer, Started, machine_by_label
+from punctual.executors.cluster.machines import MACHINE_LABEL, MachinesUnknown, Offer, Started, machine_by_label
 from punctual.executors.cluster.node_limits import NameOf, NodeFacts
 
 SPEC = PoolSpec(name="spot", capacity=Resources(cores=1.0), device="fast", market="spot", most=5)
@@ -53,6 +54,7 @@ class Cloud:
     """A provider whose machines join when they are started, or when a test says so."""
 
     poll_interval_s = 0.02
+    retry_s = 60.0
 
     def __init__(self, members: NamedNodes, *, joins: bool = True) -> None:
         self.members, self.joins = members, joins
@@ -62,7 +64,12 @@ class Cloud:
         self.causes: dict[NodeId, str] = {}
         self.notices: dict[NodeId, float] = {}
         self.failure: Exception | None = None
+        #: Why it does not tell of its machines.
+        self.silence: Exception | None = None
         self.n_orders = 0
+        #: Set if it answers orders.
+        self.answer = threading.Event()
+        self.answer.set()
         self.closed: bool | None = None
 
     def _try(self) -> None:
@@ -78,6 +85,7 @@ class Cloud:
 
     def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
         self.n_orders += 1
+        self.answer.wait()
         self._try()
         started = nodes[: self.obtainable - len(self.running)]
         self.running += started
@@ -91,6 +99,8 @@ class Cloud:
         self.running = [node for node in self.running if node not in nodes]
 
     def machines(self) -> Collection[NodeId]:
+        if self.silence is not None:
+            raise self.silence
         return list(self.running)
 
     def lost(self) -> Mapping[NodeId, str]:
@@ -107,13 +117,23 @@ class Cloud:
         self.closed = for_good
 
 
+class ShiftedClock(MonotonicClock):
+    """A clock that a test puts forward."""
+
+    shift_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.shift_s
+
+
 class Stage:
     """An executor with a provider."""
 
     def __init__(self, cloud: Cloud, closing: ExitStack, **options: Any) -> None:
         self.events: list[Event] = []
+        self.clock = ShiftedClock()
         self.executor = ClusterExecutor(
-            cloud.members, generation=1, clock=MonotonicClock(), provider=cloud, **options  # type: ignore[arg-type]
+            cloud.members, generation=1, clock=self.clock, provider=cloud, **options  # type: ignore[arg-type]
         )  # fmt: skip
         closing.callback(self.executor.close)
 
@@ -191,14 +211,44 @@ def test_more_than_can_be_had_are_refused_with_the_cause(stage: Stage, cloud: Cl
     assert [len(event.nodes) for event in stage.of(MachinesAsked)] == [3]
 
 
-def test_an_order_that_fails_is_refused_and_the_next_one_is_not(stage: Stage, cloud: Cloud) -> None:
-    cloud.failure = ConnectionError("no way there")
+def test_an_order_that_fails_is_refused_and_the_pool_is_offered_again_after_a_while(stage: Stage, cloud: Cloud) -> None:
+    cloud.failure, cloud.retry_s = ConnectionError("no way there"), 0.2
     stage.ask(1)
     (refused,) = stage.until(MachinesRefused)
     assert refused.cause == "ConnectionError: no way there"
+    assert refused.again_at - refused.at == pytest.approx(0.2, abs=0.1)
     cloud.failure = None
+    n_offers = len(stage.of(PoolOffered))
+    assert stage.until(PoolOffered, n_offers + 1)[-1].obtainable == 3, "else it would never be asked again"
     stage.ask(1)
     assert stage.until(MachinesAsked)[0].nodes == (FIRST,)
+
+
+@pytest.mark.parametrize(
+    ("failure", "cause"),
+    [
+        (MachinesUnknown("the cloud does not answer"), "the cloud does not answer"),
+        (KeyError("quota"), "their provider does not tell of them (KeyError: 'quota')"),
+    ],
+)
+def test_a_provider_that_does_not_answer_is_the_cause_until_it_does(
+    cloud: Cloud, closing: ExitStack, failure: Exception, cause: str
+) -> None:
+    cloud.silence = failure
+    closing.enter_context(pytest.MonkeyPatch.context()).setattr(cluster_executor, "_FIRST_S_MAX", 0.2)
+    stage = Stage(cloud, closing).start()
+    (refused,) = stage.until(MachinesRefused)
+    assert (refused.n_machines, refused.cause, refused.again_at) == (0, cause, None)
+    assert stage.of(PoolOffered)[-1].obtainable == 0
+    stage.ask(1)
+    assert stage.until(MachinesRefused, 2)[-1].cause == cause
+    assert cloud.n_orders == 0
+    cloud.silence = None
+    wait_until(lambda: stage.of(PoolOffered)[-1].obtainable == 3)
+    cloud.silence = failure
+    assert stage.until(MachinesRefused, 3)[-1].cause == cause
+    cloud.silence = None
+    wait_until(lambda: stage.of(PoolOffered)[-1].obtainable == 3)
 
 
 def test_a_machine_that_is_gone_is_lost_at_once_and_its_users_are_told_why(stage: Stage, cloud: Cloud) -> None:
@@ -247,10 +297,32 @@ def test_a_machine_that_cannot_be_started_is_not_asked_for_at_once_again(cloud: 
     cloud.running.clear()
     stage.until(NodeLost)
     stage.ask(1)
-    (refused,) = stage.until(MachinesRefused)
-    assert "could not be started" in refused.cause
-    wait_until(lambda: stage.of(PoolOffered)[-1].obtainable == 0)
+    cause = "its provider has it no more"
+    first, second = stage.until(MachinesRefused, 2)
+    assert (first.n_machines, first.cause, second.cause) == (1, cause, cause)
+    assert second.again_at == first.again_at
+    assert first.again_at - first.at == pytest.approx(60.0, abs=1.0)
+    assert stage.of(PoolOffered)[-1].obtainable == 0
     assert cloud.n_orders == 1
+
+
+def test_machines_that_never_come_are_refused_together_after_what_is_offered_and_lost_is_told(
+    cloud: Cloud, closing: ExitStack
+) -> None:
+    cloud.joins = False
+    stage = Stage(cloud, closing).start()
+    stage.ask(3)
+    stage.until(MachinesAsked)
+    cloud.causes |= dict.fromkeys([FIRST, SECOND], "the quota is used up")
+    (refused,) = stage.until(MachinesRefused)
+    assert (refused.n_machines, refused.cause) == (2, "the quota is used up")
+    assert [type(event) for event in stage.events if not isinstance(event, NodeWarned)][-4:] == [
+        PoolOffered,
+        NodeLost,
+        NodeLost,
+        MachinesRefused,
+    ]
+    assert stage.of(PoolOffered)[-1].obtainable == 1, "else the kernel would order at once what was lost"
 
 
 def test_machines_of_an_earlier_host_go_on_and_others_are_lost_or_ended(cloud: Cloud, closing: ExitStack) -> None:
@@ -266,6 +338,38 @@ def test_machines_of_an_earlier_host_go_on_and_others_are_lost_or_ended(cloud: C
     assert (cloud.running, cloud.n_orders) == ([FIRST], 0)
     stage.ask(1)
     assert stage.until(MachinesAsked)[0].nodes == (NodeId("spot-4"),)
+
+
+def test_a_machine_that_was_asked_for_and_never_joins_is_given_up_and_ended(cloud: Cloud, closing: ExitStack) -> None:
+    cloud.joins = False
+    stage = Stage(cloud, closing).start()
+    stage.ask(1)
+    stage.until(MachinesAsked)
+    stage.clock.shift_s = 601.0
+    stage.until(NodeLost)
+    (refused,) = stage.until(MachinesRefused)
+    assert refused.cause == "it has not joined within 600 s"
+    wait_until(lambda: cloud.ended == [FIRST])
+
+
+def test_it_is_told_that_no_machine_is_left_only_where_that_is_known(
+    cloud: Cloud, closing: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def end(stage: Stage) -> None:
+        stage.executor.close()
+        told.append("closed")
+
+    end(Stage(cloud, closing, on_machines_ended=lambda: told.append("none is left")).start())
+    monkeypatch.setattr(cluster_executor, "_END_S_MAX", 0.3)
+    stage = Stage(cloud, closing, on_machines_ended=lambda: told.append("wrong")).start()
+    cloud.answer.clear()
+    stage.ask(1)
+    wait_until(lambda: cloud.n_orders == 1)
+    end(stage)  # an order is under way
+    cloud.answer.set()
+    assert told == ["none is left", "closed", "closed"]
 
 
 def test_a_node_with_the_name_of_no_machine_that_was_asked_for_is_not_used(stage: Stage, cloud: Cloud) -> None:

@@ -10,6 +10,7 @@ from tests.core.test_verdict import FAILED, LANDED, STATUS, STOPPED, TURNED_AWAY
 from punctual.core.events import PauseRequested
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
+from punctual.core.pools import Lack, PoolSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
@@ -133,6 +134,37 @@ def test_the_start_of_a_waiting_job_is_told_only_where_it_is_known(jobs: list[Jo
 )
 def test_a_waiting_job_says_why_and_when(wait: Wait, phrase: str) -> None:
     assert judge(QUEUED, 200.0, clock, wait).phrase == phrase
+
+
+SPOT, TINY = (
+    PoolSpec(name=name, capacity=Resources(cores), market="spot") for name, cores in (("spot", 4.0), ("tiny", 0.01))
+)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "phrase"),
+    [
+        ([Lack(SPOT, 2, 0, 7.0)], "waits for 2 machines of pool 'spot', starting since @7"),
+        (
+            [Lack(SPOT, 0, 3, 7.0, "the quota is used up", 60.0)],
+            "waits for 3 machines of pool 'spot' since @7: the quota is used up; asked for again at @60",
+        ),
+        (
+            [Lack(SPOT, 0, 0, 7.0)],
+            "waits for a machine of pool 'spot' since @7: no more can be had; asked for again when there are more",
+        ),
+        ([Lack(SPOT, 0, 0, 7.0), Lack(SPOT, 1, 0, 8.0)], "waits for a machine of pool 'spot', starting since @8"),
+        ([Lack(TINY, 1, 0, 7.0)], "waits for room"),
+    ],
+)
+def test_a_job_that_waits_for_machines_says_which_since_when_why_and_when_they_are_asked_for_again(
+    lacks: list[Lack], phrase: str
+) -> None:
+    job = waiting("w")
+    job = replace(job, spec=replace(job.spec, floor=Resources(1.0)))
+    wait = expected_waits([job], 100.0, lacks).get(job.id, NO_WAIT)
+    assert judge(job, 100.0, clock, wait).phrase == phrase
+    assert headline(job, 100.0, clock, wait).startswith(phrase.capitalize()[:1] + phrase[1:])
 
 
 def test_jobs_are_counted_by_how_they_stand() -> None:

@@ -25,6 +25,7 @@ class AgentMarket:
     """
 
     poll_interval_s = 0.05
+    retry_s = 60.0
 
     def __init__(self, offers: Callable[[], Mapping[str, Offer]]) -> None:
         self._offers = offers

@@ -232,6 +232,51 @@ def test_a_quoted_deadline_can_be_promised_and_an_earlier_one_cannot(
     assert (answer.bought_at is None) == (budget_usd is None)
 
 
+def test_machines_that_were_asked_for_are_kept_while_the_job_stops_to_start_on_them() -> None:
+    table = PoolTable()
+    for each in pools([(-96, 0)]):
+        for at, price_usd_h, n in each.course:
+            table.offer(at, each.spec, price_usd_h, n)
+    spec = job("a", work_h=20, deadline_h=5.2).spec
+    curve = RateCurve(Tabulated(), Tabulated().init(spec))
+    view = JobView(
+        spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={}, curve=curve
+    )
+    before = LeastCost().allocate(Snapshot.of(0.0, [], [view], pools=table.views()))
+    assert before.machines["stays"] == 4
+    node = Node(NodeId("spot-0"), MACHINE)
+    stopping = replace(view, status="stopping", granted={node.id: MACHINE})
+    snapshot = Snapshot.of(1.0, [node], [stopping], pools=table.views())
+    plan = LeastCost().allocate(replace(snapshot, carry=before.carry))
+    assert plan.machines == before.machines
+    again = LeastCost().allocate(replace(snapshot, carry=plan.carry))
+    assert again.machines == before.machines
+
+
+@pytest.mark.parametrize("counts", [[(-96, 4)], [(-96, 4), (-1, 0)]])
+def test_a_job_that_has_done_its_steps_keeps_a_machine_until_it_has_landed(counts: list[tuple[float, int]]) -> None:
+    table = PoolTable()
+    for each in pools(counts):
+        for at, price_usd_h, n in each.course:
+            table.offer(at, each.spec, price_usd_h, n)
+    node = Node(NodeId("stays-0"), MACHINE)
+    table.start(0.0, "stays", [node.id])
+    table.join(300.0, node.id)
+    spec = job("a", work_h=20, deadline_h=30).spec
+    curve = RateCurve(Tabulated(), Tabulated().init(spec))
+    view = JobView(
+        spec=spec, status="running", submitted_at=0.0, done_steps=spec.work_steps or 0.0, demand=spec.ceiling,
+        granted={node.id: Resources(gpus=1)}, curve=curve, started_at=300.0,
+    )  # fmt: skip
+    plan = LeastCost().allocate(Snapshot.of(400.0, [node], [view], pools=table.views()))
+    assert set(plan.grants.get(view.id, view.granted)) == {node.id}
+    assert plan.machines["stays"] == 1
+    # If its process is lost just then, it still gets a machine at the last safe moment.
+    waiting = replace(view, status="queued", granted={}, planned={})
+    late = LeastCost().allocate(Snapshot.of(29.7 * HOUR_S, [], [waiting], pools=table.views()))
+    assert sum(late.machines.values()) >= 1
+
+
 @dataclass(frozen=True)
 class _WithPools:
     """The policy on a cluster of which some nodes belong to pools."""

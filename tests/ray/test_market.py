@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import dropwhile, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +17,28 @@ import pytest
 import torch
 from tests.daemon.test_cluster import until_all
 from tests.daemon.test_spread import TRAINING
+from tests.waiting import wait_until
 
 from punctual.core.bill import Bill
 from punctual.core.commands import LaunchJob
-from punctual.core.events import JobFailed, MachinesAsked, NodeLost, NodeNoticed, ProgressReported
+from punctual.core.events import (
+    JobFailed,
+    MachinesAsked,
+    NodeLost,
+    NodeNoticed,
+    PoolOffered,
+    ProgressReported,
+    SteeringResumed,
+)
 from punctual.core.ids import JobId
+from punctual.daemon.control_client import is_answering
+from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions
+from punctual.daemon.joining import start_daemon
 from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.restore import resumed_host
-from punctual.daemon.run_folder import run_named
+from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import messages_of
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
@@ -56,6 +71,7 @@ class Market:
     """A file of pools, and the time in its market."""
 
     def __init__(self, folder: Path) -> None:
+        self.run = "host"
         self.file, self._now = folder / "market.toml", folder / "now"
         self.file.write_text(MARKET.format(now=self._now))
         (folder / "spot.json").write_text(json.dumps({"metadata": {"gap_seconds": 10}, "data": COUNTS}))
@@ -68,7 +84,8 @@ class Market:
 
     @property
     def folder(self) -> Path:
-        return run_named("host").state_dir / "machines"
+        run = run_named(self.run)
+        return run.state_dir / "machines" / str(run.facts().get("machines"))
 
     def machines(self) -> set[str]:
         return set(market_machine.running(self.folder))
@@ -182,3 +199,44 @@ def check_bill() -> None:
     held_s = [ends.get(node, messages[-1].at) - event.at for event in events_of(MachinesAsked) for node in event.nodes]
     assert bill.total_usd == pytest.approx(sum(held_s) * 36.0 / 3600.0)
     assert bill.by_job[JOB] + bill.unused_usd == pytest.approx(bill.total_usd)
+
+
+def kill_daemon(run: RunFolder) -> None:
+    """Kill the daemon of a run, if it lives, after the parent that would start it again."""
+    if (daemon := run.daemon_pid()) is not None:
+        parent = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+        for pid in (parent, daemon):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are_ended(
+    options: HostOptions, market: Market, request: pytest.FixtureRequest
+) -> None:
+    text = market.file.read_text().replace("tests.plants.driven_market:provider", "market")
+    market.file.write_text(re.sub("options = .*", "options = {}", text))
+    market.file.with_name("spot.json").write_text(json.dumps({"metadata": {"gap_seconds": 10}, "data": [2]}))
+    told = replace(options, cluster=str(market.file), policy="promises-first", shared=True)
+    run = run_named(start_daemon(DaemonRequest(options=told, stays=True)).run)
+    market.run = run.name
+    request.addfinalizer(lambda: kill_daemon(run))
+    wait_until(lambda: market.machines() == {"spot-0", "spot-1"})
+    first = run.daemon_pid()
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: run.daemon_pid() not in (None, first))
+    wait_until(
+        lambda: PoolOffered in [*dropwhile(lambda kind: kind is not SteeringResumed, map(type, messages_of(run)))]
+    )
+    wait_until(lambda: is_answering(run))
+    assert market.machines() == {"spot-0", "spot-1"}, "its parent has started one that goes on with them"
+    assert not abandoned()
+    kill_daemon(run)
+    wait_until(lambda: not run.is_live())
+    assert market.machines() == {"spot-0", "spot-1"}, "nobody is there who could end them"
+    told_of = subprocess.run([sys.executable, "-m", "punctual", "ps"], check=False, capture_output=True, text=True)
+    assert "punctual clean ends them" in told_of.stderr
+    done = subprocess.run([sys.executable, "-m", "punctual", "clean"], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "spot-0, spot-1" in done.stderr
+    assert not market.machines()
+    assert not abandoned()

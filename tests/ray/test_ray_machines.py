@@ -143,7 +143,6 @@ def test_more_machines_than_the_autoscaler_may_start_are_lost_and_so_is_one_whos
         asked[-1]: "Ray's autoscaler can never start so many nodes (ray.io/market-type=spot) at once"
     }
     assert named.keys() == set(asked[:-1])
-    assert cluster.machines.offers()["spot"].obtainable == N_NODES_MAX
     gone = asked[0]
     cluster.drain(named[gone]["ray.io/node-id"])
     wait_until(lambda: cluster.look() is not None and gone in cluster.lost)

@@ -29,7 +29,7 @@ from punctual.core.status import JobStatus
 from punctual.core.units import DAY_S
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.paths import service_root
-from punctual.history.judge import NO_WAIT, expected_waits, headline, landing_at
+from punctual.history.judge import NO_WAIT, headline, landing_at
 from punctual.request.deadlines import Now
 from punctual.request.words import visible
 
@@ -289,7 +289,7 @@ class _Said:
 
 
 def _fields(host: LocalHost, status: JobStatus, kind: NoticeKind | None, now: Now) -> dict[str, Any]:
-    wait, promised_at = expected_waits(host.jobs(), now.at).get(status.id, NO_WAIT), host.promised_until_at(status.id)
+    wait, promised_at = host.waits(now.at).get(status.id, NO_WAIT), host.promised_until_at(status.id)
     cores = sum(node.capacity.cores for node in host.nodes())
     said = headline(status, now.at, now.clock, wait, most_cores=cores, is_promised=promised_at is not None)
     lands_at = landing_at(status, now.at)

@@ -4,14 +4,22 @@ from collections import Counter
 from datetime import datetime
 from typing import Protocol
 
-from punctual.client.schema import Amounts, ClusterStanding, JobStanding, NodeStanding, PromiseEntry, ReasonText
+from punctual.client.schema import (
+    Amounts,
+    ClusterStanding,
+    JobStanding,
+    LackingMachines,
+    NodeStanding,
+    PromiseEntry,
+    ReasonText,
+)
 from punctual.core.ids import JobId
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.status import JobStatus
 from punctual.core.verdict import remaining_time, slack_s, verdict
 from punctual.daemon.local_host import LocalHost
 from punctual.executors.cluster.node_link import NO_NEWS
-from punctual.history.judge import NO_WAIT, Wait, expected_waits, headline, judge
+from punctual.history.judge import NO_WAIT, Wait, headline, judge
 from punctual.request.deadlines import Now
 
 
@@ -87,7 +95,7 @@ def standing_json(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO
 
 def job_answer(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
     """Return the standing of one job of a host, with its headline."""
-    wait = expected_waits(host.jobs(), now.at).get(status.id, NO_WAIT)
+    wait = host.waits(now.at).get(status.id, NO_WAIT)
     standing = with_headline(job_standing(host, status, now, wait), status, now, wait, cluster_cores(host))
     return standing.model_copy(update={"spent_usd": host.spent_usd(status.id)})
 
@@ -144,6 +152,17 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
         jobs_by_state=dict(Counter(status.display_state for status in jobs)),
         usd_per_hour=None if costs is None else costs[0],
         spent_usd=None if costs is None else costs[1],
+        lacking_machines=[
+            LackingMachines(
+                pool=lack.pool.name,
+                starting=lack.n_starting,
+                refused=lack.n_refused,
+                since=now.wall_of(lack.since_at),
+                cause=lack.cause,
+                asked_again=_wall(now, lack.again_at),
+            )
+            for lack in host.lacks()
+        ],
     )
 
 

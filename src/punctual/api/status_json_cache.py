@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.daemon.local_host import LocalHost
-from punctual.history.judge import NO_WAIT, Wait, expected_waits
+from punctual.history.judge import NO_WAIT, Wait
 from punctual.request.deadlines import Now
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class StatusJsonCache(Generic[T]):
     def of_all(self, jobs: Sequence[JobStatus], now: Now) -> list[T]:
         """Return the result of each job, in their order."""
         self._drop_if_clocks_moved(now)
-        promises, waits = self._host.promises(), expected_waits(self._host.jobs(), now.at)
+        promises, waits = self._host.promises(), self._host.waits(now.at)
         return [self._of(status, now, promises.get(status.id), waits.get(status.id, NO_WAIT)) for status in jobs]
 
     def _drop_if_clocks_moved(self, now: Now) -> None:

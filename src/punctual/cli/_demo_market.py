@@ -9,9 +9,10 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -45,23 +46,31 @@ from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 from punctual.testing import market_machine
 
+_TRACE = Path(__file__).with_name("_demo_market.json")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Scene:
-    """Numbers of the demonstration.
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A training on a market.
 
     Attributes
     ----------
+    program
+        Command of the training; the steps, the seconds of a step on one machine, and the folder of its checkpoints are added.
+    trace
+        File with the spot machines, and the prices of both markets.
     speed
         Seconds of the trace that pass in a second: its six hours take two minutes.
     start_s
         Second of the trace at which the job is submitted; the hours before have been seen.
     work_h, n_steps
-        Machine-hours of the training, and its steps: one machine takes 0.6 s for each.
+        Machine-hours of the training, and its steps.
     startup_s, notice_s
         Seconds here that a machine takes to start, and that are enough to leave it.
     """
 
+    program: Sequence[str] = (sys.executable, "-m", "punctual.cli._demo_market_training")
+    trace: Path = _TRACE
     speed: float = 180.0
     start_s: float = 62 * 600.0
     deadline_s: float = 6 * HOUR_S
@@ -71,35 +80,93 @@ class _Scene:
     startup_s: float = 12.0
     notice_s: float = 5.0
 
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """Facts about the trace."""
+        about: dict[str, Any] = json.loads(self.trace.read_text(encoding="utf-8"))["metadata"]
+        return about
 
-_SCENE = _Scene()
-_TRACE = Path(__file__).with_name("_demo_market.json")
+    @property
+    def work_s(self) -> float:
+        """Seconds here that one machine takes for the training."""
+        return self.work_h * HOUR_S / self.speed
+
+    @property
+    def step_s(self) -> float:
+        """Seconds here of a step on one machine."""
+        return self.work_s / self.n_steps
+
+    def cluster(self) -> str:
+        """Return the file of the market."""
+        startup_s = self.startup_s * self.speed
+        return f"""
+[machines]
+provider = "market"
+options = {{ speed = {self.speed} }}
+
+[[pool]]
+name = "spot"
+market = "spot"
+cores = 1.0
+most = {self.n_most}
+trace = "{self.trace}"
+trace_start_s = {self.start_s}
+startup_s = {startup_s}
+notice_s = {self.notice_s * self.speed}
+
+[[pool]]
+name = "on-demand"
+market = "on-demand"
+cores = 1.0
+most = {self.n_most}
+price_usd_h = {self.about["on_demand_price"]}
+startup_s = {startup_s}
+"""
+
+    def parameters(self) -> dict[str, float]:
+        """Return the parameters of the policy, which looks at prices as often as they change, and learns from as many hours."""
+        return {"look_s": 300.0 / self.speed, "hour_s": HOUR_S / self.speed}
+
+
 _JOB = JobId("demo")
 
 
 def market_demo() -> int:
     """Show it; return 0 only if the training landed on time."""
     check_extras("the demo of a market", "torch", "ray")
-    about = _about()
+    scene = Scene()
+    about = scene.about
     write_line(
-        f"{_SCENE.work_h:g} machine-hours of training in {_SCENE.deadline_s / HOUR_S:g} hours, on up to {_SCENE.n_most} machines. Spot ones cost "
+        f"{scene.work_h:g} machine-hours of training in {scene.deadline_s / HOUR_S:g} hours, on up to {scene.n_most} machines. Spot ones cost "
         f"${about['spot_price']:.2f} an hour and come and go as those of {about['zone']} did in October 2025 "
         f"({about['instance_type']}); on-demand ones cost ${about['on_demand_price']:.2f}."
     )
     write_line(
-        f"An hour takes {HOUR_S / _SCENE.speed:g} s here; a machine is a Ray node of this computer, and needs about "
-        f"{_SCENE.startup_s * _SCENE.speed / 60:.0f} minutes of that time to start. "
+        f"An hour takes {HOUR_S / scene.speed:g} s here; a machine is a Ray node of this computer, and needs about "
+        f"{scene.startup_s * scene.speed / 60:.0f} minutes of that time to start. "
         "#: it is there, +: it starts, .: it could be had."
     )
-    with _Stage() as stage:
-        return stage.show(about["on_demand_price"])
+    write_line("Starting Ray, and a daemon that uses it.")
+    course = Course(scene)
+    with Stage(scene) as stage:
+        next_line_at = 0.0
+        for message in stage.played():
+            if message is not None and (text := course.take(message)):
+                write_line(text)
+            if time.monotonic() >= next_line_at:
+                next_line_at = time.monotonic() + 1200.0 / scene.speed
+                write_line(course.line(time.monotonic()))
+        if not isinstance(course.end, JobFinished):
+            write_line(stage.output()[-2000:])
+    return course.conclude()
 
 
-class _Stage:
+class Stage:
     """A Ray cluster and a daemon of its own, in a folder that is removed at the end."""
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="market-"))
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self.folder = Path(tempfile.mkdtemp(prefix="market-"))
         self._before = dict(os.environ)
         self._run: RunFolder | None = None
 
@@ -115,23 +182,22 @@ class _Stage:
         with _signals_wait():
             if self._run is not None:
                 self._end_daemon(self._run)
-            for name in market_machine.running(self._folder):
-                market_machine.end(self._folder, name)
+            for name in market_machine.running(self.folder):
+                market_machine.end(self.folder, name)
             os.environ.clear()
             os.environ.update(self._before)
-            shutil.rmtree(self._folder, ignore_errors=True)
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _begin(self) -> None:
-        port, token = _free_port(), self._folder / "token"
+        port, token = _free_port(), self.folder / "token"
         token.touch(0o600)
         token.write_text(secrets.token_hex(32))
         os.environ |= {
-            HOME_VARIABLE: str(self._folder / "home"),
+            HOME_VARIABLE: str(self.folder / "home"),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
         }
-        write_line("Starting Ray, and a daemon that uses it.")
         head = [
             str(Path(sys.executable).with_name("ray")),
             "start",
@@ -141,14 +207,14 @@ class _Stage:
             "--num-cpus=0",
             "--include-dashboard=false",
             f"--ray-client-server-port={_free_port()}",
-            f"--temp-dir={self._folder / 'ray'}",
+            f"--temp-dir={self.folder / 'ray'}",
             "--object-store-memory=80000000",
             "--disable-usage-stats",
         ]
-        market_machine.start(self._folder, "head", head)
-        _await_port(port, self._folder / "head.log")
-        cluster = self._folder / "market.toml"
-        cluster.write_text(_pools())
+        market_machine.start(self.folder, "head", head)
+        _await_port(port, self.folder / "head.log")
+        cluster = self.folder / "market.toml"
+        cluster.write_text(self._scene.cluster())
         options = HostOptions(
             actuator="pacing",
             policy="least-cost",
@@ -159,43 +225,52 @@ class _Stage:
         )
         options.check()
         self._run = run_named(start_daemon(DaemonRequest(options=options)).run)
-        # It looks at prices as often as they change.
-        policy(self._run, "least-cost", {"look_s": 300.0 / _SCENE.speed})
+        policy(self._run, "least-cost", self._scene.parameters())
 
-    def show(self, on_demand_usd_h: float) -> int:
-        """Train, and tell what happens; return the exit status."""
+    @property
+    def run(self) -> RunFolder:
+        """Run of the daemon."""
         assert self._run is not None
+        return self._run
+
+    def played(self) -> Iterator[Message | None]:
+        """Train, and yield the messages up to the end of the training as they come; None: none has come for a while."""
+        scene = self._scene
         told = JobOptions(
-            program=[
-                sys.executable,
-                "-m",
-                "punctual.cli._demo_market_training",
-                str(_SCENE.n_steps),
-                str(self._folder / "checkpoints"),
-            ],
+            program=[*scene.program, str(scene.n_steps), str(scene.step_s), str(self.folder / "checkpoints")],
             name=_JOB,
-            workers=f"1..{_SCENE.n_most}",
+            workers=f"1..{self._scene.n_most}",
             cores_per_worker="1",
-            steps=_SCENE.n_steps,
-            work=f"{_SCENE.work_h * HOUR_S / _SCENE.speed}s",
-            deadline=f"{_SCENE.deadline_s / _SCENE.speed}s",
+            steps=self._scene.n_steps,
+            work=f"{self._scene.work_s}s",
+            deadline=f"{self._scene.deadline_s / self._scene.speed}s",
         )
-        submit(self._run, [submission_of(told, time.monotonic(), *capacity_for_jobs(self._run))], Streams())
-        course = Course()
-        sequence, next_line_at = 1, 0.0
-        while course.end is None:
+        submit(self.run, [submission_of(told, time.monotonic(), *capacity_for_jobs(self.run))], Streams())
+        sequence, is_over = 1, False
+        while not is_over:
             time.sleep(0.25)
-            with self._run.read_journal() as journal:
+            with self.run.read_journal() as journal:
                 for number, message in journal.read_from(sequence):
                     sequence = number + 1
-                    if text := course.take(message):
-                        write_line(text)
-            if time.monotonic() >= next_line_at:
-                next_line_at = time.monotonic() + 1200.0 / _SCENE.speed
-                write_line(course.line(time.monotonic()))
-        if not isinstance(course.end, JobFinished):
-            write_line(self._run.log(_JOB).read_text(errors="replace")[-2000:])
-        return course.conclude(on_demand_usd_h)
+                    is_over = is_over or end_state(message) is not None
+                    yield message
+            yield None
+
+    def output(self) -> str:
+        """Return what the training has written."""
+        return self.run.log(_JOB).read_text(errors="replace")
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts of the training's end."""
+        return self.run.end_facts(_JOB)
+
+    def kill(self, node: NodeId) -> None:
+        """Take a machine away without notice."""
+        market_machine.end(self._market, node)
+
+    @property
+    def _market(self) -> Path:
+        return self.run.state_dir / "machines" / str(self.run.facts()["machines"])
 
     def _end_daemon(self, run: RunFolder) -> None:
         """End the daemon with its job and its machines."""
@@ -213,6 +288,7 @@ class _Stage:
 class Course:
     """The run so far, by its messages."""
 
+    scene: Scene = field(default_factory=Scene)
     bill: Bill = field(default_factory=Bill)
     begun_at: float = 0.0
     now_at: float = 0.0
@@ -252,23 +328,29 @@ class Course:
         """Return a line about the present, instant `at`."""
         self.bill.settle(at)
         pools = "   ".join(f"{name} {self._machines(name)}" for name in self.obtainable)
-        return f"{self._clock(at)}  {pools}   {self.steps_done / _SCENE.n_steps:4.0%} done   ${self.bill.total_usd:.0f}"
+        return f"{self._clock(at)}  {pools}   {self.steps_done / self.scene.n_steps:4.0%} done   ${self.bill.total_usd:.0f}"
 
-    def conclude(self, on_demand_usd_h: float) -> int:
+    @property
+    def left_s(self) -> float:
+        """Seconds of the trace from the landing to the deadline."""
+        assert isinstance(self.end, JobFinished)
+        return self.scene.deadline_s - (self.end.landed_at - self.begun_at) * self.scene.speed
+
+    def conclude(self) -> int:
         """Tell how it ended; return the exit status."""
         self.bill.close()
         if not isinstance(self.end, JobFinished):
             write_line(f"The training has not finished: {self.end}")
             return 1
-        left_s = _SCENE.deadline_s - (self.end.landed_at - self.begun_at) * _SCENE.speed
-        bill, prices = self.bill, {"spot": _about()["spot_price"], "on-demand": on_demand_usd_h}
+        left_s, about = self.left_s, self.scene.about
+        bill, prices = self.bill, {"spot": about["spot_price"], "on-demand": about["on_demand_price"]}
         hours = {name: usd / prices[name] for name, usd in bill.by_pool.items()}
         parts = " and ".join(f"{n:.1f} machine-hours of {name}" for name, n in hours.items() if n > 0.05)
         write_line(f"It landed {format_duration(abs(left_s))} {'before' if left_s >= 0 else 'AFTER'} its deadline.")
         write_line(f"It cost ${bill.total_usd:.0f}: {parts}, on {self.n_asked} machines.")
-        at_least_usd = _SCENE.work_h * on_demand_usd_h
+        at_least_usd = self.scene.work_h * about["on_demand_price"]
         write_line(
-            f"On demand its {_SCENE.work_h:g} machine-hours of work alone, without starts, cost ${at_least_usd:.0f}."
+            f"On demand its {self.scene.work_h:g} machine-hours of work alone, without starts, cost ${at_least_usd:.0f}."
         )
         return 0 if left_s >= 0 else 1
 
@@ -276,45 +358,12 @@ class Course:
         """Draw the machines of a pool: there, starting, and others that can be had."""
         n_there = sum(name == pool for name in self.there.values())
         n_starting = sum(name == pool for name in self.starting.values())
-        n_more = max(0, min(self.obtainable[pool], _SCENE.n_most) - n_there - n_starting)
-        return f"{'#' * n_there}{'+' * n_starting}{'.' * n_more}".ljust(_SCENE.n_most)
+        n_more = max(0, min(self.obtainable[pool], self.scene.n_most) - n_there - n_starting)
+        return f"{'#' * n_there}{'+' * n_starting}{'.' * n_more}".ljust(self.scene.n_most)
 
     def _clock(self, at: float) -> str:
-        minutes = max(0, round((at - self.begun_at) * _SCENE.speed / 60))
+        minutes = max(0, round((at - self.begun_at) * self.scene.speed / 60))
         return f"{minutes // 60:2} h {minutes % 60:02}"
-
-
-def _about() -> dict[str, Any]:
-    about: dict[str, Any] = json.loads(_TRACE.read_text(encoding="utf-8"))["metadata"]
-    return about
-
-
-def _pools() -> str:
-    """Return the file of the market."""
-    about = _about()
-    return f"""
-[machines]
-provider = "market"
-options = {{ speed = {_SCENE.speed} }}
-
-[[pool]]
-name = "spot"
-market = "spot"
-cores = 1.0
-most = {_SCENE.n_most}
-trace = "{_TRACE}"
-trace_start_s = {_SCENE.start_s}
-startup_s = {_SCENE.startup_s * _SCENE.speed}
-notice_s = {_SCENE.notice_s * _SCENE.speed}
-
-[[pool]]
-name = "on-demand"
-market = "on-demand"
-cores = 1.0
-most = {_SCENE.n_most}
-price_usd_h = {about["on_demand_price"]}
-startup_s = {_SCENE.startup_s * _SCENE.speed}
-"""
 
 
 def _free_port() -> int:

@@ -20,6 +20,7 @@ from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import is_answering
 from punctual.daemon.disk_space import FREE_WARNING_BYTES, free_in
 from punctual.daemon.host_options import HostOptions
+from punctual.daemon.machine_providers import fleets
 from punctual.daemon.paths import runtime_root, state_root
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.daemon.sharing import too_nice
@@ -70,6 +71,7 @@ def findings(port: int | None = None) -> Iterator[Finding]:
         ("extras", _extras),
         ("clock", _clock),
         ("hosts", _hosts),
+        ("machines", _machines),
         ("ray cluster", _ray_clusters),
         ("slurm", slurm_services),
         ("ports", lambda: _ports(port)),
@@ -260,6 +262,23 @@ def _hosts() -> Iterator[Finding]:
             yield Finding("ok", f"{text}; the next `punctual ps` clears it away")
     if not live_folders():
         yield Finding("ok", "no daemon runs; the first `punctual run` or `punctual up` starts one")
+
+
+def _machines() -> Iterator[Finding]:
+    """Find machines of pools that cost money, and that no daemon has."""
+    for run in known_runs():
+        for fleet in fleets(run):
+            if not fleet.is_kept:
+                text = (
+                    f"machines that a daemon of '{run.name}' asked for may be left and paid for, and nobody needs them"
+                )
+                yield Finding("fault", text, "`punctual clean` ends them; so does the next daemon.")
+            elif not run.is_live():
+                text = f"machines of '{run.name}' may be paid for, and wait with its jobs for a daemon"
+                remedy = (
+                    "`punctual up` goes on with them; to end them, `punctual stop` its jobs, then `punctual clean`."
+                )
+                yield Finding("warning", text, remedy)
 
 
 def _ray_clusters() -> Iterator[Finding]:

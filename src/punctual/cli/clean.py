@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from math import inf
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import format_duration
+from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, remove
 from punctual.daemon.runs import Steering
 from punctual.request.json_text import json_text
@@ -36,12 +38,19 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the jobs that would be removed.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job that is removed, and line.")] = False,
 ) -> None:
-    """Remove what ended jobs have left: their records and outputs. Jobs in use are never touched."""
+    """Remove what ended jobs have left: their records and outputs, and machines of pools that no daemon has. Jobs in use are never touched."""
     jobs = past_jobs()
     allowed: set[Steering] = {"ended", "interrupted"} if interrupted else {"ended"}
     beyond = expired(jobs, _limits(older_than, every=every), time.time())
     chosen = [past for past in beyond if past.job.steering in allowed]
     removed = chosen if dry_run else remove(chosen)
+    _tell_removed(jobs, removed, dry_run=dry_run, as_json=as_json)
+    for fleet in abandoned():  # last: also those that waited with jobs that are removed now
+        done = "would be ended" if dry_run else f"{', '.join(fleet.end()) or 'none was left'}; ended"
+        write_line(f"machines of '{fleet.run.name}' that no daemon has: {done}", err=True)
+
+
+def _tell_removed(jobs: Sequence[PastJob], removed: Sequence[PastJob], *, dry_run: bool, as_json: bool) -> None:
     if as_json:
         for past in removed:
             told = {"job": past.job.title, "bytes": round(past.n_bytes), "written_wall": _written_wall(past)}

@@ -10,10 +10,11 @@ import typer
 
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
 from punctual.daemon.control_client import leave, pause, standings, stop
 from punctual.daemon.host_options import HostOptions
+from punctual.daemon.machine_providers import abandoned, has_machines
 from punctual.daemon.process_record import is_alive
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of, open_jobs
@@ -54,6 +55,12 @@ def down(
 ) -> None:
     """End the daemon. Returns when it has ended."""
     run = daemon_run()
+    if run is None and (left := abandoned()):
+        for fleet in left:
+            write_line(
+                f"no daemon runs; machines that one of '{fleet.run.name}' has left are ended: {_names(fleet.end())}"
+            )
+        return
     if run is None:
         raise _no_daemon()
     process, before = run.record(), _open_jobs(run)
@@ -68,6 +75,18 @@ def down(
             told = _told(job, states.get(job.title, "queued"), recorded.get(job.job, "ended"))
             write_line(json_text(told) if as_json else f"{told['job']}: {told['text']}")
     write_line(f"the daemon, process {process['pid']}, has ended", err=True)
+    if has_machines(run) and run.open_jobs():
+        write_line(
+            "the machines of its pools stay with these jobs, and are paid for: punctual up goes on with them; to end them, "
+            "punctual stop the jobs, then punctual clean",
+            err=True,
+        )
+    for fleet in abandoned():  # it could not end them
+        fleet.end()
+
+
+def _names(nodes: Collection[NodeId]) -> str:
+    return ", ".join(nodes) or "none was there"
 
 
 def _no_daemon() -> InvalidSpec:

@@ -21,6 +21,7 @@ from punctual.core.status import JobStatus
 from punctual.core.units import format_bytes
 from punctual.daemon.control_client import SILENT, STARTING, standings
 from punctual.daemon.host_executor import HERE
+from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, known_jobs, known_runs, unreadable
 from punctual.daemon.sweeping import sweep
@@ -110,6 +111,7 @@ KEYS = (
     "lost_nodes_wall",
     "leaving_nodes_wall",
     "taken_cores",
+    "lacking_machines",
 )
 
 #: Columns of ended jobs.
@@ -139,6 +141,11 @@ def ps(
     if not rows and not ended:
         write_line("there is no job" if everything else _NONE, err=True)
     write_lines(_remedies(rows), err=True)
+    for fleet in abandoned():
+        write_line(
+            f"machines that a daemon of '{fleet.run.name}' asked for may be left and paid for: punctual clean ends them",
+            err=True,
+        )
     if errors := list(unreadable()):
         more = f" (and jobs of {len(errors) - 1} more)" if len(errors) > 1 else ""
         write_line(f"not listed{more}: {errors[0]}", err=True)
@@ -261,6 +268,8 @@ def _nodes(jobs: Sequence[dict[str, Any]], budget: Mapping[str, Any]) -> Iterato
         yield f"node {node} {_leaving(node, datetime.fromisoformat(wall))}"
     for node, cores in budget.get("taken_cores", {}).items():
         yield f"node {node}: other applications of the cluster hold {cores:g} cores"
+    for text in budget.get("lacking_machines", ()):
+        yield f"waited for: {text}"
 
 
 def _leaving(node: str, ends: datetime) -> str:

@@ -10,6 +10,7 @@ from punctual.cli._streams import write_line
 from punctual.cli._words import cores as told_cores
 from punctual.core.errors import InvalidSpec
 from punctual.daemon import control_client
+from punctual.daemon.machine_providers import end_abandoned
 from punctual.daemon.runs import open_job
 from punctual.request.json_text import json_text
 from punctual.request.spec_change import SpecChange
@@ -63,6 +64,8 @@ def stop(job: OpenJob = None, as_json: AsJson = False) -> None:
     """Ask a job to make a checkpoint, if it can, and end."""
     target = open_job(job)
     done = control_client.stop(target)
+    if target.steering == "interrupted":
+        end_abandoned()  # machines that waited with it
     show_answer({"job": target.title, "done": done}, f"{target.title}: {done}", as_json=as_json)
 
 

@@ -286,6 +286,17 @@ class PromiseEntry(AnswerBody):
     until: datetime
 
 
+class LackingMachines(AnswerBody):
+    """Machines of a pool that start, or cannot be had."""
+
+    pool: str
+    starting: int = Field(description="Machines that start; 0: no more can be had now.")
+    refused: int = Field(description="Machines that were asked for last and refused.")
+    since: datetime = Field(description="Time of the first order since a machine of the pool came last.")
+    cause: str = Field(description="Why no more could be had, when they were asked for last; empty: not known.")
+    asked_again: datetime | None = Field(None, description="null: when the pool offers more.")
+
+
 class ClusterStanding(AnswerBody):
     """Resources of the cluster: in all, held and free, and the promises."""
 
@@ -300,6 +311,7 @@ class ClusterStanding(AnswerBody):
         default=None, description="Price of the present machines; null: none has a price."
     )
     spent_usd: float | None = Field(default=None, description="Dollars spent since the first machine.")
+    lacking_machines: list[LackingMachines] = []
 
 
 class BudgetShare(AnswerBody):

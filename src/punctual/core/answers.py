@@ -21,5 +21,6 @@ def unknown_job(command: ResizeJob | StopJob) -> JobFailed:
     launches the job again, unless it was told of that end otherwise meanwhile.
     """
     if isinstance(command, ResizeJob):
-        return JobFailed(at=command.at, job=command.job, cause=_UNKNOWN, retryable=True, request=command.request)
+        at, job, request = command.at, command.job, command.request
+        return JobFailed(at=at, job=job, cause=_UNKNOWN, retryable=True, request=request, is_lost=True)
     return JobFailed(at=command.at, job=command.job, cause=command.cause, retryable=command.restarts, is_stopped=True)

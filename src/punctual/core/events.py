@@ -261,12 +261,23 @@ class MachinesAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachinesRefused:
-    """So many machines of a pool cannot be had now."""
+    """Machines of a pool cannot be had now: no more than those that are there or start.
+
+    Attributes
+    ----------
+    n_machines
+        Machines that were asked for and do not come; 0: none was asked for, and an order would be in vain.
+    cause
+        Why, in words for the user; empty: not known.
+    again_at
+        Instant at which they can be asked for again; None: as soon as the pool offers more.
+    """
 
     at: float
     pool: str
     n_machines: int
     cause: str = ""
+    again_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 M = TypeVar("M")
 
 #: The fields of messages that are instants.
-_INSTANTS = {"at", "unit_at", "landed_at", "submitted_at", "ends_at"}
+_INSTANTS = {"at", "unit_at", "landed_at", "submitted_at", "ends_at", "again_at"}
 
 
 def moved(message: M, by_s: float) -> M:

@@ -1,7 +1,8 @@
 """Pools of machines that can be asked for, and the machines of each."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Literal, NamedTuple
 
 from punctual.core.fast_init import fast_init
@@ -28,7 +29,8 @@ class PoolSpec:
     least, most
         Least and most machines to have at once.
     startup_s
-        Seconds from an order to the first step on the machine; they are paid for.
+        Seconds from an order to the first step on the machine; they are paid for. Of a pool whose machines have taken longer,
+        policies see the longer time.
     notice_s
         Seconds from the notice that a machine is taken away to its end.
     least_billed_s
@@ -76,11 +78,39 @@ class Pool:
     counts: tuple[tuple[float, int], ...] = ()
 
 
+class Lack(NamedTuple):
+    """Machines of a pool that are not there.
+
+    Attributes
+    ----------
+    n_starting
+        Machines that start; 0: no more can be had.
+    n_refused
+        Machines that were asked for last and refused; 0: none was.
+    since_at
+        Instant of the first order since a machine of the pool joined last; without one, from which on no more can be had.
+    cause, again_at
+        As in `punctual.core.events.MachinesRefused`.
+    """
+
+    pool: PoolSpec
+    n_starting: int
+    n_refused: int
+    since_at: float
+    cause: str = ""
+    again_at: float | None = None
+
+
 class HeldMachines(NamedTuple):
-    """Machines of a pool that have not ended, and the least number that no machine of it has had in its name."""
+    """Machines of a pool that have not ended, and the least number that no machine of it has had in its name.
+
+    `spec`, `price_usd_h`: as the pool was offered last; None: not known.
+    """
 
     nodes: tuple[NodeId, ...] = ()
     n_named: int = 0
+    spec: PoolSpec | None = None
+    price_usd_h: float = 0.0
 
 
 @dataclass(slots=True)
@@ -101,10 +131,35 @@ class _Record:
     released: list[NodeId] = field(default_factory=list)
     #: Machines that have had a name so far: the numbers at the ends of their names are smaller.
     n_named: int = 0
+    #: See `Lack`; None: nothing was asked for since a machine joined.
+    since_at: float | None = None
+    n_refused: int = 0
+    cause: str = ""
+    again_at: float | None = None
+    #: Instants at which each machine that no job has held was ordered, joined, and was first planned for; and the seconds that
+    #: the last ones took from the order to the first job that held them, without those in which no plan wanted them.
+    starts: dict[NodeId, list[float]] = field(default_factory=dict)
+    started_in_s: list[float] = field(default_factory=list)
 
     @property
     def n_held(self) -> int:
         return len(self.there) + len(self.starting) - len(self.released)
+
+    @property
+    def seen_spec(self) -> PoolSpec:
+        """The pool with the start-up that its machines really take, if that is longer than was said."""
+        took_s = median(self.started_in_s) if self.started_in_s else 0.0
+        # Simulated ones are as long as was said, but for rounding.
+        return replace(self.spec, startup_s=took_s) if took_s > (1 + 1e-6) * self.spec.startup_s else self.spec
+
+    @property
+    def n_starting(self) -> int:
+        """Machines that were asked for and are not there yet."""
+        return len([node for node in self.starting if node not in self.released]) + self.n_asked
+
+
+def _end_lack(record: _Record) -> None:
+    record.since_at, record.n_refused, record.cause, record.again_at = None, 0, "", None
 
 
 class PoolTable:
@@ -137,7 +192,10 @@ class PoolTable:
         nodes: dict[str, list[NodeId]] = {name: [] for name in self._pools}
         for node, name in self._pool_of.items():
             nodes[name].append(node)
-        return {name: HeldMachines(tuple(nodes[name]), record.n_named) for name, record in self._pools.items()}
+        return {
+            name: HeldMachines(tuple(nodes[name]), record.n_named, record.spec, record.price_usd_h)
+            for name, record in self._pools.items()
+        }
 
     def ask_anew(self) -> None:
         """Forget the orders without an answer: they were lost with the process that steered before."""
@@ -151,29 +209,51 @@ class PoolTable:
         record.spec, record.price_usd_h = spec, price_usd_h
         self._count(record, at, obtainable)
 
-    def start(self, pool: str, nodes: Iterable[NodeId]) -> None:
+    def start(self, at: float, pool: str, nodes: Iterable[NodeId]) -> None:
         """Note machines that the provider starts."""
         if (record := self._pools.get(pool)) is None:
             return
         for node in nodes:
             record.starting.append(node)
+            record.starts[node] = [at]
             self._pool_of[node] = pool
             record.n_asked = max(0, record.n_asked - 1)
             number = node.rpartition("-")[2]
             record.n_named = max(record.n_named, int(number) + 1 if number.isdecimal() else 0)
 
-    def refuse(self, at: float, pool: str, n_machines: int) -> None:
+    def refuse(self, at: float, pool: str, n_machines: int, cause: str = "", again_at: float | None = None) -> None:
         """Note machines that cannot be had: no more than those that are held."""
         if (record := self._pools.get(pool)) is not None:
             record.n_asked = max(0, record.n_asked - n_machines)
             self._count(record, at, min(record.obtainable, record.n_held))
+            record.since_at = at if record.since_at is None else record.since_at
+            record.n_refused = n_machines or record.n_refused
+            record.cause, record.again_at = cause, again_at
 
-    def join(self, node: NodeId) -> None:
+    def join(self, at: float, node: NodeId) -> None:
         """Note that a machine is there."""
         record = self._pools.get(self._pool_of.get(node, ""))
         if record is not None and node in record.starting:
             record.starting.remove(node)
             record.there.append(node)
+            if (begun := record.starts.get(node)) is not None:
+                begun.append(at)
+            _end_lack(record)
+
+    def plan(self, at: float, nodes: Iterable[NodeId]) -> None:
+        """Note that a job is to have something on these nodes."""
+        for node in nodes:
+            if (record := self._pools.get(self._pool_of.get(node, ""))) and len(record.starts.get(node, ())) == 2:
+                record.starts[node].append(at)
+
+    def use(self, at: float, nodes: Iterable[NodeId], own_s: float) -> None:
+        """Note that a job holds something on these nodes; `own_s`: seconds that its own start takes anywhere."""
+        for node in nodes:
+            if (record := self._pools.get(self._pool_of.get(node, ""))) and len(record.starts.get(node, ())) == 3:
+                ordered_at, joined_at, planned_at = record.starts.pop(node)
+                took_s = at - ordered_at - (planned_at - joined_at) - own_s
+                # The last five: one that hung does not count among them, and what has changed does soon.
+                record.started_in_s = [*record.started_in_s, took_s][-5:]
 
     def notice(self, node: NodeId, ends_at: float) -> None:
         """Note that a node ends at `ends_at`: it is no longer offered to policies."""
@@ -199,6 +279,8 @@ class PoolTable:
 
     def _drop(self, node: NodeId) -> None:
         record = self._pools.get(self._pool_of.get(node, ""))
+        if record is not None:
+            record.starts.pop(node, None)
         for nodes in (record.there, record.starting, record.released) if record else ():
             if node in nodes:
                 nodes.remove(node)
@@ -249,8 +331,11 @@ class PoolTable:
             n_more = min(n_wanted, record.obtainable) - record.n_held - n_under_way
             if n_more > 0:
                 record.n_asked, record.asked_at = n_under_way + n_more, at
+                record.since_at = at if record.since_at is None else record.since_at
                 changes.append((name, n_more, ()))
                 continue
+            if not record.n_starting and record.obtainable > record.n_held:
+                _end_lack(record)  # nobody wants what can be had
             n_less = record.n_held - n_wanted
             machines = (*reversed(record.starting), *reversed(record.there)) if n_less > 0 else ()
             idle = [node for node in machines if node not in record.released and not is_used(node)][: max(0, n_less)]
@@ -259,16 +344,27 @@ class PoolTable:
                 changes.append((name, 0, tuple(idle)))
         return changes
 
+    def lacks(self) -> tuple[Lack, ...]:
+        """Return for each pool whose machines start or cannot be had how it stands; safe to call from any thread."""
+        lacks = list[Lack]()
+        for record in list(self._pools.values()):
+            n_starting = record.n_starting
+            if not n_starting and record.obtainable > record.n_held:
+                continue
+            since_at = record.since_at if record.since_at is not None else record.counts[-1][0]
+            lacks.append(Lack(record.spec, n_starting, record.n_refused, since_at, record.cause, record.again_at))
+        return tuple(lacks)
+
     def views(self) -> tuple[Pool, ...]:
         """Return the pools as a policy sees them."""
         return tuple(
             Pool(
-                spec=record.spec,
+                spec=record.seen_spec,
                 price_usd_h=record.price_usd_h,
                 obtainable=min(record.obtainable, record.spec.most),
                 there=tuple(node for node in record.there if node not in record.released),
                 leaving=tuple(record.released),
-                n_starting=len([node for node in record.starting if node not in record.released]) + record.n_asked,
+                n_starting=record.n_starting,
                 counts=tuple(record.counts),
             )
             for record in self._pools.values()

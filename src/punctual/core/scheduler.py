@@ -62,7 +62,7 @@ from punctual.core.plan import Plan
 from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
 from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source
-from punctual.core.pools import HeldMachines, PoolTable
+from punctual.core.pools import HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.quarantine import Quarantine
 from punctual.core.recent_messages import Reason
@@ -153,7 +153,7 @@ class Scheduler:
             NodeWarned: lambda event: self._warn_on(event.node, event.at, lambda _: event.reason),
             NodeNoticed: self._node_noticed,
             PoolOffered: self._pool_offered,
-            MachinesAsked: lambda event: self._pools.start(event.pool, event.nodes),
+            MachinesAsked: lambda event: self._pools.start(event.at, event.pool, event.nodes),
             MachinesRefused: self._machines_refused,
             SpecChanged: self._spec_changed,
             StopRequested: self._stop_requested,
@@ -209,6 +209,10 @@ class Scheduler:
     def machines(self) -> dict[str, HeldMachines]:
         """Return the machines of each pool that have not ended."""
         return self._pools.held()
+
+    def lacks(self) -> tuple[Lack, ...]:
+        """Return the machines of pools that are not there, and why; safe to call from any thread."""
+        return self._pools.lacks()
 
     def promises(self) -> dict[JobId, float]:
         """Return `promised_until_at` of each job that has a promise; safe to call from any thread."""
@@ -393,6 +397,9 @@ class Scheduler:
             return None
         job.accrue(event.at)
         self._ledger.settle(event.job, event.request, event.granted)
+        if not isinstance(event, GrantFailed):
+            is_start = isinstance(event, JobStarted)
+            self._pools.use(event.at, event.granted, job.spec.startup_s if is_start else 0.0)
         self._hold(job, event.at)
         job.note_answer(is_applied=not isinstance(event, GrantFailed))
         self._reconciler.mark_dirty(job)
@@ -445,7 +452,7 @@ class Scheduler:
     def _node_joined(self, event: NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
         self._nodes.join(event)
-        self._pools.join(event.node)
+        self._pools.join(event.at, event.node)
         self._capacity_changed()
 
     def _unplan(self, node: NodeId) -> None:
@@ -507,7 +514,7 @@ class Scheduler:
         self._planning.is_due = True
 
     def _machines_refused(self, event: MachinesRefused) -> None:
-        self._pools.refuse(event.at, event.pool, event.n_machines)
+        self._pools.refuse(event.at, event.pool, event.n_machines, event.cause, event.again_at)
         self._planning.is_due = True
 
     def _reconcile_machines(self, at: float) -> None:
@@ -663,6 +670,7 @@ class Scheduler:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
             self._targets.set_target(job, grant)
+            self._pools.plan(at, grant)
             job.is_hired = self._pools.is_hired(grant)
             self._reconciler.mark_dirty(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end

@@ -13,7 +13,7 @@ from punctual.daemon.host import Host
 from punctual.daemon.quotes import told
 from punctual.daemon.status_reader import standing
 from punctual.executors.local.output import Streams
-from punctual.history.judge import NO_WAIT, Wait, expected_waits
+from punctual.history.judge import NO_WAIT, Wait
 from punctual.request.deadlines import Now
 from punctual.request.spec_change import NO_DEADLINE, SpecChange
 from punctual.request.submission import Submission
@@ -92,7 +92,7 @@ class ControlHandler:
                 wanted = request.get("jobs")
                 told = [status for status in self._host.jobs() if wanted is None or status.id in wanted]
                 now, budget = self._host.clocks(), self._budget()
-                waits = expected_waits(self._host.jobs(), now.at)
+                waits = self._host.waits(now.at)
                 return {"jobs": [self._standing(status, now, waits.get(status.id, NO_WAIT), budget) for status in told]}
             case {"verb": "policy"}:
                 return self._policy(request)

@@ -1,7 +1,7 @@
 """The daemon: the one process that steers this machine's jobs, from its start to the end of its last job."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from math import inf
 from threading import Thread
@@ -18,6 +18,7 @@ from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.joining import check_options
 from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.machine_providers import end_abandoned, has_machines
 from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.retention import prune
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
@@ -105,6 +106,8 @@ class Daemon:
                     "See `punctual ps` for what runs, and `punctual doctor` for what is wrong.",
                 )
             time.sleep(_POLL_INTERVAL_S)
+        if self.other is None:
+            _in_background(end_abandoned, "punctual-abandoned")
 
     def run(self) -> None:
         """Steer all jobs until `leave` or, if it does not stay, until the last one has ended.
@@ -158,7 +161,7 @@ class Daemon:
         """Return the run whose jobs are to be gone on with; None: a new one is to begin."""
         if self._request.run:
             run = run_named(self._request.run)
-            return run if run.open_jobs() or not self._request.stays else None
+            return run if run.open_jobs() or has_machines(run) or not self._request.stays else None
         if self.left_alone:
             return None
         return shared_run() if self._request.options.shared else None
@@ -232,8 +235,7 @@ class Daemon:
         if ended_by(message) is None or time.monotonic() < self._prune_at:
             return
         self._prune_at = time.monotonic() + _PRUNE_S
-        with suppress(RuntimeError):  # no thread can be had just now
-            Thread(target=prune, name="punctual-retention", daemon=True).start()
+        _in_background(prune, "punctual-retention")
 
     def __enter__(self) -> Self:
         return self
@@ -256,6 +258,11 @@ class Daemon:
                 host.run_for(_POLL_INTERVAL_S)
         except JournalTaken as taken:  # there is nothing left to hand over
             self._hosting.__exit__(type(taken), taken, taken.__traceback__)
+
+
+def _in_background(task: Callable[[], object], name: str) -> None:
+    with suppress(RuntimeError):  # no thread can be had just now
+        Thread(target=task, name=name, daemon=True).start()
 
 
 def _has_left(run: RunFolder) -> bool:

@@ -19,6 +19,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
+from punctual.core.pools import Lack
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.quoting import Quote, QuoteRequest
 from punctual.core.resources import Resources, largest, total
@@ -30,6 +31,7 @@ from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import QuotingPlanner
 from punctual.daemon.quotes import check_amounts, new_view
 from punctual.daemon.status_reader import StatusReader
+from punctual.history.judge import Wait, expected_waits
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange, changed_spec
 from punctual.request.submission import Submission, check_policy
@@ -93,6 +95,16 @@ class Host(StatusReader):
     def take_in(self, events: Iterable[Event]) -> None:
         """Queue events of the time during which no process steered, as `Engine.take_in` does."""
         self._engine.take_in(events)
+
+    # What is waited for.
+
+    def lacks(self) -> tuple[Lack, ...]:
+        """Return the machines of pools that are not there, and why."""
+        return self._scheduler.lacks()
+
+    def waits(self, at: float) -> dict[JobId, Wait]:
+        """Return what each waiting job waits for at instant `at`, as far as it is known."""
+        return expected_waits(self.jobs(), at, self.lacks())
 
     # The policy.
 

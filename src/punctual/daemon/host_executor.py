@@ -21,7 +21,7 @@ from punctual.core.resources import TOLERANCE, Resources
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import HostExecutor
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.machine_providers import pools_of, provider_of
+from punctual.daemon.machine_providers import machines_ended, pools_of, provider_of
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.ray_process import RayOptions
 from punctual.daemon.run_folder import RunFolder
@@ -158,6 +158,7 @@ def cluster_executor(
         version=__version__,
         provider=provider_of(run, options.cluster, options.address),
         held=held,
+        on_machines_ended=partial(machines_ended, run),
     )
 
 

@@ -36,10 +36,12 @@ from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.log_snapshot import Skipping, n_bytes_before
+from punctual.daemon.machine_providers import fleets
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
 from punctual.executors.local.output import LogTail, Streams
+from punctual.history.judge import lack_text
 from punctual.journal.boot import boot_id, clock_shift
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
@@ -319,6 +321,7 @@ class LocalHost(Host):
         jobs = self.jobs()
         free_cores = cores - sum(status.held.cores for status in jobs)
         news, now, costs = self.node_news(), self.clocks(), self.costs()
+        waited_for = {lack for wait in self.waits(now.at).values() for lack in wait.lacks}
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
@@ -337,6 +340,11 @@ class LocalHost(Host):
                 node.id: now.wall_of(node.ends_at).isoformat() for node in nodes if node.ends_at is not None
             },
             "taken_cores": {node: each.taken_cores for node, each in news.items() if each.taken_cores},
+            "lacking_machines": [
+                lack_text(lack, now.clock)
+                for lack in self.lacks()
+                if lack.n_starting or lack.cause or lack in waited_for
+            ],
         }
 
     def end_jobs(self, cause: str) -> None:
@@ -595,7 +603,8 @@ def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseExcep
         is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.supervised_jobs()))
         if is_others or not run.is_steered_here():
             return
-        if is_new and not run.jobs():  # what could not even be put together leaves no journal behind
+        is_empty = not run.jobs() and not fleets(run)
+        if is_new and is_empty:  # what could not even be put together leaves no journal behind
             run.remove()
         else:
             run.remove_live_places()

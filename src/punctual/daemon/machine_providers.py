@@ -1,13 +1,24 @@
-"""Find the provider of machines that a live cluster's file names."""
+"""Find the provider of machines that a live cluster's file names, and the machines that daemons have left."""
 
-from collections.abc import Callable
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from importlib import import_module
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import NodeId
 from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import known_runs
 from punctual.executors.cluster.machines import ClusterPlace, MachineProvider, PoolTerms
 from punctual.request.pool_file import PoolSection, read_pools
+from punctual.request.pool_file import pools_of as sections_of
+
+_LOG = logging.getLogger(__name__)
 
 #: Providers of Punctual's by name, each as ``module:function``.
 _OURS = {
@@ -15,6 +26,8 @@ _OURS = {
     "ray": "punctual.executors.ray_machines:provider",
     "slurm": "punctual.executors.slurm_machines:provider",
 }
+#: Folder in that of a run.
+_MACHINES = "machines"
 
 
 def provider_of(run: RunFolder, cluster: str, address: str) -> MachineProvider | None:
@@ -33,12 +46,155 @@ def provider_of(run: RunFolder, cluster: str, address: str) -> MachineProvider |
     pools, machines = read_pools(Path(cluster)) if cluster else ((), None)
     if machines is None:
         return None
-    folder = run.state_dir / "machines"
-    folder.mkdir(exist_ok=True)
-    place = ClusterPlace(address=address, name=run.facts()["agents"], folder=str(folder))
-    make = maker_of(machines.provider, cluster)
-    provider: MachineProvider = make([terms_of(pool) for pool in pools], place, machines.options)
+    terms = {
+        "provider": machines.provider,
+        "options": machines.options,
+        "pools": [pool.model_dump() for pool in pools],
+        "file": cluster,
+        "address": address,
+    }
+    fleet = _fleet_of(run, terms)
+    provider = fleet.provider(terms)
+    run.record_facts(machines=fleet.name)  # first: without it the machines count as abandoned
+    fleet.record(terms)
     return provider
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Machines of pools that a daemon asked for, or may have: they outlive it, and cost money.
+
+    Its folder has the files of their provider and, until it is known that none is left, the terms on which they were asked for.
+
+    Attributes
+    ----------
+    name
+        Name of the service to the provider, and of the folder.
+    """
+
+    run: RunFolder
+    name: str
+
+    @property
+    def _folder(self) -> Path:
+        return self.run.state_dir / _MACHINES / self.name
+
+    @property
+    def _terms_file(self) -> Path:
+        return self._folder / "terms.json"
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether a daemon has the machines, or the next one goes on with them."""
+        return self.run.facts().get("machines") == self.name and (self.run.is_live() or bool(self.run.open_jobs()))
+
+    def exists(self) -> bool:
+        """Whether there may be machines."""
+        return self._terms_file.exists()
+
+    def terms(self) -> dict[str, Any]:
+        """Return the terms on which the machines were asked for; empty: there are none."""
+        with suppress(OSError, ValueError):
+            read = json.loads(self._terms_file.read_text())
+            return read if isinstance(read, dict) else {}
+        return {}
+
+    def record(self, terms: Mapping[str, Any]) -> None:
+        """Write down the terms, before anything is asked for on them."""
+        new = self._terms_file.with_suffix(".new")
+        new.write_text(json.dumps(terms, default=str))
+        new.replace(self._terms_file)
+
+    def forget(self) -> None:
+        """Note that no machine is left."""
+        self._terms_file.unlink(missing_ok=True)
+
+    def provider(self, terms: Mapping[str, Any]) -> MachineProvider:
+        """Make the provider of the machines; raises `InvalidSpec` if it cannot be used."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        place = ClusterPlace(address=terms["address"], name=self.name, folder=str(self._folder))
+        pools = [terms_of(pool) for pool in sections_of(terms["pools"], f"'{terms['file']}'")]
+        make = maker_of(terms["provider"], terms["file"])
+        provider: MachineProvider = make(pools, place, terms["options"])
+        return provider
+
+    def end(self) -> list[NodeId]:
+        """End all machines that are left, and return them.
+
+        Raises
+        ------
+        InvalidSpec
+            They cannot be ended now.
+        """
+        with ExitStack() as failing:
+            try:
+                provider = self.provider(self.terms())
+                failing.callback(provider.close, for_good=False)
+                nodes = sorted(provider.machines())
+                provider.close(for_good=True)
+                failing.pop_all()
+            except InvalidSpec:
+                raise
+            except Exception as error:  # whatever a provider raises, the machines may be there
+                raise InvalidSpec(
+                    "machines that nobody needs must be ended",
+                    f"a provider that does not do it ({type(error).__name__}: {error})",
+                    f"machines of '{self.run.name}', asked for by '{self.terms().get('file')}'",
+                    f"Run `punctual clean` again; or end them by hand, and remove '{self._terms_file}'. They may be paid for.",
+                ) from error
+        self.forget()
+        return nodes
+
+
+def machines_ended(run: RunFolder) -> None:
+    """Note that no machine of a run is left."""
+    if (fleet := _present(run)) is not None:
+        fleet.forget()
+
+
+def has_machines(run: RunFolder) -> bool:
+    """Whether the last daemon of a run may have left machines, with which the next one goes on."""
+    fleet = _present(run)
+    return fleet is not None and fleet.exists()
+
+
+def _present(run: RunFolder) -> Fleet | None:
+    name = run.facts().get("machines")
+    return None if name is None else Fleet(run, str(name))
+
+
+def fleets(run: RunFolder) -> list[Fleet]:
+    """Return what there may be of machines that daemons of a run asked for."""
+    files = sorted((run.state_dir / _MACHINES).glob("*/terms.json"))
+    is_here = not files or run.machine() is None  # those of another machine are its own
+    return [Fleet(run, file.parent.name) for file in files if is_here]
+
+
+def abandoned() -> list[Fleet]:
+    """Return what there may be of machines that no daemon has and no daemon will go on with."""
+    return [fleet for run in known_runs() for fleet in fleets(run) if not fleet.is_kept]
+
+
+def end_abandoned() -> None:
+    """End machines that no daemon has; what fails is logged, and done by the next daemon."""
+    for fleet in abandoned():
+        try:
+            if nodes := fleet.end():
+                _LOG.warning("machines that a daemon of '%s' has left are ended: %s", fleet.run.name, ", ".join(nodes))
+        except InvalidSpec as error:
+            _LOG.warning("machines may be left and paid for: %s", error)
+
+
+def _fleet_of(run: RunFolder, terms: Mapping[str, Any]) -> Fleet:
+    """Return where a run's machines are on these terms: with those that the run has, if their provider is the same."""
+    agents = str(run.facts()["agents"])
+    names = (agents if number == 1 else f"{agents}-{number}" for number in count(1))
+    before = (Fleet(run, name) for name in names)
+    return next(fleet for fleet in before if not (known := fleet.terms()) or _has_same_provider(known, terms))
+
+
+def _has_same_provider(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    return all(before.get(name) == now[name] for name in ("provider", "address"))
 
 
 def pools_of(cluster: str) -> tuple[PoolSection, ...]:

@@ -26,6 +26,7 @@ from punctual.daemon.host_executor import (
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.host_state import HostState
 from punctual.daemon.local_host import STOPPED_UNSTEERED, LocalHost, opened, tidying
+from punctual.daemon.machine_providers import has_machines
 from punctual.daemon.restored_state import (
     missed_events,
     missed_submissions,
@@ -58,7 +59,7 @@ class Resumed:
 
 
 class AllEndedError(InvalidSpec):
-    """Raised if there is nothing left to steer: all jobs of the run have ended, or its folder was removed."""
+    """Raised if there is nothing left to steer: all jobs of the run have ended, with its machines, or its folder was removed."""
 
 
 @contextmanager
@@ -102,7 +103,7 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
         record_ended(state)
         jobs = [status.id for status in state.board.jobs() if not status.ended]
         submissions = missed_submissions(state)
-        if not jobs and not submissions:
+        if not jobs and not submissions and not has_machines(run):
             raise AllEndedError(
                 "only a job that has not ended can be steered",
                 "one that has ended",

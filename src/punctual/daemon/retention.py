@@ -11,6 +11,7 @@ from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import ENDED
+from punctual.daemon.machine_providers import fleets
 from punctual.daemon.paths import remove_tree, state_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, Steering, jobs_of, known_runs, with_own_titles
@@ -108,7 +109,8 @@ def _remove_from(run: RunFolder, jobs: Iterable[PastJob]) -> None:
     """Remove jobs of a run, and all of the run if it has no other job and no process."""
     chosen = {past.job.job for past in jobs}
     with host_lock(_LOCK_S_MAX) as has_lock:  # no daemon begins to write on in its journal meanwhile
-        if has_lock and not run.is_live() and not run.supervised_jobs() and chosen.issuperset(run.jobs()):
+        is_over = not run.is_live() and not run.supervised_jobs() and not fleets(run)
+        if has_lock and is_over and chosen.issuperset(run.jobs()):
             # Under another name first, so that a removal that is interrupted leaves no half of a run.
             removed = run.state_dir.with_name(f"{_REMOVED}{secrets.token_hex(8)}")
             run.state_dir.rename(removed)

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ class RayMachines:
     wait_s
         Seconds beyond its start-up within which a machine must have come.
     retry_s
-        Seconds until a pool that had no more machines is thought to have some again.
+        Seconds until a pool that had no more machines is thought to have some again: Ray does not tell.
     """
 
     poll_interval_s = 2.0
@@ -60,7 +59,7 @@ class RayMachines:
     ) -> None:
         self._offers = offer_as_described(pools)
         self._pools = {pool.spec.name: pool for pool in pools}
-        self._labels, self._wait_s, self._retry_s = labels, wait_s, retry_s
+        self._labels, self._wait_s, self.retry_s = labels, wait_s, retry_s
         self._file = Path(place.folder) / "ray_machines.json"
         self._requests = RayRequests(place.address)
         #: Guards the tables of machines, which `name_of` uses in another thread.
@@ -75,18 +74,13 @@ class RayMachines:
         self._drain: dict[str, bool] = {}
         self._asked_at = dict.fromkeys(self._pool_of, time.monotonic())
         self._lost: dict[NodeId, str] = {}
-        self._short_until = dict.fromkeys(self._pools, 0.0)
         self._ask()
 
     # The protocol.
 
     def offers(self) -> Mapping[str, Offer]:
-        """Return most machines of each pool; where Ray has just had no more, those that are there or start."""
-        now = time.monotonic()
-        return {
-            name: offer if now >= self._short_until[name] else replace(offer, obtainable=self._n_held(name))
-            for name, offer in self._offers.items()
-        }
+        """Return the most machines of each pool: which of them Ray can have shows when they are asked for."""
+        return self._offers
 
     def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
         """Request nodes for these machines; whether they come shows later."""
@@ -160,8 +154,6 @@ class RayMachines:
                 lost[machine] = f"Ray's autoscaler has started no node ({self._words(machine)}) within {limit_s:.0f} s"
         if waiting and self._requests.n_impossible == len(self._pool_of):  # then it starts none of them
             lost[waiting[-1]] = f"Ray's autoscaler can never start so many nodes ({self._words(waiting[-1])}) at once"
-        for machine in lost.keys() & set(waiting):
-            self._short_until[self._pool_of[machine]] = now + self._retry_s
         # A node that has just come is named within a second or two.
         wanted = {self._pool_of[machine] for machine in waiting if machine not in lost}
         spare = [node for node in spare if self._pool_with(nodes[node]) not in wanted]
@@ -204,9 +196,6 @@ class RayMachines:
     def _words(self, machine: NodeId) -> str:
         labels = self._labels.get(self._pool_of[machine], {})
         return ", ".join(f"{name}={value}" for name, value in labels.items())
-
-    def _n_held(self, pool: str) -> int:
-        return sum(of == pool for of in self._pool_of.values())
 
     # The file.
 

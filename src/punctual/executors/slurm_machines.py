@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,7 +91,7 @@ class SlurmMachines:
     poll_interval_s
         Seconds between two queries of `squeue`, which is work for Slurm's controller.
     retry_s
-        Seconds until a pool that had no more machines is thought to have some again.
+        Seconds until a pool that had no more machines is thought to have some again: Slurm does not tell.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class SlurmMachines:
         self._offers = offer_as_described(pools)
         self._pools = {pool.spec.name: pool for pool in pools}
         self._place, self._options = place, options
-        self.poll_interval_s, self._retry_s = poll_interval_s, retry_s
+        self.poll_interval_s, self.retry_s = poll_interval_s, retry_s
         self._address = ""
         #: Jobs of the machines that start or run.
         self._jobs: dict[NodeId, _Job] = {}
@@ -115,17 +115,12 @@ class SlurmMachines:
         self._lost: dict[NodeId, str] = {}
         #: Instants since when machines wait in the queue.
         self._waits_since: dict[NodeId, float] = {}
-        self._short_until = dict.fromkeys(self._pools, 0.0)
 
     # The protocol.
 
     def offers(self) -> Mapping[str, Offer]:
-        """Return most machines of each pool; where Slurm has just had no more, those that are there or start."""
-        now = time.monotonic()
-        return {
-            name: offer if now >= self._short_until[name] else replace(offer, obtainable=self._n_held(name))
-            for name, offer in self._offers.items()
-        }
+        """Return the most machines of each pool: which of them Slurm has shows when they are asked for."""
+        return self._offers
 
     def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
         """Submit a job for each machine, until Slurm refuses one."""
@@ -136,7 +131,6 @@ class SlurmMachines:
                 number = self._ask(["sbatch", *self._submission(self._pools[pool.name], node)]).strip()
             except (SlurmFailure, MachinesUnknown) as error:
                 cause = f"Slurm: {error}" if isinstance(error, SlurmFailure) else str(error)
-                self._fall_short(pool.name)
                 break
             self._jobs[node] = _Job(number.partition(";")[0], "PENDING", 0.0, "")
             started.append(node)
@@ -174,12 +168,19 @@ class SlurmMachines:
 
     def close(self, *, for_good: bool) -> None:
         """Cancel all jobs of this service, or leave them."""
-        if for_good:
-            try:
-                self._look()
-            except MachinesUnknown as error:
-                _LOG.warning("machines may be left: %s. `squeue --me` names them, `scancel` ends them", error)
+        if not for_good:
+            return
+        try:
+            self._look()
             self.end(list(self._jobs))
+            self._look()  # what Slurm could not cancel is still there
+        except MachinesUnknown:
+            self.end(list(self._jobs))
+            raise
+        if self._cancelled:
+            raise MachinesUnknown(
+                f"Slurm has not ended jobs {', '.join(sorted(self._cancelled))} yet: `squeue --me` shows them"
+            )
 
     # Slurm's answers.
 
@@ -227,7 +228,6 @@ class SlurmMachines:
                 job = self._jobs.pop(node)
                 self._cancelled.add(job.number)
                 self._lose(node, job, f"has waited for {self._options.wait_s:g} s")
-                self._fall_short(pool_of(node))
         self._cancel(self._cancelled)
 
     def _lose(self, node: NodeId, job: _Job, text: str) -> None:
@@ -245,18 +245,9 @@ class SlurmMachines:
         except SlurmFailure as error:  # one of them may have ended by itself
             _LOG.info("`scancel %s`: %s", " ".join(sorted(numbers)), error)
 
-    # Pools.
-
-    def _n_held(self, pool: str) -> int:
-        return min(self._pools[pool].spec.most, sum(pool_of(node) == pool for node in self._jobs))
-
     def _notice_s(self, node: NodeId) -> float:
         pool = self._pools.get(pool_of(node))
         return pool.spec.notice_s if pool is not None else 0.0
-
-    def _fall_short(self, pool: str) -> None:
-        """Note that a pool has no more machines than those that are held."""
-        self._short_until[pool] = time.monotonic() + self._retry_s
 
     # The job of a machine.
 

@@ -7,6 +7,7 @@ from math import inf, isfinite
 from typing import Protocol
 
 from punctual.core.ids import JobId
+from punctual.core.pools import Lack
 from punctual.core.status import JobStatus
 from punctual.core.verdict import JobKind, Verdict, remaining_time, verdict
 from punctual.request.words import span
@@ -54,18 +55,21 @@ class Wait:
         Instant at which it is expected to start; of a job that runs after others, the earliest. None: not known.
     ends, ends_at
         Job whose end is the next one expected, and when, for a job that waits for room; None: not known.
+    lacks
+        Machines of pools that it could use and that are not there.
     """
 
     starts_at: float | None = None
     ends: JobId | None = None
     ends_at: float = inf
+    lacks: tuple[Lack, ...] = ()
 
     def roughly(self, step_s: float) -> tuple[object, ...]:
         """Return what the same wait, some seconds nearer or farther, has in common with this one."""
         times = [
             None if at is None or not isfinite(at) else round(at / step_s) for at in (self.starts_at, self.ends_at)
         ]
-        return (self.ends, *times)
+        return (self.ends, *times, self.lacks)
 
 
 NO_WAIT = Wait()
@@ -115,10 +119,11 @@ def landing_at(status: JobStatus, at: float) -> float | None:
     return None if remaining is None else at + remaining.expected_s
 
 
-def expected_waits(jobs: Sequence[JobStatus], at: float) -> dict[JobId, Wait]:
+def expected_waits(jobs: Sequence[JobStatus], at: float, lacks: Sequence[Lack] = ()) -> dict[JobId, Wait]:
     """Return what each waiting job waits for, as far as it is known.
 
-    A job that runs after others starts when the last of them has landed. Of one that waits for room the next end is known
+    A job waits for the machines in `lacks`, which are not there, that start, or else for all on which it fits. One that runs
+    after others starts when the last of them has landed. Of one that waits for room the next end is known
     once all that run are measured; and its start, if it alone waits, and that end gives it room.
     """
     landings = {status.id: landing_at(status, at) for status in jobs}
@@ -134,10 +139,31 @@ def expected_waits(jobs: Sequence[JobStatus], at: float) -> dict[JobId, Wait]:
             after = [landings.get(other) for other in status.spec.after]
             known = [landing for landing in after if landing is not None and isfinite(landing)]
             waits[status.id] = Wait(max(at, *known) if len(known) == len(after) else None)
+        elif usable := _usable(lacks, status):
+            waits[status.id] = Wait(lacks=usable)
         elif next_job is not None and isfinite(next_at) and _waits_for_an_end(status):
             is_next = n_for_room == 1 and (len(running) == 1 or _needs_a_place_only(status, running))
             waits[status.id] = Wait(next_at if is_next else None, next_job, next_at)
     return waits
+
+
+def _usable(lacks: Sequence[Lack], status: JobStatus) -> tuple[Lack, ...]:
+    """Return the machines of `lacks` on which the job fits: those that start, or else all."""
+    least = status.spec.floor if status.spec.unit is None else status.spec.unit
+    fitting = tuple(lack for lack in lacks if least.fits_in(lack.pool.capacity))
+    return tuple(lack for lack in fitting if lack.n_starting) or fitting
+
+
+def lack_text(lack: Lack, clock: TimeText) -> str:
+    """Say which machines are not there, since when, why, and when they are asked for again."""
+    n = lack.n_starting or lack.n_refused
+    machines = f"{n} machines" if n > 1 else "a machine"
+    since = f"since {clock(lack.since_at)}"
+    if lack.n_starting:
+        return f"{machines} of pool '{lack.pool.name}', starting {since}"
+    again = "when there are more" if lack.again_at is None else f"at {clock(lack.again_at)}"
+    cause = lack.cause or "no more can be had"
+    return f"{machines} of pool '{lack.pool.name}' {since}: {cause}; asked for again {again}"
 
 
 def headline(
@@ -252,6 +278,8 @@ def _waiting(status: JobStatus, clock: TimeText, wait: Wait) -> str:
     if status.spec.after:
         earliest = "" if wait.starts_at is None else f", not before {clock(wait.starts_at, about=True)}"
         return f"starts after {', '.join(status.spec.after)}{earliest}"
+    if wait.lacks:
+        return f"waits for {', or for '.join(lack_text(lack, clock) for lack in wait.lacks)}"
     if wait.ends is None:
         return "waits for room"
     about = f"about {clock(wait.ends_at, about=True)}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, cycle
 
 from punctual.core.cluster import Node
 from punctual.core.commands import AskMachines, MachineCommand, ReleaseMachines
@@ -21,16 +21,21 @@ NOT_THERE = "so many are not to be had"
 
 @dataclass(frozen=True, slots=True)
 class PoolCourse:
-    """A pool, and its price and count over time; the last ones stay."""
+    """A pool, and its price and count over time; the last ones stay.
+
+    `startups_s`: seconds that machines really take to start, in the order in which they are asked for, and from the beginning again
+    after the last one; empty: as the pool says.
+    """
 
     spec: PoolSpec
     course: Course
+    startups_s: Sequence[float] = ()
 
 
 class _Provider:
     """One pool as it really is."""
 
-    __slots__ = ("course", "i_next", "machines", "numbers", "obtainable", "spec")
+    __slots__ = ("course", "i_next", "machines", "numbers", "obtainable", "spec", "startups_s")
 
     def __init__(self, pool: PoolCourse) -> None:
         self.spec, self.course = pool.spec, pool.course
@@ -39,6 +44,7 @@ class _Provider:
         #: Machines that start or are there, without those that have had notice, oldest first.
         self.machines: dict[NodeId, None] = {}
         self.numbers = count()
+        self.startups_s = cycle(pool.startups_s or (pool.spec.startup_s,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +119,7 @@ class Market:
             nodes = tuple(NodeId(f"{spec.name}-{next(provider.numbers)}") for _ in range(n_started))
             provider.machines |= dict.fromkeys(nodes)
             for node in nodes:
-                self._queue.enter(at + spec.startup_s, FACT, _Ready(provider, node))
+                self._queue.enter(at + next(provider.startups_s), FACT, _Ready(provider, node))
             events.append(MachinesAsked(at=at, pool=spec.name, nodes=nodes))
         if n_started < command.n_machines:
             n_refused = command.n_machines - n_started

@@ -25,24 +25,22 @@ Counts = Sequence[tuple[float, int]]
 
 #: Prices of progress that are tried: with 48 between least and most, neighbours differ by a few per cent.
 _N_PRICES = 48
-#: A scenario of the future begins at every hour of what was seen.
-_STRIDE_S = 3600.0
 #: The latest deadline that a budget is said to buy.
 _LONGEST_S = 90 * 86_400.0
-#: From less than a day of counts nothing is learned.
-_SEEN_LEAST_S = 86_400.0
 
 
 @dataclass(frozen=True)
 class Seen:
     """Learned from the counts of a spot pool, up to instant `at`.
 
-    Layer k is the k-th machine: it is there while the count is at least k. Lower layers last longer.
+    Layer k is the k-th machine: it is there while the count is at least k. Lower layers last longer. `hour_s`: seconds that an
+    hour of the pool takes; fewer where a trace is played faster than it was.
     """
 
     counts: Counts
     at: float
     n_most: int
+    hour_s: float = 3600.0
 
     @cached_property
     def _layers(self) -> tuple[list[float], list[int]]:
@@ -66,11 +64,11 @@ class Seen:
     def life_s(self) -> list[float]:
         """Expected seconds until each layer, there now, is gone: seconds there for each loss, and a loss after an hour beside."""
         up_s, n_lost = self._layers
-        return [(up + 3600.0) / (n + 1) for up, n in zip(up_s, n_lost, strict=True)]
+        return [(up + self.hour_s) / (n + 1) for up, n in zip(up_s, n_lost, strict=True)]
 
     def losses_per_s(self, k: int) -> float:
         """Return how often layer `k` was lost a second, whether it was there or not."""
-        return self._layers[1][k] / max(self.over_s, _SEEN_LEAST_S)
+        return self._layers[1][k] / max(self.over_s, 24 * self.hour_s)
 
     def age_s(self, n: int) -> float:
         """Return the seconds for which at least `n` machines could be had."""
@@ -346,6 +344,8 @@ class Outlook:
         self._since_at = max((s.seen.counts[0][0] for s in self._spot if s.seen), default=at)
         begins = [self._since_at, *[t for t in begins if t > self._since_at]]
         self._begins = np.array(begins)
+        #: A scenario of the future begins at every hour of what was seen.
+        self._stride_s = max((s.seen.hour_s for s in self._spot if s.seen), default=3600.0)
         self.over_s = at - self._since_at
         prices = [supply.price_usd_s for supply in self._spot if supply.price_usd_s > 0]
         cheapest = min([*prices, self._certain_usd_s])
@@ -400,7 +400,7 @@ class Outlook:
         return np.asarray(sums[i] + rates[i] * (at - self._begins[i])[:, None])
 
     def _scenarios_at(self) -> NDArray[np.float64]:
-        return np.arange(self._since_at, self._at, _STRIDE_S)
+        return np.arange(self._since_at, self._at, self._stride_s)
 
     def _weights(self, left_s: float) -> NDArray[np.float64]:
         """Return a weight for each scenario: by what was seen long ago, measured by the time to come, little is foretold."""
@@ -427,7 +427,8 @@ class Outlook:
         reliable = self._certain_usd_s / max(self._speeds[1], 1e-18) if len(self._speeds) > 1 else inf
         if self._speeds[1] <= 0:
             reliable = self._certain_usd_s * int(np.argmax(self._speeds)) / float(np.max(self._speeds))
-        if self.over_s < _SEEN_LEAST_S or left_s <= 0:
+        # From less than a day of counts nothing is learned.
+        if self.over_s < 24 * self._stride_s or left_s <= 0:
             return float(reliable)
         price = float(np.average(self._duals(work, left_s), weights=self._weights(left_s)))
         if reliable == inf:
@@ -443,7 +444,7 @@ class Outlook:
         """Return the weighted mean over the scenarios of the least cost of the work, start-ups included; infinite if it cannot be done."""
         if left_s <= 0 or float(np.max(self._speeds)) * left_s < work:
             return inf
-        if self.over_s < _STRIDE_S or not self._spot:  # nothing is known but machines that stay
+        if self.over_s < self._stride_s or not self._spot:  # nothing is known but machines that stay
             costs = np.cumsum(self._certain)
             speeds = self._speeds[1 : len(costs) + 1]
             able = [

@@ -68,6 +68,8 @@ class MachineMarket:
 
     #: Seconds between two looks at it: it costs nothing, and prices change often.
     poll_interval_s = 0.1
+    #: Seconds until a machine that could not be started is tried again: what is wrong with this computer may be over.
+    retry_s = 60.0
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.job_signals import descendants, send
 
 _LOCK = ".machine"
@@ -30,6 +31,7 @@ def start(folder: Path, name: str, command: Sequence[str]) -> None:
             pass_fds=[file.fileno()],
             start_new_session=True,
         )
+        leave_command_group([process.pid])
     threading.Thread(target=process.wait, name="punctual-market-machine", daemon=True).start()  # leaves no zombie
 
 

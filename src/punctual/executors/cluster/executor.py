@@ -90,6 +90,8 @@ class ClusterExecutor:
         Version of Punctual; agents of another one are replaced. Empty: they are not.
     provider, held
         Starts and ends machines of pools; those of an earlier host, by pool. None: there are no pools.
+    on_machines_ended
+        Called once it is known that no machine is left.
 
     Raises
     ------
@@ -116,10 +118,11 @@ class ClusterExecutor:
         version: str = "",
         provider: MachineProvider | None = None,
         held: Mapping[str, HeldMachines] = {},
+        on_machines_ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._jobs_at_once = jobs_at_once
         self._members, self._clock, self._known = members, clock, set(known)
-        self._machines = None if provider is None else PoolMachines(provider, held, clock, self)
+        self._machines = None if provider is None else PoolMachines(provider, held, clock, self, on_machines_ended)
         self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
         self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
         self._loop = LinkLoop()

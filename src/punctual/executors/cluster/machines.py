@@ -91,8 +91,8 @@ class MachineProvider(Protocol):
     """Starts and ends machines of pools, each of which joins the cluster as a node.
 
     The calls may block; one thread makes all of them, one after the other, but for `name_of`, which another thread calls.
-    An exception of a call is logged, and the call made again later; that of `start` refuses the order. `MachinesUnknown` is
-    told once, as long as it stays the same. Of each look `machines` is called first, then `lost`, `noticed` and `offers`.
+    An exception of a call is logged, and the call made again later; that of `start` refuses the order. Users read the text of
+    `MachinesUnknown`, and the causes of `Started` and `lost`, as why machines are not there. Of each look `machines` is called first, then `lost`, `noticed` and `offers`.
 
     A provider is made by a function ``provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[str, Any])``.
     It is made anew after a restart of the service, and finds the machines of its `ClusterPlace.name` again.
@@ -101,9 +101,12 @@ class MachineProvider(Protocol):
     ----------
     poll_interval_s
         Seconds between two queries for its offers and machines.
+    retry_s
+        Seconds until a pool is asked again that has refused machines, or has started some in vain, and still offers more.
     """
 
     poll_interval_s: float
+    retry_s: float
 
     def offers(self) -> Mapping[str, Offer]:
         """Return what can be had of each pool now."""
@@ -137,7 +140,10 @@ class MachineProvider(Protocol):
         ...
 
     def close(self, *, for_good: bool) -> None:
-        """Release what this process holds. `for_good`: nothing goes on, and no machine is left; else all of them stay."""
+        """Release what this process holds. `for_good`: nothing goes on, and no machine is left; else all of them stay.
+
+        Raises `MachinesUnknown` if machines may be left: a later process tries again.
+        """
         ...
 
 

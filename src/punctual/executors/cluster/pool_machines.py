@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from queue import Empty, SimpleQueue
@@ -40,28 +41,43 @@ class PoolMachines:
     Parameters
     ----------
     held
-        Machines of an earlier process of this service, by pool.
+        Machines of an earlier process of this service, by pool. Those of a pool that there is not any more stay until they
+        are not used.
+    on_ended
+        Called when it is known that no machine is left.
     """
 
     def __init__(
-        self, provider: MachineProvider, held: Mapping[str, HeldMachines], clock: Clock, listener: MachineListener
+        self,
+        provider: MachineProvider,
+        held: Mapping[str, HeldMachines],
+        clock: Clock,
+        listener: MachineListener,
+        on_ended: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_ended = on_ended
         self._provider, self._clock, self._listener = provider, clock, listener
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         now = clock.now()
         #: Pool of each machine that starts or is there, and the instant from which on it is awaited.
         self._pool_of = {node: pool for pool, machines in held.items() for node in machines.nodes}
         self._held, self._since_at = frozenset(self._pool_of), dict.fromkeys(self._pool_of, now)
         self._n_named = {pool: machines.n_named for pool, machines in held.items()}
         self._offers: dict[str, Offer] = {}
+        #: Offers of pools of the earlier process, for those that there are not any more.
+        self._closed = {
+            pool: Offer(spec=replace(of.spec, least=0, most=0), price_usd_h=of.price_usd_h, obtainable=0)
+            for pool, of in held.items()
+            if of.spec is not None
+        }
         #: Pools whose past was told.
         self._known_pools = set(held)
         #: Names of all nodes that are machines of the provider, whether or not they are used.
         self._named: set[NodeId] = set()
         self._ends_wall: dict[NodeId, float] = {}
-        #: Instant until which no more machines of a pool are offered than are held, because one could not be started.
+        #: Instant until which no more machines of a pool are offered than are held, because it has refused some that it offers.
         self._paused_until_at: dict[str, float] = {}
-        #: Why the last machine of a pool could not be had.
+        #: Why machines of a pool could not be had when they were asked for last.
         self._causes: dict[str, str] = {}
         #: Machines that were released and have not ended.
         self._ending: set[NodeId] = set()
@@ -118,12 +134,16 @@ class PoolMachines:
         self._commands.put(None)
         self._thread.join(limit_s)
 
-        def close() -> None:
-            self._is_done(lambda: self._provider.close(for_good=for_good))
+        done: SimpleQueue[bool] = SimpleQueue()
 
-        closing = threading.Thread(target=close, name="punctual-machines-end", daemon=True)
-        closing.start()
-        closing.join(limit_s)
+        def close() -> None:
+            done.put(self._is_done(lambda: self._provider.close(for_good=for_good)))
+
+        threading.Thread(target=close, name="punctual-machines-end", daemon=True).start()
+        with suppress(Empty):
+            is_closed = done.get(timeout=limit_s)
+            if for_good and is_closed and not self._thread.is_alive():  # else an order may be under way
+                self._on_ended()
         with self._lock:
             nodes = list(self._pool_of) if for_good else []
         for node in nodes:
@@ -151,6 +171,9 @@ class PoolMachines:
         """Whether a call of the provider succeeds."""
         try:
             call()
+        except MachinesUnknown as error:
+            _LOG.warning("%s", error)
+            return False
         except Exception:  # noqa: BLE001 -- whatever a provider raises, the machines that are there go on
             _LOG.exception("the provider of machines has failed")
             return False
@@ -164,21 +187,20 @@ class PoolMachines:
             running -= lost.keys()
             noticed = self._provider.noticed()
             # Last: a machine that was taken away is not offered any more.
-            self._take_offers(self._provider.offers())
+            offers = self._provider.offers()
         except MachinesUnknown as error:
-            self._warn(str(error))
+            self._note_unknown(str(error))
             return
-        except Exception:  # noqa: BLE001 -- see above
-            _LOG.exception("the provider of machines does not tell of them")
+        except Exception as error:  # noqa: BLE001 -- see above
+            cause = f"their provider does not tell of them ({type(error).__name__}: {error})"
+            self._note_unknown(cause, is_fault=True)
             return
-        self._warn("")
+        self._note_unknown("")
         with self._lock:
             known = dict(self._pool_of)
-        for node, pool in known.items():
-            if node not in running:
-                self._give_up(node, pool, lost.get(node, "its provider has it no more"))
-            elif node in self._since_at:
-                self._check_comes(node, pool)
+        gone = {node: lost.get(node, "its provider has it no more") for node in known if node not in running}
+        gone |= {node: cause for node in known if node not in gone and (cause := self._missing(node, known[node]))}
+        self._give_up({node: (known[node], cause) for node, cause in gone.items()}, offers)
         for node, ends_wall in noticed.items():
             if node in known and self._ends_wall.get(node) != ends_wall:
                 self._ends_wall[node] = ends_wall
@@ -191,17 +213,27 @@ class PoolMachines:
             self._is_done(lambda: self._provider.end(unknown))
         self._has_looked.set()
 
-    def _warn(self, unknown: str) -> None:
-        """Log why the machines are not known, once; empty: they are."""
-        if unknown != self._unknown:
-            _LOG.warning("%s", unknown or "the provider of machines answers again")
+    def _note_unknown(self, unknown: str, *, is_fault: bool = False) -> None:
+        """Note why the machines are not known, and none can be asked for; empty: they are. It is told once.
+
+        `is_fault`: the exception that is being handled says where.
+        """
+        if unknown == self._unknown:
+            return
+        _LOG.warning("%s", unknown or "the provider of machines answers again", exc_info=is_fault)
         self._unknown = unknown
+        if not unknown:
+            return
+        if not self._offers:
+            self._is_done(lambda: self._take_offers(self._provider.offers()))
+        for pool in self._offers:
+            self._refuse(pool, 0, unknown)
 
     def _take_offers(self, offers: Mapping[str, Offer]) -> None:
         now = self._clock.now()
-        for name, offered in offers.items():
+        for name, offered in {**self._closed, **offers}.items():
             offer = offered
-            if self._is_paused(name):
+            if self._unknown or self._is_paused(name):
                 offer = replace(offered, obtainable=min(offered.obtainable, self._n_held(name)))
             before = self._offers.get(name)
             if before is not None and replace(before, seen=offer.seen) == offer:
@@ -220,31 +252,43 @@ class PoolMachines:
         with self._lock:
             return sum(of == pool for of in self._pool_of.values())
 
-    def _check_comes(self, node: NodeId, pool: str) -> None:
-        """Give up a machine that has not joined in time."""
+    def _missing(self, node: NodeId, pool: str) -> str:
+        """Return why a machine is to be given up that has not joined in time; empty: it has, or may yet."""
+        if node not in self._since_at:
+            return ""
         if self._listener.is_joined(node):
             del self._since_at[node]
-            return
+            return ""
         offer = self._offers.get(pool)
         # As long as an order may be without an answer (`core.pools`), and then twice its start-up.
         limit_s = 600.0 + 2 * (offer.spec.startup_s if offer else 0.0)
-        if self._clock.now() > self._since_at[node] + limit_s:
-            self._give_up(node, pool, f"it has not joined within {limit_s:.0f} s")
+        is_late = self._clock.now() > self._since_at[node] + limit_s
+        return f"it has not joined within {limit_s:.0f} s" if is_late else ""
 
-    def _give_up(self, node: NodeId, pool: str, cause: str) -> None:
-        """Tell that a machine is gone; if it could not be started, have others wait: they would be paid for in vain, too."""
-        offer = self._offers.get(pool)
-        is_new = self._since_at.pop(node, None) is not None and node not in self._held
-        if is_new and offer is not None and offer.obtainable >= self._n_held(pool):
-            self._paused_until_at[pool] = self._clock.now() + 60.0
-        _LOG.warning("machine '%s' is gone: %s", node, cause)
-        self._lose(node, cause)
+    def _give_up(self, gone: Mapping[NodeId, tuple[str, str]], offers: Mapping[str, Offer]) -> None:
+        """Tell which machines are gone, with their pools and causes, and what is offered.
+
+        Of a pool whose machines never came no others are asked for at once: they would be paid for in vain, too.
+        """
+        in_vain: dict[str, list[str]] = {}
+        for node, (pool, cause) in gone.items():
+            if self._since_at.pop(node, None) is not None and node not in self._held:
+                in_vain.setdefault(pool, []).append(cause)
+            self.forget(node)
+        for pool in in_vain:
+            self._rest(pool, offers)
+        self._take_offers(offers)  # before the losses are told: they would be made up for
+        for node, (_, cause) in gone.items():
+            _LOG.warning("machine '%s' is gone: %s", node, cause)
+            self._lose(node, cause)
+        for pool, causes in in_vain.items():
+            self._refuse(pool, len(causes), causes[-1])
 
     def _start(self, command: AskMachines) -> None:
         offer = self._offers.get(command.pool)
-        if offer is None or self._is_paused(command.pool):
-            cause = "there is no such pool" if offer is None else "one of them could not be started just now"
-            self._refuse(command, command.n_machines, cause)
+        if offer is None or self._unknown or self._is_paused(command.pool):  # it was ordered just before that was told
+            cause = "there is no such pool" if offer is None else self._unknown or self._causes[command.pool]
+            self._refuse(command.pool, command.n_machines, cause)
             return
         first = self._n_named.get(command.pool, 0)
         nodes = [machine_name(command.pool, i) for i in range(first, first + command.n_machines)]
@@ -257,7 +301,9 @@ class PoolMachines:
             self._n_named[command.pool] = 1 + max(nodes.index(node) for node in started) + first
             self._listener.told(MachinesAsked(at=at, pool=command.pool, nodes=tuple(started)))
         if len(started) < len(nodes):
-            self._refuse(command, len(nodes) - len(started), cause)
+            with suppress(Exception):
+                self._rest(command.pool, self._provider.offers())
+            self._refuse(command.pool, len(nodes) - len(started), cause)
 
     def _started(self, spec: PoolSpec, nodes: list[NodeId]) -> tuple[list[NodeId], str]:
         try:
@@ -267,13 +313,23 @@ class PoolMachines:
             return [], f"{type(error).__name__}: {error}"
         return [node for node in nodes if node in set(answer.nodes)], answer.cause
 
-    def _refuse(self, command: AskMachines, n_machines: int, cause: str) -> None:
-        if self._causes.get(command.pool) != cause:
-            _LOG.warning("machines of pool '%s' cannot be had: %s", command.pool, cause)
-        self._causes[command.pool] = cause
+    def _refuse(self, pool: str, n_machines: int, cause: str) -> None:
+        """Tell why machines cannot be had."""
+        if self._causes.get(pool) != cause:
+            _LOG.warning("machines of pool '%s' cannot be had: %s", pool, cause)
+        self._causes[pool] = cause
+        again_at = self._paused_until_at[pool] if self._is_paused(pool) and not self._unknown else None
+        if (offer := self._offers.get(pool)) is not None:  # any larger offer is news from now on
+            with self._lock:
+                self._offers[pool] = replace(offer, obtainable=min(offer.obtainable, self._n_held(pool)))
         self._listener.told(
-            MachinesRefused(at=self._clock.now(), pool=command.pool, n_machines=n_machines, cause=cause)
+            MachinesRefused(at=self._clock.now(), pool=pool, n_machines=n_machines, cause=cause, again_at=again_at)
         )
+
+    def _rest(self, pool: str, offers: Mapping[str, Offer]) -> None:
+        """Ask a pool for no machine for a while if it offers more than it has just been able to start."""
+        if pool in offers and offers[pool].obtainable > self._n_held(pool):
+            self._paused_until_at[pool] = self._clock.now() + self._provider.retry_s
 
     def _end_released(self) -> None:
         """End the machines that were released; what fails is tried again with the next look."""
