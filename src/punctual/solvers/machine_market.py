@@ -69,8 +69,8 @@ class Seen:
         return [(up + 3600.0) / (n + 1) for up, n in zip(up_s, n_lost, strict=True)]
 
     def losses_per_s(self, k: int) -> float:
-        """Return how often layer `k` was lost a second, whether it was there or not."""
-        return self._layers[1][k] / max(self.over_s, _SEEN_LEAST_S)
+        """Return how often layer `k` was lost a second, whether it was there or not: as for lives, a loss after an hour beside."""
+        return (self._layers[1][k] + 1) / (self.over_s + 3600.0)
 
     def age_s(self, n: int) -> float:
         """Return the seconds for which at least `n` machines could be had."""
@@ -421,7 +421,9 @@ class Outlook:
 
         The weight of that case is a tenth of Laplace's rule of succession, 1 / (n + 2), if n spans like the one to come were seen.
         """
-        if not self._spot and left_s > 0:  # nothing comes and goes: the fewest machines that are in time are the cheapest
+        if (
+            not self._spot and left_s > 0
+        ):  # nothing comes and goes: the fewest machines that are in time are the cheapest
             return float(self.prices[min(int((self._rates[-1] * left_s < work).sum()), _N_PRICES - 1)])
         reliable = self._certain_usd_s / max(self._speeds[1], 1e-18) if len(self._speeds) > 1 else inf
         if self._speeds[1] <= 0:
