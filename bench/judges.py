@@ -46,8 +46,8 @@ _CELLS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def skynomad(quick: bool = False) -> list[Run]:
-    """Play a job in one zone at a time."""
+def skynomad(quick: bool = False, ours: bool = False) -> list[Run]:
+    """Play a job in one zone at a time; `ours`: under our rule alone."""
     folder, runs = _folder("PUNCTUAL_SKYNOMAD"), list[Run]()
     if folder is None:
         return []
@@ -56,7 +56,7 @@ def skynomad(quick: bool = False) -> list[Run]:
         for deadline_h in cell["deadlines_h"][:1] if quick else cell["deadlines_h"]:
             for startup_h in cell["startups_h"][:1] if quick else cell["startups_h"]:
                 wanted = {
-                    "folder": str(folder), "rules": list(_RULES)[:4:3] if quick else list(_RULES),
+                    "folder": str(folder), "rules": [name for name, rule in _RULES.items() if rule == _OURS or not (quick or ours)],
                     "traces": traces[:3] if quick else traces, "starts_h": cell["starts_h"][:2] if quick else cell["starts_h"],
                     "work_h": cell["work_h"], "deadline_h": deadline_h, "startup_h": startup_h,
                 }  # fmt: skip
@@ -110,7 +110,7 @@ def _mean(values: list[float]) -> float | None:
 _PUBLISHED = ("deepseekreasoner", "gemini2.5pro", "gemini3pro", "gpt5", "gpt5.1", "gpt5.2", "grok4fastreasoning")
 
 
-def frontier_cs(quick: bool = False) -> list[Run]:
+def frontier_cs(quick: bool = False, ours: bool = False) -> list[Run]:
     """Score the rule with each variant's evaluator, beside the published solutions, its example, and Uniform Progress."""
     folder, runs = _folder("PUNCTUAL_FRONTIER_CS"), list[Run]()
     if folder is None:
@@ -119,9 +119,9 @@ def frontier_cs(quick: bool = False) -> list[Run]:
     for path in sorted(problem.glob("*/evaluator.py"))[: 2 if quick else None]:
         variant = path.parent
         rules = {_OURS: HERE / "_judge_strategy.py"}
-        if _folder("PUNCTUAL_SKYNOMAD") is not None:
+        if _folder("PUNCTUAL_SKYNOMAD") is not None and not ours:
             rules[_UNIFORM] = HERE / "_judge_uniform.py"
-        if not quick:
+        if not (quick or ours):
             rules["its example"] = variant / "resources/programs/initial_greedy.py"
             rules |= {name: solutions / variant.name / f"{name}.py" for name in _PUBLISHED}
         for rule, solution in rules.items():
@@ -188,11 +188,18 @@ def sections(results: Results) -> list[Section]:
 def main() -> int:
     made = parser(__doc__ or "")
     made.add_argument("--part", choices=[family.name for family in FAMILIES], help="measure this alone")
+    made.add_argument(
+        "--ours", action="store_true", help="measure our rule again; what others cost does not change with it"
+    )
     options = made.parse_args()
     runs = {} if options.quick else on_record("judges").get("runs", {})
     for family in FAMILIES:
-        measures = options.part in (None, family.name)
-        runs[family.name] = family.measure(options.quick) if measures else runs.get(family.name, [])
+        before = runs.get(family.name, [])
+        if options.part not in (None, family.name):
+            runs[family.name] = before
+            continue
+        others = [each for each in before if each["rule"] != _OURS] if options.ours else []
+        runs[family.name] = [*family.measure(options.quick, options.ours), *others]
     return conclude_report("judges", {"runs": runs}, sections, quick=options.quick)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, bound_usd, choose, quotes_usd
+from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, bound_usd, choose, quotes_usd, reserve_s
 
 HOUR_S = 3600.0
 SPOT, STAYS = 1.0 / HOUR_S, 4.0 / HOUR_S
@@ -46,13 +46,17 @@ def seen(*counts: tuple[float, int], at: float = 0.0) -> Seen:
 def test_lower_layers_last_longer() -> None:
     of = seen((-40, 3), (-30, 1), (-20, 3), (-10, 1))
     assert of.life_s[1] > of.life_s[3]
-    assert of.losses_per_s(3) == pytest.approx(2 / (40 * HOUR_S))
+    assert of.losses_per_s(3) == pytest.approx(3 / (41 * HOUR_S))
     assert of.age_s(1) == pytest.approx(40 * HOUR_S)
     assert of.age_s(2) == 0.0
 
 
-def test_a_loss_in_the_first_hour_is_not_taken_for_one_an_hour() -> None:
-    assert seen((-1, 1), (-0.5, 0)).losses_per_s(1) == pytest.approx(1 / (24 * HOUR_S))
+def test_slack_is_set_aside_for_losses_before_one_was_seen() -> None:
+    new, old = seen((-0.5, 1)), seen((-335, 1))
+    need = Need(work=10 * HOUR_S, left_s=20 * HOUR_S, speeds=(0.0, 1.0), restarts=True)
+    first, later = (reserve_s(need, (Supply(SPOT, 1, 1, 300.0, of), Supply(STAYS, 0, 1, 300.0))) for of in (new, old))
+    assert later == pytest.approx(3 * 2 * 300.0 * 10 / 336)
+    assert first > 100 * later
 
 
 def supplies(n_spot: int, n_held: int = 0, *, history: Seen | None = None) -> tuple[Supply, Supply]:

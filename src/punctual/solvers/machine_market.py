@@ -67,8 +67,8 @@ class Seen:
         return [(up + self.hour_s) / (n + 1) for up, n in zip(up_s, n_lost, strict=True)]
 
     def losses_per_s(self, k: int) -> float:
-        """Return how often layer `k` was lost a second, whether it was there or not."""
-        return self._layers[1][k] / max(self.over_s, 24 * self.hour_s)
+        """Return how often layer `k` was lost a second, whether it was there or not: as for lives, a loss after an hour beside."""
+        return (self._layers[1][k] + 1) / (self.over_s + self.hour_s)
 
     def age_s(self, n: int) -> float:
         """Return the seconds for which at least `n` machines could be had."""
