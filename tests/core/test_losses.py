@@ -114,7 +114,7 @@ def test_the_forecast_widens_with_what_is_not_known_of_the_steps() -> None:
     desk.done(100)
     desk.losses((100, 1.9))
     desk.reading()
-    demand = desk.scheduler._jobs[A].demand
+    demand = desk.scheduler.demand(A)
     assert demand is not None
     assert demand.forecast is not None
     assert demand.forecast.std_s == pytest.approx(hypot(3.0, 40 / 300 * 300 / 2.5632))
