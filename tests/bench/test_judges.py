@@ -35,6 +35,12 @@ class _Strategy:
         self.task_done_time: list[float] = []
         self.remaining_restart_overhead = 0.0
 
+    def step(self, last: _ClusterType, has_spot: bool) -> Any:
+        return self._step(last, has_spot)
+
+    def _step(self, last: _ClusterType, has_spot: bool) -> Any:
+        raise NotImplementedError
+
 
 @pytest.fixture
 def solution(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -62,7 +68,7 @@ def _played(solution: Any, counts: list[bool], hours: float) -> list[_ClusterTyp
         env.tick, last = tick, env.cluster_type
         if last is _ClusterType.SPOT and not has_spot:
             env.cluster_type = _ClusterType.NONE
-        wanted = solution._step(last, has_spot)
+        wanted = solution.step(last, has_spot)
         if wanted not in (env.cluster_type, _ClusterType.NONE):
             solution.remaining_restart_overhead = solution.restart_overhead
         env.cluster_type = wanted
