@@ -148,8 +148,9 @@ def frontier_cs_section(runs: list[Run]) -> Section:
         published = [scores[name] for name in _PUBLISHED if scores.get(name) is not None]
         best = max(published, default=None)
         named = {**{rule: scores.get(rule) for rule in (_OURS, _UNIFORM, "its example")}, "best": best}
-        if None not in named.values():
-            for name, score in named.items():
+        known = {name: score for name, score in named.items() if score is not None}
+        if len(known) == len(named):
+            for name, score in known.items():
                 means.setdefault(name, []).append(score)
         n = next((each["n_windows"] for each in some if each["n_windows"]), 0)
         rows.append([
