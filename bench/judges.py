@@ -149,8 +149,9 @@ def frontier_cs_section(runs: list[Run]) -> Section:
         best = max(published, default=None)
         named = {**{rule: scores.get(rule) for rule in (_OURS, _UNIFORM, "its example")}, "best": best}
         known = {name: score for name, score in named.items() if score is not None}
-        for name, score in known.items() if len(known) == len(named) else ():
-            means.setdefault(name, []).append(score)
+        if len(known) == len(named):
+            for name, score in known.items():
+                means.setdefault(name, []).append(score)
         n = next((each["n_windows"] for each in some if each["n_windows"]), 0)
         rows.append([
             variant.replace("_availability", "").replace("_deadline", "").replace("_overhead", " overhead").replace("_", ", "),
