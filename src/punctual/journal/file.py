@@ -64,16 +64,21 @@ _KINDS = {
 }
 
 
+def no_file_at(path: Path) -> str:
+    """Return what is in the place of a file, in words; empty: a file or nothing."""
+    try:
+        there = path.stat() if path.exists() else path.lstat()
+    except OSError:
+        return ""
+    return "" if stat.S_ISREG(there.st_mode) else _KINDS.get(stat.S_IFMT(there.st_mode), "a device")
+
+
 def is_there(path: Path) -> bool:
     """Whether the file exists; raises `JournalUnusable` if something else is in its place."""
-    if path.is_file():
-        return True
-    try:
-        kind = stat.S_IFMT(path.lstat().st_mode)
-    except OSError:
-        return False
-    remedy = f"Move it away. If there was a journal of jobs: {_LOST}"
-    raise JournalUnusable("the journal must be a file", _KINDS.get(kind, "a device"), place_of(path), remedy)
+    if kind := no_file_at(path):
+        remedy = f"Move it away. If there was a journal of jobs: {_LOST}"
+        raise JournalUnusable("the journal must be a file", kind, place_of(path), remedy)
+    return path.is_file()
 
 
 def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Connection:

@@ -351,10 +351,13 @@ def test_a_file_of_no_known_format(tmp_path: Path, text: str) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    for path, reason in ((tmp_path / "none.csv", "No such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(InvalidSpec, match="readable, whole file") as caught:
+    for path, must, got in (
+        (tmp_path / "none.csv", "readable, whole", "No such file"),
+        (tmp_path, "be a file", "a folder"),
+    ):
+        with pytest.raises(InvalidSpec, match=must) as caught:
             read(path)
-        assert caught.value.got.startswith(reason)
+        assert caught.value.got.startswith(got)
 
 
 def test_a_compressed_file_that_was_cut(tmp_path: Path) -> None:

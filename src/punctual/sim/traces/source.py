@@ -92,8 +92,13 @@ class Source:
             ) from error  # fmt: skip
 
     def _open(self) -> TextIO:
-        if self.path.is_fifo():  # it can be read only once, and nobody may ever write it
-            raise InvalidSpec("a trace must be a file", "a pipe", str(self), "Write it to a file first.")
+        if not self.path.is_file():  # a pipe can be read only once, and nobody may ever write it
+            from punctual.journal.file import no_file_at  # loads a database that studies have no use for
+
+            if kind := no_file_at(self.path):
+                raise InvalidSpec(
+                    "a trace must be a file", kind, str(self), "Name a file; write to one what a pipe gives."
+                )
         with self.path.open("rb") as start:
             compressed = start.read(2) == _GZIP_MAGIC
         # A name that is not UTF-8 is a name all the same.
