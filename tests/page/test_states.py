@@ -223,6 +223,21 @@ def test_a_key_changes_the_view_of_the_same_rows(browser: Browser) -> None:
         expect(page.get_by_role("columnheader", name="Memory")).to_be_visible()
 
 
+@pytest.mark.parametrize("progress", [2.0, 90.0])
+def test_a_bar_is_solid_from_the_start_to_now_whatever_is_done(browser: Browser, progress: float) -> None:
+    with staged(browser, Stage(jobs=[job("one", progress_percentage=progress)])) as page:
+        STATES["lanes"].done(page)
+        cut = page.locator("#jobs .gone").evaluate("bar => getComputedStyle(bar).clipPath")
+        now = page.locator("#jobs td.lane").evaluate("lane => getComputedStyle(lane).getPropertyValue('--now')")
+        right = float(cut.removeprefix("inset(0px ").split("%")[0])
+        assert abs(100 - right - float(now.removesuffix("%"))) < 0.2, (cut, now)
+        expect(page.locator("#jobs .name")).to_contain_text(f"{progress:.1f} % done")
+        legend, lanes = page.locator("#legend").bounding_box(), page.locator("#jobs").bounding_box()
+        assert legend is not None
+        assert lanes is not None
+        assert legend["y"] + legend["height"] <= lanes["y"]
+
+
 def test_a_lane_is_drawn_again_only_where_it_changes(browser: Browser) -> None:
     jobs = several()
     with staged(browser, (stage := Stage(jobs=jobs))) as page:
@@ -235,7 +250,7 @@ def test_a_lane_is_drawn_again_only_where_it_changes(browser: Browser) -> None:
             each.model_copy(update={key: value - 10 for key in keys if (value := getattr(each, key)) is not None})
             for each in jobs
         ]
-        stage.jobs[1] = stage.jobs[1].model_copy(update={"progress_percentage": 70.0})
+        stage.jobs[1] = stage.jobs[1].model_copy(update={"progress_percentage": 70.0, "deadline": at(55)})
         later(page)
         expect(page.locator("#jobs tr").nth(1)).to_contain_text("70.0 %")
         assert page.locator("#jobs tr:nth-child(2) .lane [data-old]").count() == 0

@@ -52,7 +52,7 @@ function landing(job, { nowMs }) {
 
 /** A column: its class, and the text that its cell is made of. Those of lanes and of columns are made where they are seen. @type {[string, (job: any, scene: Scene) => string][]} */
 const COLUMNS = [
-  ["name", (job) => `${job.name}\n${job.state}${job.progressPercentage === null || isOver(job) ? "" : ` · ${job.progressPercentage.toFixed(1)} %`}`],
+  ["name", (job) => `${job.name}\n${job.state}${job.progressPercentage === null || isOver(job) ? "" : ` · ${job.progressPercentage.toFixed(1)} % done`}`],
   ["verdict", (job) => `${job.kind}\n${job.word}`],
   ["lane", (job, { axis, nowMs }) => laneOf(job, axis, nowMs)],
   ["column", (job, { nowMs }) => (job.progressPercentage === null ? "" : `${job.progressPercentage.toFixed(1)} ${line(job, nowMs)}`)],
@@ -368,9 +368,9 @@ new ResizeObserver(([{ contentRect: { width } }]) => {
   if (width && latest.jobs.length) show();
 }).observe(axis);
 at("all").querySelector("th.lane").append(axis);
-for (const [kind, text] of [["bar", "from its start to its landing, filled as far as it is done"], ["spread", "where it lands, nine times out of ten"], ["flag", "deadline"], ["wait", "waits"]]) {
+for (const [kind, text] of [["gone", "from its start to now"], ["bar", "from now until it lands"], ["spread", "lands within, nine times out of ten"], ["flag", "deadline"], ["wait", "waits"]]) {
   const sample = drawn("svg", { class: "lane", viewBox: "0 0 24 12", "aria-hidden": "true" }), part = element("span");
-  if (kind === "bar") sample.append(drawn("rect", { class: "bar", y: 1, width: 23, height: 10 }), drawn("rect", { class: "fill", y: 1, width: 14, height: 10 }));
+  if (kind === "bar" || kind === "gone") sample.append(drawn("rect", { class: `bar ${kind}`, y: 1, width: 23, height: 10, rx: 2 }));
   if (kind === "spread") sample.append(drawn("path", { class: "spread edge", stroke: "currentColor", d: "M2 6H22M2 1V11M22 1V11" }));
   if (kind === "flag") sample.append(drawn("path", { class: "flag", d: "M10 12V0L19 4L10 8" }));
   if (kind === "wait") sample.append(drawn("line", { class: "wait", x1: 0, x2: 24, y1: 6, y2: 6 }));
