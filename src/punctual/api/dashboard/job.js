@@ -2,7 +2,7 @@
 import { chosenOther, offerOthers } from "./compared.js";
 import { resetCourse, showHistory } from "./job_history.js";
 import { readLog, showLast, stopReading } from "./job_log.js";
-import { ICONS, isOver } from "./judge.js";
+import { ICONS, isOver, warnings } from "./judge.js";
 import { frozen, health, jobHistory, jobProgram, oneJob, present, reasons, Refused } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { typed } from "./command_line.js";
@@ -96,9 +96,9 @@ function showFacts(job) {
     line.replaceChildren(icon(ICONS[kind]), element("span"));
   }
   if (line.lastChild.textContent !== said) line.lastChild.textContent = visible(said);
-  const warnings = isOver(job) ? [] : Object.values(job.warnings).map(String), list = at("one-warnings");
-  list.hidden = !warnings.length;
-  if (list.textContent !== warnings.map(visible).join("")) list.replaceChildren(...warnings.map((text) => element("li", text)));
+  const warned = warnings(job), list = at("one-warnings");
+  list.hidden = !warned.length;
+  if (list.textContent !== warned.map(visible).join("")) list.replaceChildren(...warned.map((text) => element("li", text)));
   showLast(kind === "failed" ? job.name : "");
 }
 
