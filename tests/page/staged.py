@@ -364,7 +364,7 @@ def outlook(jobs: list[JobStanding]) -> WhatIfAnswer:
             if each.estimated_remaining_seconds is None
             else each.estimated_remaining_seconds / 60
         )
-        other = {0: 24, 1: today + 9}.get(i, today + 0.4)
+        other = {0: 24, 1: today + 9}.get(i, today + 0.1)
         found.append(WhatIfJob(job=each.name, deadline=each.deadline, today=outcome(today), other=outcome(other)))  # fmt: skip
     return WhatIfAnswer(since=NOW, policy="promises-first", other="least-laxity", jobs=found)
 

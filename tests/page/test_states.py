@@ -68,7 +68,6 @@ def test_the_overview_answers_at_a_glance(browser: Browser) -> None:
         assert names == ["bert-large", "gan", "resnet", "fresh", "transformer", "sweep-3", "ablation", "sweep-4"]
         late = page.locator("#jobs tr").first
         expect(late).to_contain_text("lands 6 min 40 s late")
-        expect(late).to_contain_text("Its deadline cannot be met any more")
         expect(late.get_by_role("link", name="See what would help")).to_be_visible()
         expect(page.locator("#figure-done")).to_contain_text("5done today (1 late), 1 failed")
         expect(page.locator("#figure-cores")).to_contain_text("1.9 of 2cores held, 0.6 of them promised")
@@ -510,3 +509,51 @@ def test_the_price_of_a_deadline_is_a_curve_with_the_budget(browser: Browser) ->
             "cannot be by 15:56:10",
         ]  # fmt: skip
         expect(curve).to_contain_text("budget $2.00")
+
+
+def test_the_budget_marks_late_jobs_and_has_those_that_wait(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/budget") as page:
+        STATES["budget"].done(page)
+        rows = page.locator("#budget-jobs tr")
+        expect(rows.filter(has_text="bert-large")).to_contain_text(
+            "16:03:50 (in 32 min), expected, will be late: due 15:57:10"
+        )
+        expect(rows.filter(has_text="resnet").first).to_contain_text("16:12:10 (in 40 min), promised")
+        expect(rows.filter(has_text="sweep-4")).to_contain_text("none yetWaits for room")
+
+
+def test_a_simulation_counts_deadlines_alone_and_says_which_policy_is_better(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/what-if") as page:
+        STATES["what if"].done(page)
+        expect(page.locator("#what-if-said")).to_contain_text(
+            "Neither is better: of 6 deadlines, 5 would be met under promises-first and 5"
+        )
+        expect(page.locator("#what-if-changes")).to_contain_text("promises-first, as today: Promises every deadline")
+
+
+def test_values_on_a_phone_are_named(browser: Browser) -> None:
+    with staged(browser, Stage(), size="phone") as page:
+        STATES["lanes"].done(page)
+        late = page.locator("#jobs tr").first
+        assert late.locator(".due").inner_text() == "due in 25 min"
+        assert late.locator(".end").inner_text() == "lands in 32 min"
+
+
+def test_each_kind_of_job_is_counted_and_waiting_ones_that_start_too_late_are_told(browser: Browser) -> None:
+    waits = job("waits", "queued", after=["resnet"], deadline=at(20))
+    with staged(browser, Stage(jobs=[job("resnet"), job("free", deadline=None, verdict=None), waits])) as page:
+        expect(page.locator("#jobs-title")).to_have_text("1 waiting job cannot start in time; what runs is on track")
+        expect(page.locator("#figure-good")).to_contain_text("1 waiting too long, 1 without a deadline")
+        expect(page.locator("#figure-late")).to_have_class(re.compile("is-none"))
+
+
+def test_a_late_job_names_who_holds_the_cores_and_tells_its_lateness_once(browser: Browser) -> None:
+    with staged(browser, Stage()) as page:
+        STATES["lanes"].done(page)
+        late, risk = page.locator("#jobs .why").nth(0), page.locator("#jobs .why").nth(1)
+        assert late.inner_text().count(" late") == 1
+        expect(late).to_contain_text("It has all 0.7 cores that it may have.")
+        expect(late).not_to_contain_text("400.0 s")
+        expect(risk).to_contain_text(
+            "It has 0.2 cores; resnet has 0.6, promised; bert-large has 0.7; 3 others have the rest."
+        )
