@@ -218,7 +218,12 @@ def course(shown: JobStanding) -> HistoryAnswer:
     seconds = [60 + (lasts_s - 60) * i / max(1, n - 1) for i in range(n)]
     deadline_s = (shown.deadline - submitted).total_seconds() if shown.deadline else None
     grants = (
-        [(60.0, 0.4), (0.3 * lasts_s, 0.8), (0.55 * lasts_s, 0.5), (0.8 * lasts_s, shown.granted_cores or 0.6)]
+        [
+            (60.0, 0.4),
+            (0.3 * lasts_s, min(0.8, shown.most_cores or 0.8)),
+            (0.55 * lasts_s, 0.5),
+            (0.8 * lasts_s, shown.granted_cores or 0.6),
+        ]
         if n
         else []
     )
@@ -231,7 +236,7 @@ def course(shown: JobStanding) -> HistoryAnswer:
         job=shown.name, submitted=submitted, until=until, progress=curve(seconds=seconds, values=[done * (i / max(1, n - 1)) ** 1.1 for i in range(n)]),
         granted=curve(seconds=[s for s, _ in grants], values=[c for _, c in grants]),
         used=curve(seconds=seconds, values=[0.9 * next((c for t, c in reversed(grants) if t <= s), 0.4) + 0.05 * (i % 3) for i, s in enumerate(seconds)]),
-        demanded=curve(seconds=[s for s, _ in grants][1:], values=[*(0.8, 0.7, shown.demand_cores or 0.6)[: len(grants)]]),
+        demanded=curve(seconds=[s for s, _ in grants][1:], values=[*(min(0.8, shown.most_cores or 0.8), 0.7, shown.demand_cores or 0.6)[: len(grants)]]),
         workers=curve(seconds=[], values=[]), deadlines=curve(seconds=[0, 0.3 * lasts_s], values=[1.3 * deadline_s, deadline_s]) if deadline_s else curve(seconds=[], values=[]),
         forecasts=curve(seconds=[], values=[]), losses=curve(seconds=seconds, values=[2 / (1 + i / 6) + 0.03 * (i % 4) for i in range(n)]),
         resizes=curve(seconds=[s for s, _ in grants], values=[2.0 for _ in grants]), lines=lines,

@@ -125,7 +125,15 @@ def test_a_late_job_says_at_once_what_would_help(browser: Browser) -> None:
         expect(page.locator("#steer-quote")).to_contain_text("Earliest deadline that can be promised: 16:05:10")
         expect(page.locator("#course-chart .quoted")).to_contain_text("earliest 16:05:10")
         expect(page.get_by_role("button", name="Change the deadline")).to_be_disabled()
-        page.get_by_role("button", name="Take it").click()
+        lines = page.locator("#help-actions li")
+        expect(lines).to_have_count(2)
+        expect(lines.nth(0)).to_contain_text("Use 16:05:10A deadline in 33 min can be promised; transformer would have")
+        expect(lines.nth(1)).to_contain_text("Allow 2 coresIt has all 0.7 cores that it may have")
+        help_, chart = page.locator("#help").bounding_box(), page.locator("#course-chart").bounding_box()
+        assert help_ is not None
+        assert chart is not None
+        assert help_["y"] < chart["y"]
+        page.get_by_role("button", name="Try 16:05:10").click()
         expect(page.get_by_role("button", name="Change the deadline")).to_be_enabled()
         page.goto("http://punctual.example/#/jobs/resnet")
         expect(page.locator("#steer-quote")).to_have_text("Type a deadline to see what it would take.")
@@ -557,3 +565,16 @@ def test_a_late_job_names_who_holds_the_cores_and_tells_its_lateness_once(browse
         expect(risk).to_contain_text(
             "It has 0.2 cores; resnet has 0.6, promised; bert-large has 0.7; 3 others have the rest."
         )
+
+
+def test_what_would_help_is_done_at_its_button(browser: Browser) -> None:
+    with staged(browser, Stage(is_feasible=False), "#/jobs/bert-large") as page:
+        with page.expect_request(lambda request: request.method == "PATCH") as asked:
+            page.get_by_role("button", name="Use 16:05:10").click()
+        assert asked.value.post_data_json == {"deadline": "1981s"}
+        expect(page.locator("#help")).to_be_hidden()
+    with staged(browser, Stage(), "#/jobs/gan") as page:
+        expect(page.locator("#help")).to_contain_text("Pause sweep-3 on its page")
+        page.goto("http://punctual.example/#/jobs/resnet")
+        expect(page.locator("#steer-quote")).to_have_text("Type a deadline to see what it would take.")
+        expect(page.locator("#help")).to_be_hidden()

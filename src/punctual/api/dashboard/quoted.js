@@ -52,8 +52,11 @@ const landed = (quote, finish) => `with ${size(finish)}: ${landing(finish)}${pro
 /** @param {any} price */
 const price = ({ usd, deadline }) => (usd === null ? `cannot be by ${clock(deadline)}` : `${dollars(usd)} by ${clock(deadline)}`);
 
+/** An instant as a duration from now that is not shorter. @param {string} instant */
+export const fromNow = (instant) => `${Math.ceil((Date.parse(instant) - Date.now()) / 1000) + 1}s`;
+
 /** @param {any} hurt */
-function harm(hurt) {
+export function harm(hurt) {
   const lost = hurt.promisedUntil === null ? "" : ` loses its promise until ${clock(hurt.promisedUntil)},`;
   const later = hurt.laterSeconds === null ? "" : `, and lands ${span(hurt.laterSeconds)} later`;
   return `${hurt.job}${lost} would have ${amount(hurt.coresAfter)} cores in place of ${amount(hurt.coresBefore)}${later}`;
@@ -62,18 +65,18 @@ function harm(hurt) {
 /**
  * What a quote says.
  * @param {any} quote
- * @param {(deadline: string) => void} onTake is called with the earliest deadline that can be promised, as a duration from now
+ * @param {string} verb what is done with the earliest deadline that can be promised
+ * @param {(deadline: string) => void} onTake is called with it, as a duration from now
  * @param {number} width pixels for a curve
  * @returns {Element[]}
  */
-export function shown(quote, onTake, width) {
+export function shown(quote, verb, onTake, width) {
   const [mark, look] = quote.canBePromised === null || !quote.promises ? ["", ""] : quote.canBePromised ? ["✓ ", "met"] : ["✗ ", "missed"];
   const parts = /** @type {Element[]} */ ([element("p", mark + quote.reason.text[0].toUpperCase() + quote.reason.text.slice(1), look)]);
   if (quote.earliest !== null) {
-    const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `), take = element("button", "Take it");
-    const left = `${Math.ceil((Date.parse(quote.earliest) - Date.now()) / 1000) + 1}s`;
+    const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `), take = element("button", `${verb} ${clock(quote.earliest)}`);
     /** @type {HTMLButtonElement} */ (take).type = "button";
-    take.addEventListener("click", () => onTake(left));
+    take.addEventListener("click", () => onTake(fromNow(quote.earliest)));
     parts.push(earliest);
     earliest.append(take);
   }
