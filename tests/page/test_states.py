@@ -578,3 +578,23 @@ def test_what_would_help_is_done_at_its_button(browser: Browser) -> None:
         page.goto("http://punctual.example/#/jobs/resnet")
         expect(page.locator("#steer-quote")).to_have_text("Type a deadline to see what it would take.")
         expect(page.locator("#help")).to_be_hidden()
+
+
+def test_every_mark_of_the_course_is_named_and_the_present_deadline_stays(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        STATES["job"].done(page)
+        legend = page.locator("#course-legend")
+        for name in (
+            "phase: evaluate",
+            "warning",
+            "earlier deadline",
+            "present deadline",
+            "cannot be promised before 15:44:10",
+        ):
+            expect(legend).to_contain_text(name)
+        trial, kept, now = (
+            page.locator(f"#course-chart {mark}").first for mark in (".handle", ".mark.kept", ".mark.now")
+        )
+        colours = {mark.evaluate("mark => getComputedStyle(mark).stroke") for mark in (trial, kept, now)}
+        assert len(colours) == 3
+        expect(page.locator("#course-chart .words rect")).to_have_count(2)
