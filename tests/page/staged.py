@@ -89,7 +89,7 @@ def job(name: str, state: str = "running", **more: Any) -> JobStanding:
         "submitted": at(-21), "started": at(-20) if is_running else None, "landed": None, "ended": None, "deadline": at(40),
         "progress_percentage": None, "line_since": started if is_running else None,
         "line_since_percentage": 0.0 if is_running else None, "steps_done": 100 * progress if progress else None,
-        "steps_total": 10_000.0 if is_running else None, "steps_per_second": round(100 * progress / max(1.0, (NOW - started).total_seconds()), 2) if is_running else None,
+        "steps_total": 10_000.0 if is_running or progress else None, "steps_per_second": round(100 * progress / max(1.0, (NOW - started).total_seconds()), 2) if is_running else None,
         "estimated_remaining_seconds": 2390.0 if is_running else None, "estimated_remaining_seconds_low": 2370.0 if is_running else None,
         "estimated_remaining_seconds_high": 2410.0 if is_running else None, "slack_seconds": 900.0 if is_running else None,
         "promised_until": None, "granted_cores": granted if is_running else 0.0, "granted_gpus": 0.0, "nodes": ["local"] if is_running else [],
@@ -283,7 +283,7 @@ def quote(shown: JobStanding | None, deadline: datetime | None, *, is_feasible: 
     most = (shown and shown.most_cores) or 2.0
     left_s = shown.estimated_remaining_seconds if shown else None
     left = (
-        20 * (1.0 if is_feasible else 3.3)
+        20 * (1.0 if is_feasible else 6.8)
         if shown is None or left_s is None
         else (shown.granted_cores or 0.0) * left_s / 60
     )
@@ -303,7 +303,7 @@ def quote(shown: JobStanding | None, deadline: datetime | None, *, is_feasible: 
         else f"the deadline is too early: {60 * left:,.0f} core-s do not fit before it beside what is promised"
     )
     return QuoteAnswer(
-        job=shown.name if shown else "new", promises=True, deadline=deadline or at(40), can_be_promised=is_feasible, earliest=at(12 if is_feasible else 33), expected=finishes[2 if is_feasible else -1], finishes=finishes,
+        job=shown.name if shown else "new", promises=True, deadline=deadline or (shown.deadline if shown else at(61)), can_be_promised=is_feasible, earliest=at(12 if is_feasible else 33 if shown else 70), expected=finishes[2 if is_feasible else -1], finishes=finishes,
         hurt=[HurtEntry(job="transformer", promised_until=None, cores_before=0.1, cores_after=0.094, later_seconds=340.0)],
         prices=[], budget_usd=None, bought=None, reason=ReasonText(code="can-be-promised", text=text, facts={}),
     )  # fmt: skip

@@ -598,3 +598,39 @@ def test_every_mark_of_the_course_is_named_and_the_present_deadline_stays(browse
         colours = {mark.evaluate("mark => getComputedStyle(mark).stroke") for mark in (trial, kept, now)}
         assert len(colours) == 3
         expect(page.locator("#course-chart .words rect")).to_have_count(2)
+
+
+def test_a_failed_job_has_no_countdown_and_its_log_opens_at_the_errors(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/diffusion") as page:
+        expect(page.locator("#one-log")).to_contain_text("RuntimeError: CUDA error")
+        expect(page.get_by_label("Stream")).to_have_value("stderr")
+        deadline = page.locator("#one-facts .fact").filter(has_text="Deadline")
+        expect(deadline).to_have_text("Deadline16:12:10")
+        page.goto("http://punctual.example/#/jobs/resnet")
+        expect(page.locator("#one-log")).to_contain_text("epoch 1/10")
+        expect(page.get_by_label("Stream")).to_have_value("stdout")
+
+
+def test_who_has_no_jobs_is_led_to_submit(browser: Browser) -> None:
+    with staged(browser, Stage(jobs=[])) as page:
+        page.get_by_role("link", name="submit one here").click()
+        expect(page.get_by_role("heading", name="Submit a job")).to_be_visible()
+
+
+def test_data_of_a_service_that_is_away_have_an_age_and_no_colour(browser: Browser) -> None:
+    with staged(browser, Stage()) as page:
+        STATES["disconnected"].done(page)
+        expect(page.get_by_role("alert")).to_contain_text("What is shown is of 15:32:10, 10 s ago.")
+        assert page.locator("#overview").evaluate("view => getComputedStyle(view).filter") == "grayscale(1)"
+
+
+def test_prices_are_sorted_by_time_and_the_deadline_that_is_tried_has_its_own(browser: Browser) -> None:
+    shown = STATES["submit, with prices"]
+    with staged(browser, shown.stage(), shown.place) as page:
+        shown.done(page)
+        chart = page.get_by_role("img", name="Expected cost by deadline")
+        expect(chart).to_contain_text("deadline 16:33:10, about $1.6")
+        expect(chart.locator(".never")).to_have_count(0)
+        expect(chart.locator(".title")).to_be_empty()
+        times = [text.rsplit(" by ", 1)[1] for text in page.locator("#quote li").all_inner_texts() if " by " in text]
+        assert times == sorted(times)

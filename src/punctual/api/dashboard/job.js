@@ -32,7 +32,7 @@ const measure = (number, unit) => (number === null ? "" : `${amount(number)} ${u
 /** Facts in groups, in the order shown; those without a text are left out. The last group is folded. @param {any} job @param {number} nowMs @returns {[string, [string, string][]][]} */
 const facts = (job, nowMs) => [
   ["Time", [
-    ["Deadline", job.deadline ? instant(job.deadline, nowMs) : "none"],
+    ["Deadline", !job.deadline ? "none" : isOver(job) ? clock(job.deadline) : instant(job.deadline, nowMs)],
     ["Expected", job.ended || job.estimatedRemainingSeconds === null ? "" : expected(job, nowMs)],
     ["Slack", job.slackSeconds === null || isOver(job) || job.estimatedRemainingSeconds === null ? "" : `${job.slackSeconds < 0 ? "−" : ""}${span(job.slackSeconds)} at full speed`],
     ["Promised until", job.promisedUntil ? clock(job.promisedUntil) : ""],
@@ -187,6 +187,7 @@ function enter() {
   at("one-reasons").replaceChildren();
   at("one-problem").textContent = name ? "" : "Choose one from all jobs.";
   if (!name) return stopReading();
+  at("log-stream").value = "stdout";
   readLog(name);
   isLooking = false;
   steer(name).then(look);

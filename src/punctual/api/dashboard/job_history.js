@@ -266,7 +266,7 @@ function draw(told, job, span, entries, other) {
   named = [
     ...(told.phases.length ? [["phase", `phase: ${[...new Set(told.phases.map((/** @type {any} */ { name }) => name))].join(", ")}`]] : []),
     ...(told.resizes.seconds.length ? [["resize", "waits for a start or change of its cores"]] : []), ...(span.expected ? [["interval", "forecast, nine times out of ten"]] : []),
-    ...(has("warning") ? [["warning", "warning"]] : []), ...(has("former") ? [["former", "earlier deadline"]] : []), ...(job.deadline ? [["kept", "present deadline"]] : []), ...(has("now") ? [["now", "now"]] : []),
+    ...(has("warning") ? [["warning", "warning"]] : []), ...(has("former") ? [["former", "earlier deadline"]] : []), ...(Date.parse(job.deadline) <= span.to ? [["kept", "present deadline"]] : []), ...(has("now") ? [["now", "now"]] : []),
   ];
   course.show({
     from: span.from, to: span.to, panels, marks: drawnMarks,

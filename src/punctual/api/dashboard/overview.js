@@ -2,7 +2,7 @@
 import "./hints.js";
 import { answer, byAttention, cause, ICONS, isOver, landingAt, notices, reason, tally, title } from "./judge.js";
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, present, Refused } from "./service.js";
-import { amount, at, clock, dollars, drawn, element, expected, icon, jobLink, memory, roughly, timed, visible } from "./texts.js";
+import { amount, at, clock, dollars, drawn, element, expected, icon, jobLink, memory, relative, roughly, timed, visible } from "./texts.js";
 import { axisOf, drawAxis, drawLane, laneOf } from "./timeline.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
@@ -56,7 +56,7 @@ const COLUMNS = [
   ["verdict", (job) => `${job.kind}\n${job.word}`],
   ["lane", (job, { axis, nowMs }) => laneOf(job, axis, nowMs)],
   ["column", (job, { nowMs }) => (job.progressPercentage === null ? "" : `${job.progressPercentage.toFixed(1)} ${line(job, nowMs)}`)],
-  ["number due", (job, { nowMs }) => (job.deadline === null ? "none\n\ndeadline" : instant(job.deadline, nowMs, clock(job.deadline), "due"))],
+  ["number due", (job, { nowMs }) => (job.deadline === null ? "none\n\ndeadline" : isOver(job) ? `${clock(job.deadline)}\n\ndeadline` : instant(job.deadline, nowMs, clock(job.deadline), "due"))],
   ["number end", landing],
   ["column number", (job) => (job.grantedCores === null || isOver(job) ? "" : amount(job.grantedCores))],
   ["column number", (job) => (job.usedCores === null || isOver(job) ? "" : amount(job.usedCores))],
@@ -211,6 +211,13 @@ function showAnswer(nowMs) {
   cores();
 }
 
+function submitLink() {
+  const made = element("p", "Or "), link = /** @type {HTMLAnchorElement} */ (element("a", "submit one here"));
+  link.href = "#/submit";
+  made.append(link, ".");
+  return made;
+}
+
 /** @param {number} n how many jobs are shown @param {number} nFolded */
 function showRest(n, nFolded) {
   at("more").textContent = isUnfolded ? "Hide the ended jobs" : `Show ${nFolded} ended jobs`;
@@ -221,7 +228,7 @@ function showRest(n, nFolded) {
   at("all").hidden = !n;
   const text = latest.jobs.length ? "No job matches what is chosen above." : "Submit one, and see here whether it will be on time:";
   if (n || at("empty").firstChild?.textContent === text) return;
-  at("empty").replaceChildren(element("p", text), ...(latest.jobs.length ? [] : [element("code", "punctual submit --deadline 1h -- python train.py")]));
+  at("empty").replaceChildren(element("p", text), ...(latest.jobs.length ? [] : [element("code", "punctual submit --deadline 1h -- python train.py"), ...(at("submit-link").hidden ? [] : [submitLink()])]));
 }
 
 function show() {
@@ -306,7 +313,7 @@ function tell(error) {
   at("problem").hidden = false;
   at("loading").hidden = true;
   document.body.classList.toggle("is-away", !isRefused);
-  const since = listedAt ? ` What is shown is of ${clock(listedAt)}.` : "";
+  const since = listedAt ? ` What is shown is of ${clock(listedAt)}, ${relative(listedAt, Date.now())}.` : "";
   at("problem").textContent = isRefused ? error.message : `The service does not answer. Is \`punctual up\` running? This page goes on trying.${since}`;
   if (isRefused && error.status === 401) {
     forgetToken();
