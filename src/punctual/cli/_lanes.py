@@ -108,7 +108,13 @@ class Lanes:
         """Return the meaning of the marks that are shown."""
         marks = dict.fromkeys(_mark_of(row) for row in self.rows)
         named = [Text(f"{mark} {name}", style) for mark, style, name in marks]
-        of_lanes = [f"{_GONE} so far", f"{_LEFT} until it lands", f"{_BAND} lands within", f"{_FLAG} deadline", f"{_START} starts"]
+        of_lanes = [
+            f"{_GONE} so far",
+            f"{_LEFT} until it lands",
+            f"{_BAND} lands within",
+            f"{_FLAG} deadline",
+            f"{_START} starts",
+        ]
         return _filled([*named, *(Text(text, "dim") for text in of_lanes)], self._width, "  ") if self.rows else []
 
     def _cores(self) -> list[str]:
