@@ -291,9 +291,9 @@ def test_when_the_service_is_away_what_is_shown_is_dated(browser: Browser) -> No
 
 def test_the_whole_reason_is_seen_on_hover_on_focus_and_pressed(browser: Browser) -> None:
     with staged(browser, Stage()) as page:
-        button = page.locator("#jobs tr").filter(has_text="sweep-4").get_by_role("button")
+        button = page.locator("#jobs tr").filter(has_text="transformer").get_by_role("button")
         button.hover()
-        expect(page.get_by_role("tooltip")).to_contain_text("0.1 cores are free")
+        expect(page.get_by_role("tooltip")).to_contain_text("0.1 cores bring the job to its deadline")
         page.keyboard.press("Escape")
         expect(page.get_by_role("tooltip")).to_be_hidden()
         button.focus()
