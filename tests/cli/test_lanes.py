@@ -84,9 +84,12 @@ def test_what_needs_attention_comes_first() -> None:
     assert "now" in head
 
 
-def test_a_lane_has_progress_the_forecast_the_deadline_and_now() -> None:
+def test_a_lane_is_solid_up_to_now_whatever_is_done_and_has_the_forecast_and_the_deadline() -> None:
     _, late, risk, *_ = lines_of(rows(*ALL), 100)
-    assert late.index("━") < late.index("│") < late.index("⚑") < late.index("▒"), late
+    assert late.index("━") < late.index("│") < late.index("─") < late.index("⚑") < late.index("▒"), late
+    assert late.rindex("━") + 1 == late.index("│"), late
+    (_, slow) = lines_of(rows(job("late-job", 25.0, 31.0, feasible=False, steps_done=1.0)), 100)
+    assert slow.count("━") >= 10, "little is done, but much time is gone"
     assert late.endswith("lands 6 min late")
     assert risk.endswith("may be 1 min 9 s late")
     wait = lines_of(rows(*ALL), 100)[5]
@@ -99,7 +102,7 @@ def test_a_forecast_that_cannot_be_believed_yet_is_not_drawn() -> None:
     assert line.startswith("◌ new")
     assert line.endswith("measures its speed")
     assert "▒" not in line
-    assert "━" not in line
+    assert "─" not in line
 
 
 @pytest.mark.parametrize("width", [30, 40, 63, 64, 80, 140])

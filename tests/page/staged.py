@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import BrowserContext, Page, Route
 
+from punctual import registry
 from punctual.api.frozen import FOLDER
 from punctual.api.page import CONTENT_SECURITY_POLICY
 from punctual.api.standing import with_headline
@@ -55,6 +56,7 @@ from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.history.judge import NO_WAIT, expected_waits, judge, landing_at
 from punctual.request.deadlines import Now
+from punctual.request.words import span
 
 ADDRESS = "http://punctual.example"
 #: The stage's now; the page's clock is set to it.
@@ -70,23 +72,38 @@ def at(minutes: float) -> datetime:
 def job(name: str, state: str = "running", **more: Any) -> JobStanding:
     """A job that runs for 20 minutes, is due in 40, and on track, unless `more` says otherwise."""
     is_running = state in {"running", "stalled", "paused"}
+    granted, left_s, started = (
+        more.get("granted_cores", 0.6),
+        more.get("estimated_remaining_seconds", 2390.0),
+        more.get("started", at(-20)),
+    )
+    if is_running and left_s is not None and "progress_percentage" not in more:
+        ran_s = (NOW - started).total_seconds()
+        more["progress_percentage"] = round(100 * ran_s / (ran_s + left_s), 1)
+    progress = more.get("progress_percentage") or 0.0
+    deadline = more.get("deadline", at(40))
     told: dict[str, Any] = {
         "name": name, "state": state, "kind": "good", "word": "", "phrase": "", "verdict": "on_track" if is_running else None, "cause": "", "exit_code": None,
-        "reason": ReasonText(code="planned", text="0.6 cores bring the job to its promised deadline (1,450 core-s of work in 40 min)", facts={}),
+        "reason": ReasonText(code="planned", text=_planned_text(granted, left_s, is_promised="promised_until" in more) if deadline else "the job shares what jobs with deadlines leave", facts={}),
         "program": ["python", "train.py", f"--model={name}"], "controller": "remaining-cost", "weight": 1.0,
         "submitted": at(-21), "started": at(-20) if is_running else None, "landed": None, "ended": None, "deadline": at(40),
-        "progress_percentage": 33.0 if is_running else None, "line_since": at(-20) if is_running else None,
-        "line_since_percentage": 0.0 if is_running else None, "steps_done": 3300.0 if is_running else None,
-        "steps_total": 10_000.0 if is_running else None, "steps_per_second": 2.75 if is_running else None,
+        "progress_percentage": None, "line_since": started if is_running else None,
+        "line_since_percentage": 0.0 if is_running else None, "steps_done": 100 * progress if progress else None,
+        "steps_total": 10_000.0 if is_running or progress else None, "steps_per_second": round(100 * progress / max(1.0, (NOW - started).total_seconds()), 2) if is_running else None,
         "estimated_remaining_seconds": 2390.0 if is_running else None, "estimated_remaining_seconds_low": 2370.0 if is_running else None,
         "estimated_remaining_seconds_high": 2410.0 if is_running else None, "slack_seconds": 900.0 if is_running else None,
-        "promised_until": None, "granted_cores": 0.6 if is_running else 0.0, "granted_gpus": 0.0, "nodes": ["local"] if is_running else [],
-        "workers": None, "demand_cores": 0.6 if is_running else None, "used_cores": 0.57 if is_running else None,
-        "used_core_seconds": 700.0 if is_running else None, "memory_bytes": int(1.4 * _GIB) if is_running else None,
+        "promised_until": None, "granted_cores": granted if is_running else 0.0, "granted_gpus": 0.0, "nodes": ["local"] if is_running else [],
+        "workers": None, "demand_cores": granted if is_running else None, "used_cores": round(0.95 * granted, 2) if is_running else None,
+        "used_core_seconds": round(0.95 * granted * max(0.0, (NOW - started).total_seconds())) if is_running else None, "memory_bytes": int(1.4 * _GIB) if is_running else None,
         "peak_memory_bytes": int(1.9 * _GIB) if is_running else None, "asked_memory_bytes": None, "least_cores": 0.1, "most_cores": 2.0,
         "least_workers": None, "most_workers": None, "attempts": 1, "warnings": {},
     }  # fmt: skip
     return JobStanding.model_validate({**told, **more})
+
+
+def _planned_text(cores: float, left_s: float | None, *, is_promised: bool) -> str:
+    left_s = left_s or 0.0
+    return f"{cores} cores bring the job to its {'promised ' * is_promised}deadline ({cores * left_s:,.0f} core-s of work in {span(left_s)})"
 
 
 def ended(name: str, minutes_ago: float, early_s: float, **more: Any) -> JobStanding:
@@ -154,20 +171,18 @@ def _status(told: JobStanding) -> JobStatus:
 def several() -> list[JobStanding]:
     """One job of each kind that the overview tells apart."""
     left: dict[str, Any] = {"estimated_remaining_seconds_low": 1900.0, "estimated_remaining_seconds_high": 2700.0}
-    late = ReasonText(
-        code="infeasible", text="its deadline cannot be met: at all 2.00 cores it lands 6m40s after it", facts={}
-    )
-    wait = ReasonText(code="waits", text="waits for 1.00 cores: 0.2 cores are free, on 1 nodes", facts={})
+    late = ReasonText(code="infeasible", text="the deadline cannot be met: the job runs at its ceiling", facts={})
+    wait = ReasonText(code="waits", text="waits for 1.00 cores: 0.1 cores are free, on 1 nodes", facts={})
     return [
         job("bert-large", verdict="infeasible", deadline=at(25), estimated_remaining_seconds=1900.0, estimated_remaining_seconds_low=1860.0,
-            estimated_remaining_seconds_high=1940.0, slack_seconds=-400.0, reason=late, granted_cores=0.7, used_cores=0.68,
-            warnings={"infeasible": "its deadline cannot be met any more: it lands 6m40s after it at full speed"}),
-        job("gan", verdict="at_risk", progress_percentage=48.0, deadline=at(42), granted_cores=0.2, used_cores=0.19, estimated_remaining_seconds=2300.0, **left),
+            estimated_remaining_seconds_high=1940.0, slack_seconds=-400.0, reason=late, granted_cores=0.7, used_cores=0.68, most_cores=0.7,
+            warnings={"infeasible": "the deadline cannot be met: at full speed the job lands 400.0 s after it"}),
+        job("gan", verdict="at_risk", deadline=at(42), granted_cores=0.2, used_cores=0.19, estimated_remaining_seconds=2300.0, **left),
         job("resnet", promised_until=at(40)),
-        job("transformer", deadline=at(95), progress_percentage=20.0, started=at(-12), estimated_remaining_seconds=5600.0, estimated_remaining_seconds_low=5500.0, estimated_remaining_seconds_high=5690.0, granted_cores=0.1, used_cores=0.1),
+        job("transformer", deadline=at(95), started=at(-12), estimated_remaining_seconds=5600.0, estimated_remaining_seconds_low=5500.0, estimated_remaining_seconds_high=5690.0, granted_cores=0.1, used_cores=0.1),
         job("fresh", granted_cores=0.2, used_cores=0.05, verdict="on_track", started=at(-0.2), submitted=at(-0.4), deadline=at(60), progress_percentage=None, steps_done=None, steps_total=None, steps_per_second=None,
             estimated_remaining_seconds=None, estimated_remaining_seconds_low=None, estimated_remaining_seconds_high=None, reason=None, slack_seconds=None),
-        job("sweep-3", deadline=None, verdict=None, progress_percentage=61.0, granted_cores=0.1, used_cores=0.1),
+        job("sweep-3", deadline=None, verdict=None, slack_seconds=None, estimated_remaining_seconds=767.0, estimated_remaining_seconds_low=740.0, estimated_remaining_seconds_high=800.0, granted_cores=0.1, used_cores=0.1),
         job("ablation", "queued", after=["resnet"], submitted=at(-18), deadline=at(120), reason=ReasonText(code="waits", text="waits for resnet to finish", facts={})),
         job("sweep-4", "queued", submitted=at(-15), deadline=None, reason=wait),
         job("diffusion", "failed", started=at(-50), submitted=at(-51), ended=at(-31), exit_code=1, progress_percentage=72.0, cause="the program ended with status 1", verdict=None),
@@ -203,7 +218,12 @@ def course(shown: JobStanding) -> HistoryAnswer:
     seconds = [60 + (lasts_s - 60) * i / max(1, n - 1) for i in range(n)]
     deadline_s = (shown.deadline - submitted).total_seconds() if shown.deadline else None
     grants = (
-        [(60.0, 0.4), (0.3 * lasts_s, 0.8), (0.55 * lasts_s, 0.5), (0.8 * lasts_s, shown.granted_cores or 0.6)]
+        [
+            (60.0, 0.4),
+            (0.3 * lasts_s, min(0.8, shown.most_cores or 0.8)),
+            (0.55 * lasts_s, 0.5),
+            (0.8 * lasts_s, shown.granted_cores or 0.6),
+        ]
         if n
         else []
     )
@@ -216,7 +236,7 @@ def course(shown: JobStanding) -> HistoryAnswer:
         job=shown.name, submitted=submitted, until=until, progress=curve(seconds=seconds, values=[done * (i / max(1, n - 1)) ** 1.1 for i in range(n)]),
         granted=curve(seconds=[s for s, _ in grants], values=[c for _, c in grants]),
         used=curve(seconds=seconds, values=[0.9 * next((c for t, c in reversed(grants) if t <= s), 0.4) + 0.05 * (i % 3) for i, s in enumerate(seconds)]),
-        demanded=curve(seconds=[s for s, _ in grants][1:], values=[*(0.8, 0.7, shown.demand_cores or 0.6)[: len(grants)]]),
+        demanded=curve(seconds=[s for s, _ in grants][1:], values=[*(min(0.8, shown.most_cores or 0.8), 0.7, shown.demand_cores or 0.6)[: len(grants)]]),
         workers=curve(seconds=[], values=[]), deadlines=curve(seconds=[0, 0.3 * lasts_s], values=[1.3 * deadline_s, deadline_s]) if deadline_s else curve(seconds=[], values=[]),
         forecasts=curve(seconds=[], values=[]), losses=curve(seconds=seconds, values=[2 / (1 + i / 6) + 0.03 * (i % 4) for i in range(n)]),
         resizes=curve(seconds=[s for s, _ in grants], values=[2.0 for _ in grants]), lines=lines,
@@ -226,11 +246,22 @@ def course(shown: JobStanding) -> HistoryAnswer:
 
 def reasons(shown: JobStanding) -> WhyAnswer:
     """What led to where it stands."""
+    most, cores, done = shown.most_cores or 2.0, shown.granted_cores or 0.6, 0.7 * (shown.steps_done or 0.0)
+    due = (
+        "no deadline"
+        if shown.deadline is None
+        else f"a deadline {span((shown.deadline - shown.submitted).total_seconds())} after its submission"
+    )
+    last = (
+        shown.reason.text
+        if shown.kind == "late" and shown.reason
+        else f"at {done:.0f} of 10000 steps, {cores:.2f} cores bring the job to its deadline"
+    )
     told = [
-        (0, "submitted", "the job was submitted with a deadline 1h01m after its start, at most 2 cores, steered by remaining-cost"),
+        (0, "submitted", f"the job was submitted with {due}, at most {most:g} cores, steered by remaining-cost"),
         (60, "grant", "the job starts with 0.40 cores: asked to launch with 0.4 cores; given 0.4 cores after 35 ms"),
-        (700, "warning", "its deadline may be missed: it lands 3m05s after it unless others leave it more"),
-        (980, "grant", "at 3120 of 10000 steps with 655.1 core-seconds used, 0.60 cores bring the job to its deadline: asked to resize to 0.6 cores; given 0.6 cores after 12 ms"),
+        (700, "warning", "its deadline may be missed: it lands 3 min 5 s after it unless others leave it more"),
+        (980, "grant", f"{last}: asked to resize to {cores:g} cores; given {cores:g} cores after 12 ms"),
     ]  # fmt: skip
     if shown.state == "queued" and shown.reason is not None:
         told.insert(1, (0, "warning", shown.reason.text))
@@ -247,27 +278,33 @@ def reasons(shown: JobStanding) -> WhyAnswer:
     return WhyAnswer(job=shown.name, decisive=decisive, entries=entries)
 
 
-def quote(name: str, deadline: datetime | None, *, is_feasible: bool = True) -> QuoteAnswer:
-    """What a deadline would take."""
-    longer = 1.0 if is_feasible else 3.3
+def quote(shown: JobStanding | None, deadline: datetime | None, *, is_feasible: bool = True) -> QuoteAnswer:
+    """What a deadline would take, of a job or, None, of a new one."""
+    most = (shown and shown.most_cores) or 2.0
+    left_s = shown.estimated_remaining_seconds if shown else None
+    left = (
+        20 * (1.0 if is_feasible else 6.8)
+        if shown is None or left_s is None
+        else (shown.granted_cores or 0.0) * left_s / 60
+    )
     finishes = [
         FinishEntry(
             cores=cores,
             workers=None,
-            finish=at(20 * longer / cores),
-            low=at(18 * longer / cores),
-            high=at(23 * longer / cores),
+            finish=at(left / cores),
+            low=at(0.98 * left / cores),
+            high=at(1.02 * left / cores),
         )
-        for cores in (0.25, 0.5, 1.0, 1.5, 2.0)
+        for cores in (most * share for share in (0.125, 0.25, 0.5, 0.75, 1.0))
     ]
     text = (
         "the deadline can be promised"
         if is_feasible
-        else "the deadline is too early: 1,450 core-s do not fit before it beside what is promised"
+        else f"the deadline is too early: {60 * left:,.0f} core-s do not fit before it beside what is promised"
     )
     return QuoteAnswer(
-        job=name, promises=True, deadline=deadline or at(40), can_be_promised=is_feasible, earliest=at(12 if is_feasible else 33), expected=finishes[2], finishes=finishes,
-        hurt=[HurtEntry(job="transformer", promised_until=None, cores_before=0.4, cores_after=0.25, later_seconds=340.0)],
+        job=shown.name if shown else "new", promises=True, deadline=deadline or (shown.deadline if shown else at(61)), can_be_promised=is_feasible, earliest=at(12 if is_feasible else 33 if shown else 70), expected=finishes[2 if is_feasible else -1], finishes=finishes,
+        hurt=[HurtEntry(job="transformer", promised_until=None, cores_before=0.1, cores_after=0.094, later_seconds=340.0)],
         prices=[], budget_usd=None, bought=None, reason=ReasonText(code="can-be-promised", text=text, facts={}),
     )  # fmt: skip
 
@@ -315,25 +352,25 @@ def outlook(jobs: list[JobStanding]) -> WhatIfAnswer:
     found = []
     for i, each in enumerate(j for j in jobs if j.ended is None):
 
-        def outcome(verdict: str, minutes: float, each: JobStanding = each) -> WhatIfOutcome:
+        def outcome(minutes: float, each: JobStanding = each) -> WhatIfOutcome:
             if each.state == "queued" and not each.after:
                 return WhatIfOutcome(
                     state="queued",
                     verdict=None,
                     landed=None,
                     cause="",
-                    unknown="it still waits for 1.00 cores: 0.2 cores are free, on 1 nodes",
+                    unknown="it still waits for 1.00 cores: 0.1 cores are free, on 1 nodes",
                 )
+            verdict = None if each.deadline is None else "met" if at(minutes) <= each.deadline else "missed"
             return WhatIfOutcome(state="finished", verdict=verdict, landed=at(minutes), cause="", unknown="")  # type: ignore[arg-type]
 
-        today, other = (
-            (("missed", 31), ("met", 24))
-            if i == 0
-            else (("met", 38), ("missed", 47))
-            if i == 1
-            else (("met", 39), ("met", 39.4))
+        today = (
+            (75 if each.after else 50)
+            if each.estimated_remaining_seconds is None
+            else each.estimated_remaining_seconds / 60
         )
-        found.append(WhatIfJob(job=each.name, deadline=each.deadline, today=outcome(*today), other=outcome(*other)))  # fmt: skip
+        other = {0: 24, 1: today + 9}.get(i, today + 0.1)
+        found.append(WhatIfJob(job=each.name, deadline=each.deadline, today=outcome(today), other=outcome(other)))  # fmt: skip
     return WhatIfAnswer(since=NOW, policy="promises-first", other="least-laxity", jobs=found)
 
 
@@ -411,8 +448,8 @@ class Stage:
             "/cluster": self._cluster,
             "/health": lambda: Health(status="ok", version="0", host="service", caller="", role="submitter" if self.role == "owner" else self.role, takes_jobs=True),
             "/budget/history": lambda: self._budget(len(self.nodes) if "node" in query else 1),
-            "/policies": lambda: PolicyList(policies=[PolicyEntry(name=n, summary=f"Plans by {n}.", active=n == "promises-first", parameters={}) for n in ("promises-first", "least-laxity", "fifo")]),
-            "/quote": lambda: quote("new", None, is_feasible=self.is_feasible),
+            "/policies": lambda: PolicyList(policies=[PolicyEntry(name=n, summary=registry.summary("policies", n), active=n == "promises-first", parameters={}) for n in ("promises-first", "least-laxity", "fifo")]),
+            "/quote": lambda: quote(None, None, is_feasible=self.is_feasible),
             "/what-if": lambda: outlook(self.jobs),
         }  # fmt: skip
         if path in whole:
@@ -451,7 +488,7 @@ class Stage:
     def _of_job(self, shown: JobStanding, rest: list[str], route: Route) -> Any:
         if rest == ["quote"]:
             asked = json.loads(route.request.post_data or "{}").get("deadline")
-            return quote(shown.name, datetime.fromisoformat(asked) if asked and "T" in asked else None, is_feasible=self.is_feasible)  # fmt: skip
+            return quote(shown, datetime.fromisoformat(asked) if asked and "T" in asked else None, is_feasible=self.is_feasible)  # fmt: skip
         answers: dict[str, Callable[[], Any]] = {
             "": lambda: shown, "history": lambda: course(shown), "why": lambda: reasons(shown),
             "program": lambda: JobProgram(arguments=shown.program, folder="/home/me/project", variables={"OMP_NUM_THREADS": "2"}, handed_on=["PATH", "HOME"]),
@@ -479,7 +516,7 @@ class Stage:
             for k, each in enumerate(running)
         ]
         planned = [
-            PlannedCores(job=each.name, cores=each.granted_cores or 0.0, until=each.promised_until or each.deadline or at(60), promised=each.promised_until is not None)
-            for each in running
+            PlannedCores(job=each.name, cores=each.granted_cores or 0.0, until=each.promised_until or at((each.estimated_remaining_seconds or 0.0) / 60), promised=each.promised_until is not None)
+            for each in running if each.promised_until or each.estimated_remaining_seconds
         ]  # fmt: skip
         return BudgetHistory(since=at(-22), until=NOW, capacity_cores=2.0 / n_parts, held=held, planned=planned)

@@ -68,7 +68,6 @@ def test_the_overview_answers_at_a_glance(browser: Browser) -> None:
         assert names == ["bert-large", "gan", "resnet", "fresh", "transformer", "sweep-3", "ablation", "sweep-4"]
         late = page.locator("#jobs tr").first
         expect(late).to_contain_text("lands 6 min 40 s late")
-        expect(late).to_contain_text("Its deadline cannot be met any more")
         expect(late.get_by_role("link", name="See what would help")).to_be_visible()
         expect(page.locator("#figure-done")).to_contain_text("5done today (1 late), 1 failed")
         expect(page.locator("#figure-cores")).to_contain_text("1.9 of 2cores held, 0.6 of them promised")
@@ -124,9 +123,17 @@ def test_each_point_of_a_quote_says_whether_it_can_be_promised(browser: Browser)
 def test_a_late_job_says_at_once_what_would_help(browser: Browser) -> None:
     with staged(browser, Stage(is_feasible=False), "#/jobs/bert-large") as page:
         expect(page.locator("#steer-quote")).to_contain_text("Earliest deadline that can be promised: 16:05:10")
-        expect(page.locator("#course-chart .quoted")).to_contain_text("earliest 16:05:10")
+        expect(page.locator("#course-chart .quoted.words")).to_contain_text("earliest 16:05:10")
         expect(page.get_by_role("button", name="Change the deadline")).to_be_disabled()
-        page.get_by_role("button", name="Take it").click()
+        lines = page.locator("#help-actions li")
+        expect(lines).to_have_count(2)
+        expect(lines.nth(0)).to_contain_text("Use 16:05:10A deadline in 33 min can be promised; transformer would have")
+        expect(lines.nth(1)).to_contain_text("Allow 2 coresIt has all 0.7 cores that it may have")
+        help_, chart = page.locator("#help").bounding_box(), page.locator("#course-chart").bounding_box()
+        assert help_ is not None
+        assert chart is not None
+        assert help_["y"] < chart["y"]
+        page.get_by_role("button", name="Try 16:05:10").click()
         expect(page.get_by_role("button", name="Change the deadline")).to_be_enabled()
         page.goto("http://punctual.example/#/jobs/resnet")
         expect(page.locator("#steer-quote")).to_have_text("Type a deadline to see what it would take.")
@@ -223,6 +230,21 @@ def test_a_key_changes_the_view_of_the_same_rows(browser: Browser) -> None:
         expect(page.get_by_role("columnheader", name="Memory")).to_be_visible()
 
 
+@pytest.mark.parametrize("progress", [2.0, 90.0])
+def test_a_bar_is_solid_from_the_start_to_now_whatever_is_done(browser: Browser, progress: float) -> None:
+    with staged(browser, Stage(jobs=[job("one", progress_percentage=progress)])) as page:
+        STATES["lanes"].done(page)
+        cut = page.locator("#jobs .gone").evaluate("bar => getComputedStyle(bar).clipPath")
+        now = page.locator("#jobs td.lane").evaluate("lane => getComputedStyle(lane).getPropertyValue('--now')")
+        right = float(cut.removeprefix("inset(0px ").split("%")[0])
+        assert abs(100 - right - float(now.removesuffix("%"))) < 0.2, (cut, now)
+        expect(page.locator("#jobs .name")).to_contain_text(f"{progress:.1f} % done")
+        legend, lanes = page.locator("#legend").bounding_box(), page.locator("#jobs").bounding_box()
+        assert legend is not None
+        assert lanes is not None
+        assert legend["y"] + legend["height"] <= lanes["y"]
+
+
 def test_a_lane_is_drawn_again_only_where_it_changes(browser: Browser) -> None:
     jobs = several()
     with staged(browser, (stage := Stage(jobs=jobs))) as page:
@@ -235,7 +257,7 @@ def test_a_lane_is_drawn_again_only_where_it_changes(browser: Browser) -> None:
             each.model_copy(update={key: value - 10 for key in keys if (value := getattr(each, key)) is not None})
             for each in jobs
         ]
-        stage.jobs[1] = stage.jobs[1].model_copy(update={"progress_percentage": 70.0})
+        stage.jobs[1] = stage.jobs[1].model_copy(update={"progress_percentage": 70.0, "deadline": at(55)})
         later(page)
         expect(page.locator("#jobs tr").nth(1)).to_contain_text("70.0 %")
         assert page.locator("#jobs tr:nth-child(2) .lane [data-old]").count() == 0
@@ -260,7 +282,7 @@ def test_when_the_service_is_away_what_is_shown_is_dated(browser: Browser) -> No
         STATES["lanes"].done(page)
         stage.is_away = True
         later(page)
-        expect(page.get_by_role("alert")).to_contain_text("What is shown is of 15:32:10.")
+        expect(page.get_by_role("alert")).to_contain_text("What is shown is of 15:32:10, 10 s ago.")
         assert barriers(page) == []
         stage.is_away = False
         page.clock.set_fixed_time(NOW + timedelta(seconds=30))
@@ -269,9 +291,9 @@ def test_when_the_service_is_away_what_is_shown_is_dated(browser: Browser) -> No
 
 def test_the_whole_reason_is_seen_on_hover_on_focus_and_pressed(browser: Browser) -> None:
     with staged(browser, Stage()) as page:
-        button = page.locator("#jobs tr").filter(has_text="sweep-4").get_by_role("button")
+        button = page.locator("#jobs tr").filter(has_text="transformer").get_by_role("button")
         button.hover()
-        expect(page.get_by_role("tooltip")).to_contain_text("0.2 cores are free")
+        expect(page.get_by_role("tooltip")).to_contain_text("0.1 cores bring the job to its deadline")
         page.keyboard.press("Escape")
         expect(page.get_by_role("tooltip")).to_be_hidden()
         button.focus()
@@ -377,7 +399,7 @@ def test_what_would_change_is_said_first_and_a_job_that_waits_is_said_to_wait(br
     with staged(browser, Stage(), "#/what-if") as page:
         STATES["what if"].done(page)
         expect(page.locator("#what-if-changes h3")).to_have_text("2 deadlines change their verdict.")
-        expect(page.locator("#what-if-changes p").first).to_contain_text("bert-large: missed → met (7 min earlier)")
+        expect(page.locator("#what-if-changes h3 + p")).to_contain_text("bert-large: missed → met (7 min 40 s earlier)")
         expect(page.locator("#what-if-jobs")).to_contain_text("it still waits for 1.00 cores")
 
 
@@ -425,7 +447,7 @@ def test_axes_have_round_values(browser: Browser) -> None:
 
 
 def test_all_of_a_job_s_times_are_far_away_without_harm(browser: Browser) -> None:
-    with staged(browser, Stage(jobs=[job("endless", estimated_remaining_seconds=1e300, estimated_remaining_seconds_low=None, estimated_remaining_seconds_high=None, deadline=at(9e6))])) as page:  # fmt: skip
+    with staged(browser, Stage(jobs=[job("endless", progress_percentage=33.0, estimated_remaining_seconds=1e300, estimated_remaining_seconds_low=None, estimated_remaining_seconds_high=None, deadline=at(9e6))])) as page:  # fmt: skip
         STATES["lanes"].done(page)
         expect(page.locator("#jobs tr")).to_contain_text("far away")
         page.get_by_role("link", name="endless").click()
@@ -481,7 +503,7 @@ def test_a_layer_that_is_too_thin_for_its_name_is_named_beside_the_title(browser
         on_layers = set(page.locator("#budget-chart .on-layer").all_text_contents())
         assert "sweep-3" not in on_layers
         named = set(page.locator("#budget-chart g[clip-path] text:not(.on-layer)").all_text_contents())
-        names = {name.strip() for name in page.locator("#budget-jobs th").all_inner_texts()}
+        names = {name.strip() for name in page.locator("#budget-jobs tr:not(:has(.none)) th").all_inner_texts()}
         assert (on_layers | named, on_layers & named) == (names, set())
 
 
@@ -491,7 +513,124 @@ def test_the_price_of_a_deadline_is_a_curve_with_the_budget(browser: Browser) ->
         curve = page.get_by_role("img", name="Expected cost by deadline")
         titles = curve.locator(".point title").all_text_contents()
         assert titles == [
-            "$0.90 by 18:12:10", "$1.05 by 17:12:10", "$1.60 by 16:36:10", "$2.60 by 16:16:10", "$4.10 by 16:05:10",
-            "cannot be by 15:56:10",
+            "$4.10 by 16:05:10", "$2.60 by 16:16:10", "$1.60 by 16:36:10", "$1.05 by 17:12:10", "$0.90 by 18:12:10",
         ]  # fmt: skip
         expect(curve).to_contain_text("budget $2.00")
+        expect(page.locator("#quote li").filter(has_text="cannot be by 15:56:10")).to_have_count(1)
+
+
+def test_the_budget_marks_late_jobs_and_has_those_that_wait(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/budget") as page:
+        STATES["budget"].done(page)
+        rows = page.locator("#budget-jobs tr")
+        expect(rows.filter(has_text="bert-large")).to_contain_text(
+            "16:03:50 (in 32 min), expected, will be late: due 15:57:10"
+        )
+        expect(rows.filter(has_text="resnet").first).to_contain_text("16:12:10 (in 40 min), promised")
+        expect(rows.filter(has_text="sweep-4")).to_contain_text("none yetWaits for room")
+
+
+def test_a_simulation_counts_deadlines_alone_and_says_which_policy_is_better(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/what-if") as page:
+        STATES["what if"].done(page)
+        expect(page.locator("#what-if-said")).to_contain_text(
+            "Neither is better: of 6 deadlines, 5 would be met under promises-first and 5"
+        )
+        expect(page.locator("#what-if-changes")).to_contain_text("promises-first, as today: Promises every deadline")
+
+
+def test_values_on_a_phone_are_named(browser: Browser) -> None:
+    with staged(browser, Stage(), size="phone") as page:
+        STATES["lanes"].done(page)
+        late = page.locator("#jobs tr").first
+        assert late.locator(".due").inner_text() == "due in 25 min"
+        assert late.locator(".end").inner_text() == "lands in 32 min"
+
+
+def test_each_kind_of_job_is_counted_and_waiting_ones_that_start_too_late_are_told(browser: Browser) -> None:
+    waits = job("waits", "queued", after=["resnet"], deadline=at(20))
+    with staged(browser, Stage(jobs=[job("resnet"), job("free", deadline=None, verdict=None), waits])) as page:
+        expect(page.locator("#jobs-title")).to_have_text("1 waiting job cannot start in time; what runs is on track")
+        expect(page.locator("#figure-good")).to_contain_text("1 waiting too long, 1 without a deadline")
+        expect(page.locator("#figure-late")).to_have_class(re.compile("is-none"))
+
+
+def test_a_late_job_names_who_holds_the_cores_and_tells_its_lateness_once(browser: Browser) -> None:
+    with staged(browser, Stage()) as page:
+        STATES["lanes"].done(page)
+        late, risk = page.locator("#jobs .why").nth(0), page.locator("#jobs .why").nth(1)
+        assert late.inner_text().count(" late") == 1
+        expect(late).to_contain_text("It has all 0.7 cores that it may have.")
+        expect(late).not_to_contain_text("400.0 s")
+        expect(risk).to_contain_text(
+            "It has 0.2 cores; resnet has 0.6, promised; bert-large has 0.7; 3 others have the rest."
+        )
+
+
+def test_what_would_help_is_done_at_its_button(browser: Browser) -> None:
+    with staged(browser, Stage(is_feasible=False), "#/jobs/bert-large") as page:
+        with page.expect_request(lambda request: request.method == "PATCH") as asked:
+            page.get_by_role("button", name="Use 16:05:10").click()
+        assert asked.value.post_data_json == {"deadline": "1981s"}
+        expect(page.locator("#help")).to_be_hidden()
+    with staged(browser, Stage(), "#/jobs/gan") as page:
+        expect(page.locator("#help")).to_contain_text("Pause sweep-3 on its page")
+        page.goto("http://punctual.example/#/jobs/resnet")
+        expect(page.locator("#steer-quote")).to_have_text("Type a deadline to see what it would take.")
+        expect(page.locator("#help")).to_be_hidden()
+
+
+def test_every_mark_of_the_course_is_named_and_the_present_deadline_stays(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        STATES["job"].done(page)
+        legend = page.locator("#course-legend")
+        for name in (
+            "phase: evaluate",
+            "warning",
+            "earlier deadline",
+            "present deadline",
+            "cannot be promised before 15:44:10",
+        ):
+            expect(legend).to_contain_text(name)
+        trial, kept, now = (
+            page.locator(f"#course-chart {mark}").first for mark in (".handle", ".mark.kept", ".mark.now")
+        )
+        colours = {mark.evaluate("mark => getComputedStyle(mark).stroke") for mark in (trial, kept, now)}
+        assert len(colours) == 3
+        expect(page.locator("#course-chart .words rect")).to_have_count(2)
+
+
+def test_a_failed_job_has_no_countdown_and_its_log_opens_at_the_errors(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/diffusion") as page:
+        expect(page.locator("#one-log")).to_contain_text("RuntimeError: CUDA error")
+        expect(page.get_by_label("Stream")).to_have_value("stderr")
+        deadline = page.locator("#one-facts .fact").filter(has_text="Deadline")
+        expect(deadline).to_have_text("Deadline16:12:10")
+        page.goto("http://punctual.example/#/jobs/resnet")
+        expect(page.locator("#one-log")).to_contain_text("epoch 1/10")
+        expect(page.get_by_label("Stream")).to_have_value("stdout")
+
+
+def test_who_has_no_jobs_is_led_to_submit(browser: Browser) -> None:
+    with staged(browser, Stage(jobs=[])) as page:
+        page.get_by_role("link", name="submit one here").click()
+        expect(page.get_by_role("heading", name="Submit a job")).to_be_visible()
+
+
+def test_data_of_a_service_that_is_away_have_an_age_and_no_colour(browser: Browser) -> None:
+    with staged(browser, Stage()) as page:
+        STATES["disconnected"].done(page)
+        expect(page.get_by_role("alert")).to_contain_text("What is shown is of 15:32:10, 10 s ago.")
+        assert page.locator("#overview").evaluate("view => getComputedStyle(view).filter") == "grayscale(1)"
+
+
+def test_prices_are_sorted_by_time_and_the_deadline_that_is_tried_has_its_own(browser: Browser) -> None:
+    shown = STATES["submit, with prices"]
+    with staged(browser, shown.stage(), shown.place) as page:
+        shown.done(page)
+        chart = page.get_by_role("img", name="Expected cost by deadline")
+        expect(chart).to_contain_text("deadline 16:33:10, about $1.75")
+        expect(chart.locator(".never")).to_have_count(0)
+        expect(chart.locator(".title")).to_be_empty()
+        times = [text.rsplit(" by ", 1)[1] for text in page.locator("#quote li").all_inner_texts() if " by " in text]
+        assert times == sorted(times)

@@ -40,7 +40,10 @@ def test_ends_under_two_policies_stand_side_by_side_and_nothing_changes(
     expect(row).to_contain_text("met")
     expect(page.locator("#what-if-today")).to_have_text("Under proportional, as today")
     expect(page.locator("#what-if-other")).to_have_text("Under fifo")
-    expect(page.locator("#what-if-said")).to_contain_text("Of 1 deadline, 1 under proportional and 1 under fifo")
+    expect(page.locator("#what-if-said")).to_contain_text(
+        "Neither is better: of 1 deadline, 1 would be met under proportional and 1 under fifo."
+    )
+    expect(page.locator("#what-if-changes")).to_contain_text("proportional, as today: ")
     assert service.host.policy == "proportional"
     after = service.caller.get("/jobs/counted").json()
     assert (after["state"], after["leastCores"], after["weight"]) == ("running", before["leastCores"], before["weight"])

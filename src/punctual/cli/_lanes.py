@@ -34,9 +34,9 @@ _MARKS: Mapping[JobKind, tuple[str, str, str]] = {
 #: A job of which only the state is known: its daemon does not answer.
 _UNKNOWN = ("·", "dim", "not known")
 
-#: What lanes are made of: time of waiting, work that is left and that is done, the forecast's interval, the expected start
-#: of a job that waits, the deadline, the same beyond the end of the axis, and now.
-_WAIT, _LEFT, _DONE, _BAND, _START, _FLAG, _BEYOND, _NOW = "·─━▒├⚑▸│"
+#: What lanes are made of: time of waiting, time from now to the landing and from the start to now, the forecast's interval,
+#: the expected start of a job that waits, the deadline, the same beyond the end of the axis, and now.
+_WAIT, _LEFT, _GONE, _BAND, _START, _FLAG, _BEYOND, _NOW = "·─━▒├⚑▸│"
 
 #: Times behind this, in seconds of the wall clock, are beyond the calendar.
 _LAST_S = 2.5e11
@@ -108,7 +108,13 @@ class Lanes:
         """Return the meaning of the marks that are shown."""
         marks = dict.fromkeys(_mark_of(row) for row in self.rows)
         named = [Text(f"{mark} {name}", style) for mark, style, name in marks]
-        of_lanes = [f"{_DONE}{_LEFT} done, left", f"{_BAND} lands", f"{_FLAG} deadline", f"{_START} starts"]
+        of_lanes = [
+            f"{_GONE} so far",
+            f"{_LEFT} until it lands",
+            f"{_BAND} lands within",
+            f"{_FLAG} deadline",
+            f"{_START} starts",
+        ]
         return _filled([*named, *(Text(text, "dim") for text in of_lanes)], self._width, "  ") if self.rows else []
 
     def _cores(self) -> list[str]:
@@ -165,7 +171,7 @@ class Lanes:
         return Text.assemble(*cells)
 
     def _draw(self, row: Row, cells: list[tuple[str, str]]) -> None:
-        """Draw the time for which the job waits, its bar, which is filled as far as it is done, and where it lands."""
+        """Draw the time for which the job waits, its bar, which is solid up to now, and where it lands."""
 
         def fill(from_s: float | None, to_s: float | None, sign: str, style: str) -> None:
             if from_s is not None and to_s is not None:
@@ -176,14 +182,12 @@ class Lanes:
         starts, lands = _at(row, row.get("starts_s")), _at(row, row.get("lands_s"))
         if _is_over(row):
             begin = started or submitted
-            fill(begin, _at(row, _end_s(row)), _DONE, style)
+            fill(begin, _at(row, _end_s(row)), _GONE, style)
             return
         fill(submitted, started or starts or inf, _WAIT, "dim")
         fill(starts, starts, _START, style)
-        fill(started, lands or self._now.timestamp(), _LEFT, "dim")
-        done_frac = float(row.get("progress_frac") or 0.0)
-        if started and lands and done_frac:
-            fill(started, started + done_frac * (min(lands, self._axis.to_s) - started), _DONE, style)
+        fill(started, self._now.timestamp(), _GONE, style)
+        fill(self._now.timestamp(), lands, _LEFT, "dim")
         fill(_at(row, row.get("lands_low_s")), _at(row, row.get("lands_high_s")), _BAND, style)
 
     def _cell(self, at_s: float) -> int:

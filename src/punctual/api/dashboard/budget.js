@@ -1,11 +1,13 @@
 // The budget over time: who held how many cores, and who is to hold how many until when; and what machines cost, by pool.
 import { explorer } from "./chart.js";
-import { isOver } from "./judge.js";
+import { byAttention, ICONS, isOver } from "./judge.js";
 import { budget, latest } from "./service.js";
 import { drawStack, height, N_COLOURS, poolColour } from "./stacked.js";
-import { amount, at, clock, dollars, drawn, element, jobLink, roughly, roundDollars } from "./texts.js";
+import { amount, at, capital, clock, counted, dollars, drawn, element, icon, jobLink, roughly, roundDollars, timed } from "./texts.js";
 import { onView } from "./views.js";
 
+/** So many jobs that wait are listed, the first. */
+const N_WAITING = 20;
 const REFRESH_MS = 5000, HEIGHT = { alone: 300, cores: 220, costs: 140 };
 
 /** What is planned until a time. @typedef {{amount: number, until: string, promised: boolean}} Planned */
@@ -129,12 +131,21 @@ const mean = ({ held }) => held.reduce((sum, part) => sum + part, 0) / (held.len
 /** The same in words, in the chart's order. @param {any} told @param {Layer[]} byJob @param {Layer[]} byPool */
 function list(told, byJob, byPool) {
   const spent = new Map((told.costs?.jobs || []).map((/** @type {any} */ each) => [each.job, each.spentUsd]));
+  const drawnNames = new Set(byJob.map(({ name }) => name)), all = latest.jobs.filter((job) => job.kind === "waiting" && !drawnNames.has(job.name)).sort(byAttention), waiting = all.slice(0, N_WAITING);
   at("budget-cost").hidden = !byPool.length;
+  at("budget-waiting").textContent = all.length > waiting.length ? `${counted(all.length - waiting.length, "more job waits", "more jobs wait")}.` : "";
   at("budget-jobs").replaceChildren(...byJob.map((layer) => {
     const { planned } = layer, sum = planned.reduce((total, each) => total + each.amount, 0);
-    const times = planned.map((each) => `${clock(each.until)} (${roughly(Date.parse(each.until), Date.now())})${each.promised ? ", promised" : ", expected"}`), usd = spent.get(layer.name);
-    const made = row(layer, [amount(mean(layer)), sum ? amount(sum) : "none", byPool.length ? (usd === undefined ? "–" : dollars(usd)) : null, times.length > 3 ? `${times.length} times` : times.join("; ")], 3);
+    const job = latest.jobs.find(({ name }) => name === layer.name), isLate = job && (job.kind === "late" || job.kind === "risk");
+    const times = planned.map((each) => `${clock(each.until)} (${roughly(Date.parse(each.until), Date.now())})${each.promised ? ", promised" : ", expected"}${isLate ? `, ${job.word}: due ${clock(job.deadline)}` : ""}`), usd = spent.get(layer.name);
+    const made = row(layer, [amount(mean(layer)), sum ? amount(sum) : "none", byPool.length ? (usd === undefined ? "–" : dollars(usd)) : null, times.length > 3 ? `${times.length} times` : times.join("; ") || job?.word || ""], 3);
     if (layer.name !== "all others") made.children[0].lastChild?.replaceWith(jobLink(layer.name));
+    if (isLate) made.lastElementChild?.prepend(icon(ICONS[/** @type {import("./judge.js").Kind} */ (job.kind)]), " ");
+    if (isLate) made.lastElementChild?.classList.add(job.kind);
+    return made;
+  }), ...waiting.map((job) => {
+    const made = row({ name: "", className: "none", held: [], planned: [] }, ["0", "none yet", byPool.length ? "–" : null, capital(timed(job.phrase))], 3);
+    made.children[0].lastChild?.replaceWith(jobLink(job.name));
     return made;
   }));
   at("budget-pools").replaceChildren(...byPool.map((layer, k) => {
@@ -156,7 +167,7 @@ async function look() {
     const told = await budget(hours(), at("budget-node").value), byJob = jobs(told), byPool = pools(told);
     draw(told, byJob, byPool);
     list(told, byJob, byPool);
-    at("budget-table").hidden = !byJob.length;
+    at("budget-table").hidden = !at("budget-jobs").rows.length;
     at("budget-pools-table").hidden = !byPool.length;
     const cores = byJob.length
       ? "Cores held until now, and planned from now on; promised ones are hatched. In the order of the table, the first at the bottom. Drag, or + and −, to see a part larger; double click or 0 goes back."

@@ -2,7 +2,7 @@
 import { chosenOther, offerOthers } from "./compared.js";
 import { resetCourse, showHistory } from "./job_history.js";
 import { readLog, showLast, stopReading } from "./job_log.js";
-import { ICONS, isOver } from "./judge.js";
+import { ICONS, isOver, warnings } from "./judge.js";
 import { frozen, health, jobHistory, jobProgram, oneJob, present, reasons, Refused } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { typed } from "./command_line.js";
@@ -32,7 +32,7 @@ const measure = (number, unit) => (number === null ? "" : `${amount(number)} ${u
 /** Facts in groups, in the order shown; those without a text are left out. The last group is folded. @param {any} job @param {number} nowMs @returns {[string, [string, string][]][]} */
 const facts = (job, nowMs) => [
   ["Time", [
-    ["Deadline", job.deadline ? instant(job.deadline, nowMs) : "none"],
+    ["Deadline", !job.deadline ? "none" : isOver(job) ? clock(job.deadline) : instant(job.deadline, nowMs)],
     ["Expected", job.ended || job.estimatedRemainingSeconds === null ? "" : expected(job, nowMs)],
     ["Slack", job.slackSeconds === null || isOver(job) || job.estimatedRemainingSeconds === null ? "" : `${job.slackSeconds < 0 ? "−" : ""}${span(job.slackSeconds)} at full speed`],
     ["Promised until", job.promisedUntil ? clock(job.promisedUntil) : ""],
@@ -96,9 +96,9 @@ function showFacts(job) {
     line.replaceChildren(icon(ICONS[kind]), element("span"));
   }
   if (line.lastChild.textContent !== said) line.lastChild.textContent = visible(said);
-  const warnings = isOver(job) ? [] : Object.values(job.warnings).map(String), list = at("one-warnings");
-  list.hidden = !warnings.length;
-  if (list.textContent !== warnings.map(visible).join("")) list.replaceChildren(...warnings.map((text) => element("li", text)));
+  const warned = warnings(job), list = at("one-warnings");
+  list.hidden = !warned.length;
+  if (list.textContent !== warned.map(visible).join("")) list.replaceChildren(...warned.map((text) => element("li", text)));
   showLast(kind === "failed" ? job.name : "");
 }
 
@@ -187,6 +187,7 @@ function enter() {
   at("one-reasons").replaceChildren();
   at("one-problem").textContent = name ? "" : "Choose one from all jobs.";
   if (!name) return stopReading();
+  at("log-stream").value = "stdout";
   readLog(name);
   isLooking = false;
   steer(name).then(look);

@@ -127,20 +127,51 @@ function movable({ handle, place }, scale, span, deadline) {
   show();
 }
 
-/** Draws what the quote says of the deadline that is asked for: until when it cannot be, whatever is given, and in short what it would do. @param {import("./chart.js").Scale} scale @param {any} span */
-function drawQuote(scale, span) {
-  scale.svg.querySelector(".quoted")?.remove();
-  const told = at("steer-quote").dataset, earliest = Date.parse(told.earliest || ""), group = drawn("g", { class: "quoted" }), [top] = scale.tops, low = scale.y(0, 0) - 8;
+/** Draws what the quote says of the deadline that is asked for: until when it cannot be, whatever is given, and beside the flag in short what it would do. @param {import("./chart.js").Scale} scale @param {any} span @param {number} deadline the present one */
+function drawQuote(scale, span, deadline) {
+  for (const old of scale.svg.querySelectorAll(".quoted")) old.remove();
+  const told = at("steer-quote").dataset, earliest = Date.parse(told.earliest || ""), group = drawn("g", { class: "quoted" }), words = drawn("g", { class: "quoted words" }), [top] = scale.tops, low = scale.y(0, 0) - 8;
+  scale.svg.prepend(group);
+  scale.svg.append(words);
+  nameMarks(earliest > span.now && earliest < LAST ? [["impossible", `cannot be promised before ${clock(earliest)}`]] : []);
   if (earliest > span.now && earliest < LAST) {
     const until = Math.min(scale.x(earliest), scale.right), from = Math.max(scale.x(span.now), scale.left), isRight = until > scale.width / 2;
-    if (until > from) group.append(drawn("path", { class: "impossible", d: `M${from} ${top}H${until}V${scale.foot}H${from}Z` }), drawn("text", { x: isRight ? until - 4 : until + 4, y: low - 20, "text-anchor": isRight ? "end" : "start" }, `earliest ${clock(earliest)}`));
+    if (until > from) {
+      group.append(drawn("path", { class: "impossible", d: `M${from} ${top}H${until}V${scale.foot}H${from}Z` }));
+      grounded(words, drawn("text", { x: isRight ? until - 6 : until + 6, y: low, "text-anchor": isRight ? "end" : "start" }, `earliest ${clock(earliest)}`));
+    }
   }
-  scale.svg.prepend(group);
-  if (!told.short) return;
-  const text = drawn("text", { class: told.verdict || "name", x: scale.right - 4, y: low, "text-anchor": "end" }, told.short);
+  if (!told.short || !Number.isFinite(deadline)) return;
+  const x = Math.max(scale.left, Math.min(scale.right, scale.x(moved ?? deadline))), text = /** @type {any} */ (drawn("text", { class: told.verdict || "name" }, told.short));
+  words.append(text);
+  const room = { right: scale.right - x - 24, left: x - 6 };
+  // Where there is no room, the list below says who is hurt.
+  if (text.getComputedTextLength() > Math.max(room.right, room.left)) text.textContent = told.short.split(";")[0];
+  const isRight = text.getComputedTextLength() <= room.right;
+  for (const [key, value] of Object.entries({ x: isRight ? x + 20 : x - 6, y: isRight ? 12 : 28, "text-anchor": isRight ? "start" : "end" })) text.setAttribute(key, String(value));
+  grounded(words, text);
+}
+
+/** Puts a text on a ground of its own, so that no line crosses it. @param {any} group @param {any} text */
+function grounded(group, text) {
   group.append(text);
-  // On a narrow screen the list below says who is hurt.
-  if (/** @type {any} */ (text).getComputedTextLength() > scale.right - scale.left) text.textContent = told.short.split(";")[0];
+  const { x, y, width, height } = text.getBBox();
+  group.insertBefore(drawn("rect", { class: "ground", x: x - 2, y, width: width + 4, height }), text);
+}
+
+/** What the marks of the chart mean, but for the grey area of a quote. @type {string[][]} */
+let named = [];
+/** Names each mark that is in the chart. @param {string[][]} more */
+function nameMarks(more) {
+  const all = [...named, ...more], said = all.join();
+  if (at("course-legend").dataset.said === said) return;
+  at("course-legend").dataset.said = said;
+  at("course-legend").replaceChildren(...all.map(([className, text]) => {
+    const part = element("span"), sample = drawn("svg", { viewBox: "0 0 24 12", "aria-hidden": "true" }), isArea = ["phase", "resize", "interval", "impossible"].includes(className);
+    sample.append(isArea ? drawn("rect", { class: className, x: 4, width: 16, height: 12 }) : drawn("path", { class: `mark ${className}`, d: "M12 0V12" }));
+    part.append(sample, text);
+    return part;
+  }));
 }
 
 /** @type {() => void} */
@@ -231,8 +262,14 @@ function draw(told, job, span, entries, other) {
   if (moved !== null && at("steer-deadline").value !== written(moved)) moved = null; // something else was typed, or it was done
   const hadFocus = document.activeElement?.closest(".handle"), deadline = Date.parse(job.deadline), paid = costs(told), panels = [progressPanel(told, span, other), coresPanel(told, job, other), ...lossPanel(told, other), ...costPanel(paid)];
   const workers = curveOf(told, told.workers), done = panels[0].series[panels[0].series.length - 1], here = done.values[done.values.length - 1] ?? 0;
+  const drawnMarks = marks(told, job, entries, span), has = (/** @type {string} */ className) => drawnMarks.some((mark) => mark.className === className);
+  named = [
+    ...(told.phases.length ? [["phase", `phase: ${[...new Set(told.phases.map((/** @type {any} */ { name }) => name))].join(", ")}`]] : []),
+    ...(told.resizes.seconds.length ? [["resize", "waits for a start or change of its cores"]] : []), ...(span.expected ? [["interval", "forecast, nine times out of ten"]] : []),
+    ...(has("warning") ? [["warning", "warning"]] : []), ...(has("former") ? [["former", "earlier deadline"]] : []), ...(Date.parse(job.deadline) <= span.to ? [["kept", "present deadline"]] : []), ...(has("now") ? [["now", "now"]] : []),
+  ];
   course.show({
-    from: span.from, to: span.to, panels, marks: marks(told, job, entries, span),
+    from: span.from, to: span.to, panels, marks: drawnMarks,
     under: (scale) => {
       if (paid.pools.length) drawStack(scale, panels.length - 1, paid.pools, paid.spans);
       if (!span.expected) return;
@@ -243,12 +280,14 @@ function draw(told, job, span, entries, other) {
     },
     draw: (scale) => {
       workers.times.forEach((time, i) => { if (time >= scale.from && time <= scale.to) scale.svg.append(drawn("text", { x: scale.x(time) + 2, y: scale.y(1, 0) - 4 }, `${workers.values[i]}w`)); });
-      redrawQuote = () => drawQuote(scale, span);
-      redrawQuote();
-      if (!job.deadline || deadline > scale.to || deadline < scale.from) return;
+      redrawQuote = () => drawQuote(scale, span, deadline);
+      if (!job.deadline) nameMarks([]);
+      if (!job.deadline || deadline > scale.to || deadline < scale.from) return redrawQuote();
+      scale.svg.append(drawn("path", { class: "mark kept", d: `M${scale.x(deadline).toFixed(1)} 2V${scale.foot}` }));
       const mayMove = !at("steer").hidden, flagged = flag(scale, deadline, span.now, mayMove);
       scale.svg.append(flagged.handle);
       if (mayMove) movable(flagged, scale, span, deadline);
+      redrawQuote();
       if (hadFocus) flagged.handle.focus();
     },
     read: (time) => {

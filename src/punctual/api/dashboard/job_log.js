@@ -110,6 +110,9 @@ export async function showLast(name) {
   if (failed !== name) return;
   errors = text.split("\n").filter(Boolean).slice(-N_LAST).map(kept);
   draw();
+  if (!errors.length || since !== null || at("log-stream").value === "stderr") return;
+  at("log-stream").value = "stderr"; // what it failed by stands there
+  readLog(name);
 }
 
 /** Shows the log of this job from now on: all of it, or what it has written since a time. @param {string} name @param {number | null} [from] */

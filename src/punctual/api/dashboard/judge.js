@@ -1,5 +1,5 @@
 // What of how the jobs stand concerns the reader first. The service judges each. Nothing here reads the page or the clock.
-import { capital, clock, counted } from "./texts.js";
+import { amount, capital, clock, counted } from "./texts.js";
 
 /**
  * *late*, *risk*, *good*: it runs, and its forecast says so. *measuring*: it runs, and no forecast can be believed yet.
@@ -26,11 +26,22 @@ export function landingAt(job, nowMs) {
 
 /** Texts as sentences in one line. @param {string[]} texts */
 const sentences = (texts) => texts.filter(Boolean).map((text) => `${capital(text).replace(/[.\s]+$/, "").replaceAll("\n", " ")}.`).join(" ");
-/** What its user is warned of. @param {any} job */
-export const warning = (job) => (isOver(job) ? "" : sentences(Object.values(job.warnings)));
+/** What its user is warned of; that it will be late its verdict says. @param {any} job @returns {string[]} */
+export const warnings = (job) => (isOver(job) ? [] : Object.entries(job.warnings).flatMap(([code, text]) => (code === "infeasible" ? [] : [String(text)])));
+
+/** So many jobs that hold cores are named, the first. */
+const N_HOLDERS = 2;
+/** What it is warned of, and what keeps it from having more cores: its own bound, or others, those with promises first. @param {any} job @param {any[]} jobs */
+export function cause(job, jobs) {
+  const told = sentences(warnings(job)), cores = counted(Number(amount(job.grantedCores || 0)), "core");
+  if (job.mostCores !== null && amount(job.grantedCores || 0) === amount(job.mostCores)) return `${told} It has all ${cores} that it may have.`.trim();
+  const holders = jobs.filter((other) => other.name !== job.name && other.grantedCores && !isOver(other)).sort((a, b) => Number(!a.promisedUntil) - Number(!b.promisedUntil) || b.grantedCores - a.grantedCores);
+  const named = holders.slice(0, N_HOLDERS).map((other) => `${other.name} has ${amount(other.grantedCores)}${other.promisedUntil ? ", promised" : ""}`), more = holders.length - named.length;
+  return `${told} It has ${cores}${named.length ? `; ${named.join("; ")}` : ""}${more > 0 ? `; ${counted(more, "other has", "others have")} the rest` : ""}.`.trim();
+}
 /** The whole reason, after what its user is warned of; of a refusal also which deadline would have been accepted. @param {any} job */
 export const reason = (job) =>
-  [warning(job), sentences([job.cause || (isOver(job) ? "" : job.reason?.text) || "", job.earliestDeadline === null ? "" : `the earliest that would have been accepted: ${clock(job.earliestDeadline)}`])].filter(Boolean).join(" ");
+  [sentences(warnings(job)), sentences([job.cause || (isOver(job) ? "" : job.reason?.text) || "", job.earliestDeadline === null ? "" : `the earliest that would have been accepted: ${clock(job.earliestDeadline)}`])].filter(Boolean).join(" ");
 
 /** Jobs that want attention first, then by `due`, the deadline as a number; of ended ones the last first. @param {any} a @param {any} b */
 export function byAttention(a, b) {
@@ -41,9 +52,12 @@ export function byAttention(a, b) {
   return a.due === b.due ? Date.parse(a.submitted) - Date.parse(b.submitted) : a.due - b.due;
 }
 
+/** Whether a job that waits starts, as is expected, when its deadline has passed. @param {any} job */
+const cannotMakeIt = (job) => Boolean(job.deadline && job.expectedStart) && Date.parse(job.expectedStart) >= Date.parse(job.deadline);
+
 /** How many jobs stand how. @param {any[]} jobs @param {number} nowMs */
 export function tally(jobs, nowMs) {
-  const today = new Date(nowMs).setHours(0, 0, 0, 0), count = { good: 0, risk: 0, late: 0, measuring: 0, waiting: 0, others: 0, done: 0, missed: 0, failed: 0 };
+  const today = new Date(nowMs).setHours(0, 0, 0, 0), count = { good: 0, risk: 0, late: 0, measuring: 0, waiting: 0, hopeless: 0, free: 0, others: 0, done: 0, missed: 0, failed: 0 };
   for (const job of jobs) {
     const kind = /** @type {Kind} */ (job.kind);
     if (isOver(job)) {
@@ -51,22 +65,24 @@ export function tally(jobs, nowMs) {
       if (kind === "failed") count.failed += 1;
       else if (kind !== "stopped") count.done += 1;
       if (kind === "missed") count.missed += 1;
-    } else if (kind === "good" || kind === "risk" || kind === "late" || kind === "measuring" || kind === "waiting") count[kind] += 1;
+    } else if (kind === "waiting" && cannotMakeIt(job)) count.hopeless += 1;
+    else if (kind === "good" || kind === "risk" || kind === "late" || kind === "measuring" || kind === "waiting" || kind === "free") count[kind] += 1;
     else count.others += 1;
   }
   return count;
 }
 
 /** Whether everything will be on time, in words. @param {ReturnType<typeof tally>} count @param {number} nJobs */
-export function answer({ good, risk, late, measuring, waiting, others, failed }, nJobs) {
+export function answer({ good, risk, late, measuring, waiting, hopeless, free, others, failed }, nJobs) {
   const parts = [];
   if (late) parts.push(counted(late, "job will be late", "jobs will be late"));
   if (risk) parts.push(counted(risk, "job is at risk", "jobs are at risk"));
+  if (hopeless) parts.push(`${counted(hopeless, "waiting job")} cannot start in time`);
   if (failed) parts.push(`${parts.length ? failed : counted(failed, "job")} failed today`);
   if (parts.length) return `${parts.join(", ")}${good && !late && !risk ? "; what runs is on track" : ""}`;
   if (good) return measuring ? "On track, as far as is measured" : "Everything is on track";
   if (measuring) return "Measuring";
-  if (others) return "No deadline is in sight";
+  if (free || others) return "No deadline is in sight";
   return waiting ? "Jobs wait" : nJobs ? "Nothing runs" : "No jobs yet";
 }
 

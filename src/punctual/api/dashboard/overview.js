@@ -1,8 +1,8 @@
 // All jobs against their deadlines: the answer, figures, and one table that is seen as lanes or as columns. A row is changed only where what it says has changed.
 import "./hints.js";
-import { answer, byAttention, ICONS, isOver, landingAt, notices, reason, tally, title, warning } from "./judge.js";
+import { answer, byAttention, cause, ICONS, isOver, landingAt, notices, reason, tally, title } from "./judge.js";
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, present, Refused } from "./service.js";
-import { amount, at, clock, dollars, drawn, element, expected, icon, jobLink, memory, roughly, timed, visible } from "./texts.js";
+import { amount, at, clock, dollars, drawn, element, expected, icon, jobLink, memory, relative, roughly, timed, visible } from "./texts.js";
 import { axisOf, drawAxis, drawLane, laneOf } from "./timeline.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
@@ -39,29 +39,29 @@ function line(job, nowMs) {
 
 /** @typedef {{nowMs: number, axis: import("./timeline.js").Axis, isUrgent: (job: any) => boolean}} Scene */
 
-/** An instant as it is seen from now, and whole. @param {number | string | null} time @param {number} nowMs @param {string} whole */
-const instant = (time, nowMs, whole) => (time === null ? "" : `${roughly(typeof time === "string" ? Date.parse(time) : time, nowMs)}\n${whole}`);
+/** An instant as it is seen from now, whole, and with the words that name it where no column does. @param {number | string | null} time @param {number} nowMs @param {string} whole @param {string} name */
+const instant = (time, nowMs, whole, name) => (time === null ? "" : `${roughly(typeof time === "string" ? Date.parse(time) : time, nowMs)}\n${whole}\n${name}`);
 
 /** @param {any} job @param {Scene} scene */
 function landing(job, { nowMs }) {
   const time = landingAt(job, nowMs), starts = job.expectedStart && Date.parse(job.expectedStart);
-  if (time !== null) return instant(time, nowMs, expected(job, nowMs));
+  if (time !== null) return instant(time, nowMs, expected(job, nowMs), job.landed ? "landed" : "lands");
   if (starts) return `starts ${roughly(starts, nowMs)}\n${timed(job.phrase)}`;
-  return job.ended ? instant(job.ended, nowMs, `Ended ${clock(job.ended)}`) : "";
+  return job.ended ? instant(job.ended, nowMs, `Ended ${clock(job.ended)}`, "ended") : "";
 }
 
 /** A column: its class, and the text that its cell is made of. Those of lanes and of columns are made where they are seen. @type {[string, (job: any, scene: Scene) => string][]} */
 const COLUMNS = [
-  ["name", (job) => `${job.name}\n${job.state}${job.progressPercentage === null || isOver(job) ? "" : ` · ${job.progressPercentage.toFixed(1)} %`}`],
+  ["name", (job) => `${job.name}\n${job.state}${job.progressPercentage === null || isOver(job) ? "" : ` · ${job.progressPercentage.toFixed(1)} % done`}`],
   ["verdict", (job) => `${job.kind}\n${job.word}`],
   ["lane", (job, { axis, nowMs }) => laneOf(job, axis, nowMs)],
   ["column", (job, { nowMs }) => (job.progressPercentage === null ? "" : `${job.progressPercentage.toFixed(1)} ${line(job, nowMs)}`)],
-  ["number due", (job, { nowMs }) => (job.deadline === null ? "none" : instant(job.deadline, nowMs, clock(job.deadline)))],
+  ["number due", (job, { nowMs }) => (job.deadline === null ? "none\n\ndeadline" : isOver(job) ? `${clock(job.deadline)}\n\ndeadline` : instant(job.deadline, nowMs, clock(job.deadline), "due"))],
   ["number end", landing],
   ["column number", (job) => (job.grantedCores === null || isOver(job) ? "" : amount(job.grantedCores))],
   ["column number", (job) => (job.usedCores === null || isOver(job) ? "" : amount(job.usedCores))],
   ["column number", (job) => (job.memoryBytes ? memory(job.memoryBytes) : "") + (job.askedMemoryBytes ? ` of ${memory(job.askedMemoryBytes)}` : "")],
-  ["why", (job, { isUrgent }) => `${timed(job.phrase)}\n${reason(job)}\n${isUrgent(job) ? `${job.name}\n${warning(job)}` : ""}`],
+  ["why", (job, { isUrgent }) => `${timed(job.phrase)}\n${reason(job)}\n${isUrgent(job) ? `${job.name}\n${cause(job, latest.jobs)}` : ""}`],
 ];
 
 /** A bar with a mark at its line; the text beside it says the same. @param {number} done @param {string} due in percent */
@@ -73,7 +73,7 @@ function bar(done, due) {
 }
 
 /**
- * The phrase; the whole reason on hover and focus, and for good when it is pressed. A job that wants attention says at once what its user is warned of.
+ * The phrase; the whole reason on hover and focus, and for good when it is pressed. A job that wants attention says at once what keeps it.
  * @param {HTMLTableCellElement} cell @param {string} short @param {string} whole @param {string} urgent the job's name, if it wants attention @param {string} brief
  */
 function fillWhy(cell, short, whole, urgent, brief) {
@@ -101,7 +101,7 @@ function fillWhy(cell, short, whole, urgent, brief) {
 
 /** @param {HTMLTableCellElement} cell @param {number} column @param {string} said */
 function fill(cell, column, said) {
-  const [text, whole = "", urgent = "", brief = ""] = said.split("\n");
+  const [text, whole = "", name = "", brief = ""] = said.split("\n");
   if (column === 0) {
     const link = cell.querySelector("a") || jobLink(text);
     cell.replaceChildren(link, element("small", whole));
@@ -115,9 +115,9 @@ function fill(cell, column, said) {
     const [done, due] = text.split(" ");
     if (text) cell.replaceChildren(bar(Number(done), due), `${done} %${due && `, line ${due} %`}`);
     else cell.replaceChildren();
-  } else if (column === COLUMNS.length - 1) fillWhy(cell, text, whole, urgent, brief);
+  } else if (column === COLUMNS.length - 1) fillWhy(cell, text, whole, name, brief);
   else {
-    cell.textContent = visible(text);
+    cell.replaceChildren(...(name ? [element("span", `${name} `, "named")] : []), visible(text));
     cell.dataset.whole = whole;
   }
 }
@@ -172,6 +172,7 @@ function figure(kind, n, name, note) {
   }
   if (tile.dataset.said === said) return;
   tile.dataset.said = said;
+  tile.classList.toggle("is-none", n === 0);
   tile.classList.toggle("is-some", n > 0 && (kind === "late" || kind === "risk"));
   tile.setAttribute("aria-pressed", String(wanted === kind));
   tile.replaceChildren(icon(ICONS[/** @type {import("./judge.js").Kind} */ (kind)]), element("strong", String(n)), element("span", note ? `${name}, ${note}` : name));
@@ -202,12 +203,19 @@ function showAnswer(nowMs) {
     document.title = title(count);
     document.querySelector("link[rel=icon]")?.setAttribute("href", count.late ? "/page/icon-late.svg" : count.risk ? "/page/icon-risk.svg" : "/page/icon.svg");
   }
-  const waits = [count.measuring && `${count.measuring} measuring`, count.waiting && `${count.waiting} waiting`].filter(Boolean).join(", ");
-  figure("good", count.good, "on track", waits);
+  const others = [[count.measuring, "measuring"], [count.waiting, "waiting"], [count.hopeless, "waiting too long"], [count.free, "without a deadline"]].filter(([n]) => n).map((each) => each.join(" ")).join(", ");
+  figure("good", count.good, "on track", others);
   figure("risk", count.risk, "at risk", "");
   figure("late", count.late, "late", "");
   figure("done", count.done, `done today${count.missed ? ` (${count.missed} late)` : ""}`, count.failed ? `${count.failed} failed` : "");
   cores();
+}
+
+function submitLink() {
+  const made = element("p", "Or "), link = /** @type {HTMLAnchorElement} */ (element("a", "submit one here"));
+  link.href = "#/submit";
+  made.append(link, ".");
+  return made;
 }
 
 /** @param {number} n how many jobs are shown @param {number} nFolded */
@@ -220,7 +228,7 @@ function showRest(n, nFolded) {
   at("all").hidden = !n;
   const text = latest.jobs.length ? "No job matches what is chosen above." : "Submit one, and see here whether it will be on time:";
   if (n || at("empty").firstChild?.textContent === text) return;
-  at("empty").replaceChildren(element("p", text), ...(latest.jobs.length ? [] : [element("code", "punctual submit --deadline 1h -- python train.py")]));
+  at("empty").replaceChildren(element("p", text), ...(latest.jobs.length ? [] : [element("code", "punctual submit --deadline 1h -- python train.py"), ...(at("submit-link").hidden ? [] : [submitLink()])]));
 }
 
 function show() {
@@ -305,7 +313,7 @@ function tell(error) {
   at("problem").hidden = false;
   at("loading").hidden = true;
   document.body.classList.toggle("is-away", !isRefused);
-  const since = listedAt ? ` What is shown is of ${clock(listedAt)}.` : "";
+  const since = listedAt ? ` What is shown is of ${clock(listedAt)}, ${relative(listedAt, Date.now())}.` : "";
   at("problem").textContent = isRefused ? error.message : `The service does not answer. Is \`punctual up\` running? This page goes on trying.${since}`;
   if (isRefused && error.status === 401) {
     forgetToken();
@@ -368,9 +376,9 @@ new ResizeObserver(([{ contentRect: { width } }]) => {
   if (width && latest.jobs.length) show();
 }).observe(axis);
 at("all").querySelector("th.lane").append(axis);
-for (const [kind, text] of [["bar", "from its start to its landing, filled as far as it is done"], ["spread", "where it lands, nine times out of ten"], ["flag", "deadline"], ["wait", "waits"]]) {
+for (const [kind, text] of [["gone", "from its start to now"], ["bar", "from now until it lands"], ["spread", "lands within, nine times out of ten"], ["flag", "deadline"], ["wait", "waits"]]) {
   const sample = drawn("svg", { class: "lane", viewBox: "0 0 24 12", "aria-hidden": "true" }), part = element("span");
-  if (kind === "bar") sample.append(drawn("rect", { class: "bar", y: 1, width: 23, height: 10 }), drawn("rect", { class: "fill", y: 1, width: 14, height: 10 }));
+  if (kind === "bar" || kind === "gone") sample.append(drawn("rect", { class: `bar ${kind}`, y: 1, width: 23, height: 10, rx: 2 }));
   if (kind === "spread") sample.append(drawn("path", { class: "spread edge", stroke: "currentColor", d: "M2 6H22M2 1V11M22 1V11" }));
   if (kind === "flag") sample.append(drawn("path", { class: "flag", d: "M10 12V0L19 4L10 8" }));
   if (kind === "wait") sample.append(drawn("line", { class: "wait", x1: 0, x2: 24, y1: 6, y2: 6 }));

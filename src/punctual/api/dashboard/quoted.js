@@ -1,4 +1,5 @@
 // A quote: when it is asked for, and in words, for every view that shows one.
+import { valueAt } from "./chart.js";
 import { amount, clock, counted, dollars, drawn, element, roundDollars, span } from "./texts.js";
 import { roundSpan, timeTicks, valueTicks } from "./ticks.js";
 
@@ -52,8 +53,11 @@ const landed = (quote, finish) => `with ${size(finish)}: ${landing(finish)}${pro
 /** @param {any} price */
 const price = ({ usd, deadline }) => (usd === null ? `cannot be by ${clock(deadline)}` : `${dollars(usd)} by ${clock(deadline)}`);
 
+/** An instant as a duration from now that is not shorter. @param {string} instant */
+export const fromNow = (instant) => `${Math.ceil((Date.parse(instant) - Date.now()) / 1000) + 1}s`;
+
 /** @param {any} hurt */
-function harm(hurt) {
+export function harm(hurt) {
   const lost = hurt.promisedUntil === null ? "" : ` loses its promise until ${clock(hurt.promisedUntil)},`;
   const later = hurt.laterSeconds === null ? "" : `, and lands ${span(hurt.laterSeconds)} later`;
   return `${hurt.job}${lost} would have ${amount(hurt.coresAfter)} cores in place of ${amount(hurt.coresBefore)}${later}`;
@@ -62,26 +66,27 @@ function harm(hurt) {
 /**
  * What a quote says.
  * @param {any} quote
- * @param {(deadline: string) => void} onTake is called with the earliest deadline that can be promised, as a duration from now
+ * @param {string} verb what is done with the earliest deadline that can be promised
+ * @param {(deadline: string) => void} onTake is called with it, as a duration from now
  * @param {number} width pixels for a curve
  * @returns {Element[]}
  */
-export function shown(quote, onTake, width) {
+export function shown(quote, verb, onTake, width) {
   const [mark, look] = quote.canBePromised === null || !quote.promises ? ["", ""] : quote.canBePromised ? ["✓ ", "met"] : ["✗ ", "missed"];
   const parts = /** @type {Element[]} */ ([element("p", mark + quote.reason.text[0].toUpperCase() + quote.reason.text.slice(1), look)]);
   if (quote.earliest !== null) {
-    const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `), take = element("button", "Take it");
-    const left = `${Math.ceil((Date.parse(quote.earliest) - Date.now()) / 1000) + 1}s`;
+    const earliest = element("p", `Earliest deadline that can be promised: ${clock(quote.earliest)} `), take = element("button", `${verb} ${clock(quote.earliest)}`);
     /** @type {HTMLButtonElement} */ (take).type = "button";
-    take.addEventListener("click", () => onTake(left));
+    take.addEventListener("click", () => onTake(fromNow(quote.earliest)));
     parts.push(earliest);
     earliest.append(take);
   }
   if (quote.expected) parts.push(element("p", `Expected: ${landing(quote.expected)}, with ${size(quote.expected)} from now on`));
-  const prices = pricesDrawn(quote, width || 480);
+  const prices = pricesDrawn(quote, width || 480), bought = quote.bought === null ? [] : [{ deadline: quote.bought, text: `${dollars(quote.budgetUsd)} buy it by ${clock(quote.bought)}` }];
+  const costs = [...quote.prices.map((/** @type {any} */ each) => ({ deadline: each.deadline, text: price(each) })), ...bought].sort((a, b) => Date.parse(a.deadline) - Date.parse(b.deadline));
   for (const [title, lines, curve] of [
     ["When it would land", quote.finishes.map((/** @type {any} */ finish) => landed(quote, finish))],
-    ["What it is expected to cost", [...quote.prices.map(price), ...(quote.bought === null ? [] : [`${dollars(quote.budgetUsd)} buy it by ${clock(quote.bought)}`])], prices],
+    ["What it is expected to cost", costs.map(({ text }) => text), prices],
     ["Who would have less", quote.hurt.map(harm)],
   ]) if (lines.length) {
     const list = element("ul");
@@ -141,17 +146,27 @@ export function drawFinishes(svg, quote) {
 /** The expected cost over the deadline, against the budget; null: there is no curve. @param {any} quote @param {number} width */
 function pricesDrawn(quote, width) {
   const now = Date.now(), left = (/** @type {string} */ time) => Math.max(0, (Date.parse(time) - now) / 1000);
-  const possible = quote.prices.filter((/** @type {any} */ each) => each.usd !== null && Number.isFinite(Date.parse(each.deadline)));
+  const possible = quote.prices.filter((/** @type {any} */ each) => each.usd !== null && Number.isFinite(Date.parse(each.deadline))).sort((/** @type {any} */ a, /** @type {any} */ b) => Date.parse(a.deadline) - Date.parse(b.deadline));
   if (possible.length < 2) return null;
   const svg = drawn("svg", { class: "chart", role: "img", "aria-label": "Expected cost by deadline; the list below says the same" }), usd = quote.budgetUsd ?? 0;
   const mostS = 1.05 * Math.max(...possible.map((/** @type {any} */ each) => left(each.deadline))), mostUsd = 1.1 * Math.max(usd, ...possible.map((/** @type {any} */ each) => each.usd));
-  const { x, y, right, foot, path } = begin(svg, width, "Costs, by deadline", mostS, mostUsd, valueTicks(0, mostUsd, 4), roundDollars);
+  const { x, y, right, foot, path } = begin(svg, width, "", mostS, mostUsd, valueTicks(0, mostUsd, 4), roundDollars);
   for (const { time, text } of timeTicks(now, now + 1000 * mostS, Math.floor((right - CURVE.left) / 72))) svg.append(drawn("text", { x: x((time - now) / 1000), y: foot + 18, "text-anchor": "middle" }, text));
   if (usd) {
     path("curve goal", `M${CURVE.left} ${y(usd)}H${right}`);
     svg.append(drawn("text", { class: "name", x: right, y: y(usd) - 4, "text-anchor": "end" }, `budget ${dollars(usd)}`));
   }
   path("curve granted", `M${possible.map((/** @type {any} */ each) => `${x(left(each.deadline)).toFixed(1)} ${y(each.usd).toFixed(1)}`).join("L")}`);
-  for (const each of quote.prices) if (each.usd !== null || left(each.deadline) < mostS) point(svg, x(left(each.deadline)), y(each.usd ?? 0), each.usd === null ? "never" : "sure", price(each));
+  for (const each of possible) point(svg, x(left(each.deadline)), y(each.usd), "sure", price(each));
+  const never = Math.min(mostS, Math.max(0, ...quote.prices.filter((/** @type {any} */ each) => each.usd === null).map((/** @type {any} */ each) => left(each.deadline))));
+  if (never) {
+    path("impossible", `M${CURVE.left} ${CURVE.above}H${x(never)}V${foot}H${CURVE.left}Z`);
+    svg.append(drawn("text", { x: CURVE.left + 4, y: foot - 6 }, "cannot be"));
+  }
+  const tried = quote.deadline ? left(quote.deadline) : 0, told = { times: possible.map((/** @type {any} */ each) => left(each.deadline)), values: possible.map((/** @type {any} */ each) => each.usd), name: "", className: "" };
+  if (tried <= never || tried >= mostS) return svg;
+  const usdThen = tried > told.times[told.times.length - 1] ? told.values[told.values.length - 1] : valueAt(told, tried), isRight = x(tried) > width / 2;
+  path("mark kept", `M${x(tried)} ${CURVE.above}V${foot}`);
+  svg.append(drawn("text", { class: "name", x: x(tried), y: CURVE.above - 8, "text-anchor": isRight ? "end" : "start" }, `deadline ${clock(quote.deadline)}${usdThen === null ? "" : `, about ${dollars(usdThen)}`}`));
   return svg;
 }

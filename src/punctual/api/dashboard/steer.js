@@ -1,7 +1,7 @@
 // What a job can be told by hand: a deadline, whose quote is shown before; weight and bounds; pause, resume, stop.
-import { quotesAfterPause, shown } from "./quoted.js";
-import { health, inOneText, jobPath, oneJob, post, Refused } from "./service.js";
-import { amount, at, clock, element, span } from "./texts.js";
+import { fromNow, harm, quotesAfterPause, shown } from "./quoted.js";
+import { health, inOneText, jobPath, latest, oneJob, post, Refused } from "./service.js";
+import { amount, at, clock, counted, element, jobLink, relative, span } from "./texts.js";
 
 /** @param {any} least @param {any} most */
 const bounds = (least, most) => (least === null || most === null ? null : `${least}..${most}`);
@@ -19,6 +19,8 @@ const isSame = (field, one, other) =>
   one === other || (field === "deadline" && one !== null && other !== null && Math.abs(Date.parse(one) - Date.parse(other)) < 1000);
 
 let name = "", isAdvised = false;
+/** The job as it was last looked at. @type {any} */
+let job = null;
 /** The instant that the quote shown is about; empty: none is shown for what is typed. */
 let quotedDeadline = "";
 /** Changes that can be taken back, the last one last. @type {{field: string, before: any, after: any}[]} */
@@ -110,10 +112,10 @@ const quotes = quotesAfterPause(
     clear("deadline");
     at("steer-quote").replaceChildren(
       element("h4", `Deadline ${clock(answer.deadline)}`),
-      ...shown(answer, (earliest) => { at("steer-deadline").value = earliest; typed(); }, at("steer-quote").clientWidth),
+      ...shown(answer, "Try", (earliest) => { at("steer-deadline").value = earliest; typed(); }, at("steer-quote").clientWidth),
     );
     tellChart(answer);
-    if (!at("steer-deadline").value) return; // it is about the present deadline, which nobody asked to change
+    if (!at("steer-deadline").value) return advise(answer); // it is about the present deadline, which nobody asked to change
     quotedDeadline = answer.deadline;
     at("steer-change-deadline").disabled = false;
   },
@@ -122,6 +124,35 @@ const quotes = quotesAfterPause(
     forgetQuote("There is no quote for this deadline.");
   },
 );
+
+// What would help.
+
+/** An action: its effect, and the button that does it. @param {string} effect @param {string} text @param {() => void} act */
+function action(effect, text, act) {
+  const made = element("li"), button = /** @type {HTMLButtonElement} */ (element("button", text));
+  button.type = "button";
+  button.addEventListener("click", () => { at("help").hidden = true; at("one-title").focus(); act(); });
+  made.append(button, element("span", effect));
+  return made;
+}
+
+/** Lists what would bring the job to its deadline, or its deadline to it. @param {any} answer the quote of the present deadline */
+function advise(answer) {
+  const found = /** @type {Element[]} */ ([]), most = latest.cluster?.capacity.cores ?? 0, hasAll = job.mostCores !== null && amount(job.grantedCores || 0) === amount(job.mostCores);
+  if (answer.earliest !== null && Date.parse(answer.earliest) > Date.parse(answer.deadline))
+    found.push(action(`A deadline ${relative(Date.parse(answer.earliest), Date.now())} can be promised${answer.hurt.length ? `; ${answer.hurt.map(harm).join("; ")}` : ""}.`, `Use ${clock(answer.earliest)}`, () => change("deadline", fromNow(answer.earliest))));
+  if (hasAll && job.leastCores !== null && most > job.mostCores)
+    found.push(action(`It has all ${counted(Number(amount(job.mostCores)), "core")} that it may have; ${amount(Math.max(0, latest.cluster.free.cores))} of ${amount(most)} are free, and with more it may land earlier.`, `Allow ${counted(Number(amount(most)), "core")}`, () => change("cores", `${job.leastCores}..${most}`)));
+  const free = latest.jobs.filter((each) => each.kind === "free" && each.grantedCores && each.name !== job.name).sort((a, b) => b.grantedCores - a.grantedCores)[0];
+  if (free && !hasAll) {
+    const line = element("li"), link = jobLink(free.name);
+    link.textContent = `Pause ${free.name} on its page`;
+    line.append(link, element("span", `It has no deadline, and has ${counted(Number(amount(free.grantedCores)), "core")} that others could use.`));
+    found.push(line);
+  }
+  at("help-actions").replaceChildren(...(found.length ? found : [element("li", "Nothing that is known here: type a later deadline below to see what it would take.")]));
+  at("help").hidden = false;
+}
 
 function typed() {
   quotes.forget();
@@ -138,18 +169,18 @@ async function tellJob(what) {
   const asked = name;
   clear("state");
   try {
-    const job = await post(jobPath(asked, `/${what}`), {});
+    const told = await post(jobPath(asked, `/${what}`), {});
     if (asked !== name) return;
-    steerable(job);
+    steerable(told);
     report(`The job was asked to ${what}.`);
   } catch (error) {
     if (asked === name) tell("state", error);
   }
 }
 
-/** Forgets what was said about another job, and shows the controls to those who may use them. @param {string} job */
-export async function steer(job) {
-  [name, changes, isAdvised] = [job, [], false];
+/** Forgets what was said about another job, and shows the controls to those who may use them. @param {string} asked */
+export async function steer(asked) {
+  [name, changes, isAdvised, at("help").hidden] = [asked, [], false, true];
   quotes.forget();
   for (const field of [...Object.keys(VALUES), "state"]) clear(field);
   for (const field of Object.keys(VALUES)) at(`steer-${field}`).value = "";
@@ -163,8 +194,10 @@ async function learnRole() {
   at("steer").dataset.role = await health().then(({ role }) => role, () => "");
 }
 
-/** @param {any} job as it stands */
-export function steerable(job) {
+/** @param {any} told the job as it stands */
+export function steerable(told) {
+  job = told;
+  if (!["late", "risk"].includes(job.kind)) at("help").hidden = true;
   if (!at("steer").dataset.role) learnRole(); // the service was away when it was asked: the next time that the job is looked at it is known
   at("steer").hidden = !["submitter", "operator"].includes(at("steer").dataset.role) || job.ended !== null;
   at("steer-buttons").hidden = at("steer").hidden;

@@ -110,7 +110,7 @@ const quotes = quotesAfterPause(
   },
   (answer) => {
     if (!key) showFaults([]); // else what is shown is of the submission
-    at("quote").replaceChildren(...shown(answer, (deadline) => { input("deadline").value = deadline; changed(); }, at("quote").clientWidth));
+    at("quote").replaceChildren(...shown(answer, "Use", (deadline) => { input("deadline").value = deadline; changed(); }, at("quote").clientWidth));
     at("quote").removeAttribute("aria-busy");
     drawFinishes(at("quote-chart"), answer);
   },

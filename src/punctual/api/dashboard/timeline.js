@@ -40,7 +40,7 @@ const across = ({ from, to }, time) => Math.round(Math.min(104, Math.max(-4, (10
 /** Sets the axis, whose lines all lanes have. @param {any} head the drawing above the lanes @param {number} width of it, in pixels @param {Axis} axis @param {number} nowMs */
 export function drawAxis(head, width, axis, nowMs) {
   const now = across(axis, nowMs), n = Math.max(2, Math.floor(width / LABEL_PX));
-  const rule = `#all .lane { --now: ${now}%; --tick: ${(100 * axis.step) / (axis.to - axis.from)}%; }`;
+  const rule = `#all .lane { --now: ${now}%; --tick: ${(100 * axis.step) / (axis.to - axis.from)}%; } #all .lane .gone { clip-path: inset(0 ${Math.max(0, 100 - now)}% 0 0) view-box; }`;
   if (rule !== ruled) lines.replaceSync((ruled = rule));
   const ticks = timeTicks(axis.from, axis.to, Math.min(n, N_SPANS)), room = (100 * LABEL_PX) / 2 / Math.max(1, width);
   const said = [now, ...ticks.map(({ text }) => text)].join();
@@ -61,20 +61,18 @@ export function laneOf(job, axis, nowMs) {
   const end = landing ?? (job.ended ? Date.parse(job.ended) : job.started ? nowMs : null);
   const spread = isForecast ? [job.estimatedRemainingSecondsLow, job.estimatedRemainingSecondsHigh].map((left) => at(left === null ? null : nowMs + 1000 * left)) : ["", ""];
   const begun = job.started || (job.ended ? job.ended : null), start = begun ?? job.expectedStart ?? Infinity;
-  const done = isForecast || job.kind === "paused" ? (job.progressPercentage ?? 0).toFixed(1) : isOpen ? "0" : "100";
-  return [job.kind, at(job.submitted), at(start), begun ? at(end) : "", done, at(job.deadline), ...spread, begun || start === Infinity ? "" : "starts"].join(" ");
+  return [job.kind, at(job.submitted), at(start), begun ? at(end) : "", at(job.deadline), ...spread, begun || start === Infinity ? "" : "starts"].join(" ");
 }
 
-/** Draws what `laneOf` says. @param {any} svg @param {string} said */
+/** Draws what `laneOf` says. A bar is solid up to now: the style sheet cuts it there, so that no lane has to be drawn again as time goes on. @param {any} svg @param {string} said */
 export function drawLane(svg, said) {
-  const [kind, submitted, start, end, done, deadline, low, high, starts] = said.split(" ");
+  const [kind, submitted, start, end, deadline, low, high, starts] = said.split(" ");
   const parts = [], top = BAR.y, middle = top + BAR.height / 2, line = { y1: middle, y2: middle };
   if (Number(start) > Number(submitted)) parts.push(drawn("line", { class: "wait", x1: `${submitted}%`, x2: `${start}%`, ...line }));
   if (starts) parts.push(drawn("rect", { class: "edge", x: `${start}%`, y: top, width: 3, height: BAR.height }));
   if (end) {
-    const width = Math.max(0.3, Number(end) - Number(start));
-    parts.push(drawn("rect", { class: "bar", x: `${start}%`, y: top, width: `${width}%`, height: BAR.height, rx: 2 }));
-    if (Number(done)) parts.push(drawn("rect", { class: "fill", x: `${start}%`, y: top, width: `${((width * Number(done)) / 100).toFixed(2)}%`, height: BAR.height, rx: 2 }));
+    const bar = { x: `${start}%`, y: top, width: `${Math.max(0.3, Number(end) - Number(start))}%`, height: BAR.height, rx: 2 };
+    parts.push(drawn("rect", { class: "bar", ...bar }), drawn("rect", { class: "bar gone", ...bar }));
   }
   if (low && high) {
     parts.push(drawn("line", { class: "spread", x1: `${low}%`, x2: `${high}%`, ...line }));

@@ -47,7 +47,12 @@ function changed(job) {
 }
 
 /** How many deadlines are met. @param {JobOutlook[]} jobs @param {"today" | "other"} which */
-const met = (jobs, which) => jobs.filter((job) => job[which].verdict === "met").length;
+const met = (jobs, which) => jobs.filter((job) => job.deadline && job[which].verdict === "met").length;
+
+/** What the policies do, by name. @type {Map<string, string>} */
+let summaries = new Map();
+/** A policy, and in a clause what it does. @param {string} name @param {string} when */
+const explained = (name, when) => element("p", `${name}, ${when}: ${summaries.get(name) || "not described"}`, "soft");
 
 /** @param {{policy: string, other: string, since: string, jobs: JobOutlook[]}} answer */
 function show(answer) {
@@ -58,9 +63,9 @@ function show(answer) {
   at("what-if-jobs").replaceChildren(...jobs.map(row));
   at("what-if-rest").firstElementChild.textContent = `All ends, of ${counted(jobs.length, "job")}`;
   const [today, then] = [met(jobs, "today"), met(jobs, "other")], verdicts = differ.length ? `${counted(differ.length, "deadline changes its verdict", "deadlines change their verdict")}.` : "No deadline changes its verdict.";
-  at("what-if-changes").replaceChildren(...(jobs.length ? [element("h3", verdicts), ...differ.map(changed)] : []));
+  at("what-if-changes").replaceChildren(...(jobs.length ? [explained(policy, "as today"), explained(other, "in its place"), element("h3", verdicts), ...differ.map(changed)] : []));
   at("what-if-said").textContent = jobs.length
-    ? `Of ${counted(nDue, "deadline")}, ${today} under ${policy} and ${then} under ${other} would be met. Simulated from ${clock(answer.since)} on, as if no other job came. Nothing was changed.`
+    ? `${today === then ? "Neither is better" : `${today > then ? policy : other} is better`}: of ${counted(nDue, "deadline")}, ${today} would be met under ${policy} and ${then} under ${other}. Simulated from ${clock(answer.since)} on, as if no other job came. Nothing was changed.`
     : "No job runs or waits, so there is nothing to simulate. Submit one first.";
 }
 
@@ -86,6 +91,7 @@ async function ask(event) {
 async function enter() {
   const [{ role }, known] = await Promise.all([health(), policies()]);
   [at("what-if-reads-only").hidden, at("what-if-form").hidden] = [role !== "viewer", role === "viewer"];
+  summaries = new Map(known.map(({ name, summary }) => [name, summary]));
   if (at("what-if-policy").options.length) return;
   at("what-if-policy").replaceChildren(...known.map(({ name, active }) => {
     const option = /** @type {HTMLOptionElement} */ (element("option", active ? `${name} (as today)` : name));
@@ -96,9 +102,8 @@ async function enter() {
   explain();
 }
 
-async function explain() {
-  const chosen = (await policies()).find(({ name }) => name === at("what-if-policy").value);
-  at("what-if-summary").textContent = chosen?.summary || "";
+function explain() {
+  at("what-if-summary").textContent = summaries.get(at("what-if-policy").value) || "";
 }
 
 at("what-if-form").addEventListener("submit", ask);
