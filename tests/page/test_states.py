@@ -613,7 +613,7 @@ def test_a_failed_job_has_no_countdown_and_its_log_opens_at_the_errors(browser: 
 
 def test_who_has_no_jobs_is_led_to_submit(browser: Browser) -> None:
     with staged(browser, Stage(jobs=[])) as page:
-        page.get_by_role("link", name="submit one here").click()
+        page.get_by_role("link", name="use the form").click()
         expect(page.get_by_role("heading", name="Submit a job")).to_be_visible()
 
 

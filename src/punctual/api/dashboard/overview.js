@@ -212,7 +212,7 @@ function showAnswer(nowMs) {
 }
 
 function submitLink() {
-  const made = element("p", "Or "), link = /** @type {HTMLAnchorElement} */ (element("a", "submit one here"));
+  const made = element("p", "Or "), link = /** @type {HTMLAnchorElement} */ (element("a", "use the form"));
   link.href = "#/submit";
   made.append(link, ".");
   return made;
