@@ -522,8 +522,8 @@ def live_section(runs: list[Run]) -> Section:
     killed = [run for run in runs if run["kills"]]
     targets = [
         Target("live landings that are late", 0, sum(run["left_s"] < 0 for run in runs), _COUNT),
-        Target("steps lost with noticed machines", 0, max((run["n_redone"] for run in billed), default=0), _COUNT),
-        Target("steps lost with one machine that had no notice", 1, max((run["n_redone"] for run in killed), default=0), _COUNT),
+        Target("steps lost with noticed machines", 0, max((run["n_redone"] for run in billed), default=None), _COUNT),
+        Target("steps lost with one machine that had no notice", 1, max((run["n_redone"] for run in killed), default=None), _COUNT),
         Target("live landings with other weights", 0, sum(not run["has_same_weights"] for run in runs), _COUNT),
         Target("live bill beside the simulated one with the starts that machines really took", 0.02, _apart(billed, "measured_usd"), _PERCENT),
         Target("live bill beside the simulated one with the declared start", 0.02, _apart(billed, "declared_usd"), _PERCENT),
