@@ -239,5 +239,5 @@ def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are
     done = subprocess.run([sys.executable, "-m", "punctual", "clean"], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "spot-0, spot-1" in done.stderr
-    assert not market.machines()
+    wait_until(lambda: not market.machines())
     assert not abandoned()
