@@ -625,7 +625,7 @@ class Scheduler:
         """Repeat the job's last request. A job with a process is launched again, and the answer says how it stands."""
         job.is_applied, job.asked_at, job.retry_at, job.mark = False, -inf, at, None
         self._watch.expect_deadline(job, at)
-        self._watch.look_at_leaving(job, at)
+        self._watch.set_leave_timer(job, at)
         self._reconciler.mark_dirty(job)
         if job.status == "stopping" or not job.target:
             self._watch.look_in(job, at, 0.0)

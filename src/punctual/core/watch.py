@@ -47,17 +47,17 @@ class Watch:
     def expect_to_leave(self, job: ScheduledJob, at: float, ends_at: float) -> None:
         """Note how long the job works on when its nodes are taken away at `ends_at` and it has no others.
 
-        One that runs and may be paused has until then less a step, a checkpoint and the time in which a lost command is
-        repeated, but time for a plan. Others save at once.
+        A running job works on until there is just time for a step, a checkpoint and a stop that is lost and repeated. Of a short
+        notice it has a part for a plan to come. A job that is starting or paused saves at once.
         """
         if job.status != "running":
             job.leaves_at = at
             return
         saved_at = ends_at - (_step_s(job) or 0.0) - _checkpoint_s(job, inf) - self._periods.answer_s
         job.leaves_at = min(job.leaves_at, max(saved_at, at + _PLAN_FRAC * max(0.0, ends_at - at)))
-        self.look_at_leaving(job, at)
+        self.set_leave_timer(job, at)
 
-    def look_at_leaving(self, job: ScheduledJob, at: float) -> None:
+    def set_leave_timer(self, job: ScheduledJob, at: float) -> None:
         """Set a timer for the instant at which the job may no longer work on, if there is one."""
         if job.leaves_at < inf:
             self._outbox.set_timer(at, "leave", job, max(0.0, job.leaves_at - at))
