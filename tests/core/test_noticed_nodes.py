@@ -121,6 +121,15 @@ def test_a_job_works_on_until_its_last_checkpoint_before_the_end() -> None:
     assert of(desk.leave(at=timer.fire_at), StopJob)
 
 
+def test_a_job_leaves_sooner_if_its_node_ends_sooner_than_was_said() -> None:
+    desk = Noticed()
+    desk.run(A, 1.0)
+    desk.notice(ends_at=3601.0)
+    assert only(desk.notice(at=101.0, ends_at=141.0), SetTimer).fire_at == 111.0
+    assert of(desk.leave(at=111.0), StopJob)
+    assert not of(desk.notice(at=112.0, ends_at=130.0), StopJob), "it is asked once"
+
+
 def test_a_job_has_as_much_time_to_save_as_it_asked_for() -> None:
     desk = Noticed()
     desk.run(A, 1.0, ends=EndRules(grace_s=300.0))

@@ -477,6 +477,9 @@ class Scheduler:
             return
         self._pools.notice(node, event.ends_at)
         if is_leaving:  # only its end is another one
+            for job in [job for job in self._active.values() if job.is_on(node) and job.may_work_on]:
+                self._watch.expect_to_leave(job, event.at, event.ends_at)
+                self._leave(job, event.at)
             return
         self._unplan(node)
         left_s = max(0.0, event.ends_at - event.at)
