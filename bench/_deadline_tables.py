@@ -12,8 +12,6 @@ from _report import Section, Target
 RunRow = dict[str, Any]
 
 OURS = "remaining-cost"
-#: Its runs of the main table that were made again, without the others.
-AGAIN = "remaining-cost, again"
 LONG_S = 120.0
 #: The condition of undisturbed landings of several jobs at a time, and the deadlines by which they are told apart, seconds.
 LANDINGS = "landings"
@@ -54,22 +52,13 @@ def mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def made_again(runs: Sequence[RunRow], conditions: Iterable[str]) -> list[RunRow]:
-    """The runs; those of ours in the main table under another name that were made without others to compare with."""
-    table = [run for run in runs if in_main_table(run, conditions)]
-    compared = {run["revision"] for run in table if run["controller"] != OURS}
-    again = [run for run in table if run["controller"] == OURS and run["revision"] not in compared]
-    return [run | {"controller": AGAIN} if run in again else run for run in runs]
-
-
 def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:
     """Each figure of the claim beside what was measured; `main`: the feasible runs of the main table."""
-    compared = pick(main, controller=OURS)
-    ours = pick(main, controller=AGAIN) or compared
+    ours = pick(main, controller=OURS)
     small, large = by_bound(main)
     calm = pick(ours, condition="undisturbed")
     rough = [run for run in ours if run["condition"] != "undisturbed"]
-    dearer = [run for run in [*ours, *compared] if run["condition"].startswith("step cost") and run["ratio"] == 2.0]
+    dearer = [run for run in ours if run["condition"].startswith("step cost") and run["ratio"] == 2.0]
     alone = [run for run in dearer if run["condition"].endswith("alone")]
     runs = [run for run in runs if run["condition"] != PUBLISHED]  # they have a table of their own
     long, hopeless = [run for run in runs if run["deadline_s"] > LONG_S], pick(runs, condition="infeasible")
@@ -169,7 +158,7 @@ def sections(
     landings, published = pick(runs, condition=LANDINGS), pick(runs, condition=PUBLISHED)
     others = [run for run in runs if not in_main_table(run, conditions) and run not in [*landings, *published]]
     full = [run for run in table if not feasible(run)]
-    by_name = sorted(controllers, key=lambda name: (name not in (OURS, AGAIN), name))
+    by_name = sorted(controllers, key=lambda name: (name != OURS, name))
     revisions = "; ".join(f"{name} at {_revisions(pick(table, controller=name))}" for name in by_name)
     text = (
         f"Revisions measured here ({len(table)} runs): {revisions}. Cells: mean of |finish - D| / D over the applications, ± its "
@@ -264,7 +253,7 @@ def _cells(main: list[RunRow], conditions: dict[str, tuple[float, ...]], control
     rows = []
     for condition, ratio in ((condition, ratio) for condition, ratios in conditions.items() for ratio in ratios):
         cell = pick(main, condition=condition, ratio=ratio)
-        ours = pick(cell, controller=AGAIN) or pick(cell, controller=OURS)
+        ours = pick(cell, controller=OURS)
         real = mean([run["final_deadline_s"] / run["used_core_s"] for run in ours])
         rows.append(
             [condition, f"{ratio:g}", "" if real is None else f"{real:.2f}", *_by_controller(cell, controllers)]

@@ -56,7 +56,7 @@ BENCHMARKS = (
     Benchmark("service_faults"),
     Benchmark("contention", resume="--resume"), Benchmark("allocators", commands=("--seeds 2",), resume="--resume"),
     # Its `--resume` keeps runs of this revision only.
-    Benchmark("deadline", commands=("--lanes 2 --resume", "--lanes 2 --part landings --load 0.8 --resume", "--part published --resume")),
+    Benchmark("deadline", commands=("--lanes 2 --resume",)),
     Benchmark("forecasts", ("forecasts_live", "forecasts"), ("--live 36",)),
 )  # fmt: skip
 

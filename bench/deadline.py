@@ -3,8 +3,7 @@
 `bench/deadline.md` says how. A *block* is one application at one ratio of deadline to fastest time under one condition; the four
 controllers run it one after the other, in an order drawn per block. Blocks are drawn in an order that covers all combinations as
 evenly as possible, so a run that is cut off is still balanced. Each lane is one CPU; with `--lanes 2` each block is the other's
-noisy neighbour. In `--part landings` a command that only sleeps is the host, so no hand-over falls into a landing. `--part published`
-takes two and a half hours on one CPU of a machine with nothing else on it, and is made only where it is named.
+noisy neighbour. In `--part landings` a job that only sleeps keeps the daemon there, so no start of one falls into a landing.
 
 Every run is written to `bench/results/deadline.json` when it ends. A run of a part replaces what
 the file has of it and keeps the rest; `--resume` keeps those of this revision, too, and goes on after the last one.
@@ -59,11 +58,14 @@ ALONE = "step cost x1.8 half-way, alone"
 CONSTANT_CONDITIONS = ("undisturbed", "CPU hog for a third")
 #: What steers a job where something is missing: the right to set quotas, or a script that can be changed.
 BY_PACING, BY_OUTPUT = "pacing alone", "read from output, quota alone"
-#: Of `--part landings`.
+#: Of `--part landings`: so many at each share of the machine that those side by side want together.
 LANDINGS, N_AT_A_TIME, DEADLINES_S = _deadline_tables.LANDINGS, _deadline_tables.N_AT_A_TIME, (45.0, 90.0)
-#: Of `--part published`: the ratios of [decor2025], how often, and the fastest time of the jobs.
-PUBLISHED, PUBLISHED_RATIOS, N_REPEATS, PUBLISHED_S = _deadline_tables.PUBLISHED, (1.0, 1.5, 1.8), 3, 100.0
-PARTS = ("infeasible", "alone", "main", "lacking", LANDINGS)
+N_LANDINGS, LOADS_FRAC = 50, (0.6, 0.8)
+#: Of `--part published`: the ratios of [decor2025], and the fastest time of the jobs.
+PUBLISHED, PUBLISHED_RATIOS, PUBLISHED_S = _deadline_tables.PUBLISHED, (1.0, 1.5, 1.8), 100.0
+PARTS = ("main", LANDINGS, "infeasible", "alone", "lacking", PUBLISHED)
+#: Of the main table, which all controllers run: what is played in 40 minutes.
+N_BLOCKS = 24
 N_EPOCHS = 4
 #: Of the jobs of the main table.
 DEADLINE_S = 45.0
@@ -249,12 +251,10 @@ class Record:
         self.content.pop("stamp", None)
 
     def drop(self, parts: Sequence[str], but_of: str | None) -> None:
-        """Forget the runs of these parts, but for those of a revision; and runs that one part was once compared with."""
+        """Forget the runs of these parts, but for those of a revision."""
         self.content["runs"] = [
             run for run in self.content["runs"] if part_of(run) not in parts or run["revision"] == but_of
         ]
-        if "main" in parts:
-            self.content.pop("compared", None)
 
     def missing(self, work: Work) -> Work:
         """The work with those of its controllers that have not run it."""
@@ -288,9 +288,9 @@ def hopeless(deadline_s: float) -> list[Work]:
 
 def main_part() -> list[Work]:
     """The blocks of the main table, with the jobs of five minutes spread between them."""
-    works = [Work(block, DEADLINE_S, 0, _controllers_under(block[2])) for block in blocks()]
+    works = [Work(block, DEADLINE_S, 0, _controllers_under(block[2])) for block in blocks()[:N_BLOCKS]]
     for i, app in enumerate(APPS):
-        works.insert(5 + 9 * i, Work((app, 2.0, "undisturbed"), 300.0, 0, (OURS,)))
+        works.insert(3 + 7 * i, Work((app, 2.0, "undisturbed"), 300.0, 0, (OURS,)))
     return works
 
 
@@ -307,21 +307,22 @@ def lacking() -> list[Work]:
     ]
 
 
-def landings(n: int, load_frac: float) -> list[Work]:
+def landings() -> list[Work]:
     """Undisturbed trainings, each of which wants its part of the load."""
     drawn = random.Random(0)
-    ratio = round(N_AT_A_TIME / (load_frac * _deadline_tables.N_CORES), 3)
+    deadlines_s = [round(drawn.uniform(*DEADLINES_S), 1) for _ in range(N_LANDINGS)]
+    ratios = [round(N_AT_A_TIME / (load_frac * _deadline_tables.N_CORES), 3) for load_frac in LOADS_FRAC]
     return [
-        Work((APPS[i % len(APPS)], ratio, LANDINGS), round(drawn.uniform(*DEADLINES_S), 1), i, (OURS,))
-        for i in range(n)
+        Work((APPS[i % len(APPS)], ratio, LANDINGS), deadline_s, i, (OURS,))
+        for ratio in ratios
+        for i, deadline_s in enumerate(deadlines_s)
     ]
 
 
 def published(fastest_s: float) -> list[Work]:
-    """The ratios of the source, on jobs of so many core-seconds: one repetition of all after the other."""
+    """The ratios of the source, on jobs of so many core-seconds."""
     return [
-        Work((app, ratio, PUBLISHED), ratio * fastest_s, i, (OURS, "decor-pi"))
-        for i in range(N_REPEATS)
+        Work((app, ratio, PUBLISHED), ratio * fastest_s, 0, (OURS, "decor-pi"))
         for ratio in PUBLISHED_RATIOS
         for app in APPS
     ]
@@ -376,8 +377,7 @@ def _line(run: dict[str, object]) -> str:
 
 def main() -> int:
     made = _common.parser("Does a training land on its deadline? See the head of this file.")
-    made.add_argument("--part", choices=(*PARTS, PUBLISHED), help="only this part")
-    made.add_argument("--load", type=float, default=0.6, help="share of the machine that landings want together")
+    made.add_argument("--part", choices=PARTS, help="only this part")
     made.add_argument("--lanes", type=int, default=1, help="CPUs used, one run on each at a time")
     made.add_argument("--resume", action="store_true", help="keep the runs of this revision and make the others")
     options = made.parse_args()
@@ -390,22 +390,12 @@ def main() -> int:
             return quick(lanes)
         full(lanes, place, options)
     results = _common.on_record(NAME)
-    runs, controllers = shown_runs(results)
-    _deadline_tables.plot(runs, CONDITIONS, controllers, _common.RESULTS / f"{NAME}.png")
+    _deadline_tables.plot(results["runs"], CONDITIONS, CONTROLLERS, _common.RESULTS / f"{NAME}.png")
     return conclude_report(NAME, results, sections, quick=False)
 
 
-def shown_runs(content: _common.Results) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
-    """The runs of the tables, and the controllers in them."""
-    runs, compared = content["runs"], content.get("compared", [])
-    if not compared:
-        return runs, CONTROLLERS
-    return [*_deadline_tables.made_again(runs, CONDITIONS), *compared], (_deadline_tables.AGAIN, *CONTROLLERS)
-
-
 def sections(results: _common.Results) -> list[Section]:
-    runs, controllers = shown_runs(results)
-    return _deadline_tables.sections(runs, CONDITIONS, controllers, (BY_PACING, BY_OUTPUT))
+    return _deadline_tables.sections(results["runs"], CONDITIONS, CONTROLLERS, (BY_PACING, BY_OUTPUT))
 
 
 def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
@@ -421,7 +411,7 @@ def full(lanes: list[Lane], home: Path, options: argparse.Namespace) -> None:
     all_works: dict[str, tuple[list[Work], list[Lane]]] = {
         "infeasible": (hopeless(40.0), lanes[:1]), "alone": (alone, lanes[:1]), "main": (main_part(), lanes),
         "lacking": (lacking(), lanes), PUBLISHED: (published(PUBLISHED_S), lanes[:1]),
-        LANDINGS: (landings(100, options.load), side_by_side),
+        LANDINGS: (landings(), side_by_side),
     }  # fmt: skip
     for part in parts:
         with shared_daemon(home) if part == LANDINGS else nullcontext():
