@@ -96,7 +96,9 @@ def standing_json(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO
 def job_answer(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
     """Return the standing of one job of a host, with its headline."""
     wait = host.waits(now.at).get(status.id, NO_WAIT)
-    standing = with_headline(job_standing(host, status, now, wait), status, now, wait, cluster_cores(host))
+    standing = with_headline(
+        job_standing(host, status, now, wait), status, now, wait, sum(node.capacity.cores for node in host.nodes())
+    )
     return standing.model_copy(update={"spent_usd": host.spent_usd(status.id)})
 
 
@@ -107,11 +109,6 @@ def with_headline(
     is_promised = standing.promised_until is not None
     said = headline(status, now.at, now.iso, wait, most_cores=most_cores, is_promised=is_promised)
     return standing.model_copy(update={"headline": said})
-
-
-def cluster_cores(host: LocalHost) -> float:
-    """Cores of all nodes."""
-    return sum(node.capacity.cores for node in host.nodes())
 
 
 def cluster_standing(host: LocalHost) -> ClusterStanding:

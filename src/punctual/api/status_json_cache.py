@@ -39,15 +39,12 @@ class StatusJsonCache(Generic[T]):
 
     def of_all(self, jobs: Sequence[JobStatus], now: Now) -> list[T]:
         """Return the result of each job, in their order."""
-        self._drop_if_clocks_moved(now)
-        promises, waits = self._host.promises(), self._host.waits(now.at)
-        return [self._of(status, now, promises.get(status.id), waits.get(status.id, NO_WAIT)) for status in jobs]
-
-    def _drop_if_clocks_moved(self, now: Now) -> None:
         apart_s = now.wall.timestamp() - now.at
         # Seconds that the wall clock may move against the monotonic one before cached times are wrong.
         if abs(apart_s - self._clocks_apart_s) > 0.01:
             self._kept, self._clocks_apart_s = {}, apart_s
+        promises, waits = self._host.promises(), self._host.waits(now.at)
+        return [self._of(status, now, promises.get(status.id), waits.get(status.id, NO_WAIT)) for status in jobs]
 
     def _of(self, status: JobStatus, now: Now, promised_until_at: float | None, wait: Wait) -> T:
         if status.forecast is not None and not (status.landed or status.ended):

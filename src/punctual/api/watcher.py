@@ -22,7 +22,11 @@ _N_FAILURES_MAX = 20
 
 def main(text: str) -> int:
     """Start the daemon that the JSON text asks for; return its exit status once it has ended by itself."""
-    _reset_signals()
+    # Undo how the command that starts this daemon ignores or blocks signals: other commands' jobs would inherit it.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these itself
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     request: dict[str, Any] = json.loads(text)
     pause_s, n_failures, steered = 0.0, 0, ""
     while True:
@@ -38,14 +42,6 @@ def main(text: str) -> int:
         time.sleep(pause_s)
         pause_s = min(max(_PAUSE_S, 2.0 * pause_s), _PAUSE_S_MAX)
         request = {**request, "run": steered, "ready_fd": None}
-
-
-def _reset_signals() -> None:
-    """Undo how the command that starts this daemon ignores or blocks signals: other commands' jobs would inherit it."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these itself
-        if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def _run(request: dict[str, Any]) -> tuple[int, str]:

@@ -266,11 +266,7 @@ class Stage:
 
     def kill(self, node: NodeId) -> None:
         """Take a machine away without notice."""
-        market_machine.end(self._market, node)
-
-    @property
-    def _market(self) -> Path:
-        return self.run.state_dir / "machines" / str(self.run.facts()["machines"])
+        market_machine.end(self.run.state_dir / "machines" / str(self.run.facts()["machines"]), node)
 
     def _end_daemon(self, run: RunFolder) -> None:
         """End the daemon with its job and its machines."""

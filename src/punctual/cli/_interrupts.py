@@ -37,19 +37,20 @@ class Interrupts:
         if self._host is None:
             return
         if is_own:
-            self._pass_on(self._host, number)
+            for job in self._host.jobs:
+                self._host.signal(job, number)
         elif is_first:
             self._stop_all(self._host, number)
         else:
             self._kill_all(self._host)
 
-    def _pass_on(self, host: JobFollower, number: int) -> None:
-        for job in host.jobs:
-            host.signal(job, number)
-
     def _stop_all(self, host: JobFollower, number: int) -> None:
         for job in host.jobs:
-            host.stop(job, _name(number), interrupts=number == signal.SIGINT)
+            host.stop(
+                job,
+                "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name,
+                interrupts=number == signal.SIGINT,
+            )
 
     def _kill_all(self, host: JobFollower) -> None:
         for job in host.jobs:
@@ -57,7 +58,3 @@ class Interrupts:
 
     def caught(self) -> AbstractContextManager[None]:
         return caught(self, (*_STOPPING, *_PASSED_ON))
-
-
-def _name(number: int) -> str:
-    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name

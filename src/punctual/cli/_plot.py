@@ -95,7 +95,9 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
         if run.series.workers:
             _draw_workers(axes[2], run)
         axes[-1].set_xlabel("seconds since the start of the command")
-        axes[-1].set_xlim(0, _right_edge_s(run))
+        axes[-1].set_xlim(
+            0, 1.03 * max([run.ended_s, *(deadline_s for _, deadline_s in run.series.deadlines)], default=1.0)
+        )
         if title:
             figure.suptitle(title)
         if lines:  # a dollar sign in a command is no formula
@@ -106,10 +108,6 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
 def _wrapped(text: str) -> list[str]:
     # Characters of the text below the plots that fit in a line, and most lines of it.
     return textwrap.wrap(visible(text), 130, max_lines=4, placeholder=" …")
-
-
-def _right_edge_s(run: DrawnRun) -> float:
-    return 1.03 * max([run.ended_s, *(deadline_s for _, deadline_s in run.series.deadlines)], default=1.0)
 
 
 def _draw_progress(axes: "Axes", run: DrawnRun) -> None:

@@ -59,16 +59,16 @@ def logs(
         else:
             for piece in _pieces(path):
                 skipped(piece)
-    while follow and not any(tail.error for tail in tails) and _is_open(target):
+    while (
+        follow
+        and not any(tail.error for tail in tails)
+        and any(known.job == target.job and known.steering != "ended" for known in jobs_of(target.run))
+    ):
         time.sleep(0.2)
     for tail in tails:
         tail.finish()
     for output in written:
         output.finish()
-
-
-def _is_open(target: KnownJob) -> bool:
-    return any(known.job == target.job and known.steering != "ended" for known in jobs_of(target.run))
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -219,7 +219,9 @@ class JobFollower:
             if not self._have_ended():
                 if self._is_given_up:
                     raise
-                self._stop_unsteered()
+                while self._to_stop:
+                    job, (_, interrupts) = self._to_stop.popitem()
+                    self.signal(job, signal.SIGINT if interrupts else signal.SIGTERM)
                 self._say_once(f"the jobs of '{run.name}' cannot be taken over: {error}")
                 self._pause_s = min(2.0 * self._pause_s, _PAUSE_S_MAX)
                 time.sleep(self._pause_s)
@@ -232,12 +234,6 @@ class JobFollower:
             if self._have_ended():
                 _LOG.warning("the end of %s is written by the next daemon: %s", ", ".join(self.unwritten), refused)
         return self._have_ended()
-
-    def _stop_unsteered(self) -> None:
-        """Ask the supervisors for what no daemon can be asked."""
-        while self._to_stop:
-            job, (_, interrupts) = self._to_stop.popitem()
-            self.signal(job, signal.SIGINT if interrupts else signal.SIGTERM)
 
     def _have_ended(self) -> bool:
         while self._unended and self.has_ended(self._unended[-1]):

@@ -380,10 +380,7 @@ class Host(StatusReader):
         if isinstance(message, JobSubmitted):
             self._coming.pop(message.spec.id, None)
         elif isinstance(message, SpecChanged):
-            self._forget_change(message.spec)
+            with self._lock:
+                if self._changed.get(message.spec.id) is message.spec:
+                    del self._changed[message.spec.id]
         self._tell(message)
-
-    def _forget_change(self, spec: JobSpec) -> None:
-        with self._lock:
-            if self._changed.get(spec.id) is spec:
-                del self._changed[spec.id]

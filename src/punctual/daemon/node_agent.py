@@ -226,12 +226,14 @@ class NodeAgent:
             **self._offer(),
             "is_empty": is_empty,
             "version": self._version,
-            "held": {job: [_plain(held.get(job, NOTHING)), self._launched(job)] for job in jobs},
+            "held": {
+                job: [
+                    _plain(held.get(job, NOTHING)),
+                    None if GROUP_VARIABLE in self._run.inherited(job) else told(self._launch_of(job)),
+                ]
+                for job in jobs
+            },
         }
-
-    def _launched(self, job: JobId) -> list[str] | None:
-        """Return the encoded launch of a job; None: a part of a job whose first process is on another node."""
-        return None if GROUP_VARIABLE in self._run.inherited(job) else told(self._launch_of(job))
 
     def _do(self, request: Request) -> Answer:
         if self._silent_s() >= STOP_FRAC * self._options.lost_after_s:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -132,7 +132,11 @@ class SwitchingPlanner:
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         if self._is_simple():
             self._inline.request(snapshot, sink)
-        elif _is_of_one(snapshot) and not snapshot.pools and not any(_asks_for_promise(snapshot)):
+        elif (
+            len(snapshot.holding) + len(snapshot.waiting) <= 1
+            and not snapshot.pools
+            and not any(view.spec.guarantee for view in (*snapshot.holding, *snapshot.waiting))
+        ):
             self._stand_in(snapshot, sink)
         elif self._together is not None:
             self._together.request(snapshot, sink)
@@ -161,15 +165,6 @@ class SwitchingPlanner:
     def _stand_in(self, snapshot: Snapshot, sink: Sink) -> None:
         plan, cause = _stand_in_plan(self._alone, snapshot)
         sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
-
-
-def _is_of_one(snapshot: Snapshot) -> bool:
-    return len(snapshot.holding) + len(snapshot.waiting) <= 1
-
-
-def _asks_for_promise(snapshot: Snapshot) -> Iterator[bool]:
-    """Yield for each job whether it runs only with a promise, which the policy for a single job does not give."""
-    return (view.spec.guarantee for view in (*snapshot.holding, *snapshot.waiting))
 
 
 def _to_be_asked_again(event: Event, snapshot: Snapshot) -> Event:

@@ -125,15 +125,12 @@ def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ())
         record = run.end_record(job) if job not in kept else None
         if record is None:
             continue
-        if record.get("ended") != 0 and _is_in_journal(state, job):
+        if record.get("ended") != 0 and any(
+            status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs()
+        ):
             run.forget_end(job)
             continue
         report, event = recorded_end(job, record, shift_s=state.time.shift_s, at_least=last_at)
         if recorded == "stopping" and isinstance(event, JobFailed):
             event = replace(event, cause=STOPPED_UNSTEERED, retryable=False, is_stopped=True)
         yield (event,) if report is None else (report, event)
-
-
-def _is_in_journal(state: HostState, job: JobId) -> bool:
-    """Whether the journal has the end of the job's last process."""
-    return any(status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs())

@@ -161,18 +161,16 @@ def _places(tensors: Mapping[str, Tensor]) -> tuple[dict[str, tuple[int, int]], 
     end = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
         _kind(name, tensor)
-        first = first_of.setdefault(_identity(tensor) if tensor.numel() else name, name)
+        first = first_of.setdefault(
+            (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else name,
+            name,
+        )
         if first != name:
             aliases[name] = first
             continue
         start, end = end, end + tensor.numel() * tensor.element_size()
         places[name] = (start, end)
     return places, aliases
-
-
-def _identity(tensor: Tensor) -> object:
-    """Return a key that is equal for tensors with the same memory and layout."""
-    return tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _header(tensors: Mapping[str, Tensor], places: Mapping[str, tuple[int, int]], ours: str) -> bytes:

@@ -575,17 +575,16 @@ class Agent:
         done = all(member.state != "training" for member in self._pool.trainers)
         for worker in self._pool.workers:
             waits = worker.state == "ready" or (worker.state == "done" and done)
-            must = self._has_failed or (not is_excused(worker) and self._is_still(worker, now_ns))
+            must = self._has_failed or (
+                not is_excused(worker)
+                and now_ns - max(self._ends_ns, worker.since_ns, worker.heartbeat.stamp_ns) >= self._hang_ns
+            )
             if worker.state != "leaving" and (waits or must or worker not in self._pool.members):
                 got = f"nothing new for {self._hang_ns / 1e9:g} s after another one's end"
                 self._fail_unfinished(
                     worker, got, "Put what one worker does alone, and takes longer, into a `run.phase`."
                 )
                 self._dismiss(worker)
-
-    def _is_still(self, worker: Worker, now_ns: int) -> bool:
-        """Whether a worker has shown no progress for long since the first one ended."""
-        return now_ns - max(self._ends_ns, worker.since_ns, worker.heartbeat.stamp_ns) >= self._hang_ns
 
 
 def _servers_allowed() -> tuple[int, int]:

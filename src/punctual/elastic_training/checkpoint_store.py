@@ -179,12 +179,6 @@ class CheckpointStore:
             self._writes = image is not None
             return image
 
-    def _done(self, image: Image) -> None:
-        with self._changed:
-            self._blocks.append(image.block)
-            self._writes = False
-            self._changed.notify_all()
-
     # The thread.
 
     def _write_all(self) -> None:
@@ -196,7 +190,10 @@ class CheckpointStore:
             except Exception as error:  # noqa: BLE001 -- a training does not end because of its checkpoints
                 self._fail(error)
             self.cost_s = self.stop_s + thread_time() - began_s
-            self._done(image)
+            with self._changed:
+                self._blocks.append(image.block)
+                self._writes = False
+                self._changed.notify_all()
 
     def _write(self, image: Image) -> None:
         """Write a checkpoint; remove older ones only when it has been read back."""
@@ -206,8 +203,16 @@ class CheckpointStore:
         try:
             _checkpoint_file.write(temporary, image)
             temporary.rename(path)
-            _sync(self.folder)
-            _verify(path)
+            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            try:
+                _checkpoint_file.verify(path)
+            except Damaged:
+                path.unlink()
+                raise
         finally:
             temporary.unlink(missing_ok=True)
         for old in [*paths, path][: -self._n_kept]:
@@ -237,23 +242,6 @@ def newest(folder: Path) -> TrainingState | None:
 def _paths(folder: Path) -> list[Path]:
     """Return the paths of the checkpoints, the oldest first."""
     return sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
-
-
-def _verify(path: Path) -> None:
-    try:
-        _checkpoint_file.verify(path)
-    except Damaged:
-        path.unlink()
-        raise
-
-
-def _sync(folder: Path) -> None:
-    """Flush the names in `folder` to the disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def chosen(folder: str | os.PathLike[str] | None, *, every_s: float | None = None) -> CheckpointStore | None:

@@ -96,7 +96,11 @@ class Forkserver:
             for fd, _ in poll.poll():
                 if fd == self._wake_fd:
                     os.read(fd, 64)
-                    self._reap()
+                    for child in list(self._children):  # others may be the script's, which may ask how they ended
+                        pid, status = os.waitpid(child, os.WNOHANG)
+                        if pid:
+                            self._children.discard(pid)
+                            send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
                 elif not self._handle_request():
                     return
 
@@ -133,13 +137,6 @@ class Forkserver:
         self._children.add(pid)
         send(self._control, said="forked", pid=pid, slot=i_slot)
 
-    def _reap(self) -> None:
-        for child in list(self._children):  # others may be the script's, which may ask how they ended
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                self._children.discard(pid)
-                send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
-
 
 def _serve(agent: SocketAgentClient) -> None:
     importlib.import_module("punctual.elastic_training.servers.parameter_server").serve(agent)
@@ -169,16 +166,6 @@ def _unpickled(control: socket.socket) -> Any:
     if not content:
         os._exit(os.EX_SOFTWARE)
     return pickle.loads(content)  # noqa: S301 -- the agent is of this program
-
-
-def _preload(origin: ScriptOrigin) -> None:
-    sys.argv[:], sys.path[:] = origin.argv, origin.python_path
-    for name in origin.preloaded:
-        importlib.import_module(name)
-    _load_script(origin)
-    _check_no_gpu(origin)
-    gc.collect()
-    gc.freeze()  # what is never collected is never written to, and stays shared by all workers
 
 
 def _load_script(origin: ScriptOrigin) -> None:
@@ -215,7 +202,13 @@ def main(control_fd: int) -> None:
     exit_with_parent(origin.agent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        _preload(origin)
+        sys.argv[:], sys.path[:] = origin.argv, origin.python_path
+        for name in origin.preloaded:
+            importlib.import_module(name)
+        _load_script(origin)
+        _check_no_gpu(origin)
+        gc.collect()
+        gc.freeze()  # what is never collected is never written to, and stays shared by all workers
         send(control, said="ready")
         train = _unpickled(control)
     except BaseException:  # noqa: BLE001 -- whatever the script raises is the user's to know

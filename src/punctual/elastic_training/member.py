@@ -115,7 +115,13 @@ class WorkerSession:
 
     def _enter(self, membership: Membership, *, evaluates: bool) -> None:
         if self._is_new:
-            self._go_to_device(membership)
+            # Move the model to its worker's device, which is known only now.
+            if membership.i_device is not None:
+                device = torch.device("cuda", membership.i_device)
+                torch.cuda.set_device(device)  # the script's own "cuda" is the worker's, too
+                self.replica.move(device)
+            first = next(self.replica.model.parameters(), None)
+            self.device = torch.device("cpu") if first is None else first.device
         self.group = WorkerGroup.form(membership, self.agent, self.device)
         self._agree(evaluates=evaluates)
         if membership.n_workers > self.n_virtual_ranks:
@@ -123,15 +129,6 @@ class WorkerSession:
                 "`virtual_ranks` must be at least the number of workers", f"{self.n_virtual_ranks}",
                 f"{membership.n_workers} workers", "Give context.elastic(virtual_ranks=...) the most there may ever be.",
             )  # fmt: skip
-
-    def _go_to_device(self, membership: Membership) -> None:
-        """Move the model to its worker's device, which is known only now."""
-        if membership.i_device is not None:
-            device = torch.device("cuda", membership.i_device)
-            torch.cuda.set_device(device)  # the script's own "cuda" is the worker's, too
-            self.replica.move(device)
-        first = next(self.replica.model.parameters(), None)
-        self.device = torch.device("cpu") if first is None else first.device
 
     def _agree(self, *, evaluates: bool) -> None:
         """Take the state of the member that the agent names: it knows each one's progress."""

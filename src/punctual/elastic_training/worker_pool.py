@@ -274,7 +274,13 @@ def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
     anything else                                           nobody
     ======================================================= ==========================================
     """
-    silent = _silent(members, now_ns, hang_ns)
+    # Only the processes of members that have shown nothing for `hang_ns` are examined.
+    seen = [(worker, worker.heartbeat) for worker in members]
+    silent = [
+        HeartbeatGap(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, worker.is_stopped)
+        for worker, heartbeat in seen
+        if now_ns - max(heartbeat.stamp_ns, worker.since_ns) > hang_ns
+    ]
     others_wait = any(silence.is_waiting for silence in silent)
     in_step = [silence for silence in silent if silence.worker.state == "training"]
     stopped = [silence for silence in in_step if silence.is_stopped]
@@ -304,16 +310,6 @@ def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: 
         and (
             newcomer.has_been(start_s_max, now_ns) or (newcomer.has_been(hang_ns / 1e9, now_ns) and newcomer.is_stopped)
         )
-    ]
-
-
-def _silent(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[HeartbeatGap]:
-    """Return the members that have shown nothing for `hang_ns`; only their processes are examined."""
-    seen = [(worker, worker.heartbeat) for worker in members]
-    return [
-        HeartbeatGap(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, worker.is_stopped)
-        for worker, heartbeat in seen
-        if now_ns - max(heartbeat.stamp_ns, worker.since_ns) > hang_ns
     ]
 
 

@@ -58,7 +58,8 @@ class NodeLeases:
         self._ray_node = ray_node
         self._groups: dict[str, list[Any]] = {"CPU": [], "GPU": []}
         self._holds: Mapping[str, float] = {}
-        self._has = self._total()
+        resources = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == self._ray_node)
+        self._has = {kind: float(resources.get(kind, 0.0)) for kind in self._groups}
         self._left = dict(self._has)
         #: Unix time at which Ray takes the node away, at once if it names none; None: it stays.
         self.ends_wall: float | None = None
@@ -70,11 +71,6 @@ class NodeLeases:
         cores, gpus = min(capacity["cores"], self._left["CPU"]), min(capacity["gpus"], self._left["GPU"])
         taken_cores = min(capacity["cores"], self._has["CPU"]) - cores
         return {"capacity": {**capacity, "cores": cores, "gpus": gpus}, "taken_cores": taken_cores}
-
-    def _total(self) -> dict[str, float]:
-        """Return the node's resources in all."""
-        resources = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == self._ray_node)
-        return {kind: float(resources.get(kind, 0.0)) for kind in self._groups}
 
     def _watch(self) -> None:
         total, ends = self._has, threading.Event()

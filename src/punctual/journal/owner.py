@@ -40,7 +40,7 @@ class Owner:
 
     def is_stopped(self) -> bool:
         """Whether the process lives on this machine and is stopped, by a signal or a debugger."""
-        return self.boot_id == boot_id() and self.may_live() and _state(self.pid) in {"T", "t"}
+        return self.boot_id == boot_id() and self.may_live() and _status(self.pid)[0] in {"T", "t"}
 
     def kill(self) -> None:
         """Kill the process if it lives on this machine and is not this one; returns once it is gone."""
@@ -68,11 +68,6 @@ def start_ticks(pid: int) -> int | None:
     """Return the start of process `pid`, in clock ticks since boot; None if it does not exist or has ended."""
     state, *fields = _status(pid)
     return None if state in {"", "Z", "X"} else int(fields[18])
-
-
-def _state(pid: int) -> str:
-    """Letter of the state of process `pid`; empty: there is none."""
-    return _status(pid)[0]
 
 
 def _status(pid: int) -> list[str]:

@@ -156,7 +156,10 @@ class SqliteJournal:
         except JournalBusy:
             if not take:
                 raise
-            self._end_writes()
+            # The owner keeps the lock of the file while it is stopped within a write.
+            with suppress(InvalidSpec), SqliteJournal(self.path, read_only=True) as reader:
+                if reader.owner is not None:
+                    reader.owner.kill()
             self._begin(read_only, take)
         self.last_written = self.last_sequence
 
@@ -172,12 +175,6 @@ class SqliteJournal:
         except BaseException:
             self._connection.close()
             raise
-
-    def _end_writes(self) -> None:
-        """Kill the owner: it keeps the file's lock while it is stopped within a write."""
-        with suppress(InvalidSpec), SqliteJournal(self.path, read_only=True) as reader:
-            if reader.owner is not None:
-                reader.owner.kill()
 
     @property
     def place(self) -> str:

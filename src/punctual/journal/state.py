@@ -109,7 +109,8 @@ class _Reader(pickle.Unpickler):
         self._knows = knows
 
     def find_class(self, module: str, name: str) -> Any:
-        _require(module, name)
+        if not (_is_ours(module) or name in _PLAIN.get(module, ()) or (module in _ARRAY_MODULES and name in _ARRAYS)):
+            raise pickle.UnpicklingError(f"'{module}.{name}' is not among what a state may hold")
         value = super().find_class(module, name)
         if not _is_ours(module):
             return value
@@ -120,11 +121,6 @@ class _Reader(pickle.Unpickler):
         if is_dataclass(value) and not self._knows(*_layout(value)):
             raise pickle.UnpicklingError(f"'{module}.{name}' has other fields now")
         return value
-
-
-def _require(module: str, name: str) -> None:
-    if not (_is_ours(module) or name in _PLAIN.get(module, ()) or (module in _ARRAY_MODULES and name in _ARRAYS)):
-        raise pickle.UnpicklingError(f"'{module}.{name}' is not among what a state may hold")
 
 
 def _is_ours(module: str) -> bool:

@@ -128,7 +128,11 @@ class Session:
         if continues and course.total_steps == self.declared_steps > 0:
             return self.n_steps
         if self.is_of_parts:
-            first_step = self._begin_part(course)
+            if not self.n_steps and course.start_step:
+                self.n_steps = min(course.start_step, self.course.total_steps)
+                self._declare(replace(self._declaration, start_step=self.n_steps))
+            self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
+            first_step = self.n_steps
         elif self.declared_steps:
             first_step = self._add_loop(course, may_follow=may_follow)
         else:
@@ -195,21 +199,22 @@ class Session:
     def start_training(self) -> None:
         """Note that the first step is about to begin: the time before was start-up."""
         if self._declaration.state == ProgramState.STARTING:
-            self._warn_without_agent()
+            # Warn of a job with workers whose program does not use them.
+            if (
+                self._page is not None
+                and self._page.worker_target().n_workers
+                and not self._page.worker_status().agent_pid
+            ):
+                warn(
+                    "a program run with `--workers` or `--gpus` must train through `punctual.elastic`", "a plain loop",
+                    f"process {os.getpid()}",
+                    "It goes on as one process, with the cores of as many workers as it is granted; write "
+                    "`punctual.elastic(train)`, or leave the option out.",
+                )  # fmt: skip
             self._counted_ns = monotonic_ns()  # what came before was start-up
             self._declare(replace(self._declaration, state=ProgramState.TRAINING))
             self._publish_progress()
             self._settle()
-
-    def _warn_without_agent(self) -> None:
-        """Warn of a job with workers whose program does not use them."""
-        if self._page is not None and self._page.worker_target().n_workers and not self._page.worker_status().agent_pid:
-            warn(
-                "a program run with `--workers` or `--gpus` must train through `punctual.elastic`", "a plain loop",
-                f"process {os.getpid()}",
-                "It goes on as one process, with the cores of as many workers as it is granted; write "
-                "`punctual.elastic(train)`, or leave the option out.",
-            )  # fmt: skip
 
     def begin_step(self) -> None:
         """Begin a step, whose batch has come."""
@@ -222,7 +227,11 @@ class Session:
         self.step_open = False
         self.n_steps += 1
         if self._body_from_ns:
-            self._time_body()
+            # Note the end of a step's body.
+            taken_ns = monotonic_ns() - self._body_from_ns
+            if not self._n_bodies or taken_ns < self._shortest_ns:
+                self._shortest_ns = taken_ns
+            self._n_bodies += 1
         if self._pacer is not None:
             self._complete(OUTSIDE)
             if self.n_steps >= self.course.total_steps:
@@ -265,13 +274,6 @@ class Session:
         # at the top of its body (a limit, an evaluation that comes first) takes far less than a step, and its end no less.
         # Two steps must be known: the first one is often much longer than those that follow.
         return self._n_bodies >= 2 and taken_ns < 0.1 * self._shortest_ns
-
-    def _time_body(self) -> None:
-        """Note the end of a step's body."""
-        taken_ns = monotonic_ns() - self._body_from_ns
-        if not self._n_bodies or taken_ns < self._shortest_ns:
-            self._shortest_ns = taken_ns
-        self._n_bodies += 1
 
     def tell_cut(self, n_steps: int) -> None:
         """Tell the author once that a loop ended after its declared steps though its iterable may have more."""
@@ -449,14 +451,6 @@ class Session:
                 "Check that the loader is not empty and that `epochs` or `total_steps` is above zero.",
             )  # fmt: skip
         return course.start_step
-
-    def _begin_part(self, course: StepPlan) -> int:
-        """Begin one of the loops declared together. Steps done before this process belong to the first."""
-        if not self.n_steps and course.start_step:
-            self.n_steps = min(course.start_step, self.course.total_steps)
-            self._declare(replace(self._declaration, start_step=self.n_steps))
-        self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
-        return self.n_steps
 
     def _add_loop(self, course: StepPlan, *, may_follow: bool) -> int:
         """Add a loop that was not declared: its steps come on top."""

@@ -378,7 +378,11 @@ class ClusterExecutor:
         """Open links to new nodes, and close those to nodes that are lost and absent."""
         with self._lock:
             for node, channel in channels.items():
-                if node not in self._links and self._may_use(node):
+                if (
+                    node not in self._links
+                    and not self._ends.is_set()
+                    and (self._machines is None or self._machines.may_use(node))
+                ):
                     n_losses = self._n_losses.pop(node, 0)
                     resets = node not in self._known or n_losses > 0
                     link = NodeLink(node, channel, self._options, self, self._loop, resets=resets, n_losses=n_losses)
@@ -402,9 +406,6 @@ class ClusterExecutor:
             self._requested = wanted
         except Exception:  # noqa: BLE001 -- whatever it is, it may work the next time
             _LOG.exception("the cluster cannot be asked for more nodes")
-
-    def _may_use(self, node: NodeId) -> bool:
-        return not self._ends.is_set() and (self._machines is None or self._machines.may_use(node))
 
     def _is_ready(self) -> bool:
         if self._machines is not None:
@@ -548,7 +549,12 @@ class ClusterExecutor:
         """Send an event that holds for a job, or for none, on all nodes."""
         job: JobId | None = getattr(event, "job", None)
         if isinstance(event, JobFinished | JobFailed):
-            self._note_end(event)
+            self._forget(event.job)
+            for ended in (self._told_end_at, self._facts):
+                while len(ended) > _N_ENDED_MAX:
+                    del ended[next(iter(ended))]
+            if isinstance(event, JobFinished) or not event.retryable:
+                self._was_at.pop(event.job, None)
         self._tell(event)
         if job is not None and job not in self._node_of:
             self._told_end_at[job] = self._clock.now()
@@ -606,15 +612,6 @@ class ClusterExecutor:
     def wait_s_of(self, node: NodeId) -> float:
         with self._lock:
             return self._looks.wait_s(node)
-
-    def _note_end(self, event: JobFinished | JobFailed) -> None:
-        """Forget a job that has ended; where it was is remembered if it is to be started again."""
-        self._forget(event.job)
-        for ended in (self._told_end_at, self._facts):
-            while len(ended) > _N_ENDED_MAX:
-                del ended[next(iter(ended))]
-        if isinstance(event, JobFinished) or not event.retryable:
-            self._was_at.pop(event.job, None)
 
     def _forget(self, job: JobId) -> None:
         """Forget a job that is on no node any more."""

@@ -188,17 +188,14 @@ class SpreadJob:
 
     def _answer(self, first: Answer) -> None:
         self._is_due = False
-        granted = self._granted(first.granted)
+        there = {node: part.granted for node, part in self.parts.items() if part.granted}
+        granted = {**first.granted, **there}
         at, job = self._clock.now(), self._launch.job
         cause = self._failure or (first.cause if isinstance(first, GrantFailed) else "")
         if cause:
             self._tell(GrantFailed(at=at, job=job, request=self._request, granted=granted, cause=cause))
         elif isinstance(first, GrantApplied):
             self._tell(replace(first, at=at, request=self._request, granted=granted))
-
-    def _granted(self, first: Allocation) -> Allocation:
-        there = {node: part.granted for node, part in self.parts.items() if part.granted}
-        return {**first, **there}
 
     # What is heard of the first process.
 

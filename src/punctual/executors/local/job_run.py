@@ -302,7 +302,15 @@ class JobRun:
         try:
             yield
         except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
-            self._fail(error)
+            # If the group is gone, the end of the process is the answer.
+            failure = self._request, cause_of(error)
+            if not is_foreseen(error):
+                self.note("commanded", error)
+            if not (isinstance(error, OSError) and error.errno in _GONE):
+                self._answer(failure[1], short_of(error))
+            elif failure != self._without_group:
+                self._without_group = failure
+                self._context.poller.watch(self._miss_end, _END_KNOWN_S_MAX)
 
     # From its start, or from when it was adopted, to its end; in a thread of its own.
 
@@ -513,17 +521,6 @@ class JobRun:
             sink(self._events.started(self._request, self.held, can_pace=self._process.can_pace, can_cap=can_cap))
         else:
             sink(self._events.applied(self._request, self.held))
-
-    def _fail(self, error: Exception) -> None:
-        """Answer the last command with its failure. If the group is gone, the process's end is the answer."""
-        failure = self._request, cause_of(error)
-        if not is_foreseen(error):
-            self.note("commanded", error)
-        if not (isinstance(error, OSError) and error.errno in _GONE):
-            self._answer(failure[1], short_of(error))
-        elif failure != self._without_group:
-            self._without_group = failure
-            self._context.poller.watch(self._miss_end, _END_KNOWN_S_MAX)
 
     def _miss_end(self) -> None:
         """Answer with the failure of a process whose group is gone but that has not ended. Called by the poller."""

@@ -508,7 +508,11 @@ class JobProcess:
     def finish(self, last: Mapping[str, Any] | None) -> None:
         """Finish output and progress after the supervisor's last line."""
         if last is None:
-            self._end_left()
+            # End processes that a killed supervisor has left.
+            end_left(self._processes, GRACE_S)
+            if self.pid:  # the group of number 0 is that of this process
+                with suppress(OSError):
+                    os.killpg(self.pid, signal.SIGKILL)
         try:
             for tail in self._tails:
                 tail.finish(_OUTPUT_S_MAX)
@@ -529,13 +533,6 @@ class JobProcess:
             self._page.keep_copy()
         folders = () if self.group is None else self.group.files.remove_dirs
         clear_up(map(str, folders), [(str(self._takeover_socket), self._socket_mark)])
-
-    def _end_left(self) -> None:
-        """End processes that a killed supervisor has left."""
-        end_left(self._processes, GRACE_S)
-        if self.pid:  # the group of number 0 is that of this process
-            with suppress(OSError):
-                os.killpg(self.pid, signal.SIGKILL)
 
     def _processes(self) -> list[int]:
         members: list[int] = []

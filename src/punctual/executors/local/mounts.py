@@ -42,7 +42,9 @@ def hierarchy(controller: str, mountinfo: str | None = None, membership: str | N
         place, _, kind = line.partition(" - ")
         filesystem, _, options = kind.split(" ", 2)
         if _holds(controller, filesystem, options):
-            root, mount = (_unescaped(word) for word in place.split()[3:5])
+            root, mount = (
+                re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word) for word in place.split()[3:5]
+            )
             return Hierarchy(Path(mount), _inside(Path(mount), root, _own_group(controller, membership)))
     return None
 
@@ -65,8 +67,3 @@ def _inside(mount: Path, root: str, group: str) -> Path:
     """Return the folder of `group`; a container may see only the part of the tree from `root` on."""
     relative = os.path.relpath(group, root)
     return mount if relative.startswith("..") else mount / PurePosixPath(relative)
-
-
-def _unescaped(word: str) -> str:
-    """Decode blanks and the like, which are written as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word)

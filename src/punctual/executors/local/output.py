@@ -154,7 +154,8 @@ class LogTail:
     def _read(self) -> None:
         """Pass on all new output, across files that were rotated away."""
         while not self._stopped.is_set() and (self._fd >= 0 or self._open(self.path)):
-            is_rotated = not self._is_current()  # asked first: what is rotated away does not grow any more
+            # Asked first: what is rotated away does not grow any more.
+            is_rotated = _identity(self.path) not in {None, _identity(self._fd)}
             while not self._stopped.is_set() and (output := os.read(self._fd, 65_536)):
                 self._pass_on(output)
             if not is_rotated:
@@ -166,9 +167,6 @@ class LogTail:
             self._receive(output)
         except Exception:  # noqa: BLE001 -- a display that fails must not cost the output that follows
             _LOG.exception("what the job wrote could not be passed on")
-
-    def _is_current(self) -> bool:
-        return _identity(self.path) in {None, _identity(self._fd)}
 
     def _open_next(self) -> None:
         """Continue with the file after one that was rotated away, which may have been rotated away as well."""

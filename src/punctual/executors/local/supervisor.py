@@ -182,7 +182,11 @@ class Supervisor:
         try:
             self._job_pid = _start(self._request)
         except OSError as error:
-            return self._give_up(error)
+            code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
+            supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
+            place = "" if error.filename is None else f": '{error.filename}'"
+            self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
+            return code
         self._started_at_ns = time.monotonic_ns()
         # Without it, a job that ends while the disk is full is run again.
         # Room for the last line and the page.
@@ -319,25 +323,15 @@ class Supervisor:
                 self._ended = (_exit_code(status), time.monotonic_ns())
                 if self._ending is None:  # otherwise it was told to end, or killed
                     self._counted = self._counters.more()
-                self._end_descendants()
-
-    def _end_descendants(self) -> None:
-        """End the job's remaining descendants: outside its groups nothing would limit them."""
-        if self._ending is None:
-            # Helpers, as a `tee` behind its output, have a moment to end after it by themselves.
-            self._ending = job_signals.Ending(0, 0.2, self._request.kill_s)
-        else:
-            self._ending.own_has_ended()
+                # End the job's remaining descendants: outside its groups nothing would limit them.
+                if self._ending is None:
+                    # Helpers, as a `tee` behind its output, have a moment to end after it by themselves.
+                    self._ending = job_signals.Ending(0, 0.2, self._request.kill_s)
+                else:
+                    self._ending.own_has_ended()
 
     def _lift(self) -> None:
         _lift(self._request.lift, job_signals.descendants(os.getpid()))
-
-    def _give_up(self, error: OSError) -> int:
-        code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
-        supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
-        place = "" if error.filename is None else f": '{error.filename}'"
-        self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
-        return code
 
     def _finish(self) -> int:
         for log in self._logs.values():
@@ -357,7 +351,10 @@ class Supervisor:
             last["forced_after_s"] = forced_after_s
         if self._ending is not None and self._ending.left_running:
             last["left_running"] = self._ending.left_running[:3]
-        boot, page = supervisor_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
+        boot, page = (
+            supervisor_files.read(_BOOT_ID).strip(),
+            (b"" if self._request.page_fd is None else os.pread(self._request.page_fd, 1 << 16, 0)).hex(),
+        )
         self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
         supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
         self._tell(**last)
@@ -491,10 +488,6 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
     except OSError:  # gone already
         pass
-
-
-def _read_page(page_fd: int | None) -> bytes:
-    return b"" if page_fd is None else os.pread(page_fd, 1 << 16, 0)
 
 
 def _read_request(connection_fd: int, most_s: float = 20.0) -> LaunchRequest | None:

@@ -73,12 +73,7 @@ class SupervisorLink:
         """
         if not self._has_request:
             return
-        self._note_unheard()
-        with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
-            self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
-
-    def _note_unheard(self) -> None:
-        """Check whether the supervisor has read the earlier messages."""
+        # Check whether the supervisor has read the earlier messages.
         n_bytes = array.array("i", [0])
         with suppress(OSError):  # it has ended, or this system does not tell
             fcntl.ioctl(self._connection, termios.TIOCOUTQ, n_bytes)
@@ -86,6 +81,8 @@ class SupervisorLink:
             self._unheard_since = None
         elif self._unheard_since is None:
             self._unheard_since = time.monotonic()
+        with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
+            self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
 
     @property
     def is_deaf(self) -> bool:
