@@ -92,24 +92,14 @@ class Waiter:
 class ServiceContext:
     """A host, and its service's caches.
 
-    Attributes
-    ----------
-    signal
-        Notified of each message of the host.
-    is_closing
-        Set once streams must end.
-    standings, metrics
-        Cached texts of each job: as JSON, and as lines of metrics.
-    histories
-        Cached histories of jobs.
-    budget
-        Cache of cores held by each job over time.
-    what_ifs
-        Turns of callers to simulate other policies.
-    submitting
-        Held while a request with a key is answered: the second of two with one key waits for the first.
-    tracer
-        Makes a span of each request; None: none is made.
+    * `signal`: notified of each message of the host.
+    * `is_closing`: set once streams must end.
+    * `standings`, `metrics`: cached texts of each job: as JSON, and as lines of metrics.
+    * `histories`: cached histories of jobs.
+    * `budget`: cache of cores held by each job over time.
+    * `what_ifs`: turns of callers to simulate other policies.
+    * `submitting`: held while a request with a key is answered: the second of two with one key waits for the first.
+    * `tracer`: makes a span of each request; None: none is made.
     """
 
     host: LocalHost

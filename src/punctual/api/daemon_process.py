@@ -36,10 +36,7 @@ EXIT_REPLACED, EXIT_REFUSED, EXIT_FAILED = 1, 2, os.EX_SOFTWARE
 def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) -> tuple[int, Daemon]:
     """Be the daemon until it is asked to leave or, unless it stays, until its last job has ended.
 
-    Parameters
-    ----------
-    tell
-        Called once it steers and listens, or has found another daemon.
+    `tell`: called once it steers and listens, or has found another daemon.
 
     Returns
     -------
@@ -48,10 +45,7 @@ def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) 
     Daemon
         The daemon, which has ended.
 
-    Raises
-    ------
-    InvalidSpec
-        No host could be begun.
+    Raises `InvalidSpec`: no host could be begun.
     """
     leaving = _Leaving()
     daemon = Daemon(request)
@@ -164,10 +158,7 @@ class _Http:
 def page_link(addresses: Sequence[str], token_file: Path, job: str | None = None) -> str:
     """Return the page's address with the owner's token, as the page takes it out of its address again.
 
-    Raises
-    ------
-    InvalidSpec
-        The daemon listens on its socket only; or the file of the token is missing.
+    Raises `InvalidSpec`: the daemon listens on its socket only; or the file of the token is missing.
     """
     url = next((address for address in addresses if address.startswith(("http:", "https:"))), None)
     if url is None:

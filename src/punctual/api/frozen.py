@@ -47,12 +47,8 @@ class NoPlans:
 def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId, str]) -> str:
     """Return the page with some jobs of a run, as HTML.
 
-    Parameters
-    ----------
-    messages
-        Messages of the journal that may concern one of the jobs, oldest first.
-    said
-        The jobs, and what each came to in a sentence or two.
+    * `messages`: messages of the journal that may concern one of the jobs, oldest first.
+    * `said`: the jobs, and what each came to in a sentence or two.
     """
     now, board = now_of(run), StatusBoard(n_ended=len(messages))  # none is forgotten
     for message in messages:

@@ -201,12 +201,8 @@ def _submitted(
 def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, chosen: str) -> JobId:
     """Return the job that the caller's key has led to, after submitting it if there is none.
 
-    Raises
-    ------
-    InvalidSpec
-        Another request had the key.
-    Refused
-        The host has forgotten the job.
+    * Raises `InvalidSpec`: another request had the key.
+    * Raises `Refused`: the host has forgotten the job.
     """
     # A later token of the same name has keys of its own.
     key = sha256(json.dumps([caller.name, caller.created_at, chosen]).encode()).hexdigest()

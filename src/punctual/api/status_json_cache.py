@@ -23,11 +23,8 @@ class StatusJsonCache(Generic[T]):
 
     May be used by any thread.
 
-    Parameters
-    ----------
-    make
-        Takes a job, the present, and what the job waits for. Its result may depend on the job's status, verdict,
-        promise and demand, on the wall clock, and, of a job with a forecast, on the present.
+    `make`: takes a job, the present, and what the job waits for. Its result may depend on the job's status, verdict,
+    promise and demand, on the wall clock, and, of a job with a forecast, on the present.
     """
 
     def __init__(self, host: LocalHost, make: Callable[[JobStatus, Now, Wait], T]) -> None:

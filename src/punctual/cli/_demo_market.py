@@ -53,20 +53,13 @@ _TRACE = Path(__file__).with_name("_demo_market.json")
 class Scene:
     """A training on a market.
 
-    Attributes
-    ----------
-    program
-        Command of the training; the steps, the seconds of a step on one machine, and the folder of its checkpoints are added.
-    trace
-        File with the spot machines, and the prices of both markets.
-    speed
-        Seconds of the trace that pass in a second: its six hours take two minutes.
-    start_s
-        Second of the trace at which the job is submitted; the hours before have been seen.
-    work_h, n_steps
-        Machine-hours of the training, and its steps.
-    startup_s, notice_s
-        Seconds here that a machine takes to start, and that are enough to leave it.
+    * `program`: command of the training; the steps, the seconds of a step on one machine, and the folder of its
+      checkpoints are added.
+    * `trace`: file with the spot machines, and the prices of both markets.
+    * `speed`: seconds of the trace that pass in a second: its six hours take two minutes.
+    * `start_s`: second of the trace at which the job is submitted; the hours before have been seen.
+    * `work_h`, `n_steps`: machine-hours of the training, and its steps.
+    * `startup_s`, `notice_s`: seconds here that a machine takes to start, and that are enough to leave it.
     """
 
     program: Sequence[str] = (sys.executable, "-m", "punctual.cli._demo_market_training")

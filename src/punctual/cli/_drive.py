@@ -49,10 +49,7 @@ class OutputOptions:
 def drive(begin: Begin, jobs: Sequence[JobId], options: OutputOptions) -> int:
     """Run jobs to their ends, show and report them; return the exit status of the command.
 
-    Raises
-    ------
-    InvalidSpec
-        The jobs cannot be run as wished; nothing was started then, and running jobs go on as before.
+    Raises `InvalidSpec`: the jobs cannot be run as wished; nothing was started then, and running jobs go on as before.
     """
     if options.report is not None:
         check_can_plot(options.report, n_jobs=len(jobs))
@@ -107,10 +104,7 @@ def carry_out(
 
     `page`: tell the address of their page. `grace_s`: grace period of the jobs; None: not given.
 
-    Raises
-    ------
-    OutcomeUnknown
-        They have ended, and their journal cannot be read any more.
+    Raises `OutcomeUnknown`: they have ended, and their journal cannot be read any more.
     """
     end = allocation(grace_s=grace_s)
     interrupts = Interrupts()

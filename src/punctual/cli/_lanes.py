@@ -61,12 +61,8 @@ class Axis:
 class Lanes:
     """Draws jobs at one moment.
 
-    Parameters
-    ----------
-    rows
-        The jobs; of those without a `kind`, whose daemon does not answer, the state is shown alone.
-    width
-        Width of the terminal, in characters.
+    * `rows`: the jobs; of those without a `kind`, whose daemon does not answer, the state is shown alone.
+    * `width`: width of the terminal, in characters.
     """
 
     def __init__(self, rows: Sequence[Row], now: datetime, width: int) -> None:

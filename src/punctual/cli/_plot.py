@@ -26,17 +26,11 @@ _PROGRESS, _GRANT, _USAGE, _DEADLINE = "#1f9d55", "#2b7de9", "#f08c2e", "#d6336c
 def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> None:
     """Refuse a plot that could not be drawn at the end, before anything is started.
 
-    Parameters
-    ----------
-    option
-        The one that `path` was given with.
-    n_jobs
-        Number of jobs to be drawn: several only fit on a page.
+    * `option`: the one that `path` was given with.
+    * `n_jobs`: number of jobs to be drawn: several only fit on a page.
 
-    Raises
-    ------
-    InvalidSpec
-        The file's kind is unknown, it cannot be written, or it is a picture and Matplotlib is not installed.
+    Raises `InvalidSpec`: the file's kind is unknown, it cannot be written, or it is a picture and Matplotlib is not
+    installed.
     """
     where = f"`{option} {path}`"
     if path.suffix not in SUFFIXES:

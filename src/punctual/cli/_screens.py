@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 class Screen(Protocol):
     """Shows jobs.
 
-    Attributes
-    ----------
-    on_output
-        Called with the output of a single job; None: the job writes where this process does.
+    `on_output`: called with the output of a single job; None: the job writes where this process does.
     """
 
     on_output: Callable[[bytes], None] | None

@@ -23,10 +23,7 @@ _INK = "#123456"
 def write_page(result: Result, path: Path) -> None:
     """Write the report of `result`, which has runs, to `path`.
 
-    Raises
-    ------
-    InvalidSpec
-        The file cannot be written.
+    Raises `InvalidSpec`: the file cannot be written.
     """
     try:
         path.write_text(page(result), encoding="utf-8")

@@ -39,14 +39,9 @@ class Bar:
 def panel(status: JobStatus, now: Now, title: str, line: str = "", told: Row | None = None) -> Panel:
     """Draw the view of a job at `now`.
 
-    Parameters
-    ----------
-    title
-        Job, controller and actuator.
-    line
-        The line that the job is writing and has not ended yet: a progress bar of its own, for instance.
-    told
-        How the job stands; None: as `status` alone says.
+    * `title`: job, controller and actuator.
+    * `line`: the line that the job is writing and has not ended yet: a progress bar of its own, for instance.
+    * `told`: how the job stands; None: as `status` alone says.
     """
     rows = Table.grid(padding=(0, 2), expand=True)
     rows.add_column(style="dim", no_wrap=True)
@@ -105,10 +100,7 @@ def _grant(status: JobStatus) -> str:
 class View:
     """Panel on a terminal, redrawn twice a second; the job's output scrolls above it.
 
-    Parameters
-    ----------
-    draw
-        Returns the text to show of an incomplete last line of the job; None: nothing yet.
+    `draw`: returns the text to show of an incomplete last line of the job; None: nothing yet.
     """
 
     def __init__(self, draw: Callable[[str], RenderableType | None], console: Console) -> None:

@@ -50,22 +50,15 @@ class ControlHandler:
     `page`       `job`, or none      `url`: the page's address, with a token
     ============ =================== ================================================================================
 
-    Parameters
-    ----------
-    facts
-        Returns facts that do not change while a job runs.
-    budget
-        Returns the resources that all jobs share; called once for an answer about any number of them.
-    submit
-        Submits jobs, all or none; gets the descriptor of the first one's standard input, which it may duplicate, too.
-    capacity
-        Returns the most that one job can have, and that its workers can have on all nodes; None: there is one node.
-    leave
-        Makes the host leave its jobs to another process; returns at once.
-    page
-        Returns the address of the page, with a token; raises `InvalidSpec` if it cannot be served.
-    settle
-        Returns once the journal has what was changed; raises `InvalidSpec` if it cannot.
+    * `facts`: returns facts that do not change while a job runs.
+    * `budget`: returns the resources that all jobs share; called once for an answer about any number of them.
+    * `submit`: submits jobs, all or none; gets the descriptor of the first one's standard input, which it may
+      duplicate, too.
+    * `capacity`: returns the most that one job can have, and that its workers can have on all nodes; None: there is one
+      node.
+    * `leave`: makes the host leave its jobs to another process; returns at once.
+    * `page`: returns the address of the page, with a token; raises `InvalidSpec` if it cannot be served.
+    * `settle`: returns once the journal has what was changed; raises `InvalidSpec` if it cannot.
     """
 
     def __init__(

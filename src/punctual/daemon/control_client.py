@@ -85,10 +85,7 @@ def is_answering(run: RunFolder) -> bool:
 def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None = None) -> dict[str, Any]:
     """Ask the job's host to change the job's declaration; raises `InvalidSpec` if it refuses or does not answer.
 
-    Parameters
-    ----------
-    when
-        Another deadline, as its user writes it; `none`: it is to have none any more.
+    `when`: another deadline, as its user writes it; `none`: it is to have none any more.
     """
     told = {} if changes is None else asdict(changes)
     return _told_to_host(job, {"verb": "change", "job": job.job, "change": told, "when": when})
@@ -142,12 +139,8 @@ def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams, 
 
     `stdin_fd`: standard input of the first job; None: it has none.
 
-    Raises
-    ------
-    InvalidSpec
-        The host refuses one.
-    ControlFailed
-        No answer came.
+    * Raises `InvalidSpec`: the host refuses one.
+    * Raises `ControlFailed`: no answer came.
     """
     jobs = [encode_submission(submission) for submission in submissions]
     fds = () if stdin_fd is None else (stdin_fd,)
@@ -157,15 +150,9 @@ def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams, 
 def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | None]:
     """Return the capacity for one new job of a run, and for its workers on all nodes; see `checked_submission`.
 
-    Parameters
-    ----------
-    run
-        Run whose host would get the job; None: the job runs on this machine without one.
+    `run`: run whose host would get the job; None: the job runs on this machine without one.
 
-    Raises
-    ------
-    InvalidSpec
-        The run uses a cluster's nodes, and either its host or every node has not answered.
+    Raises `InvalidSpec`: the run uses a cluster's nodes, and either its host or every node has not answered.
     """
     if run is None or HostOptions.of(run.facts()).engine == "local":
         return capacity_here(), None

@@ -42,17 +42,10 @@ class ControlBusy(ControlFailed):
 class ControlSocket:
     """Answers requests from its creation to `close`, in threads of its own.
 
-    Parameters
-    ----------
-    path
-        Path of the socket. A socket left behind by a process that is gone is replaced.
-    take
-        Also replace one of a process that is still there.
+    * `path`: path of the socket. A socket left behind by a process that is gone is replaced.
+    * `take`: also replace one of a process that is still there.
 
-    Raises
-    ------
-    InvalidSpec
-        Another process answers there already, or `path` is another kind of file.
+    Raises `InvalidSpec`: another process answers there already, or `path` is another kind of file.
     """
 
     def __init__(self, path: Path, answer: Answer, *, take: bool = False) -> None:
@@ -85,12 +78,8 @@ class ControlSocket:
 def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0, fds: Sequence[int] = ()) -> dict[str, Any]:
     """Send `request`, with descriptors, to the process that listens at `path` and return its answer.
 
-    Raises
-    ------
-    InvalidSpec
-        The request was refused as the user's mistake.
-    ControlFailed
-        No answer came in time, or answering failed.
+    * Raises `InvalidSpec`: the request was refused as the user's mistake.
+    * Raises `ControlFailed`: no answer came in time, or answering failed.
     """
     try:
         with _connected(path, timeout_s) as connection, connection.makefile("r", encoding="utf-8") as lines:
@@ -207,10 +196,7 @@ def _envelope(line: bytes, answer: Answer, fds: Sequence[int] = ()) -> dict[str,
 def make_room(path: Path, take: bool) -> None:
     """Remove a socket that was left at `path`; with `take` also one of a running process.
 
-    Raises
-    ------
-    InvalidSpec
-        Another process answers there, or `path` is another kind of file.
+    Raises `InvalidSpec`: another process answers there, or `path` is another kind of file.
     """
     try:
         mode = path.lstat().st_mode

@@ -11,10 +11,7 @@ from punctual.history.run import RunSummary, summarize
 def run_like(name: str) -> RunSummary:
     """Sum up an earlier job.
 
-    Raises
-    ------
-    InvalidSpec
-        There is no such job, or it has not finished.
+    Raises `InvalidSpec`: there is no such job, or it has not finished.
     """
     earlier = find_job(name, known_jobs())
     told = _summary(earlier)

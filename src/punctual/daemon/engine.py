@@ -73,16 +73,10 @@ class Engine:
     All jobs whose ticks are due at one instant are observed before the first of these ticks is handled, so that each
     tick decides on fresh readings.
 
-    Parameters
-    ----------
-    time
-        Source of events and time.
-    journal
-        None: nothing is kept.
-    listeners
-        Called in the thread of `run` with each journalled message. Their exceptions end `run`; see `logged`.
-    afterwards
-        Called with all that was written together, once all listeners have it.
+    * `time`: source of events and time.
+    * `journal`: None: nothing is kept.
+    * `listeners`: called in the thread of `run` with each journalled message. Their exceptions end `run`; see `logged`.
+    * `afterwards`: called with all that was written together, once all listeners have it.
     """
 
     def __init__(
@@ -125,10 +119,7 @@ class Engine:
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Handle events until `until`, asked before each event, holds or nothing can come any more.
 
-        Raises
-        ------
-        InvariantBroken
-            The scheduler broke an invariant; the event that led to it is not in the journal.
+        Raises `InvariantBroken`: the scheduler broke an invariant; the event that led to it is not in the journal.
         """
         time = self._time
         while self._missed:

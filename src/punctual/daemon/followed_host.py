@@ -67,12 +67,8 @@ class FollowedHost(StatusReader):
 
     The journal is the same whoever writes it, so the display goes on when another process becomes the daemon.
 
-    Parameters
-    ----------
-    jobs
-        Jobs to follow; messages about others are not read. None: all.
-    waits
-        Whether this process starts the next daemon if no other does; False: it only watches.
+    * `jobs`: jobs to follow; messages about others are not read. None: all.
+    * `waits`: whether this process starts the next daemon if no other does; False: it only watches.
     """
 
     def __init__(self, run: RunFolder, jobs: Sequence[JobId] | None, *, waits: bool = True) -> None:

@@ -43,10 +43,7 @@ class JobFollower:
     Where their daemon was killed, or hangs, the command starts the next one, which goes on with them. The end of the
     command ends no job. A context manager: leaving it ends the following.
 
-    Parameters
-    ----------
-    receive
-        Called with what the jobs write, from other threads. None: it is written where this process writes.
+    `receive`: called with what the jobs write, from other threads. None: it is written where this process writes.
     """
 
     def __init__(self, receive: Receive | None) -> None:
@@ -78,10 +75,7 @@ class JobFollower:
 
         They are `jobs` then, in the same order, and may have other names than they came with: see `names_in`.
 
-        Raises
-        ------
-        InvalidSpec
-            A job is refused, or no daemon can be had.
+        Raises `InvalidSpec`: a job is refused, or no daemon can be had.
         """
         streams = Streams.here(self._receive)
         joining = Joining(options, streams=streams, before=self._follow_all)
@@ -179,10 +173,8 @@ class JobFollower:
     def run(self) -> None:
         """Return when all jobs have ended.
 
-        Raises
-        ------
-        InvalidSpec
-            The folder of their run was removed meanwhile; or they were ended by `kill`, and no daemon can record it.
+        Raises `InvalidSpec`: the folder of their run was removed meanwhile; or they were ended by `kill`, and no daemon
+        can record it.
         """
         while not self._have_ended():
             self._wait()

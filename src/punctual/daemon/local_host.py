@@ -90,12 +90,8 @@ def accounted_s(facts: Mapping[str, Any]) -> float:
 class LocalHost(Host):
     """Runs jobs as processes of this machine, or of the nodes of a cluster.
 
-    Attributes
-    ----------
-    run_folder
-        Folder of the run.
-    executor
-        Executor for queries about processes: actuator, workers, faults.
+    * `run_folder`: folder of the run.
+    * `executor`: executor for queries about processes: actuator, workers, faults.
     """
 
     def __init__(self, state: HostState, site: ExecutorSetup, planner: QuotingPlanner) -> None:
@@ -171,21 +167,15 @@ class LocalHost(Host):
     def submit(self, submission: Submission) -> JobId:
         """Submit a job.
 
-        Raises
-        ------
-        InvalidSpec
-            Another job of this user, here or of another host, has its name and has not ended; or nothing can be
-            written where runs live.
+        Raises `InvalidSpec`: another job of this user, here or of another host, has its name and has not ended; or
+        nothing can be written where runs live.
         """
         return self.submit_all([submission])[0]
 
     def submit_all(self, submissions: Sequence[Submission], streams: Streams | None = None) -> list[JobId]:
         """Submit jobs, all or, if it raises, none of them; raises as `submit` does.
 
-        Parameters
-        ----------
-        streams
-            Output streams of each job; None: like this process's own.
+        `streams`: output streams of each job; None: like this process's own.
         """
         _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
@@ -228,12 +218,8 @@ class LocalHost(Host):
 
         `stdin_fd`: standard input of the first one, which is duplicated; None: it has none.
 
-        Raises
-        ------
-        InvalidSpec
-            As for `submit`.
-        ControlFailed
-            The host is leaving or too busy.
+        * Raises `InvalidSpec`: as for `submit`.
+        * Raises `ControlFailed`: the host is leaving or too busy.
         """
         if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
@@ -257,10 +243,8 @@ class LocalHost(Host):
     ) -> LogTail:
         """Pass the job's output to `receive` in a thread; the caller finishes it in the end.
 
-        Parameters
-        ----------
-        since_s
-            Only what was written from then on, in seconds since 1970. None: the log from the beginning of its present file.
+        `since_s`: only what was written from then on, in seconds since 1970. None: the log from the beginning of its
+        present file.
         """
         log = self.log(job, of_errors=of_errors)
         if since_s is None:
@@ -401,10 +385,7 @@ class LocalHost(Host):
 
         Not to be called by the thread of `run`.
 
-        Raises
-        ------
-        StoreUnreachable
-            The host has not come to it in some seconds.
+        Raises `StoreUnreachable`: the host has not come to it in some seconds.
         """
         try:
             self.ask(lambda _: None, _SETTLE_S_MAX)
@@ -564,21 +545,12 @@ def local_host(
 ) -> Iterator[LocalHost]:
     """Yield a new host without jobs. Leaving it ends those that still run; a journal that was written stays.
 
-    Parameters
-    ----------
-    name
-        Name of the run; valid as a file's name.
-    facts
-        Kept in the run's record (JSON values).
-    continues
-        Write on in the journal of the run of this name, all of whose jobs have ended.
+    * `name`: name of the run; valid as a file's name.
+    * `facts`: kept in the run's record (JSON values).
+    * `continues`: write on in the journal of the run of this name, all of whose jobs have ended.
 
-    Raises
-    ------
-    InvalidSpec
-        Another run has the name, or the options cannot be used here.
-    JournalUnusable
-        The journal to write on is damaged, or of another version of Punctual.
+    * Raises `InvalidSpec`: another run has the name, or the options cannot be used here.
+    * Raises `JournalUnusable`: the journal to write on is damaged, or of another version of Punctual.
     """
     run = create_run(name, {**(facts or {}), "options": asdict(options)}, continues=continues)
     with ExitStack() as ending:
@@ -648,14 +620,9 @@ def opened(
 ) -> Iterator[LocalHost]:
     """Open the host to other processes; leaving it ends its jobs. If it cannot be opened, they are left as they are.
 
-    Parameters
-    ----------
-    policy
-        Policy and parameters, as returned by `HostState.policy`.
-    begin
-        Called with the host before other processes can talk to it.
-    take
-        Take the socket of a host that hangs.
+    * `policy`: policy and parameters, as returned by `HostState.policy`.
+    * `begin`: called with the host before other processes can talk to it.
+    * `take`: take the socket of a host that hangs.
     """
     executor = site.executor
     with ExitStack() as closing:

@@ -25,10 +25,7 @@ class LogPlace(NamedTuple):
 class LogSnapshot:
     """Stored output of a job: an earlier file and the present one, with their sizes at construction.
 
-    Parameters
-    ----------
-    log
-        Path of the present file; may be missing.
+    `log`: path of the present file; may be missing.
     """
 
     def __init__(self, log: Path) -> None:

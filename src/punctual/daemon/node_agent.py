@@ -49,16 +49,10 @@ _PIPED = Streams()
 class AgentOptions:
     """Options of an agent, as JSON values.
 
-    Attributes
-    ----------
-    name
-        Name of the agent's folder on the node; an agent started again under it continues the jobs there.
-    node
-        The node's name in grants.
-    lost_after_s
-        As for `punctual.executors.cluster.executor.ClusterExecutor`.
-    address
-        Address at which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` overrides it. Empty: none.
+    * `name`: name of the agent's folder on the node; an agent started again under it continues the jobs there.
+    * `node`: the node's name in grants.
+    * `lost_after_s`: as for `punctual.executors.cluster.executor.ClusterExecutor`.
+    * `address`: address at which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` overrides it. Empty: none.
     """
 
     name: str
@@ -74,10 +68,7 @@ class NodeAgent:
     Its jobs go on when it ends, and when nobody asks it anything for a while; see
     `punctual.executors.cluster.channel.STOP_FRAC` for how long. Its thread-safe `answer` takes all requests.
 
-    Raises
-    ------
-    InvalidSpec
-        Another process is this agent, or its folder or the actuator cannot be used.
+    Raises `InvalidSpec`: another process is this agent, or its folder or the actuator cannot be used.
     """
 
     def __init__(self, options: AgentOptions) -> None:

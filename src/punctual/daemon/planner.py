@@ -50,10 +50,7 @@ class QuotingPlanner(Planner, Protocol):
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
         """Return the policy's quote to a waiting thread; plans are made first.
 
-        Raises
-        ------
-        QuoteFailed
-            There is no answer within `limit_s` seconds.
+        Raises `QuoteFailed`: there is no answer within `limit_s` seconds.
         """
         ...
 
@@ -95,12 +92,8 @@ class SwitchingPlanner:
     is started when the second job comes, and stays until another policy is to be used. There is none where that is the
     policy for a single job.
 
-    Parameters
-    ----------
-    policy, parameters
-        Registered name of the policy for several jobs, and its parameters: plain values.
-    alone
-        Registered name of the policy for a single one, which plans also while there is no worker.
+    * `policy`, `parameters`: registered name of the policy for several jobs, and its parameters: plain values.
+    * `alone`: registered name of the policy for a single one, which plans also while there is no worker.
     """
 
     def __init__(
@@ -196,14 +189,9 @@ class ProcessPlanner:
     plan then asks for another one soon. A worker that is lost or too late is killed and replaced,
     after a pause that doubles from loss to loss up to a minute. Answers come from a thread of the planner's own.
 
-    Parameters
-    ----------
-    policy, parameters
-        Registered name, and parameters: plain values.
-    limit_s
-        Seconds that a plan may take, from the request on.
-    fallback
-        Registered name of a policy that takes microseconds.
+    * `policy`, `parameters`: registered name, and parameters: plain values.
+    * `limit_s`: seconds that a plan may take, from the request on.
+    * `fallback`: registered name of a policy that takes microseconds.
     """
 
     def __init__(

@@ -24,10 +24,7 @@ def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, f
 
     Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
 
-    Raises
-    ------
-    JournalUnusable
-        The snapshots cannot be used, and the messages before them do not all exist any more.
+    Raises `JournalUnusable`: the snapshots cannot be used, and the messages before them do not all exist any more.
     """
     snapshot = journal.latest_snapshot()
     if snapshot is not None:
@@ -113,12 +110,8 @@ def missed_submissions(state: HostState) -> list[JobSubmitted]:
 def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ()) -> Iterator[tuple[Event, ...]]:
     """Yield, for each open job whose process ended unsteered, its last progress report, if any, and its end.
 
-    Parameters
-    ----------
-    last_at
-        Instant of the last message.
-    kept
-        Jobs that still run.
+    * `last_at`: instant of the last message.
+    * `kept`: jobs that still run.
     """
     run = state.run
     for job, recorded in run.jobs().items():

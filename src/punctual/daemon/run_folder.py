@@ -35,10 +35,7 @@ SERVICE = "is_service"
 class RunFolder:
     """Paths and records of one run.
 
-    Attributes
-    ----------
-    name
-        Name of its host; an earlier run of the same name is kept as ``name.1``.
+    `name`: name of its host; an earlier run of the same name is kept as ``name.1``.
     """
 
     name: str
@@ -87,10 +84,7 @@ class RunFolder:
 
         With those that run and that it lacks because it is missing or damaged: their supervisors are there.
 
-        Raises
-        ------
-        InvalidSpec
-            The journal cannot be read now.
+        Raises `InvalidSpec`: the journal cannot be read now.
         """
         rows: list[JobRow] = []
         with suppress(JournalUnusable):
@@ -124,10 +118,7 @@ class RunFolder:
     def record_submitted(self, jobs: Sequence[NewJob]) -> None:
         """Record that jobs are queued, with what they need to start, all or none; returns once the disk has it.
 
-        Raises
-        ------
-        InvalidSpec
-            There is no room for it.
+        Raises `InvalidSpec`: there is no room for it.
         """
         with refused_if_unwritable(self.state_dir):
             self.records.add(jobs)
@@ -334,20 +325,12 @@ def new_job(
 ) -> NewJob:
     """Return the row of a job that is submitted.
 
-    Parameters
-    ----------
-    message
-        The text of its submission, in case this process is killed before that is among the messages.
-    environment
-        Variables from its user's shell.
-    argv
-        Its whole command line, if it has secrets in it.
-    streams
-        Output streams of the job; None: the host chooses.
-    name
-        Name that it was given; empty: its id.
-    request_key, request_digest
-        As `NewJob` has them.
+    * `message`: the text of its submission, in case this process is killed before that is among the messages.
+    * `environment`: variables from its user's shell.
+    * `argv`: its whole command line, if it has secrets in it.
+    * `streams`: output streams of the job; None: the host chooses.
+    * `name`: name that it was given; empty: its id.
+    * `request_key`, `request_digest`: as `NewJob` has them.
     """
     start = {
         "message": message,
@@ -388,20 +371,12 @@ def agent_run(name: str) -> RunFolder:
 def create_run(name: str, facts: Mapping[str, Any] | None = None, *, continues: bool = False) -> RunFolder:
     """Make the places of a new run of this process.
 
-    Parameters
-    ----------
-    name
-        Name of the run; valid as a file's name.
-    facts
-        Facts about the run, beside its process (JSON values): command line, wall time.
-    continues
-        Use the journal of an earlier run of this name, with the jobs that have ended; else that is kept under the name
-        with a number added.
+    * `name`: name of the run; valid as a file's name.
+    * `facts`: facts about the run, beside its process (JSON values): command line, wall time.
+    * `continues`: use the journal of an earlier run of this name, with the jobs that have ended; else that is kept
+      under the name with a number added.
 
-    Raises
-    ------
-    InvalidSpec
-        A run of this name has jobs that have not ended, or nothing can be written where runs live.
+    Raises `InvalidSpec`: a run of this name has jobs that have not ended, or nothing can be written where runs live.
     """
     run = run_named(name)
     record = {**(facts or {}), "name": name, "version": __version__, **process_record(os.getpid())}

@@ -120,12 +120,8 @@ def standing(
 ) -> dict[str, Any]:
     """Encode the job's status as plain fields; seconds count from its submission.
 
-    Parameters
-    ----------
-    wait
-        What it waits for.
-    most_cores, is_promised
-        As `punctual.history.judge.headline` takes them.
+    * `wait`: what it waits for.
+    * `most_cores`, `is_promised`: as `punctual.history.judge.headline` takes them.
     """
     deadline_at, began_at = status.deadline_at, status.submitted_at
     judged, remaining = judge(status, now.at, now.clock, wait), remaining_time(status, now.at)

@@ -81,12 +81,9 @@ def managed_page() -> SharedBlock | None:
 def serve(train: Callable[..., object]) -> None:
     """Run `train` in as many workers as Punctual wants, and return when it has ended.
 
-    Raises
-    ------
-    ValueError
-        The function cannot be found by its name, or the script starts the training when it is only loaded.
-    SystemExit
-        The training has failed, or has left with an exit code.
+    * Raises `ValueError`: the function cannot be found by its name, or the script starts the training when it is only
+      loaded.
+    * Raises `SystemExit`: the training has failed, or has left with an exit code.
     """
     if forkserver.is_forkserver:
         raise invalid(
@@ -132,14 +129,9 @@ def _leave_page_to_workers(page: SharedBlock) -> None:
 class Agent:
     """Agent of one training; a context manager, whose end is the workers' end. See the module.
 
-    Parameters
-    ----------
-    train
-        The worker's training function, called with its connection.
-    hang_s
-        Seconds after which a worker that stands still while others wait for it is ended.
-    preloaded
-        Modules that workers find loaded, beside what the script's top level loads.
+    * `train`: the worker's training function, called with its connection.
+    * `hang_s`: seconds after which a worker that stands still while others wait for it is ended.
+    * `preloaded`: modules that workers find loaded, beside what the script's top level loads.
     """
 
     def __init__(

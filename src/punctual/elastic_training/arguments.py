@@ -57,10 +57,7 @@ def _torch_kinds(part: object) -> Iterable[type]:
 def named_optimizers(given: object) -> dict[str, Optimizer]:
     """Return the optimizers by the names that their states have in a checkpoint.
 
-    Raises
-    ------
-    ValueError
-        An element is no optimizer, needs a closure, or shares a parameter with another one.
+    Raises `ValueError`: an element is no optimizer, needs a closure, or shares a parameter with another one.
     """
     if isinstance(given, Mapping):
         optimizers = {f"optimizer/{name}": optimizer for name, optimizer in given.items()}

@@ -16,10 +16,7 @@ class MovingBuffers:
     Floating-point buffers are averaged over the virtual ranks, each with the weight of its samples; others, such as
     counters, advance once a step.
 
-    Parameters
-    ----------
-    names
-        Buffers that move; None: any may, and `moved` tells which did.
+    `names`: buffers that move; None: any may, and `moved` tells which did.
     """
 
     def __init__(self, model: nn.Module, n_virtual_ranks: int, names: Sequence[str] | None) -> None:

@@ -33,19 +33,12 @@ class CheckpointStore:
 
     The caller of `latest` continues from it, and is the folder's writer from then on, until it closes or ends.
 
-    Parameters
-    ----------
-    folder
-        Made when it is needed. Files in it that do not end in ``.safetensors`` are let be.
-    every_s
-        Seconds between two checkpoints; None: chosen so that they cost less than 1 % of the time, and at least 10 s.
-    n_kept
-        Number of checkpoints that are kept; during a write there is one more.
+    * `folder`: made when it is needed. Files in it that do not end in ``.safetensors`` are let be.
+    * `every_s`: seconds between two checkpoints; None: chosen so that they cost less than 1 % of the time, and at least
+      10 s.
+    * `n_kept`: number of checkpoints that are kept; during a write there is one more.
 
-    Raises
-    ------
-    ValueError
-        `every_s` is not above zero, or `n_kept` is not at least 1.
+    Raises `ValueError`: `every_s` is not above zero, or `n_kept` is not at least 1.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every_s: float | None = None, n_kept: int = 2) -> None:
@@ -83,10 +76,7 @@ class CheckpointStore:
 
         Each one that is not is warned of, with the reason, and left in its place.
 
-        Raises
-        ------
-        ValueError
-            Another training writes to the folder.
+        Raises `ValueError`: another training writes to the folder.
         """
         self._claim(_CLAIM_WAIT_S)
         return newest(self.folder)
@@ -96,17 +86,10 @@ class CheckpointStore:
 
         A folder that cannot be written to, or is another training's, is warned of once, and training goes on.
 
-        Parameters
-        ----------
-        state
-            Its tensors may be of any shape and on any device, but must be dense.
+        `state`: its tensors may be of any shape and on any device, but must be dense.
 
-        Raises
-        ------
-        ValueError
-            A tensor is not dense, or of an unusual type.
-        TypeError
-            A value is nothing that JSON has.
+        * Raises `ValueError`: a tensor is not dense, or of an unusual type.
+        * Raises `TypeError`: a value is nothing that JSON has.
         """
         began_at = monotonic()
         if self._is_ours():
@@ -261,10 +244,7 @@ _locks: set[int] = set()
 def _locked(folder: Path, wait_s: float) -> int:
     """Lock `folder` and return the lock; a training that is just leaving has `wait_s` seconds to release it.
 
-    Raises
-    ------
-    ValueError
-        The present holder does not release it in time.
+    Raises `ValueError`: the present holder does not release it in time.
     """
     fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     _locks.add(fd)

@@ -51,18 +51,11 @@ PRELOADED = ("torch", "torch._dynamo", "torch.distributed", "punctual.elastic_tr
 class ScriptOrigin:
     """Properties of the script's own process that a worker must share.
 
-    Attributes
-    ----------
-    agent_pid
-        The process that the script runs in.
-    main_name
-        Name of the module that was started by ``python -m``; None: it was started by its path.
-    main_path
-        The script's file; None: there is none.
-    board_fd
-        Descriptor of the board.
-    preloaded
-        Modules that are loaded before the script.
+    * `agent_pid`: the process that the script runs in.
+    * `main_name`: name of the module that was started by ``python -m``; None: it was started by its path.
+    * `main_path`: the script's file; None: there is none.
+    * `board_fd`: descriptor of the board.
+    * `preloaded`: modules that are loaded before the script.
     """
 
     agent_pid: int

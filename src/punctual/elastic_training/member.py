@@ -33,15 +33,10 @@ class WorkerReleased(BaseException):
 class WorkerSession:
     """A worker and its state, through all generations.
 
-    Attributes
-    ----------
-    fuses, moving
-        Findings about the model: whether virtual ranks may go through it together, and which buffers it
-        moves; None: not known, or to be found out anew.
-    can_fuse
-        Whether they are ever to go together.
-    place
-        Place of this worker in the script.
+    * `fuses`, `moving`: findings about the model: whether virtual ranks may go through it together, and which buffers
+      it moves; None: not known, or to be found out anew.
+    * `can_fuse`: whether they are ever to go together.
+    * `place`: place of this worker in the script.
     """
 
     def __init__(
@@ -83,17 +78,10 @@ class WorkerSession:
     def reform(self, *, after_fault: bool = False, evaluates: bool = False, has_state: bool = True) -> None:
         """Join the next generation, with the training's state.
 
-        Parameters
-        ----------
-        has_state
-            The state is with the workers, and was not lost with its servers.
-        evaluates
-            This worker was in an evaluation when its group failed, and will go on with it.
+        * `has_state`: the state is with the workers, and was not lost with its servers.
+        * `evaluates`: this worker was in an evaluation when its group failed, and will go on with it.
 
-        Raises
-        ------
-        Leave
-            The worker is not wanted in it.
+        Raises `Leave`: the worker is not wanted in it.
         """
         while True:
             self.group.drop(after_fault=after_fault)
@@ -182,12 +170,8 @@ class WorkerSession:
     def gather(self, what: str, value: Any) -> list[Any]:
         """Return each worker's value, by rank; all must have come to the same place of the script.
 
-        Raises
-        ------
-        ValueError
-            Another worker is somewhere else.
-        GroupFault
-            A worker is gone.
+        * Raises `ValueError`: another worker is somewhere else.
+        * Raises `GroupFault`: a worker is gone.
         """
         n_steps = 0 if self.is_asynchronous else self.position.n_steps
         self.agent.stamp(self.position.n_steps, waiting=True)
@@ -215,17 +199,11 @@ class WorkerSession:
     def compare(self, what: str, *, with_extra: bool = True) -> None:
         """Check that all workers have the same state.
 
-        Parameters
-        ----------
-        with_extra
-            Whether tensors in `extra` are compared too: not while a newcomer has yet to repeat what comes after a step.
+        `with_extra`: whether tensors in `extra` are compared too: not while a newcomer has yet to repeat what comes
+        after a step.
 
-        Raises
-        ------
-        ValueError
-            They do not, and nobody can tell whose is right: no step is taken with them.
-        GroupFault
-            A worker is gone.
+        * Raises `ValueError`: they do not, and nobody can tell whose is right: no step is taken with them.
+        * Raises `GroupFault`: a worker is gone.
         """
         sums = state_transfer.checksums(self._compared(with_extra=with_extra))
         if len(set(self.gather(what, crc32(json.dumps(sums).encode())))) > 1:
@@ -291,10 +269,7 @@ class WorkerSession:
     def sum_up(self, tree: TreeSum[Totals] | None, place: str, *, is_tuple: bool = False) -> dict[str, Any]:
         """Return the result of the evaluation at `place` from the evaluators' trees; None: this worker is no evaluator.
 
-        Raises
-        ------
-        GroupFault
-            A worker is gone.
+        Raises `GroupFault`: a worker is gone.
         """
         roots = [] if tree is None else evaluation.plain_roots(tree)
         everyones = self.gather(f"an evaluation {_IN_WORDS[place]}", {"roots": roots, "is_tuple": is_tuple})

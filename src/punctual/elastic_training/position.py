@@ -18,16 +18,11 @@ class Position:
     A worker starts at the begin of the script and goes on in the loop of `epoch`, after `i_step` steps of it. The
     evaluations that it comes to on its way there have been made, by all workers together: it takes their results.
 
-    Attributes
-    ----------
-    n_steps
-        Steps done since the training began.
-    results
-        Results by place, in the order of making: those before the first loop, and those since the last step.
-    losses
-        The last ones reported, as many as tell whether the training has come to its goal: all workers tell it alike.
-    finished
-        Whether the script has said that the training is done.
+    * `n_steps`: steps done since the training began.
+    * `results`: results by place, in the order of making: those before the first loop, and those since the last step.
+    * `losses`: the last ones reported, as many as tell whether the training has come to its goal: all workers tell it
+      alike.
+    * `finished`: whether the script has said that the training is done.
     """
 
     n_steps: int = 0

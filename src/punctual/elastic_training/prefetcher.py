@@ -38,10 +38,7 @@ class Prefetcher:
     def take(self, request: Request, coming: Callable[[], Iterator[Request]]) -> Any:
         """Return the batch of `request`.
 
-        Parameters
-        ----------
-        coming
-            Returns the expected requests, from this one or an earlier one on.
+        `coming`: returns the expected requests, from this one or an earlier one on.
         """
         if not self._asked or self._asked[0] != request:
             self._asked.clear()

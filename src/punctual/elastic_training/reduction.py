@@ -34,15 +34,9 @@ class Reduction(Protocol):
     def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
         """Sum over all workers; return the sums of `notes`, and of the losses as the last.
 
-        Parameters
-        ----------
-        share_frac
-            This worker's share of the step's samples, 0..1.
+        `share_frac`: this worker's share of the step's samples, 0..1.
 
-        Raises
-        ------
-        GroupFault
-            A worker is gone; the gradients are of no use.
+        Raises `GroupFault`: a worker is gone; the gradients are of no use.
         """
         ...
 
@@ -140,10 +134,7 @@ class BucketedSum:
     With the last bucket goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
     none, and the optimiser leaves it alone as it would in one process.
 
-    Parameters
-    ----------
-    buffers
-        Buffers of the generation before, to be used again; filled if empty.
+    `buffers`: buffers of the generation before, to be used again; filled if empty.
     """
 
     def __init__(

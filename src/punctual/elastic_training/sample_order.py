@@ -9,12 +9,8 @@ from punctual.elastic_training.random_state import mixed
 class SampleOrder:
     """Order of `n_samples` samples, drawn anew for each epoch, in global batches.
 
-    Parameters
-    ----------
-    global_batch_size
-        Samples of a step; the last step of an epoch has the rest.
-    shuffles
-        Whether to draw an order at all.
+    * `global_batch_size`: samples of a step; the last step of an epoch has the rest.
+    * `shuffles`: whether to draw an order at all.
     """
 
     def __init__(self, n_samples: int, global_batch_size: int, seed: int, *, shuffles: bool = True) -> None:

@@ -16,12 +16,8 @@ _PARCEL_BYTES = 1 << 20
 def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants: bool) -> TrainingState | None:
     """Send the source's state to all members.
 
-    Parameters
-    ----------
-    state
-        State of the source; other members pass None.
-    wants
-        Whether this member needs the state; if not, what it receives is thrown away.
+    * `state`: state of the source; other members pass None.
+    * `wants`: whether this member needs the state; if not, what it receives is thrown away.
 
     Returns
     -------
@@ -103,10 +99,7 @@ def checksums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
 def differences(everyones: Sequence[Mapping[str, int]]) -> list[tuple[str, list[int], int]]:
     """Return the tensors whose sums differ: name, ranks with another sum than most, and a rank with the usual one.
 
-    Parameters
-    ----------
-    everyones
-        Results of `checksums`, by rank.
+    `everyones`: results of `checksums`, by rank.
     """
     different = []
     for name in dict.fromkeys(name for sums in everyones for name in sums):

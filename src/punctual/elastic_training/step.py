@@ -41,10 +41,7 @@ _BODY = "the body of `run.batches`"
 class RandomProbe:
     """Watches one pass through the model for random numbers drawn other than for dropout.
 
-    Parameters
-    ----------
-    seeds
-        Seeds of the pass, set just before.
+    `seeds`: seeds of the pass, set just before.
     """
 
     def __init__(self, dropout: RankDropout, *seeds: int) -> None:
@@ -83,14 +80,9 @@ def _others() -> list[Any]:
 class Step:
     """A step in progress.
 
-    Attributes
-    ----------
-    places
-        Each virtual rank's places in the global batch.
-    parts
-        This worker's share.
-    is_over
-        Whether the step has been taken, or given up.
+    * `places`: each virtual rank's places in the global batch.
+    * `parts`: this worker's share.
+    * `is_over`: whether the step has been taken, or given up.
     """
 
     places: list[range]
@@ -102,23 +94,13 @@ class Step:
 class Stepper:
     """Takes steps. A context manager: inside, dropout belongs to the virtual ranks.
 
-    Parameters
-    ----------
-    draws_dropout
-        Whether masks of dropout are drawn here, or by torch: then virtual ranks must be kept apart.
+    `draws_dropout`: whether masks of dropout are drawn here, or by torch: then virtual ranks must be kept apart.
 
-    Attributes
-    ----------
-    loss
-        Mean loss of the last step over its global batch.
-    leaves
-        Since the last step it is known that this generation ends here.
-    exit_code
-        Exit code with which Punctual wants the processes to end, as all know since the last step; 0: none.
-    wants_comparison
-        This worker wants all to compare what they have, after the next step.
-    compares
-        All do so now, as all know since the last step.
+    * `loss`: mean loss of the last step over its global batch.
+    * `leaves`: since the last step it is known that this generation ends here.
+    * `exit_code`: exit code with which Punctual wants the processes to end, as all know since the last step; 0: none.
+    * `wants_comparison`: this worker wants all to compare what they have, after the next step.
+    * `compares`: all do so now, as all know since the last step.
     """
 
     def __init__(self, member: WorkerSession, *, is_deterministic: bool, draws_dropout: bool = True) -> None:
@@ -270,10 +252,7 @@ class Stepper:
     def end_part(self, *, clip_norm: float | None, exit_code: int) -> bool:
         """End a part; return whether a step was taken with it.
 
-        Raises
-        ------
-        GroupFault
-            A worker is gone, and the step is not taken.
+        Raises `GroupFault`: a worker is gone, and the step is not taken.
         """
         if clip_norm is not None and self.served is not None:
             raise invalid(
@@ -360,10 +339,7 @@ class Stepper:
     def _sum_up(self, notes: tuple[float, ...], share_frac: float) -> list[float]:
         """Return the sums of the notes and, as the last, of the losses; the gradients are summed up, too.
 
-        Raises
-        ------
-        ValueError
-            The workers are not at the same step: one of them has left a loop, say.
+        Raises `ValueError`: the workers are not at the same step: one of them has left a loop, say.
         """
         member, served = self._member, self.served
         # Their sums over thousands of workers are exact as float32.

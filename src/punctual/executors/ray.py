@@ -121,10 +121,7 @@ class AgentRelay:
 class RayChannel:
     """Channel to the agent of one node, through calls of its relay.
 
-    Attributes
-    ----------
-    limit
-        Limit of the node's use.
+    `limit`: limit of the node's use.
     """
 
     def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
@@ -220,25 +217,14 @@ class RayMembers:
     there. Of machines of one host name the first has that name, and the others have their addresses as well. A second node of Ray's
     on one machine has a part of its id in Ray as well.
 
-    Parameters
-    ----------
-    address
-        Address of the cluster, as for `ray.init`; empty: that of this machine.
-    name
-        Tells the relays of one service from those of another.
-    limits
-        Returns limits of the nodes to use.
-    needs_token
-        Whether the cluster must ask for a token.
-    names
-        File of the names of machines, which outlives this process; None: there is none.
-    asks_names
-        Whether a node is used only once `name` has told whether it is a machine of a pool.
+    * `address`: address of the cluster, as for `ray.init`; empty: that of this machine.
+    * `name`: tells the relays of one service from those of another.
+    * `limits`: returns limits of the nodes to use.
+    * `needs_token`: whether the cluster must ask for a token.
+    * `names`: file of the names of machines, which outlives this process; None: there is none.
+    * `asks_names`: whether a node is used only once `name` has told whether it is a machine of a pool.
 
-    Raises
-    ------
-    InvalidSpec
-        The cluster cannot be reached, or asks for no token.
+    Raises `InvalidSpec`: the cluster cannot be reached, or asks for no token.
     """
 
     def __init__(

@@ -21,10 +21,7 @@ _ANSWER_S_MAX, _PROCESS_S_MAX = 10.0, 60.0
 def asks_for_token(address: str) -> bool | None:
     """Whether the cluster rejects clients without a token; None: there is no answer.
 
-    Parameters
-    ----------
-    address
-        ``HOST:PORT`` of its head, ``ray://HOST:PORT``, or ``auto``: where Ray's own commands look.
+    `address`: ``HOST:PORT`` of its head, ``ray://HOST:PORT``, or ``auto``: where Ray's own commands look.
     """
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     command = [sys.executable, "-P", "-m", "punctual.executors.ray_access", address]

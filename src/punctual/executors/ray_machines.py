@@ -36,14 +36,9 @@ _MARKET_LABEL = "ray.io/market-type"
 class RayMachines:
     """Provider of machines that are nodes of Ray's autoscaler.
 
-    Parameters
-    ----------
-    labels
-        Labels of each pool's nodes. All nodes that have them are this service's.
-    wait_s
-        Seconds beyond its start-up within which a machine must have come.
-    retry_s
-        Seconds until a pool that had no more machines is thought to have some again: Ray does not tell.
+    * `labels`: labels of each pool's nodes. All nodes that have them are this service's.
+    * `wait_s`: seconds beyond its start-up within which a machine must have come.
+    * `retry_s`: seconds until a pool that had no more machines is thought to have some again: Ray does not tell.
     """
 
     poll_interval_s = 2.0

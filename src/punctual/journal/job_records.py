@@ -39,14 +39,10 @@ _END = """
 class NewJob:
     """A job that is submitted.
 
-    Attributes
-    ----------
-    name
-        Name that it was given; a later job of the same name has another id.
-    start
-        All that is needed to start it (JSON values), secrets too; it goes with the job's end.
-    request_key, request_digest
-        Key that its caller chose for the request, and digest of the request; None: the caller chose none.
+    * `name`: name that it was given; a later job of the same name has another id.
+    * `start`: all that is needed to start it (JSON values), secrets too; it goes with the job's end.
+    * `request_key`, `request_digest`: key that its caller chose for the request, and digest of the request; None: the
+      caller chose none.
     """
 
     id: JobId
@@ -74,12 +70,9 @@ class JobRecords:
 
     What is read of a missing file is empty.
 
-    Raises
-    ------
-    JournalUnusable, StoreUnreachable
-        In a method that reads: the file is damaged or no file, or cannot be read now.
-    OSError
-        In a method that writes: the file is missing, cannot be written, or is damaged.
+    * Raises `JournalUnusable`, `StoreUnreachable`: in a method that reads: the file is damaged or no file, or cannot be
+      read now.
+    * Raises `OSError`: in a method that writes: the file is missing, cannot be written, or is damaged.
     """
 
     def __init__(self, path: Path) -> None:

@@ -18,12 +18,8 @@ _KILL_S_MAX = 10.0
 class Owner:
     """A process that writes a journal.
 
-    Attributes
-    ----------
-    token
-        Secret of this claim, stored in the file only; each claim of a process has its own.
-    start_ticks
-        Clock ticks from boot to the process's start, which tell it from a later one with the same id.
+    * `token`: secret of this claim, stored in the file only; each claim of a process has its own.
+    * `start_ticks`: clock ticks from boot to the process's start, which tell it from a later one with the same id.
     """
 
     pid: int

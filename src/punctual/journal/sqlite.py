@@ -90,14 +90,9 @@ _KEEP_NEWEST = (
 class About:
     """Filter of messages.
 
-    Attributes
-    ----------
-    kinds
-        Only these kinds; empty: all.
-    but_kinds
-        None of these kinds.
-    until
-        Highest number.
+    * `kinds`: only these kinds; empty: all.
+    * `but_kinds`: None of these kinds.
+    * `until`: highest number.
     """
 
     kinds: tuple[str, ...] = ()
@@ -116,31 +111,17 @@ class SqliteJournal:
     the process; the last of them may be lost if the machine loses power: waiting for the disk at each would cost more
     than it is worth to a training run.
 
-    Parameters
-    ----------
-    path
-        The file; made, with mode 0600, if it is missing.
-    read_only
-        Open the existing file, and never write.
-    take
-        Claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if it was
-        stopped within a write.
-    now
-        Relation of instants to wall time, for tests; None: this machine's clocks.
+    * `path`: the file; made, with mode 0600, if it is missing.
+    * `read_only`: open the existing file, and never write.
+    * `take`: claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if
+      it was stopped within a write.
+    * `now`: relation of instants to wall time, for tests; None: this machine's clocks.
 
-    Attributes
-    ----------
-    path
-        The file.
-    last_written
-        Number of the last message that was there when this was opened, or that `append` has taken since.
+    * `path`: the file.
+    * `last_written`: number of the last message that was there when this was opened, or that `append` has taken since.
 
-    Raises
-    ------
-    InvalidSpec
-        The file is missing, is no journal, or is one of another version.
-    JournalTaken
-        Another process writes it, and `take` is not set.
+    * Raises `InvalidSpec`: the file is missing, is no journal, or is one of another version.
+    * Raises `JournalTaken`: another process writes it, and `take` is not set.
     """
 
     def __init__(
@@ -186,12 +167,8 @@ class SqliteJournal:
     def append(self, messages: Iterable[Message]) -> int:
         """Write `messages`, all or none; the sequence number of the last one.
 
-        Raises
-        ------
-        JournalTaken
-            Another process writes the journal.
-        sqlite3.Error
-            The disk is full, or cannot be written.
+        * Raises `JournalTaken`: another process writes the journal.
+        * Raises `sqlite3.Error`: the disk is full, or cannot be written.
         """
         numbered = enumerate(messages, start=self.last_written + 1)
         rows = [(number, kind_of(message), encode(message), subject_of(message)) for number, message in numbered]
@@ -256,10 +233,7 @@ class SqliteJournal:
     def save_snapshot(self, sequence: int, state: bytes) -> None:
         """Keep `state`, to which the messages up to number `sequence` lead; the one before is kept as well.
 
-        Raises
-        ------
-        JournalTaken
-            Another process writes the journal.
+        Raises `JournalTaken`: another process writes the journal.
         """
         with self.writing():
             self._connection.execute(_SAVE, (sequence, _checksum(sequence, state), state))
@@ -269,10 +243,7 @@ class SqliteJournal:
     def latest_snapshot(self) -> tuple[int, bytes] | None:
         """The newest snapshot that is not damaged, and the number of its last message; None: begin with message 1.
 
-        Raises
-        ------
-        JournalUnusable
-            All snapshots are damaged, and the messages before them do not all exist any more.
+        Raises `JournalUnusable`: all snapshots are damaged, and the messages before them do not all exist any more.
         """
         for sequence in reversed(self.snapshot_sequences()):
             checksum, state = self._snapshot(sequence) or (b"", b"")
@@ -306,10 +277,7 @@ class SqliteJournal:
 
         Removed jobs are forgotten.
 
-        Raises
-        ------
-        JournalTaken
-            Another process writes the journal.
+        Raises `JournalTaken`: another process writes the journal.
         """
         with readable(self.path), self.writing():
             self._connection.execute(f"{DELETE_MESSAGES} AND subject IN (SELECT id FROM job WHERE is_removed)")  # noqa: S608

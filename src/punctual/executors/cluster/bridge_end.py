@@ -51,12 +51,8 @@ class ConnectionEnded(Exception):
 class BridgeEnd:
     """Performs a host's requests from standard input, until that ends or the host says so.
 
-    Parameters
-    ----------
-    open_cluster
-        Connects to the cluster. Raises `InvalidSpec`.
-    away
-        Message for the user when the cluster does not report its nodes.
+    * `open_cluster`: connects to the cluster. Raises `InvalidSpec`.
+    * `away`: message for the user when the cluster does not report its nodes.
     """
 
     def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str) -> None:

@@ -71,32 +71,20 @@ class ClusterExecutor:
     has parts on the others (`spread_job`); any other gets what it is granted on the first one, and says so. One that is to hold
     nothing on its first node any more is ended, after a checkpoint if it can make one, and its process counts as lost.
 
-    Parameters
-    ----------
-    generation
-        Larger than that of every host before.
-    known
-        The nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
-    environment_of, argv_of
-        As for `punctual.executors.local.executor.LocalExecutor`.
-    on_output
-        Called with the output of jobs, as it comes and from other threads.
-    lost_after_s
-        Seconds without an answer until a node is lost, and its jobs may start elsewhere. Its agent must know it too.
-    report_s
-        Seconds between an agent's reports while a job of it is observed often. Otherwise they are rarer, but always
-        at once when something happens.
-    version
-        Version of Punctual; agents of another one are replaced. Empty: they are not.
-    provider, held
-        Starts and ends machines of pools; those of an earlier host, by pool. None: there are no pools.
-    on_machines_ended
-        Called once it is known that no machine is left.
+    * `generation`: larger than that of every host before.
+    * `known`: the nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
+    * `environment_of`, `argv_of`: as for `punctual.executors.local.executor.LocalExecutor`.
+    * `on_output`: called with the output of jobs, as it comes and from other threads.
+    * `lost_after_s`: seconds without an answer until a node is lost, and its jobs may start elsewhere. Its agent must
+      know it too.
+    * `report_s`: seconds between an agent's reports while a job of it is observed often. Otherwise they are rarer, but
+      always at once when something happens.
+    * `version`: version of Punctual; agents of another one are replaced. Empty: they are not.
+    * `provider`, `held`: starts and ends machines of pools; those of an earlier host, by pool. None: there are no
+      pools.
+    * `on_machines_ended`: called once it is known that no machine is left.
 
-    Raises
-    ------
-    InvalidSpec
-        The cluster cannot be reached.
+    Raises `InvalidSpec`: the cluster cannot be reached.
     """
 
     #: Name of the actuator, and the reason for its choice.

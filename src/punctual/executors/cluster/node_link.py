@@ -78,14 +78,9 @@ class FoundJob(NamedTuple):
 class NodeNews(NamedTuple):
     """News of a node for the user.
 
-    Attributes
-    ----------
-    silent_s
-        Seconds since the node's last answer, if it counts as silent; else 0.
-    lost_in_s
-        Seconds until it counts as lost, if it stays silent.
-    taken_cores
-        Cores of the node that other applications of the cluster hold.
+    * `silent_s`: seconds since the node's last answer, if it counts as silent; else 0.
+    * `lost_in_s`: seconds until it counts as lost, if it stays silent.
+    * `taken_cores`: cores of the node that other applications of the cluster hold.
     """
 
     silent_s: float
@@ -129,21 +124,13 @@ class LinkListener(Protocol):
 class NodeLink:
     """Talks to the agent of one node, in the loop that all nodes share.
 
-    Parameters
-    ----------
-    resets
-        Whether nothing may be left of what the agent did before it is greeted for the first time.
-    n_losses
-        Number of times that the node was lost before.
+    * `resets`: whether nothing may be left of what the agent did before it is greeted for the first time.
+    * `n_losses`: number of times that the node was lost before.
 
-    Attributes
-    ----------
-    is_joined
-        Whether the node has answered, and is not lost.
-    has_answered
-        Whether the agent was heard since it was greeted; the ends of jobs with long logs may still be to come.
-    is_silent
-        Whether it has not answered for a while, and that was told.
+    * `is_joined`: whether the node has answered, and is not lost.
+    * `has_answered`: whether the agent was heard since it was greeted; the ends of jobs with long logs may still be to
+      come.
+    * `is_silent`: whether it has not answered for a while, and that was told.
     """
 
     def __init__(

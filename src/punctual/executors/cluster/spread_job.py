@@ -67,14 +67,9 @@ class JobPart:
 class SpreadJob:
     """The parts of one job.
 
-    Parameters
-    ----------
-    launch
-        Launch of the job, which its parts copy.
-    first
-        Its first node.
-    tell
-        Called with the answers, and the end of the job.
+    * `launch`: launch of the job, which its parts copy.
+    * `first`: its first node.
+    * `tell`: called with the answers, and the end of the job.
     """
 
     def __init__(

@@ -17,14 +17,9 @@ _SHARES, _SHARES_MIN = 2048, 2
 class CgroupV1:
     """CPU quotas, where the `cpu` and `cpuacct` hierarchies may be written to.
 
-    Parameters
-    ----------
-    cpu, cpuacct
-        Folders below which groups are made; None: that hierarchy is not mounted.
-    freezer
-        The same for what pauses jobs; None: signals do.
-    memory
-        The same for what counts and limits memory; None: nothing limits it.
+    * `cpu`, `cpuacct`: folders below which groups are made; None: that hierarchy is not mounted.
+    * `freezer`: the same for what pauses jobs; None: signals do.
+    * `memory`: the same for what counts and limits memory; None: nothing limits it.
     """
 
     name = "cgroup-v1"

@@ -72,12 +72,8 @@ class Poller:
 class ExecutorContext:
     """See the parameters of `punctual.executors.local.executor.LocalExecutor`.
 
-    Attributes
-    ----------
-    poller
-        Looks at what takes a while.
-    files_limit
-        The limit of open files that jobs get, soft and hard.
+    * `poller`: looks at what takes a while.
+    * `files_limit`: the limit of open files that jobs get, soft and hard.
     """
 
     node: NodeId

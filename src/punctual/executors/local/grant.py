@@ -19,10 +19,7 @@ _FREEZE_S_MAX = 10.0
 class JobGrant:
     """Enforces grants on one process whose group exists.
 
-    Parameters
-    ----------
-    amount
-        Resources with which the process was started.
+    `amount`: resources with which the process was started.
     """
 
     def __init__(self, spec: JobSpec, process: JobProcess, amount: Resources) -> None:
@@ -73,12 +70,8 @@ class JobGrant:
         bool
             False: that takes a while, and `settle` tells when it is done.
 
-        Raises
-        ------
-        OSError
-            The group refused it.
-        NoDeviceError
-            There are too few devices, or the process cannot be told to use them.
+        * Raises `OSError`: the group refused it.
+        * Raises `NoDeviceError`: there are too few devices, or the process cannot be told to use them.
         """
         if not amount:
             return self._pause()
@@ -95,10 +88,7 @@ class JobGrant:
     def settle(self, *, is_ending: bool) -> str | None:
         """Check whether the amount is in force, and set the quota for the workers that train; raises `OSError`.
 
-        Parameters
-        ----------
-        is_ending
-            The process was asked to end, and its quota stays lifted.
+        `is_ending`: the process was asked to end, and its quota stays lifted.
 
         Returns
         -------

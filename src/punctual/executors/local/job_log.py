@@ -64,12 +64,8 @@ class JobLog:
     that both hold the latest output and at most about twice the limit. Its times (`times_of`) go with it. If the disk is
     full, output is dropped, and the next that can be written says how much was.
 
-    Parameters
-    ----------
-    path
-        The file; its present content stays.
-    source_fd
-        Descriptor to read the job's output from; becomes non-blocking.
+    * `path`: the file; its present content stays.
+    * `source_fd`: descriptor to read the job's output from; becomes non-blocking.
     """
 
     def __init__(self, path: str, limit_bytes: int, source_fd: int) -> None:

@@ -70,10 +70,7 @@ class JobRun:
     once its end has been. What fails in a thread of this job or in the poller's is answered, whatever it is: no command waits
     for ever, and each job comes to an end that is told.
 
-    Parameters
-    ----------
-    process
-        Process to be started, or one that runs already.
+    `process`: process to be started, or one that runs already.
     """
 
     def __init__(

@@ -100,10 +100,7 @@ def job_environment(
 ) -> dict[str, str]:
     """Return the environment variables of the job's process.
 
-    Parameters
-    ----------
-    devices
-        The GPUs that the job is shown; None: those of this process.
+    `devices`: the GPUs that the job is shown; None: those of this process.
 
     Notes
     -----
@@ -137,25 +134,14 @@ class NotStartedError(Exception):
 class JobProcess:
     """One process of a job.
 
-    Parameters
-    ----------
-    page
-        Page through which the job reports; None: its output is read.
-    sample
-        Progress known so far.
+    * `page`: page through which the job reports; None: its output is read.
+    * `sample`: progress known so far.
 
-    Attributes
-    ----------
-    group
-        None until it is made.
-    first_cores, devices
-        Grant at its start or adoption.
-    started_at
-        Monotonic seconds; None: it was not started yet.
-    used_core_s
-        CPU seconds used, as last read.
-    memory
-        None until its group is made.
+    * `group`: None until it is made.
+    * `first_cores`, `devices`: grant at its start or adoption.
+    * `started_at`: monotonic seconds; None: it was not started yet.
+    * `used_core_s`: CPU seconds used, as last read.
+    * `memory`: None until its group is made.
     """
 
     def __init__(
@@ -282,12 +268,8 @@ class JobProcess:
         dict
             The supervisor's answer: ``started``, or ``failed`` if the program cannot be run.
 
-        Raises
-        ------
-        OSError, NotStartedError, NoDeviceError
-            No process was started, and `clear_away` is to be called.
-        SteeringLostError
-            The same, and another process steers the job.
+        * Raises `OSError`, `NotStartedError`, `NoDeviceError`: no process was started, and `clear_away` is to be called.
+        * Raises `SteeringLostError`: the same, and another process steers the job.
         """
         job, workers = self._launch.job, self.workers
         argv = self._context.argv_of(job) if self._program.is_redacted else self._program.argv
@@ -444,16 +426,10 @@ class JobProcess:
     def wait(self, on_regained: Callable[[], None]) -> dict[str, Any] | None:
         """Wait for the process's end and return the supervisor's last line; None: the supervisor was killed.
 
-        Parameters
-        ----------
-        on_regained
-            Called when this process was stopped for so long that the supervisor took the job for unsteered and lifted its
-            quota, and steers it again.
+        `on_regained`: called when this process was stopped for so long that the supervisor took the job for unsteered
+        and lifted its quota, and steers it again.
 
-        Raises
-        ------
-        SteeringLostError
-            Another process has taken the job over.
+        Raises `SteeringLostError`: another process has taken the job over.
         """
         assert self._link is not None
         return self._link.await_end(self._takeover_socket, self._end_file, on_regained)

@@ -15,13 +15,9 @@ _COMMAND_GROUP = re.compile(rf"/{FOLDER}/\d+-{COMMAND_GROUP}$")
 class Hierarchy:
     """One mounted tree of control groups.
 
-    Attributes
-    ----------
-    mount
-        Folder at which it is mounted.
-    own
-        The folder of this process's group, or the one around the group that Punctual has made for this command; `mount`
-        itself if that lies outside what is mounted.
+    * `mount`: folder at which it is mounted.
+    * `own`: the folder of this process's group, or the one around the group that Punctual has made for this command;
+      `mount` itself if that lies outside what is mounted.
     """
 
     mount: Path
@@ -31,10 +27,7 @@ class Hierarchy:
 def hierarchy(controller: str, mountinfo: str | None = None, membership: str | None = None) -> Hierarchy | None:
     """Return the hierarchy of a version 1 controller (``cpu``, ``cpuacct``), or of version 2 (``""``), if mounted.
 
-    Parameters
-    ----------
-    mountinfo, membership
-        Texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
+    `mountinfo`, `membership`: texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
     """
     mountinfo = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
     membership = Path("/proc/self/cgroup").read_text() if membership is None else membership

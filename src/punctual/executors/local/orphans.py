@@ -32,10 +32,7 @@ def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
 
     Such a job cannot be taken over; it is started again from its checkpoint, and must not run twice.
 
-    Parameters
-    ----------
-    parents
-        Folders around the groups of jobs; None: those that this process would use.
+    `parents`: folders around the groups of jobs; None: those that this process would use.
 
     Returns
     -------

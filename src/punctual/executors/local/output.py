@@ -32,16 +32,10 @@ def ignore_output(_: bytes) -> None:
 class Streams:
     """Form of a job's output streams, and what its process inherits of the command that submits it.
 
-    Attributes
-    ----------
-    is_split
-        Its standard error has a log of its own (``.err``).
-    terminal_size
-        Rows and columns of the terminal that the job sees; None: it sees a pipe.
-    umask, nice
-        Mask of file modes, and niceness; None: those of its supervisor.
-    limits
-        Limits of resources by their names in `resource`, soft and hard.
+    * `is_split`: its standard error has a log of its own (``.err``).
+    * `terminal_size`: rows and columns of the terminal that the job sees; None: it sees a pipe.
+    * `umask`, `nice`: mask of file modes, and niceness; None: those of its supervisor.
+    * `limits`: limits of resources by their names in `resource`, soft and hard.
     """
 
     is_split: bool = False
@@ -103,19 +97,11 @@ class LogTail:
     Nothing here is in the job's way: if `receive` is slow or stops, the log grows meanwhile. `MISSING` stands for what was
     written to a file that was rotated away twice since; see `punctual.executors.local.job_log`.
 
-    Parameters
-    ----------
-    path
-        The log; may still be missing.
-    receive
-        Called with the output in pieces, in order. If it raises, it is called again with the next piece.
-    skip, with_earlier
-        Begin with what is written from now on; or with the file that was last rotated away.
+    * `path`: the log; may still be missing.
+    * `receive`: called with the output in pieces, in order. If it raises, it is called again with the next piece.
+    * `skip`, `with_earlier`: begin with what is written from now on; or with the file that was last rotated away.
 
-    Raises
-    ------
-    RuntimeError
-        No thread is available.
+    Raises `RuntimeError`: no thread is available.
     """
 
     def __init__(self, path: Path, receive: Receive, *, skip: bool = False, with_earlier: bool = False) -> None:

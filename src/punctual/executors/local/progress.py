@@ -48,10 +48,7 @@ class ProgressSample:
 class PageProgress:
     """A job that uses `punctual.track`.
 
-    Parameters
-    ----------
-    submitted_at
-        Instant that the times of pacing lines count from; no unit has ended before.
+    `submitted_at`: instant that the times of pacing lines count from; no unit has ended before.
     """
 
     def __init__(self, page: SharedBlock, submitted_at: float) -> None:
@@ -161,19 +158,11 @@ class PageProgress:
 class OutputProgress:
     """Progress of a job whose output is read.
 
-    Parameters
-    ----------
-    pattern
-        See `punctual.core.program.Program`; None: it may use `punctual.track`, and does not yet.
-    steps_total, deadline_s
-        Declarations of the user; None: there are none.
-    latest
-        Progress known so far.
+    * `pattern`: see `punctual.core.program.Program`; None: it may use `punctual.track`, and does not yet.
+    * `steps_total`, `deadline_s`: declarations of the user; None: there are none.
+    * `latest`: progress known so far.
 
-    Raises
-    ------
-    InvalidSpec
-        The pattern cannot be used.
+    Raises `InvalidSpec`: the pattern cannot be used.
     """
 
     def __init__(
@@ -248,12 +237,9 @@ class OutputProgress:
 class JobProgress:
     """Progress of a job by its page or its output, and requests to the job.
 
-    Parameters
-    ----------
-    page
-        Page that the program writes to once it uses `punctual.track`; one that it does not know of if its output alone is read.
-    output
-        Progress by the output, until then; None: the program must report its progress itself.
+    * `page`: page that the program writes to once it uses `punctual.track`; one that it does not know of if its output
+      alone is read.
+    * `output`: progress by the output, until then; None: the program must report its progress itself.
     """
 
     def __init__(self, page: PageProgress, output: OutputProgress | None) -> None:

@@ -81,52 +81,34 @@ _EXIT_NOT_FOUND, _EXIT_NOT_STARTED = 127, 126
 class LaunchRequest:
     """Request to a supervisor: the job to start, and the files to clear up.
 
-    Attributes
-    ----------
-    entrances
-        Files that a process writes its id to in order to enter the job's control groups.
-    lift
-        (File, text) pairs whose writing takes the quota away and resumes a paused job.
-    usage_file
-        File with the CPU time used, whose text is reported at the end.
-    counters
-        By name: a file, and the first word of its line that ends with the number; empty: the file is the number.
-        Their growth up to the job's own end is reported as ``counted``, with `asked_memory_bytes`.
-    remove_dirs
-        Removed at the end; folders that others still use stay.
-    cleanup_files
-        (File, mark) pairs, see `punctual.executors.local.supervisor_files.mark_of`, also removed at the end; a file that another
-        process has made in their place stays. If one of them is not there when the job is to be started, the job is not
-        started: another process has it now.
-    end_file
-        File with the supervisor's last line, for a process that comes after the end. None: none.
-    lease_s
-        Seconds without a message after which the job counts as unsteered. None: only the end of
-        the connection says so.
-    fence_s
-        Seconds without a message after which the job is ended. None: it goes on.
-    grace_s
-        Seconds that the job's own process has to end when asked. None: the rest of its allocation, or a minute.
-    kill_s
-        Seconds that its other processes have then before they are killed.
-    logs
-        For each log: its path, and the descriptor to read its content from.
-    log_bytes_max
-        Size at which a log is begun anew, see `punctual.executors.local.job_log`.
-    takeover_fd
-        A listening socket, by which another process can take the job over. That process gets
-        ``{"keeper": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``, then what any control
-        connection brings. If somebody steers the job already, it gets nothing.
-    page_fd
-        The page of the job, which is there as long as the supervisor is; what it says at the end is left in `end_file`.
-    limits
-        Limits of resources that the job gets, by their names in `resource`: soft and hard.
-    umask, nice
-        Mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the supervisor.
-    asked_memory_bytes
-        Memory that the job has asked for; 0: none.
-    actuator, progress_pattern
-        Not for the supervisor, but for the process that takes the job over.
+    * `entrances`: files that a process writes its id to in order to enter the job's control groups.
+    * `lift`: (File, text) pairs whose writing takes the quota away and resumes a paused job.
+    * `usage_file`: file with the CPU time used, whose text is reported at the end.
+    * `counters`: by name: a file, and the first word of its line that ends with the number; empty: the file is the
+      number. Their growth up to the job's own end is reported as ``counted``, with `asked_memory_bytes`.
+    * `remove_dirs`: removed at the end; folders that others still use stay.
+    * `cleanup_files`: (File, mark) pairs, see `punctual.executors.local.supervisor_files.mark_of`, also removed at the
+      end; a file that another process has made in their place stays. If one of them is not there when the job is to be
+      started, the job is not started: another process has it now.
+    * `end_file`: file with the supervisor's last line, for a process that comes after the end. None: none.
+    * `lease_s`: seconds without a message after which the job counts as unsteered. None: only the end of the connection
+      says so.
+    * `fence_s`: seconds without a message after which the job is ended. None: it goes on.
+    * `grace_s`: seconds that the job's own process has to end when asked. None: the rest of its allocation, or a
+      minute.
+    * `kill_s`: seconds that its other processes have then before they are killed.
+    * `logs`: for each log: its path, and the descriptor to read its content from.
+    * `log_bytes_max`: size at which a log is begun anew, see `punctual.executors.local.job_log`.
+    * `takeover_fd`: a listening socket, by which another process can take the job over. That process gets ``{"keeper":
+      pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``, then what any control connection
+      brings. If somebody steers the job already, it gets nothing.
+    * `page_fd`: the page of the job, which is there as long as the supervisor is; what it says at the end is left in
+      `end_file`.
+    * `limits`: limits of resources that the job gets, by their names in `resource`: soft and hard.
+    * `umask`, `nice`: mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the
+      supervisor.
+    * `asked_memory_bytes`: memory that the job has asked for; 0: none.
+    * `actuator`, `progress_pattern`: not for the supervisor, but for the process that takes the job over.
     """
 
     argv: list[str]
