@@ -13,8 +13,7 @@ from tests.small_disk import mounted
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon import paths, run_folder
-from punctual.daemon.process_record import process_record
-from punctual.daemon.run_folder import RunFolder, create_run, free_name, new_job, run_named
+from punctual.daemon.run_folder import RunFolder, create_run, free_name, new_job, process_record, run_named
 from punctual.journal.owner import start_ticks
 
 A = JobId("train-3f2a")

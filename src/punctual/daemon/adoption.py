@@ -15,8 +15,7 @@ from punctual.core.events import JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Sink
-from punctual.daemon.process_record import boot_id
-from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.run_folder import RunFolder, boot_id
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.ending import cause_of_failure, is_retryable
 from punctual.executors.local.executor import LocalExecutor, in_force

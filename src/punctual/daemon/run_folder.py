@@ -15,20 +15,40 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
 from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
-from punctual.daemon.process_record import is_alive, is_of_this_boot, process_record
 from punctual.distribution import __version__
 from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
 from punctual.executors.local.job_log import times_of
 from punctual.executors.local.output import Streams, earlier_log, logs_of
+from punctual.journal.boot import boot_id
 from punctual.journal.errors import JournalUnusable
 from punctual.journal.file import is_there
 from punctual.journal.job_records import JobRecords, JobRow, NewJob
+from punctual.journal.owner import start_ticks
 from punctual.journal.sqlite import SqliteJournal
 
 #: Record of the process that steers a run, and suffix of the records of its jobs' supervisors.
 _PROCESS, _SUPERVISOR = "run.json", ".supervisor.json"
 #: Field: in a process's record, whether it is a service; in a run's, whether a service ever had it.
 SERVICE = "is_service"
+
+
+def process_record(pid: int) -> dict[str, Any]:
+    """Return the identity of process `pid`: no later process with its number, nor any other machine's, has the same."""
+    return {"pid": pid, "start_ticks": start_ticks(pid), "boot": boot_id(), "machine": os.uname().nodename}
+
+
+def is_alive(record: Mapping[str, Any]) -> bool:
+    """Whether the recorded process runs; False if the record is damaged, or of another machine or boot."""
+    pid, ticks = record.get("pid"), record.get("start_ticks")
+    # Written down of a process that had just ended, the start is unknown: as it is of every process that is gone.
+    if not isinstance(pid, int) or not isinstance(ticks, int) or not is_of_this_boot(record):
+        return False
+    return start_ticks(pid) == ticks
+
+
+def is_of_this_boot(record: Mapping[str, Any]) -> bool:
+    """Whether the record is of this machine since its last start."""
+    return bool(record.get("boot", boot_id()) == boot_id())
 
 
 @dataclass(frozen=True, slots=True)
