@@ -195,14 +195,11 @@ class BucketedSum:
             self._is_taken[i] = True
             self._n_missing[i_bucket] -= 1
         self._views[i].copy_(param.grad)
-        self._send(self._n_ready())
-
-    def _n_ready(self) -> int:
-        """Number of complete buckets from the first: all workers send in one order. The last waits for the notes."""
+        # Number of complete buckets from the first: all workers send in one order. The last waits for the notes.
         n_ready = len(self._begun)
         while n_ready < len(self._buffers) - 1 and not self._n_missing[n_ready]:
             n_ready += 1
-        return n_ready
+        self._send(n_ready)
 
     def _send(self, n_buckets: int) -> None:
         try:

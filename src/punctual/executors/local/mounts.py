@@ -34,18 +34,12 @@ def hierarchy(controller: str, mountinfo: str | None = None, membership: str | N
     for line in mountinfo.splitlines():
         place, _, kind = line.partition(" - ")
         filesystem, _, options = kind.split(" ", 2)
-        if _holds(controller, filesystem, options):
+        if filesystem == "cgroup2" if not controller else filesystem == "cgroup" and controller in options.split(","):
             root, mount = (
                 re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word) for word in place.split()[3:5]
             )
             return Hierarchy(Path(mount), _inside(Path(mount), root, _own_group(controller, membership)))
     return None
-
-
-def _holds(controller: str, filesystem: str, options: str) -> bool:
-    if not controller:
-        return filesystem == "cgroup2"
-    return filesystem == "cgroup" and controller in options.split(",")
 
 
 def _own_group(controller: str, membership: str) -> str:

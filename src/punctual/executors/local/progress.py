@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from punctual.channel import Declaration, DeviceUse, Directives, Fault, PhaseEntry, ProgramState, SharedBlock
+from punctual.channel import DeviceUse, Directives, Fault, PhaseEntry, ProgramState, SharedBlock
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
 from punctual.core.recent_messages import Reason
@@ -90,6 +90,7 @@ class PageProgress:
         unreadable = _disbelief(self._page.disbelieved)
         if not progress.stamp_ns:
             return ProgressSample(unreadable=unreadable)
+        clock_ns = cpu_clock_ns(declaration.pid) if declaration.pid else None
         return ProgressSample(
             steps_done=n_steps,
             # A total beyond all counting is one without an end: `sys.maxsize`, say.
@@ -97,7 +98,8 @@ class PageProgress:
             unit_at=unit_at,
             # Of workers that train together one speaks, and each has done as much.
             in_flight_core_s=min(
-                _in_flight_core_s(declaration, progress.cpu_ns) * max(1, self._page.worker_status().n_workers),
+                (0.0 if clock_ns is None else max(0, clock_ns - progress.cpu_ns) / 1e9)
+                * max(1, self._page.worker_status().n_workers),
                 used_core_s,
             ),
             landed=declaration.state == ProgramState.LANDED,
@@ -336,11 +338,6 @@ class JobProgress:
     def heartbeat(self) -> None:
         """Renew the heartbeat, which shows the job that it is steered."""
         self._page.heartbeat()
-
-
-def _in_flight_core_s(declaration: Declaration, unit_cpu_ns: int) -> float:
-    clock_ns = cpu_clock_ns(declaration.pid) if declaration.pid else None
-    return 0.0 if clock_ns is None else max(0, clock_ns - unit_cpu_ns) / 1e9
 
 
 def _disbelief(disbelieved: AbstractSet[str]) -> str:
