@@ -43,7 +43,6 @@ from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
     JobProgress,
     OutputProgress,
-    PageProgress,
     ProgressSample,
 )
 from punctual.executors.local.supervisor import LaunchRequest
@@ -541,11 +540,10 @@ class JobProcess:
 
 def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> JobProgress:
     """Return the progress of a job by its page, if it has one, and by its output unless it has workers."""
-    spec = launch.spec
-    from_page = PageProgress(page or SharedBlock.made(mmap.mmap(-1, PAGE_BYTES)), launch.submitted_at)
-    if page is not None and spec.worker is not None:
-        return JobProgress(from_page, None)
-    return JobProgress(from_page, OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample))
+    spec, output = launch.spec, None
+    if page is None or spec.worker is None:
+        output = OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample)
+    return JobProgress(page or SharedBlock.made(mmap.mmap(-1, PAGE_BYTES)), launch.submitted_at, output)
 
 
 def gpus_of(launch: LaunchJob, node: NodeId) -> float:
