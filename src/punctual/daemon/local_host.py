@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,12 @@ from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ENDS, ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, Resources, largest, total
+from punctual.core.status import JobStatus
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.daemon.capacity import usable_hardware
 from punctual.daemon.contained import Contained
-from punctual.daemon.control import ControlHandler
-from punctual.daemon.control_socket import ControlFailed, ControlSocket
+from punctual.daemon.control_socket import FDS, ControlFailed, ControlSocket
 from punctual.daemon.engine import Question
 from punctual.daemon.host import Host
 from punctual.daemon.host_executor import ExecutorSetup, new_setup
@@ -38,18 +40,21 @@ from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.log_snapshot import Skipping, n_bytes_before
 from punctual.daemon.machine_providers import fleets
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
+from punctual.daemon.quotes import told
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
+from punctual.daemon.status_reader import standing
 from punctual.executors.local.output import LogTail, Streams
-from punctual.history.judge import lack_text
+from punctual.history.judge import NO_WAIT, Wait, lack_text
 from punctual.journal.boot import boot_id, clock_shift
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
 from punctual.journal.sqlite import SqliteJournal
+from punctual.request.deadlines import Now
 from punctual.request.job_order import in_order
-from punctual.request.spec_change import SpecChange
+from punctual.request.spec_change import NO_DEADLINE, SpecChange
 from punctual.request.submission import Submission, check_checkpoint_dir
-from punctual.request.submission_json import submitted
+from punctual.request.submission_json import decode_submission, submitted
 
 _LOG = logging.getLogger(__name__)
 
@@ -531,6 +536,147 @@ class LocalHost(Host):
         }
 
 
+def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
+    """Answer a request of another process of this user; raises `InvalidSpec` for a user's mistake, `ValueError` for a program's.
+
+    Each call has a thread of its own. A request is a JSON object with a `verb`:
+
+    ============ =================== ================================================================================
+    verb         with                answer
+    ============ =================== ================================================================================
+    `status`     `jobs`, or all      `jobs`: how each stands
+    `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
+                 `when`              (least and most), `deadline_s`, `deadline_wall`, `left_s`
+    `stop`       `job`, `cause`,     `job`
+                 `interrupts`
+    `pause`      `job`, `cause`      `job`
+    `resume`     `job`               `job`
+    `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
+                 `parameters`
+    `drain`      `node`, or empty    `node`
+                 for the only one;
+                 `in_s`, null: it
+                 stays
+    `submit`     `jobs`, `streams`   nothing, once the journal has them
+    `capacity`                       `node`: the most that one job can have; `together`: what workers can have on all
+                                     nodes, null where there is one
+    `quote`      `job` or            see `punctual.daemon.quotes.told`
+                 `submission`;
+                 `when`, `cores`
+    `leave`      `only_without_jobs` nothing; the daemon then leaves its jobs to another process, or ends if it waits for a
+                                     first job
+    `page`       `job`, or none      `url`: the page's address, with a token
+    ============ =================== ================================================================================
+    """
+    match request:
+        case {"verb": "status"}:
+            wanted = request.get("jobs")
+            statuses = [status for status in host.jobs() if wanted is None or status.id in wanted]
+            now, budget = host.clocks(), host.budget()
+            waits = host.waits(now.at)
+            jobs = [_full_standing(host, each, now, waits.get(each.id, NO_WAIT), budget) for each in statuses]
+            return {"jobs": jobs}
+        case {"verb": "policy"}:
+            return _policy_answer(host, request)
+        case {"verb": "drain", "node": str(name), "in_s": None | int() | float() as in_s}:
+            drained = host.undrain(name) if in_s is None else host.drain(name, float(in_s))
+            host.settle()
+            return {"node": drained}
+        case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
+            submissions = [decode_submission(job) for job in jobs]
+            host.submit_told(submissions, Streams.from_fields(streams), next(iter(request.get(FDS, ())), None))
+            return {}
+        case {"verb": "capacity"}:
+            node, together = host.capacity, host.capacity_together
+            return {"node": asdict(node), "together": None if together is None else asdict(together)}
+        case {"verb": "quote"}:
+            return _quote_answer(host, request)
+        case {"verb": "leave"}:
+            host.ask_to_leave(only_without_jobs=bool(request.get("only_without_jobs", False)))
+            return {}
+        case {"verb": "page"}:
+            return {"url": host.open_page(request.get("job"))}
+        case {"job": str(job)}:
+            return _answer_about(host, JobId(job), request)
+    raise ValueError(f"no such request: {request}")
+
+
+def _policy_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Change the policy, if the request names one, and return it."""
+    before = host.policy
+    match request:
+        case {"policy": str(name), "parameters": dict(parameters)}:
+            host.change_policy(name, parameters)
+            host.settle()
+            return {"policy": name, "parameters": parameters, "before": before}
+    return {"policy": before, "parameters": dict(host.policy_parameters)}
+
+
+def _answer_about(host: LocalHost, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
+    """Perform a request that acts on a job and return the answer."""
+    status = host.status(job)
+    match request:
+        case {"verb": "change", "change": dict(change)}:
+            return _change_answer(host, status, request.get("when"), change)
+        case {"verb": "stop"}:
+            cause = str(request.get("cause", "`punctual stop`"))
+            host.stop(job, cause, interrupts=bool(request.get("interrupts", False)))
+        case {"verb": "pause"}:
+            host.pause(job, str(request.get("cause", "")))
+        case {"verb": "resume"}:
+            host.resume(job)
+        case _:
+            raise ValueError(f"no such request: {request}")
+    host.settle()
+    return {"job": job}
+
+
+def _quote_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Quote a deadline for a known job, or for a submission that is not made; changes nothing."""
+    amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
+    now = host.clocks()
+    if (told_job := request.get("submission")) is not None:
+        return told(host.quote(decode_submission(told_job).spec, amounts=amounts), now)
+    job, when = JobId(str(request["job"])), request.get("when")
+    deadline_s = None if when is None else host.moved_deadline_s(job, str(when), now)
+    return told(host.quote(job, deadline_s, amounts), now)
+
+
+def _full_standing(
+    host: LocalHost, status: JobStatus, now: Now, wait: Wait, budget: Mapping[str, Any]
+) -> dict[str, Any]:
+    facts = host.public_facts(status.id)
+    is_promised = facts.get("promised_until_wall") is not None
+    return {
+        **standing(status, now, wait, most_cores=budget.get("host_cores"), is_promised=is_promised),
+        "paused": None if status.pause is None else status.pause.told(),
+        "waits_for": [name for name in status.spec.after if host.knows(name) and not host.has_ended(name)],
+        **facts,
+        **budget,
+    }
+
+
+def _change_answer(host: LocalHost, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
+    """Change a job's declaration; `when`: a new deadline as its user writes it; `none`: drop the deadline."""
+    now = host.clocks()
+    if when is not None:
+        is_none = when.strip().lower() == NO_DEADLINE
+        change["deadline_s"] = inf if is_none else host.moved_deadline_s(status.id, when, now)
+    spec = host.change(status.id, SpecChange(**change))
+    host.settle()
+    deadline_at = None if spec.deadline_s is None else status.submitted_at + spec.deadline_s
+    return {
+        "job": spec.id,
+        "weight": spec.weight,
+        "floor_cores": spec.floor.cores,
+        "ceiling_cores": spec.ceiling.cores,
+        "workers": None if spec.worker is None else [spec.worker_counts()[0], spec.worker_counts()[-1]],
+        "deadline_s": spec.deadline_s,
+        "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
+        "left_s": None if deadline_at is None else deadline_at - now.at,
+    }
+
+
 def _no_page(_: str | None) -> str:
     raise InvalidSpec("a page needs a process that serves it", "one that does not", "the host", "Use `punctual up`.")
 
@@ -630,11 +776,7 @@ def opened(
             failing.callback(executor.release)
             host = LocalHost(state, site, closing.enter_context(_planner(*policy, state.time)))
             begin(host)
-            handler = ControlHandler(
-                host, host.public_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
-                host.ask_to_leave, host.settle, lambda job: host.open_page(job),  # noqa: PLW0108 -- it is set later
-            )  # fmt: skip
-            control = ControlSocket(state.run.socket, handler.answer, take=take)
+            control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)
             failing.pop_all()
         try:
             with control:
