@@ -27,8 +27,8 @@ from punctual.request.json_text import json_text
 
 FOLDER = Path(__file__).with_name("dashboard")
 
-#: Bytes of the end of a job's output, and number of its last reasons, that the page contains.
-_LOG_BYTES, _N_REASONS = 500_000, 50
+#: Number of the last reasons of a job that the page contains.
+_N_REASONS = 50
 _STREAMS = {"stdout": False, "stderr": True}
 _IMPORTED = re.compile(r'"\./(\w+\.js)"')
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -99,7 +99,8 @@ def _spent_usd(run: RunFolder, status: JobStatus, costs: CostHistory) -> float |
 
 def _end_of(log: Path) -> str:
     kept = LogSnapshot(log)
-    begin = max(0, kept.n_bytes - _LOG_BYTES)
+    # Bytes of the end of a job's output that the page contains.
+    begin = max(0, kept.n_bytes - 500_000)
     return b"".join(kept.pieces(begin, kept.n_bytes)).decode(errors="replace")
 
 

@@ -12,8 +12,6 @@ from punctual.request.deadlines import Now
 
 T = TypeVar("T")
 
-#: Seconds by which the ends that jobs wait for may move before their texts are made again.
-_WAIT_S = 10.0
 #: Texts of jobs that the host has forgotten, at most.
 _N_FORGOTTEN_MAX = 1000
 
@@ -50,7 +48,8 @@ class StatusJsonCache(Generic[T]):
         # Without a forecast, all that time alone changes of a verdict is whether the deadline has passed.
         is_past_deadline = deadline_at is not None and now.at > deadline_at
         demand_cores = None if status.ended else self._host.demand_cores(job)
-        depends_on = (is_past_deadline, promised_until_at, demand_cores, wait.roughly(_WAIT_S))
+        # Seconds by which the ends that jobs wait for may move before their texts are made again.
+        depends_on = (is_past_deadline, promised_until_at, demand_cores, wait.roughly(10.0))
         kept = self._kept.get(job)
         if kept is not None and kept[0] is status and kept[1] == depends_on:
             return kept[2]

@@ -15,9 +15,6 @@ from punctual.core.status import JobStatus
 from punctual.daemon.status_reader import standing
 from punctual.request.deadlines import Now
 
-#: More than this costs CPU time that the job should have.
-REFRESHES_PER_S = 2
-
 
 class Bar:
     """Progress bar that fills the width, with a mark for the straight line to the deadline."""
@@ -109,8 +106,9 @@ class View:
         # Output comes in pieces that may end inside a character.
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._console = console
+        # More than this costs CPU time that the job should have.
         self._live = Live(
-            get_renderable=self._draw, console=console, refresh_per_second=REFRESHES_PER_S, transient=True,
+            get_renderable=self._draw, console=console, refresh_per_second=2, transient=True,
             redirect_stdout=False, redirect_stderr=False,
         )  # fmt: skip
 

@@ -29,8 +29,8 @@ from punctual.request.submission import Submission
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds between two looks at the journal: while the jobs are new, for so long, and then.
-_SOON_S, _NEW_S, _POLL_INTERVAL_S = 0.02, 2.0, 0.1
+#: Seconds between two looks at the journal: while the jobs are new, and then.
+_SOON_S, _POLL_INTERVAL_S = 0.02, 0.1
 #: Seconds between two attempts to start a daemon, at first and at most; and after how long of attempts that fail alike the reason is given.
 _PAUSE_S, _PAUSE_S_MAX, _ALIKE_S = 0.2, 5.0, 5.0
 #: Seconds for a job's last output and the record of its end to come after its end is in the journal.
@@ -193,7 +193,8 @@ class JobFollower:
             self._refusals.clear()
             self._refused = None
             self._pause_s = _PAUSE_S
-            time.sleep(_SOON_S if time.monotonic() < self._begun_at + _NEW_S else _POLL_INTERVAL_S)
+            is_new = time.monotonic() < self._begun_at + 2.0
+            time.sleep(_SOON_S if is_new else _POLL_INTERVAL_S)
 
     def _restart(self) -> None:
         """Start a daemon that goes on with the jobs; if that fails, say why, once."""

@@ -40,8 +40,8 @@ from punctual.executors.local.supervisor_client import LEASE_S
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous; and between two renewals.
-_POLL_INTERVAL_S, _RENEW_S = 0.25, 1.0
+#: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous.
+_POLL_INTERVAL_S = 0.25
 _PIPED = Streams()
 
 
@@ -405,7 +405,8 @@ class NodeAgent:
         while not self._ends.wait(_POLL_INTERVAL_S):
             try:
                 now = self._clock.now()
-                if now >= renewed_at + _RENEW_S:
+                # Seconds between two renewals of leases.
+                if now >= renewed_at + 1.0:
                     renewed_at = now
                     self._contained.renew(lambda job: job in self._paused)
                 if now >= self._looked_at + _POLL_INTERVAL_S:

@@ -54,11 +54,6 @@ from punctual.elastic_training.worker_pool import (
 from punctual.tracking import session
 from punctual.tracking.complaint import invalid, warn
 
-#: Seconds between two looks for workers that hang, which read the state of their processes.
-_CHECK_S_MAX = 1.0
-#: The same as a share of `HANG_S`, if that is shorter.
-_CHECK_FRAC = 0.05
-
 #: Deaths before a first step, one after the other, or workers that stood still after the same one: another would, too.
 _N_DEATHS_MAX = 3
 
@@ -445,7 +440,8 @@ class Agent:
             self._checked_ns = now_ns
 
     def _end_hung(self, now_ns: int) -> None:
-        if now_ns - self._checked_ns < min(self._hang_ns * _CHECK_FRAC, _CHECK_S_MAX * 1e9):
+        # Workers that hang are looked for, which reads the state of their processes, at least once a second.
+        if now_ns - self._checked_ns < min(self._hang_ns * 0.05, 1e9):
             return
         self._checked_ns = now_ns
         # Seconds that a new worker may take to build its model; it may have to fetch something.

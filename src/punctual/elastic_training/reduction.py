@@ -12,8 +12,6 @@ from punctual.elastic_training.group import GroupFault, PendingSum, WorkerGroup
 from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut, roots_of
 from punctual.tracking.complaint import invalid
 
-#: A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
-_FIRST_BUCKET_BYTES = 1 << 20
 _BUCKET_BYTES = 25 << 20
 
 #: Their sums are read as numbers, so whatever type the gradients have, these have enough digits.
@@ -115,7 +113,8 @@ def _by_type(params: Sequence[nn.Parameter]) -> list[list[int]]:
 def _in_buckets(params: Sequence[nn.Parameter]) -> list[list[int]]:
     buckets: list[list[int]] = []
     for numbers in _by_type(params):
-        n_bytes, bytes_max = 0, _FIRST_BUCKET_BYTES if not buckets else _BUCKET_BYTES
+        # A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
+        n_bytes, bytes_max = 0, (1 << 20) if not buckets else _BUCKET_BYTES
         buckets.append([])
         for i in numbers:
             if n_bytes >= bytes_max:

@@ -10,9 +10,6 @@ from pathlib import Path
 
 from punctual.journal.boot import boot_id
 
-#: Longest wait for the end of a killed process, in seconds.
-_KILL_S_MAX = 10.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
@@ -49,7 +46,8 @@ class Owner:
                     signal.pidfd_send_signal(process, signal.SIGKILL)
                     poll = select.poll()
                     poll.register(process, select.POLLIN)
-                    poll.poll(_KILL_S_MAX * 1e3)
+                    # Longest wait for the end of a killed process, in milliseconds.
+                    poll.poll(10_000)
             finally:
                 os.close(process)
 

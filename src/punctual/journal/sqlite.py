@@ -50,8 +50,6 @@ _ACKNOWLEDGED = frozenset(
     }
 )
 _R = TypeVar("_R", ClockRecord, Owner)
-#: The one before stays, in case the newest is damaged.
-_N_SNAPSHOTS = 2
 #: Subjects of messages that may concern every job.
 _ABOUT_ALL = ("NodeJoined", "NodeLost", "PolicyChanged", "SteeringResumed", "WarnUser")
 #: Rows fetched at once, so that a slow reader holds no transaction open and the store can be tidied behind it.
@@ -237,7 +235,8 @@ class SqliteJournal:
         """
         with self.writing():
             self._connection.execute(_SAVE, (sequence, _checksum(sequence, state), state))
-            self._connection.execute(_KEEP_NEWEST, (_N_SNAPSHOTS,))
+            # The one before stays, in case the newest is damaged.
+            self._connection.execute(_KEEP_NEWEST, (2,))
             self._record_clock()
 
     def latest_snapshot(self) -> tuple[int, bytes] | None:

@@ -20,9 +20,8 @@ _GROUP = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?::([A-Za-z0-9_.-]+))?")
 #: Each node is an object in memory, and a larger cluster than any that there is.
 N_NODES_MAX = 100_000
 
-#: Default cores and memory of a device, large enough to limit no job.
+#: Default cores of a device, enough to limit no job.
 PLENTY_CORES = 1_000.0
-PLENTY_BYTES = 2**50
 
 
 class NodeGroup(BaseModel):
@@ -69,7 +68,8 @@ class NodeGroup(BaseModel):
     def capacity(self) -> Resources:
         """Capacity of one node."""
         n = max(1, self.gpus)
-        memory_bytes = n * PLENTY_BYTES if self.memory_gib is None else int(self.memory_gib * GIB_BYTES)
+        # Without a figure, a node has plenty of memory: a pebibyte.
+        memory_bytes = n * 2**50 if self.memory_gib is None else int(self.memory_gib * GIB_BYTES)
         cores = n * PLENTY_CORES if self.cores is None else self.cores
         return Resources(cores, self.gpus, memory_bytes, self.others)
 

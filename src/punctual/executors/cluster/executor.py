@@ -50,9 +50,8 @@ from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 
 _LOG = logging.getLogger(__name__)
 
-#: Greatest age in seconds of a report on a job that is read often; longest time between two reports of a node, as
-#: a share of the silence after which it is lost.
-REPORT_S, _REPORT_FRAC_MAX = 0.1, 1 / 30
+#: Greatest age in seconds of a report on a job that is read often.
+REPORT_S = 0.1
 _POLL_INTERVAL_S = 1.0
 #: Seconds to wait for the first node before jobs are accepted: its agent has to start.
 _FIRST_S_MAX = 20.0
@@ -121,7 +120,8 @@ class ClusterExecutor:
         except BaseException:
             self._loop.close(_LEAVE_S_MAX)
             raise
-        self._looks = PollSchedule(report_s, _REPORT_FRAC_MAX * lost_after_s)
+        # Longest time between two reports of a node, as a share of the silence after which it is lost.
+        self._looks = PollSchedule(report_s, lost_after_s / 30)
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
         #: Number of losses of each node that is absent now.

@@ -26,14 +26,6 @@ ToldPlace = list[int]
 
 #: Seconds that an answer may take beyond the agent's waiting time, and seconds between two tries at a silent one.
 _ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
-#: Seconds without an answer after which a node is reported as silent.
-_SILENT_S = 5.0
-#: Seconds that an agent may take to leave when asked to.
-_LEAVE_S_MAX = 20.0
-
-
-#: Greatest drift between two clocks, seconds a second.
-_DRIFT = 1e-4
 
 
 class ClockOffset:
@@ -52,7 +44,8 @@ class ClockOffset:
         """Take one exchange into account: `received` and `answered` are of the other clock."""
         least_s, most_s = answered - heard_at, received - sent_at
         width_s = most_s - least_s
-        if width_s <= self._width_s + _DRIFT * (heard_at - self._taken_at):
+        # Greatest drift between two clocks, seconds a second.
+        if width_s <= self._width_s + 1e-4 * (heard_at - self._taken_at):
             self._width_s, self._taken_at = width_s, heard_at
             self.offset_s = (least_s + most_s) / 2.0
 
@@ -240,7 +233,8 @@ class NodeLink:
             await asyncio.sleep(_AGAIN_S)
 
     def _note_silence(self, error: ChannelLost) -> None:
-        if self.is_silent or self.silent_s < _SILENT_S:
+        # Seconds without an answer after which a node is reported as silent.
+        if self.is_silent or self.silent_s < 5.0:
             return
         self.is_silent = True
         ends = f"; if that lasts, it counts as lost in {self.lost_in_s:.0f} s" if self.is_joined else ""
@@ -286,7 +280,8 @@ class NodeLink:
             await self._ask({"verb": "leave"})
             raise ChannelLost(f"its agent is of version {version} and makes way for one of {self._options.version}")
         incarnation, asked_at = self._leaving
-        if answer["incarnation"] == incarnation and self._now() < asked_at + _LEAVE_S_MAX:
+        # Seconds that an agent may take to leave when asked to.
+        if answer["incarnation"] == incarnation and self._now() < asked_at + 20.0:
             raise ChannelLost(f"its agent is of version {version} and makes way")
         if not self._is_warned:
             self._is_warned = True

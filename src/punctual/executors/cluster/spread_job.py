@@ -30,8 +30,6 @@ from punctual.core.resources import NOTHING, Resources
 
 #: Seconds until the first process reports its address for the parts; it loads its script before.
 _GROUP_S_MAX = 120.0
-#: Seconds before a node is tried again whose part could not join.
-_REFUSE_S = 60.0
 
 #: A part is *waiting* until its first process listens, *starting* until its own has been started, *joining* until its
 #: workers train, *changing* until it has answered another grant, and *leaving* once it was told to.
@@ -292,7 +290,8 @@ class SpreadJob:
             self._drop(node, cause)
         elif part.state == "joining":
             self._failure = cause
-            self._refused[node] = self._clock.now() + _REFUSE_S, cause
+            # Seconds before a node is tried again whose part could not join.
+            self._refused[node] = self._clock.now() + 60.0, cause
             self._let_go(node, "it could not join its job")
         elif part.state == "changing":
             part.state, part.granted, self._failure = "there", event.granted.get(node, NOTHING), cause

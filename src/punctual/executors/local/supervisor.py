@@ -74,7 +74,8 @@ STAY_PAUSED = b"p"
 #: File with the id of the machine's present boot.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
-_EXIT_NOT_FOUND, _EXIT_NOT_STARTED = 127, 126
+#: Exit status of a program that cannot be started, as shells have it; one that is not found has 127.
+_EXIT_NOT_STARTED = 126
 
 
 @dataclass
@@ -164,7 +165,7 @@ class Supervisor:
         try:
             self._job_pid = _start(self._request)
         except OSError as error:
-            code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
+            code = 127 if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
             supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
             place = "" if error.filename is None else f": '{error.filename}'"
             self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
