@@ -11,7 +11,6 @@ from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
 from stat import S_ISSOCK
 from threading import BoundedSemaphore, Thread
-from types import TracebackType
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
@@ -69,9 +68,7 @@ class ControlSocket:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

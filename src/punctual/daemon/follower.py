@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
-from types import TracebackType
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
@@ -266,9 +265,7 @@ class JobFollower:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for tail in self._tails:
             tail.finish(_END_S_MAX)
         self._close()

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -197,9 +196,7 @@ class Stepper:
             self._dropout.install()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._dropout.uninstall()
         self._guard.__exit__()
 

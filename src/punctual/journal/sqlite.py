@@ -6,13 +6,12 @@ its clock, the extent of its thinning).
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from punctual.core.codec import decode, encode, kind_of
@@ -49,6 +48,7 @@ _ACKNOWLEDGED = frozenset(
         "NodeNoticed",
     }
 )
+T = TypeVar("T")
 _R = TypeVar("_R", ClockRecord, Owner)
 #: Subjects of messages that may concern every job.
 _ABOUT_ALL = ("NodeJoined", "NodeLost", "PolicyChanged", "SteeringResumed", "WarnUser")
@@ -130,16 +130,7 @@ class SqliteJournal:
         self._owner = json.dumps(asdict(this_process()))
         self._lock = RLock()
         self._copies = ExitStack()
-        try:
-            self._begin(read_only, take)
-        except JournalBusy:
-            if not take:
-                raise
-            # The owner keeps the lock of the file while it is stopped within a write.
-            with suppress(InvalidSpec), SqliteJournal(self.path, read_only=True) as reader:
-                if reader.owner is not None:
-                    reader.owner.kill()
-            self._begin(read_only, take)
+        begin_ending_writer(path, lambda: self._begin(read_only, take), lambda _: take)
         self.last_written = self.last_sequence
 
     def _begin(self, read_only: bool, take: bool) -> None:
@@ -449,10 +440,24 @@ class SqliteJournal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def begin_ending_writer(path: Path, begin: Callable[[], T], may_end: Callable[[Owner], bool]) -> T:
+    """Return `begin()`, which writes the file; a writer that keeps the file locked is killed first, if `may_end` says so.
+
+    A process that was stopped within a write keeps the lock until it goes on.
+    """
+    try:
+        return begin()
+    except JournalBusy:
+        with SqliteJournal(path, read_only=True) as reader:
+            owner = reader.owner
+        if owner is None or not may_end(owner):
+            raise
+        owner.kill()
+        return begin()
 
 
 def subject_of(message: Message) -> str | None:

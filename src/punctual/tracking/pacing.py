@@ -17,10 +17,7 @@ def work_steps(n_steps: int, phases: Sequence[PhaseRecord], directives: Directiv
 class Pacer:
     """The latest directives, and the waits that they require.
 
-    Attributes
-    ----------
-    excused
-        Context inside of which waits are made.
+    `excused`: context inside of which waits are made.
     """
 
     def __init__(self, page: SharedBlock) -> None:

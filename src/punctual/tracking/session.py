@@ -41,19 +41,11 @@ class Session:
     depend on the wait, and a unit is done when the line says so, the last one included. A unit on a device is done when
     the device is done with it.
 
-    Parameters
-    ----------
-    page
-        Page to report to; None: the session counts in silence.
+    `page`: page to report to; None: the session counts in silence.
 
-    Attributes
-    ----------
-    finished
-        Whether the training has said that it is done, or has come to its goal: its loops end.
-    declared_steps
-        The total of the last loop, or of all of them together; 0: none was declared yet.
-    is_of_parts
-        Whether that of all loops together was declared.
+    * `finished`: whether the training has said that it is done, or has come to its goal: its loops end.
+    * `declared_steps`: the total of the last loop, or of all of them together; 0: none was declared yet.
+    * `is_of_parts`: whether that of all loops together was declared.
     """
 
     def __init__(self, page: SharedBlock | None = None) -> None:
@@ -113,12 +105,8 @@ class Session:
     def begin_loop(self, course: StepPlan, plan: Plan, *, continues: bool = False, may_follow: bool = False) -> int:
         """Declare a loop.
 
-        Parameters
-        ----------
-        continues
-            A loop with the total of the one before is another part of the same count.
-        may_follow
-            Whether a loop that comes after another, with a count of its own, is no fault of the script.
+        * `continues`: a loop with the total of the one before is another part of the same count.
+        * `may_follow`: whether a loop that comes after another, with a count of its own, is no fault of the script.
 
         Returns
         -------
