@@ -774,7 +774,8 @@ def opened(
     with ExitStack() as closing:
         with ExitStack() as failing:
             failing.callback(executor.release)
-            host = LocalHost(state, site, closing.enter_context(_planner(*policy, state.time)))
+            planner = closing.enter_context(SwitchingPlanner(*policy, alone=INLINE_POLICY, now=state.time.now))
+            host = LocalHost(state, site, planner)
             begin(host)
             control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)
             failing.pop_all()
@@ -789,10 +790,3 @@ def opened(
         except BaseException:
             executor.close()
             raise
-
-
-@contextmanager
-def _planner(policy: str, parameters: Mapping[str, Any], time: JournalClock) -> Iterator[QuotingPlanner]:
-    """Yield the planner: it runs the policy here for one job or a quick policy, else in a worker process."""
-    with SwitchingPlanner(policy, parameters, alone=INLINE_POLICY) as planner:
-        yield time.stamped(planner)

@@ -94,15 +94,22 @@ class SwitchingPlanner:
 
     * `policy`, `parameters`: registered name of the policy for several jobs, and its parameters: plain values.
     * `alone`: registered name of the policy for a single one, which plans also while there is no worker.
+    * `now`: clock of snapshots and plans.
     """
 
     def __init__(
-        self, policy: str, parameters: Mapping[str, Any] | None = None, *, alone: str = "proportional"
+        self,
+        policy: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        alone: str = "proportional",
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy, self._parameters, self._alone_name = policy, dict(parameters or {}), alone
         self._alone: Policy = registry.load("policies", alone)()
         self._inline = InlinePlanner(self._alone)
         self._together: ProcessPlanner | None = None
+        self._now = now
         #: A worker may be begun by the engine's thread, and by one that asks for a quote.
         self._lock = Lock()
 
@@ -152,7 +159,9 @@ class SwitchingPlanner:
     def _begun(self) -> "ProcessPlanner":
         with self._lock:
             if self._together is None:
-                self._together = ProcessPlanner(self._policy, self._parameters, fallback=self._alone_name)
+                self._together = ProcessPlanner(
+                    self._policy, self._parameters, fallback=self._alone_name, now=self._now
+                )
             return self._together
 
     def _stand_in(self, snapshot: Snapshot, sink: Sink) -> None:
@@ -192,6 +201,7 @@ class ProcessPlanner:
     * `policy`, `parameters`: registered name, and parameters: plain values.
     * `limit_s`: seconds that a plan may take, from the request on.
     * `fallback`: registered name of a policy that takes microseconds.
+    * `now`: clock of snapshots and plans.
     """
 
     def __init__(
@@ -201,10 +211,11 @@ class ProcessPlanner:
         *,
         limit_s: float = 2.0,
         fallback: str = "proportional",
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
         self._parameters = json.dumps(dict(parameters or {}))
-        self._limit_s = limit_s
+        self._limit_s, self._now = limit_s, now
         self._fallback_name = fallback
         self._fallback: Policy = registry.load("policies", fallback)()
         self._requests: SimpleQueue[tuple[Snapshot, Sink] | _Question | None] = SimpleQueue()
@@ -293,14 +304,14 @@ class ProcessPlanner:
             plan, cause = self._ask(lambda worker: worker.plan(snapshot, until_at)), ""
         except _StartingError:
             plan, cause = _stand_in_plan(self._fallback, snapshot)
-            event = PlanProposed(at=time.monotonic(), plan=plan, revision=snapshot.revision, cause=cause)
+            event = PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision, cause=cause)
             return _to_be_asked_again(event, snapshot)
         except _NoPlanError as failure:
             plan, why_not = _stand_in_plan(self._fallback, snapshot)
             cause = f"the policy '{self._policy}' {failure}; '{self._fallback_name}' planned instead"
             if plan is None:
                 cause = f"the policy '{self._policy}' {failure}, and '{self._fallback_name}' failed: {why_not}"
-        return PlanProposed(at=time.monotonic(), plan=plan, revision=snapshot.revision, cause=cause)
+        return PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision, cause=cause)
 
     def _ask(self, question: "Callable[[_Worker], T]") -> T:
         worker = self._present_worker()

@@ -29,7 +29,7 @@ from punctual.executors.local.job_files import has_left
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
 from punctual.executors.local.memory import not_limited
 from punctual.executors.local.progress import ProgressSample
-from punctual.executors.local.supervisor_client import SteeringLostError
+from punctual.executors.local.supervisor_client import SteeringLostError, SupervisorLink
 
 _LOG = logging.getLogger(__name__)
 
@@ -234,7 +234,7 @@ class JobRun:
             self._grant.lift()  # the sooner the checkpoint is written
             return True
         if interrupts:
-            self._process.interrupt()
+            self._process.end(SupervisorLink.interrupt)
         return interrupts
 
     def release(self) -> None:
@@ -254,10 +254,7 @@ class JobRun:
             if not self.ended:
                 with self.excused("looked at"):
                     self._context.poller.watch(self._insist, grace_s + END_S_MAX)
-            if grace_s:
-                self._process.terminate()
-            else:
-                self._process.hurry()
+            self._process.end(SupervisorLink.terminate if grace_s else SupervisorLink.hurry)
 
     def _insist(self) -> None:
         """Kill a supervisor that hangs after its time to end the job; called by the poller."""

@@ -454,19 +454,8 @@ class JobProcess:
         environment = self._context.environment_of(self._launch.job) or {}
         return stop_grace_s(self._launch.spec.ends.grace_s, environment, self._context.stop_grace_s)
 
-    def terminate(self) -> None:
-        """Ask the process to end within its grace period; a second call kills it. One about to start is not started."""
-        self._end(SupervisorLink.terminate)
-
-    def interrupt(self) -> None:
-        """Interrupt the process as Ctrl-C does: the program may catch it and go on."""
-        self._end(SupervisorLink.interrupt)
-
-    def hurry(self) -> None:
-        """End the process, whose grace period is over: SIGTERM for all of it, then SIGKILL."""
-        self._end(SupervisorLink.hurry)
-
-    def _end(self, by: Callable[[SupervisorLink], None]) -> None:
+    def end(self, by: Callable[[SupervisorLink], None]) -> None:
+        """End or interrupt the process by a request to its supervisor; one about to start is not started."""
         with self._lock:
             self._unwanted = True
             if self._link is not None and not self._link_closed:

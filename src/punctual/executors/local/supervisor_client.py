@@ -147,15 +147,15 @@ class SupervisorLink:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def terminate(self) -> None:
-        """Ask the supervisor to end the job; a second call kills it."""
+        """Ask the supervisor to end the job within its grace period; a second call kills it."""
         self._ask(signal.SIGTERM)
 
     def interrupt(self) -> None:
-        """Interrupt the job as Ctrl-C in a terminal does."""
+        """Interrupt the job as Ctrl-C in a terminal does: the program may catch it and go on."""
         self._ask(signal.SIGINT)
 
     def hurry(self) -> None:
-        """End the job as if its grace period were over."""
+        """End the job, whose grace period is over: SIGTERM for all of it, then SIGKILL."""
         self._ask(signal.SIGALRM)
 
     def kill(self) -> None:
