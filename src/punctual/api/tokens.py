@@ -31,10 +31,7 @@ _LIFETIME_S_MAX = 36_500 * DAY_S
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Record of a token; instants in seconds since 1970.
-
-    `expires_at`: instant of its end; None: it does not expire.
-    """
+    """Record of a token; instants in seconds since 1970. `expires_at`: instant of its end; None: it does not expire."""
 
     name: str
     role: Role

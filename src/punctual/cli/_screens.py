@@ -65,10 +65,7 @@ class JsonLines:
 
 
 class Screen(Protocol):
-    """Shows jobs.
-
-    `on_output`: called with the output of a single job; None: the job writes where this process does.
-    """
+    """Shows jobs. `on_output`: called with the output of a single job; None: the job writes where this process does."""
 
     on_output: Callable[[bytes], None] | None
 

@@ -87,10 +87,7 @@ def remove(jobs: Iterable[PastJob]) -> list[PastJob]:
 
 
 def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -> list[PastJob]:
-    """Remove the ended jobs that exceed the limits; return them.
-
-    `interrupted`: also those that could be resumed.
-    """
+    """Remove the ended jobs that exceed the limits; return them. `interrupted`: also those that could be resumed."""
     for left in state_root().glob(f"{_REMOVED}*"):
         remove_tree(left)
     allowed: set[Steering] = {"ended", "interrupted"} if interrupted else {"ended"}

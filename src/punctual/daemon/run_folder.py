@@ -53,10 +53,7 @@ def is_of_this_boot(record: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Paths and records of one run.
-
-    `name`: name of its host; an earlier run of the same name is kept as ``name.1``.
-    """
+    """Paths and records of one run. `name`: name of its host; an earlier run of the same name is kept as ``name.1``."""
 
     name: str
     runtime_dir: Path

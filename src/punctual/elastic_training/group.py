@@ -64,10 +64,7 @@ class WorkerGroup:
 
     @classmethod
     def form(cls, membership: Membership, agent: AgentClient, device: torch.device) -> "WorkerGroup":
-        """Connect with the other members.
-
-        Raises `GroupFault`: a member is gone already.
-        """
+        """Connect with the other members. Raises `GroupFault`: a member is gone already."""
         group = cls(membership, device, agent)
         if membership.links is not None:
             with group_faults():

@@ -119,10 +119,7 @@ class AgentRelay:
 
 
 class RayChannel:
-    """Channel to the agent of one node, through calls of its relay.
-
-    `limit`: limit of the node's use.
-    """
+    """Channel to the agent of one node, through calls of its relay. `limit`: limit of the node's use."""
 
     def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
         self._start, self._name, self._ray_node = start, name, ray_node

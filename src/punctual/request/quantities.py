@@ -133,10 +133,7 @@ def in_digits(text: str) -> str:
 
 
 def parse_cores(text: str) -> float:
-    """Cores that `text` means: ``0.5``, ``0.5 cores``.
-
-    Raises `InvalidSpec`: when `text` is no number above zero.
-    """
+    """Cores that `text` means: ``0.5``, ``0.5 cores``. Raises `InvalidSpec`: when `text` is no number above zero."""
     check_length(text, "a number of cores", _CORES_REMEDY)
     cores = _cores(text)
     if cores <= 0:

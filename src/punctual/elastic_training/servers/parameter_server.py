@@ -157,10 +157,7 @@ class SliceServer:
         return {"params": params, **settings}
 
     def run(self) -> None:
-        """Return when all workers have left.
-
-        Raises `EOFError`, `OSError`: a worker was lost.
-        """
+        """Return when all workers have left. Raises `EOFError`, `OSError`: a worker was lost."""
         last: Connection | None = None
         while self._workers:
             for connection in wait(list(self._workers)):

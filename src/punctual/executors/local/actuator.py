@@ -20,10 +20,7 @@ _QUOTA_US_MIN = 1_000
 
 
 class Unusable(Exception):
-    """Raised if the actuator cannot be used here.
-
-    `why`: reason as a clause, with the file that decides it.
-    """
+    """Raised if the actuator cannot be used here. `why`: reason as a clause, with the file that decides it."""
 
 
 class JobGroup(Protocol):

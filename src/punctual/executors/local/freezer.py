@@ -74,10 +74,7 @@ class CgroupFreezer:
 
 
 class SignalFreezer:
-    """SIGSTOP for every process.
-
-    `processes`: all processes of the job, parents before their children.
-    """
+    """SIGSTOP for every process. `processes`: all processes of the job, parents before their children."""
 
     files = CgroupFiles()
 

@@ -17,10 +17,7 @@ _FREEZE_S_MAX = 10.0
 
 
 class JobGrant:
-    """Enforces grants on one process whose group exists.
-
-    `amount`: resources with which the process was started.
-    """
+    """Enforces grants on one process whose group exists. `amount`: resources with which the process was started."""
 
     def __init__(self, spec: JobSpec, process: JobProcess, amount: Resources) -> None:
         assert process.group is not None

@@ -24,10 +24,7 @@ class Answer:
 
 
 class Workers:
-    """Worker targets and answers of one job.
-
-    `worker`: resources of one worker.
-    """
+    """Worker targets and answers of one job. `worker`: resources of one worker."""
 
     def __init__(self, page: SharedBlock, worker: Resources) -> None:
         self._page = page
