@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from math import inf
 from threading import Thread
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
@@ -104,6 +104,8 @@ class Daemon:
         Raises `JournalTaken`: this process was stopped, and another one is the daemon now.
         """
         host = self.host
+        if self.received is not None:
+            self.leave()
         while True:
             host.run(lambda: host.is_asked_to_leave or self._ends_in_s() < inf)
             # Nothing may come any more by which it would be woken.
@@ -120,6 +122,12 @@ class Daemon:
     def leave(self) -> None:
         """Make `run` return; allowed in any thread and signal handler."""
         self.host.ask_to_leave()
+
+    def leave_on(self, number: int, _: FrameType | None = None) -> None:
+        """Leave because of a signal, even if that comes before there is a host; a handler of signals."""
+        self.received = self.received or number
+        if self._local is not None:
+            self.leave()
 
     def _ends_in_s(self) -> float:
         """Return the seconds after which it ends if no job comes; `inf`: it has jobs, or stays."""
