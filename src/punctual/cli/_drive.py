@@ -1,12 +1,9 @@
 """Follow jobs from their submission to an exit status: displays, signals, closing reports."""
 
-import signal
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from punctual.channel import DeviceUse, WorkerStatus
@@ -27,67 +24,13 @@ from punctual.cli._shown_job import ShownJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon.control_client import page_of
-from punctual.daemon.detached import caught
 from punctual.daemon.follower import JobFollower, ended_of
 from punctual.daemon.runs import messages_of
 from punctual.executors.local.output import ignore_output
 from punctual.history.run import RunSummary, summarize_all
 
-#: Signals by which the jobs of a command are asked to end: a terminal, a user, and a batch system before its limit of time.
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU)
-#: Signals that are the jobs' own, as a batch system sends them before its limit of time.
-_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
-
-
 #: Makes a follower follow the jobs that are shown; raises `InvalidSpec` if that is impossible.
 Begin = Callable[[JobFollower], None]
-
-
-class Interrupts:
-    """Handler of signals: the first asks this command's jobs to end, the second ends them.
-
-    Signals are caught from before the host is there until after it is cleared away, so that none of them can leave half
-    of it behind. Those that are the jobs' own are passed on to them.
-    """
-
-    def __init__(self) -> None:
-        self._host: JobFollower | None = None
-        self.received: int | None = None
-
-    def pass_on_to(self, host: JobFollower) -> None:
-        """Pass `host` signals from now on, and one that has come already."""
-        self._host = host
-        if self.received is not None:
-            self._stop_all(host, self.received)
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        is_own, is_first = number in _PASSED_ON, self.received is None
-        if not is_own:
-            self.received = self.received or number
-        if self._host is None:
-            return
-        if is_own:
-            for job in self._host.jobs:
-                self._host.signal(job, number)
-        elif is_first:
-            self._stop_all(self._host, number)
-        else:
-            self._kill_all(self._host)
-
-    def _stop_all(self, host: JobFollower, number: int) -> None:
-        for job in host.jobs:
-            host.stop(
-                job,
-                "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name,
-                interrupts=number == signal.SIGINT,
-            )
-
-    def _kill_all(self, host: JobFollower) -> None:
-        for job in host.jobs:
-            host.kill(job)
-
-    def caught(self) -> AbstractContextManager[None]:
-        return caught(self, (*_STOPPING, *_PASSED_ON))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +106,11 @@ def carry_out(
     Raises `OutcomeUnknown`: they have ended, and their journal cannot be read any more.
     """
     end = allocation(grace_s=grace_s)
-    interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
-    with interrupts.caught(), JobFollower(on_output) as follower, stopped_before_end(follower, end):
+    follower = JobFollower(on_output)
+    # Signals are caught from before there is a job until after all is cleared away: none can leave half of it behind.
+    with follower.signals_caught(), follower, stopped_before_end(follower, end):
         begin(follower)
         names, jobs = jobs, follower.jobs
         shown = [ShownJob(follower, job) for job in jobs]
@@ -175,14 +119,14 @@ def carry_out(
             for name, job in zip(names, jobs, strict=True):
                 if name != job:
                     screen.say(f"punctual: the name '{name}' was taken: this job is {job}")
-            interrupts.pass_on_to(follower)
+            follower.act_on_signals()
             if page:
                 _tell_page(follower, screen)
             follower.run()
         finally:
             screen.close()
         facts = [job.facts() for job in shown]
-    received = interrupts.received
+    received = follower.received
     try:
         messages = chain(messages_of(follower.run_folder, jobs), *follower.unwritten.values())
         summaries = summarize_all(messages, jobs)

@@ -5,9 +5,10 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from math import inf
+from types import FrameType
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
@@ -17,6 +18,7 @@ from punctual.core.protocols import Message
 from punctual.core.status import JobStatus
 from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
+from punctual.daemon.detached import caught
 from punctual.daemon.followed_host import FollowedHost
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
@@ -32,6 +34,10 @@ _LOG = logging.getLogger(__name__)
 _SOON_S, _POLL_INTERVAL_S = 0.02, 0.1
 #: Seconds between two attempts to start a daemon, at first and at most; and after how long of attempts that fail alike the reason is given.
 _PAUSE_S, _PAUSE_S_MAX, _ALIKE_S = 0.2, 5.0, 5.0
+#: Signals by which the jobs of a command are asked to end: a terminal, a user, and a batch system before its limit of time.
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU)
+#: Signals that are the jobs' own, as a batch system sends them before its limit of time.
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 #: Seconds for a job's last output and the record of its end to come after its end is in the journal.
 _END_S_MAX = 5.0
 
@@ -61,6 +67,9 @@ class JobFollower:
         self._to_stop: dict[JobId, tuple[str, bool]] = {}
         #: Whether the user has ended the jobs at once, and waits for no record of it.
         self._is_given_up = False
+        #: The first signal by which the jobs are to end; None: none came. Signals are acted on once `act_on_signals` was called.
+        self.received: int | None = None
+        self._acts_on_signals = False
         #: Why no daemon could be started, and when it first was so; `inf`: it has been said.
         self._refusals: dict[str, float] = {}
         #: Why the last attempt to start one has failed; None: there is a daemon.
@@ -168,6 +177,36 @@ class JobFollower:
         if supervisor_pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(supervisor_pid, number)
+
+    def signals_caught(self) -> AbstractContextManager[None]:
+        """Catch signals in the block: the first asks the jobs to end, the second ends them; the jobs' own are passed on."""
+        return caught(self._on_signal, (*_STOPPING, *_PASSED_ON))
+
+    def act_on_signals(self) -> None:
+        """Act on signals from now on, and on one that has come already."""
+        self._acts_on_signals = True
+        if self.received is not None:
+            self._stop_all(self.received)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        is_own, is_first = number in _PASSED_ON, self.received is None
+        if not is_own:
+            self.received = self.received or number
+        if not self._acts_on_signals:
+            return
+        if is_first and not is_own:
+            self._stop_all(number)
+            return
+        for job in self.jobs:
+            if is_own:
+                self.signal(job, number)
+            else:
+                self.kill(job)
+
+    def _stop_all(self, number: int) -> None:
+        interrupts = number == signal.SIGINT
+        for job in self.jobs:
+            self.stop(job, "Ctrl-C" if interrupts else signal.Signals(number).name, interrupts=interrupts)
 
     def run(self) -> None:
         """Return when all jobs have ended.
