@@ -1,6 +1,5 @@
 """Routes of the cluster, the policies, the metrics, and the service's health."""
 
-from datetime import datetime
 from functools import cache
 
 from fastapi import APIRouter
@@ -11,7 +10,7 @@ from punctual.api.context import Context, Operator, ServiceContext, Submitter, V
 from punctual.api.guard import Caller
 from punctual.api.metrics_text import MEDIA_TYPE, metrics_text
 from punctual.api.problems import Refused, answers, within
-from punctual.api.standing import cluster_standing
+from punctual.api.standing import cluster_standing, wall_of
 from punctual.client.schema import (
     ClusterStanding,
     DrainRequest,
@@ -150,7 +149,7 @@ def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAn
     jobs = [
         WhatIfJob(
             job=job.job,
-            deadline=_wall(now, job.deadline_at),
+            deadline=wall_of(now, job.deadline_at),
             today=_outcome(job.today, now),
             other=_outcome(job.other, now),
         )
@@ -163,11 +162,7 @@ def _outcome(outcome: SimulatedEnd, now: Now) -> WhatIfOutcome:
     return WhatIfOutcome(
         state=outcome.state,
         verdict=outcome.verdict,
-        landed=_wall(now, outcome.landed_at),
+        landed=wall_of(now, outcome.landed_at),
         cause=outcome.cause,
         unknown=outcome.unknown,
     )
-
-
-def _wall(now: Now, at: float | None) -> datetime | None:
-    return None if at is None else now.wall_of(at)

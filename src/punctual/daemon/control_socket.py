@@ -209,9 +209,14 @@ def make_room(path: Path, take: bool) -> None:
 def listener_pid(path: Path) -> int | None:
     """Process id of the listener at the socket; None: nobody listens."""
     with suppress(OSError), _connected(path, 1.0) as connection:
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return int(_CREDENTIALS.unpack(credentials)[0])
+        return peer_of(connection)[0]
     return None
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Process and user at the other end of a Unix socket."""
+    pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, user
 
 
 def _occupied(path: Path, got: str, remedy: str) -> InvalidSpec:

@@ -186,9 +186,7 @@ class Host(StatusReader):
 
         `by`: user who requests it; empty: the owner, at the terminal.
 
-        Returns
-        -------
-        The declaration from now on.
+        Returns the declaration from now on.
 
         Raises `InvalidSpec`: the job is unknown or works no more, or the change is impossible.
         """
@@ -206,10 +204,7 @@ class Host(StatusReader):
 
         `by`: user who requests it; empty: the owner, at the terminal.
 
-        Returns
-        -------
-        NodeId
-            The node; of an empty name the only one.
+        Returns the node; of an empty name the only one.
 
         Raises `InvalidSpec`: there is no such node, or `in_s` is negative or infinite.
         """

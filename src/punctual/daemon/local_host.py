@@ -127,7 +127,8 @@ class LocalHost(Host):
         self.subscribe(self._record, *ENDS, PauseRequested, ResumeRequested, PolicyChanged)
         self.subscribe(self._keep_paused, GrantApplied)
         self.subscribe(self._keep_stopped, JobFailed)
-        self._is_leaving = False
+        #: Whether the jobs were left to another process.
+        self.is_handed_over = False
         #: CPU seconds of this process before each job came.
         self._cpu_before_s: dict[JobId, float] = {}
         #: Returns the address of the page, with a token; set by the process that serves it.
@@ -371,7 +372,7 @@ class LocalHost(Host):
         To be called by the thread of `run`, after that has returned. Nothing can be submitted any more. Raises
         `JournalTaken` if another process has them already.
         """
-        self._is_leaving = True
+        self.is_handed_over = True
         self.run_for(_END_S_MAX, lambda: not self._coming)
         with suppress(InvalidSpec):  # the next host then has more to read
             self._upkeep.snapshot()
@@ -383,7 +384,7 @@ class LocalHost(Host):
     @property
     def takes_changes(self) -> bool:
         """Whether jobs can be submitted and changed here: false once they are left or another process has them."""
-        return not self._is_leaving and self._journal.has_claim()
+        return not self.is_handed_over and self._journal.has_claim()
 
     def settle(self) -> None:
         """Return once the journal has all events posted before, so that they can be reported as accepted.
@@ -401,11 +402,6 @@ class LocalHost(Host):
                 self._journal.place,
                 "Check `punctual show` before you retry: the change may be in force, and may still be saved.",
             ) from None
-
-    @property
-    def is_handed_over(self) -> bool:
-        """Whether the jobs were left to another process."""
-        return self._is_leaving
 
     @property
     def n_written(self) -> int:

@@ -86,9 +86,7 @@ def read_on(log: Path, place: LogPlace, n_bytes: int) -> tuple[bytes, LogPlace, 
 
     If the file of `place` is not kept any more, or may not be, `MISSING` comes first, and then the oldest that is kept.
 
-    Returns
-    -------
-    The output, the place behind it, and whether there is more.
+    Returns the output, the place behind it, and whether there is more.
     """
     with ExitStack() as files:
         fds = _opened(log, files)

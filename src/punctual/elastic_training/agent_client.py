@@ -45,10 +45,7 @@ class AgentClient(Protocol):
         * `after_fault`: the last generation ended because a collective failed.
         * `has_state`: the training's state is with the workers, and was not lost with its parameter servers.
 
-        Returns
-        -------
-        Membership | None
-            None: the worker is not needed any more and should leave.
+        Returns None if the worker is not needed any more and should leave.
         """
         ...
 

@@ -44,10 +44,7 @@ def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants
     * `state`: state of the source; other members pass None.
     * `wants`: whether this member needs the state; if not, what it receives is thrown away.
 
-    Returns
-    -------
-    TrainingState | None
-        The state received, in memory of its own; None if it was not wanted.
+    Returns the state received, in memory of its own; None if it was not wanted.
     """
     header = group.gather(_header(state) if state is not None else None)[source]
     entries = [_Entry(*entry) for entry in header["tensors"]]

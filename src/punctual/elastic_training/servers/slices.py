@@ -33,10 +33,7 @@ def shared_out(sizes: Sequence[int], n_servers: int) -> list[list[Slice]]:
     * `sizes`: elements of each parameter.
     * `n_servers`: number of servers, at least 1.
 
-    Returns
-    -------
-    list of lists of Slice
-        Slices of each server, in the order of the parameters.
+    Returns slices of each server, in the order of the parameters.
     """
     mean = sum(sizes) / n_servers
     slices = [one for i, size in enumerate(sizes) for one in _cut(i, size, mean)]

@@ -101,8 +101,6 @@ def job_environment(
 
     `devices`: the GPUs that the job is shown; None: those of this process.
 
-    Notes
-    -----
     The number of threads follows the ceiling (that of one worker, where the job is made of them) and not the grant: it
     stays the same for the whole run, and with it the order in which numbers are added up. What training computes must
     not depend on how fast it was let go.
@@ -262,10 +260,7 @@ class JobProcess:
     def start(self, amount: Resources, *, spans_nodes: bool = False) -> dict[str, Any]:
         """Start supervisor, group and process with `amount`.
 
-        Returns
-        -------
-        dict
-            The supervisor's answer: ``started``, or ``failed`` if the program cannot be run.
+        Returns the supervisor's answer: ``started``, or ``failed`` if the program cannot be run.
 
         * Raises `OSError`, `NotStartedError`, `NoDeviceError`: no process was started, and `clear_away` is to be called.
         * Raises `SteeringLostError`: the same, and another process steers the job.

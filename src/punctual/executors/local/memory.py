@@ -169,10 +169,7 @@ def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tu
     * `code`: its exit code, as a shell has it.
     * `seen_bytes`: the most that it was seen to hold.
 
-    Returns
-    -------
-    tuple of str and bool
-        Why, as a clause; and whether it needed more than it asked for.
+    Returns why, as a clause; and whether it needed more than it asked for.
     """
     is_surely = counted.get(OOM_KILLS, 0) > 0
     if not is_surely and not (counted.get(MACHINE_OOM_KILLS, 0) > 0 and code == 128 + signal.SIGKILL):

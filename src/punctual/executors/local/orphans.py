@@ -34,10 +34,7 @@ def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
 
     `parents`: folders around the groups of jobs; None: those that this process would use.
 
-    Returns
-    -------
-    list of int
-        The processes that were ended.
+    Returns the processes that were ended.
     """
     ended = []
     for parent in list(_parents() if parents is None else parents):
