@@ -52,7 +52,7 @@ name, awaited = sys.argv[1:]
 print(follow(submission(name, awaited=pathlib.Path(awaited))), flush=True)
 """
 #: The same, with a lower patience for a daemon that does not answer.
-FOLLOWS_IMPATIENTLY = f"import punctual.daemon.followed_host as f; f.SILENT_S = 1.0\n{FOLLOWS}"
+FOLLOWS_IMPATIENTLY = f"import punctual.daemon.follower as f; f.SILENT_S = 1.0\n{FOLLOWS}"
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def follow(*given: Submission, options: HostOptions = SHARED) -> list[str]:
     with JobFollower(ignore_output) as follower:
         follower.submit(given, options)
         follower.run()
-        return [follower.status(job).state for job in follower.jobs]
+        return [follower.status(job).state for job in follower.job_ids]
 
 
 def present() -> RunFolder:
@@ -388,8 +388,8 @@ def test_a_command_ends_with_its_last_job_although_the_ends_of_the_first_are_for
     with JobFollower(ignore_output) as follower:
         follower.submit([submission(name) for name in "abc"], PACED)
         follower.run()
-        assert [follower.status(job).state for job in follower.jobs] == ["finished"] * 3
-        assert all(follower.knows(job) and follower.has_ended(job) for job in follower.jobs)
+        assert [follower.status(job).state for job in follower.job_ids] == ["finished"] * 3
+        assert all(follower.knows(job) and follower.has_ended(job) for job in follower.job_ids)
 
 
 def accepted(job: Submission, options: HostOptions = SHARED) -> RunFolder:
@@ -415,7 +415,7 @@ def test_a_job_that_was_accepted_is_followed_by_who_attaches_to_it() -> None:
     run = accepted(submission("a"))
     with JobFollower(ignore_output) as follower:
         follower.follow(run, A)
-        assert follower.jobs == (A,)
+        assert follower.job_ids == (A,)
         follower.run()
         assert follower.status(A).state == "finished"
 

@@ -112,7 +112,7 @@ def carry_out(
     # Signals are caught from before there is a job until after all is cleared away: none can leave half of it behind.
     with follower.signals_caught(), follower, stopped_before_end(follower, end):
         begin(follower)
-        names, jobs = jobs, follower.jobs
+        names, jobs = jobs, follower.job_ids
         shown = [ShownJob(follower, job) for job in jobs]
         screen.open(*shown)
         try:
@@ -151,7 +151,7 @@ def carry_out(
 def _tell_page(follower: JobFollower, screen: Screen) -> None:
     """Tell the address of the jobs' page or, if there is none, why."""
     try:
-        screen.say(f"punctual: page: {page_of(follower.run_folder, follower.jobs[0])}", always=True)
+        screen.say(f"punctual: page: {page_of(follower.run_folder, follower.job_ids[0])}", always=True)
     except InvalidSpec as error:
         screen.say(f"punctual: no page: {error}", always=True)
 

@@ -1,15 +1,18 @@
 """Queries about a scheduler's jobs, answered from a status board in any process."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from punctual.core.cluster import Node
+from punctual.core.control import Demand, Forecast
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
+from punctual.core.resources import NOTHING
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.verdict import remaining_time
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
@@ -87,6 +90,38 @@ class StatusReader(ABC):
             self._listeners_of[kind] = listeners
         for listener in listeners:
             listener(message)
+
+
+class ToldForecasts:
+    """Forecasts from the host's last answer; the journal does not have them."""
+
+    def __init__(self) -> None:
+        self._told: Mapping[str, Mapping[str, Any]] = {}
+
+    def take(self, standings: Sequence[Mapping[str, Any]]) -> None:
+        """Store the host's forecast of each job."""
+        self._told = {str(standing["job"]): standing for standing in standings}
+
+    def told(self, job: JobId) -> Mapping[str, Any]:
+        """Return how the host says that the job stands; empty: it has not said so."""
+        return self._told.get(job, {})
+
+    def demand(self, job: JobId) -> Demand | None:
+        """Return a demand that carries only the forecast; None: no forecast is known."""
+        told = self.told(job)
+        if told.get("forecast_s") is None:
+            return None
+        forecast = Forecast(
+            finish_s=told["forecast_s"],
+            std_s=told["forecast_std_s"],
+            earliest_finish_s=told["earliest_finish_s"],
+            feasible=told["feasible"],
+        )
+        return Demand(resources=NOTHING, next_tick_s=1.0, reason=Reason("told", "the host says so"), forecast=forecast)
+
+    def steps_total(self, job: JobId) -> tuple[float | None, float]:
+        told = self.told(job)
+        return told.get("steps_expected") or told.get("steps_total"), 0.0
 
 
 def measured(status: JobStatus) -> dict[str, Any]:
