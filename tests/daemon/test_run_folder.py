@@ -121,6 +121,11 @@ def test_a_kept_job_outlives_its_host_and_keeps_its_name() -> None:
         create_run(A)
 
 
+def test_a_run_whose_folder_goes_just_now_has_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_dir", lambda _: True)  # as it was a moment ago
+    assert run_named("gone").supervised_jobs() == []
+
+
 def test_the_name_of_an_interrupted_job_is_taken_until_it_is_resumed_or_given_up() -> None:
     run = leave_behind(A, **GONE)
     run.record_job(A, "queued")

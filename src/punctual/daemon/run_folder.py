@@ -160,8 +160,10 @@ class RunFolder:
 
     def supervised_jobs(self, *, but: Collection[JobId] = ()) -> list[JobId]:
         """Return the jobs that still run, steered or not; `but`: jobs to leave out."""
-        ending = len(_SUPERVISOR)
-        jobs = (JobId(file.name[:-ending]) for file in sorted(self.runtime_dir.glob(f"*{_SUPERVISOR}")))
+        names: list[str] = []
+        with suppress(FileNotFoundError):  # its last job may just have ended
+            names = sorted(os.listdir(self.runtime_dir))  # noqa: PTH208 -- a path's `glob` may fail where the folder goes meanwhile
+        jobs = (JobId(name.removesuffix(_SUPERVISOR)) for name in names if name.endswith(_SUPERVISOR))
         return [job for job in jobs if job not in but and self.supervisor_pid(job) is not None]
 
     def takeover_socket(self, job: JobId) -> Path:
