@@ -41,7 +41,7 @@ from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import find_job, open_jobs
 from punctual.distribution import check_extras
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 from punctual.testing import market_machine
@@ -238,7 +238,7 @@ class Stage:
             work=f"{self._scene.work_s}s",
             deadline=f"{self._scene.deadline_s / self._scene.speed}s",
         )
-        submit(self.run, [submission_of(told, time.monotonic(), *capacity_for_jobs(self.run))], Streams())
+        submit(self.run, [submission_of(told, time.monotonic(), *capacity_for_jobs(self.run))], ProcessSettings())
         sequence, is_over = 1, False
         while not is_over:
             time.sleep(0.25)

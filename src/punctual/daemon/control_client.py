@@ -16,7 +16,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.paths import service_socket
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission
 from punctual.request.submission_json import encode_submission
@@ -139,7 +139,9 @@ def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _AN
     return _asked_about(job, request, timeout_s)
 
 
-def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams, stdin_fd: int | None = None) -> None:
+def submit(
+    run: RunFolder, submissions: Sequence[Submission], streams: ProcessSettings, stdin_fd: int | None = None
+) -> None:
     """Ask the host of a run to accept jobs, all or none; may be repeated if no answer came.
 
     `stdin_fd`: standard input of the first job; None: it has none.

@@ -26,7 +26,7 @@ from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.listeners import Listener, logged
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.status_reader import StatusReader, ToldForecasts
-from punctual.executors.local.output import LogTail, Receive, Streams, ignore_output, logs_of, write_through
+from punctual.executors.local.output import LogTail, ProcessSettings, Receive, ignore_output, logs_of, write_through
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
 from punctual.journal.state import loads
@@ -104,7 +104,7 @@ class JobFollower(StatusReader):
 
         Raises `InvalidSpec`: a job is refused, or no daemon can be had.
         """
-        streams = Streams.here(self._receive)
+        streams = ProcessSettings.here(self._receive)
         joining = Joining(options, streams=streams, before=self._follow_all)
         run, _ = joining.submit(submissions, _input_fd())
         self._follow_output(run, streams)
@@ -114,7 +114,7 @@ class JobFollower(StatusReader):
         if not run.is_live():
             start_daemon(DaemonRequest(run=run.name))
         self._follow(run, (job,))
-        self._follow_output(run, Streams.here(self._receive), skip=True)
+        self._follow_output(run, ProcessSettings.here(self._receive), skip=True)
 
     def _follow_all(self, run: RunFolder, submissions: Sequence[Submission]) -> None:
         self._follow(run, tuple(submission.spec.id for submission in submissions))
@@ -139,7 +139,7 @@ class JobFollower(StatusReader):
             self._read()
             self._run, self._closing = run, closing.pop_all()
 
-    def _follow_output(self, run: RunFolder, streams: Streams, *, skip: bool = False) -> None:
+    def _follow_output(self, run: RunFolder, streams: ProcessSettings, *, skip: bool = False) -> None:
         """Follow the logs of the jobs; `skip`: only output from now on."""
         if self._receive is ignore_output:
             return

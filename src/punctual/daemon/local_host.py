@@ -44,7 +44,7 @@ from punctual.daemon.quotes import told
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
 from punctual.daemon.status_reader import standing
-from punctual.executors.local.output import LogTail, Streams
+from punctual.executors.local.output import LogTail, ProcessSettings
 from punctual.history.judge import NO_WAIT, Wait, lack_text
 from punctual.journal.boot import boot_id, clock_shift
 from punctual.journal.errors import JournalTaken, StoreUnreachable
@@ -58,8 +58,8 @@ from punctual.request.submission_json import decode_submission, submitted
 
 _LOG = logging.getLogger(__name__)
 
-#: Streams of a job that no command in a terminal waits for.
-_PIPED = Streams()
+#: ProcessSettings of a job that no command in a terminal waits for.
+_PIPED = ProcessSettings()
 
 #: Why a job ends that its user stopped when it had no host, or one that was stopped itself.
 STOPPED_UNSTEERED = "by the user, when nobody steered it"
@@ -178,10 +178,10 @@ class LocalHost(Host):
         """
         return self.submit_all([submission])[0]
 
-    def submit_all(self, submissions: Sequence[Submission], streams: Streams | None = None) -> list[JobId]:
+    def submit_all(self, submissions: Sequence[Submission], streams: ProcessSettings | None = None) -> list[JobId]:
         """Submit jobs, all or, if it raises, none of them; raises as `submit` does.
 
-        `streams`: output streams of each job; None: like this process's own.
+        `streams`: settings of each job's process; None: like this process's own.
         """
         _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
@@ -212,13 +212,13 @@ class LocalHost(Host):
             else replace(submission, spec=replace(submission.spec, after=after))
         )
 
-    def submit_again(self, submissions: Sequence[Submission], streams: Streams | None = None) -> None:
+    def submit_again(self, submissions: Sequence[Submission], streams: ProcessSettings | None = None) -> None:
         """Submit the jobs that neither this host nor its predecessor has got before; otherwise as `submit_all`."""
         if new := [submission for submission in submissions if not self._has_same(submission)]:
             self.submit_all(new, streams)
 
     def submit_told(
-        self, submissions: Sequence[Submission], streams: Streams = _PIPED, stdin_fd: int | None = None
+        self, submissions: Sequence[Submission], streams: ProcessSettings = _PIPED, stdin_fd: int | None = None
     ) -> None:
         """Submit jobs for another process, which may repeat the request; returns when the journal has them.
 
@@ -449,7 +449,7 @@ class LocalHost(Host):
         """Whether the job is to stay paused even if no process steers it."""
         return self.knows(job) and self.status(job).pause is not None
 
-    def _store(self, submissions: Sequence[Submission], streams: Streams | None) -> None:
+    def _store(self, submissions: Sequence[Submission], streams: ProcessSettings | None) -> None:
         """Store what jobs need to start as safely as messages, for all or, if it raises, for none of them.
 
         Raises `InvalidSpec` if there is no room for it.
@@ -580,7 +580,7 @@ def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
             return {"node": drained}
         case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
             submissions = [decode_submission(job) for job in jobs]
-            host.submit_told(submissions, Streams.from_fields(streams), next(iter(request.get(FDS, ())), None))
+            host.submit_told(submissions, ProcessSettings.from_fields(streams), next(iter(request.get(FDS, ())), None))
             return {}
         case {"verb": "capacity"}:
             node, together = host.capacity, host.capacity_together

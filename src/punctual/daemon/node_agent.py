@@ -35,14 +35,14 @@ from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 from punctual.executors.local.supervisor_client import LEASE_S
 
 _LOG = logging.getLogger(__name__)
 
 #: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous.
 _POLL_INTERVAL_S = 0.25
-_PIPED = Streams()
+_PIPED = ProcessSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tre
 from punctual.distribution import __version__
 from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
 from punctual.executors.local.job_log import times_of
-from punctual.executors.local.output import Streams, earlier_log, logs_of
+from punctual.executors.local.output import ProcessSettings, earlier_log, logs_of
 from punctual.journal.boot import boot_id
 from punctual.journal.errors import JournalUnusable
 from punctual.journal.file import is_there
@@ -192,11 +192,13 @@ class RunFolder:
 
     def log_of(self, job: JobId, *, of_errors: bool = False) -> Path:
         """Path of the job's output, or of its standard error alone, which only some jobs have."""
-        return logs_of(self.log(job), Streams(is_split=True))[of_errors]
+        return logs_of(self.log(job), ProcessSettings(is_split=True))[of_errors]
 
     def outputs(self, job: JobId) -> list[Path]:
         """Return the paths of all output of the job that there may be, and of the times noted beside it."""
-        logs = [file for log in logs_of(self.log(job), Streams(is_split=True)) for file in (log, earlier_log(log))]
+        logs = [
+            file for log in logs_of(self.log(job), ProcessSettings(is_split=True)) for file in (log, earlier_log(log))
+        ]
         return [*logs, *(Path(times_of(str(log))) for log in logs)]
 
     # What a job needs to be started.
@@ -214,10 +216,10 @@ class RunFolder:
         """Return the job's stored command line; None: there is none, or the job has ended."""
         return (self.records.start_of(job) or {}).get("argv")
 
-    def streams(self, job: JobId) -> Streams | None:
-        """Return the job's stored output streams; None: the host chooses."""
+    def streams(self, job: JobId) -> ProcessSettings | None:
+        """Return the stored settings of the job's process; None: the host chooses."""
         fields = (self.records.start_of(job) or {}).get("streams")
-        return Streams.from_fields(fields) if fields else None
+        return ProcessSettings.from_fields(fields) if fields else None
 
     def submission(self, job: JobId) -> str | None:
         """Return the text of the job's submission, which may not be among the messages; None: the job has ended."""
@@ -336,7 +338,7 @@ def new_job(
     message: str,
     environment: Mapping[str, str],
     argv: Sequence[str] | None = None,
-    streams: Streams | None = None,
+    streams: ProcessSettings | None = None,
     *,
     name: str = "",
     request_key: str | None = None,
@@ -347,7 +349,7 @@ def new_job(
     * `message`: the text of its submission, in case this process is killed before that is among the messages.
     * `environment`: variables from its user's shell.
     * `argv`: its whole command line, if it has secrets in it.
-    * `streams`: output streams of the job; None: the host chooses.
+    * `streams`: settings of the job's process; None: the host chooses.
     * `name`: name that it was given; empty: its id.
     * `request_key`, `request_digest`: as `NewJob` has them.
     """

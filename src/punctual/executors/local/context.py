@@ -11,7 +11,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Clock
 from punctual.executors.local.actuator import Actuator
 from punctual.executors.local.devices import DevicePool
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 
 _LOG = logging.getLogger(__name__)
 
@@ -91,6 +91,6 @@ class ExecutorContext:
     log_of: Callable[[JobId], Path]
     environment_of: Callable[[JobId], Mapping[str, str] | None]
     argv_of: Callable[[JobId], Sequence[str] | None]
-    streams_of: Callable[[JobId], Streams | None]
+    streams_of: Callable[[JobId], ProcessSettings | None]
     input_of: Callable[[JobId], int | None]
     may_steer: Callable[[], bool]

@@ -29,7 +29,7 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.memory import JobMemory, memory_of
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 from punctual.executors.local.process_tree import TreeUsage
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.supervisor_client import AdoptableJob
@@ -122,7 +122,7 @@ class LocalExecutor:
     * `argv_of`: the whole command line of a job whose program has lost secrets on its way into the journal; None: it is
       not there.
     * `devices`: ids of the GPUs for jobs; None: all that this process may use.
-    * `streams_of`: returns the form of a job's output streams; None: a single pipe.
+    * `streams_of`: returns the settings of a job's process; None: the usual ones, with a single pipe.
     * `input_of`: returns the descriptor of a job's standard input, which is closed here; None: the job has none.
     * `may_steer`: whether the jobs are still this process's; for any thread. A process that was stopped asks before it
       acts on a job; if another process has them, nothing is done to them here and nothing answered any more.
@@ -146,7 +146,7 @@ class LocalExecutor:
         log_of: Callable[[JobId], Path] | None = None,
         environment_of: Callable[[JobId], Mapping[str, str] | None] = lambda _: os.environ,
         argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
-        streams_of: Callable[[JobId], Streams | None] = lambda _: None,
+        streams_of: Callable[[JobId], ProcessSettings | None] = lambda _: None,
         input_of: Callable[[JobId], int | None] = lambda _: None,
         may_steer: Callable[[], bool] = lambda: True,
         devices: Sequence[str] | None = None,

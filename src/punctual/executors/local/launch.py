@@ -38,7 +38,7 @@ from punctual.executors.local.job_files import takeover_socket_of
 from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, send, stop_grace_s
 from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, processes_of
-from punctual.executors.local.output import LogTail, Streams, logs_of, new_channel
+from punctual.executors.local.output import LogTail, ProcessSettings, logs_of, new_channel
 from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
     JobProgress,
@@ -166,7 +166,7 @@ class JobProcess:
         self.used_core_s = 0.0
         self.memory: MemoryGauge | None = None
         self._tails: list[LogTail] = []
-        self._streams = Streams()
+        self._streams = ProcessSettings()
         self._logs: list[tuple[str, int]] = []
         self._log_paths: list[Path] = []
         self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
@@ -309,7 +309,7 @@ class JobProcess:
             listening = opened.enter_context(listen_for_takeover(self._takeover_socket))
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
-            self._streams = self._context.streams_of(job) or Streams()
+            self._streams = self._context.streams_of(job) or ProcessSettings()
             self._log_paths = logs_of(self._context.log_of(job), self._streams)
             self.follow()
             write_fds = []

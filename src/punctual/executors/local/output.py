@@ -29,8 +29,8 @@ def ignore_output(_: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streams:
-    """Form of a job's output streams, and what its process inherits of the command that submits it.
+class ProcessSettings:
+    """Settings of a job's process that the command which submits it sets: form of its output, and inherited limits.
 
     * `is_split`: its standard error has a log of its own (``.err``).
     * `terminal_size`: rows and columns of the terminal that the job sees; None: it sees a pipe.
@@ -46,7 +46,7 @@ class Streams:
 
     @classmethod
     def here(cls, receive: Receive | None) -> Self:
-        """Return streams like this process's own; with a receiver of the output there is one log."""
+        """Return settings like this process's own; with a receiver of the output there is one log."""
         os.umask(umask := os.umask(0o077))
         names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
         limits = {name: resource.getrlimit(getattr(resource, name)) for name in names}
@@ -58,7 +58,7 @@ class Streams:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """Make streams from plain values, as JSON gives them."""
+        """Make settings from plain values, as JSON gives them."""
         size, limits = fields.get("terminal_size"), fields.get("limits", {})
         return cls(
             is_split=bool(fields.get("is_split")),
@@ -188,7 +188,7 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
-def logs_of(log: Path, streams: Streams) -> list[Path]:
+def logs_of(log: Path, streams: ProcessSettings) -> list[Path]:
     """Return the log of a job's standard output and, if it has one of its own, that of its standard error."""
     return [log, log.with_name(f"{log.name}.err")] if streams.is_split else [log]
 
