@@ -9,7 +9,7 @@ import pytest
 from tests.api.live_service import LiveService, live_service, program
 from tests.waiting import wait_until
 
-from punctual.api.history_cache import HistoryCache
+from punctual.api.context import HistoryCache
 from punctual.api.standing import standing_json
 from punctual.api.status_json_cache import StatusJsonCache
 from punctual.core.ids import JobId

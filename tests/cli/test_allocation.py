@@ -41,7 +41,7 @@ def test_an_end_that_is_unknown_or_over_is_none(text: str) -> None:
 class Host:
     """Two jobs, and what they were told."""
 
-    jobs = ("a", "b")
+    job_ids = ("a", "b")
 
     def __init__(self) -> None:
         self.stopped: list[tuple[str, str]] = []
@@ -54,7 +54,7 @@ def test_jobs_are_asked_to_stop_when_it_is_time() -> None:
     host, now = Host(), time.monotonic()
     with stopped_before_end(host, SlurmAllocation(now + 60, now - 1)):  # type: ignore[arg-type]
         wait_until(lambda: len(host.stopped) == 2)
-    assert host.stopped == [(job, "the end of the Slurm allocation") for job in host.jobs]
+    assert host.stopped == [(job, "the end of the Slurm allocation") for job in host.job_ids]
 
 
 def test_nothing_is_left_of_a_command_that_is_done_before() -> None:

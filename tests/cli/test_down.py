@@ -8,8 +8,7 @@ from tests.cli.pieces import counted_looks
 from punctual.cli import down
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.daemon.process_record import process_record
-from punctual.daemon.run_folder import create_run
+from punctual.daemon.run_folder import create_run, process_record
 from punctual.daemon.runs import KnownJob, jobs_of
 
 NAMES = ("a", "b", "c")

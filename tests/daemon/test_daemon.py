@@ -34,7 +34,7 @@ from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.run_folder import SERVICE, RunFolder, create_run, new_job
 from punctual.daemon.runs import find_job, known_jobs, live_folders, messages_of, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock
-from punctual.executors.local.output import Streams, ignore_output
+from punctual.executors.local.output import ProcessSettings, ignore_output
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of
@@ -52,7 +52,7 @@ name, awaited = sys.argv[1:]
 print(follow(submission(name, awaited=pathlib.Path(awaited))), flush=True)
 """
 #: The same, with a lower patience for a daemon that does not answer.
-FOLLOWS_IMPATIENTLY = f"import punctual.daemon.followed_host as f; f.SILENT_S = 1.0\n{FOLLOWS}"
+FOLLOWS_IMPATIENTLY = f"import punctual.daemon.follower as f; f.SILENT_S = 1.0\n{FOLLOWS}"
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +90,7 @@ def follow(*given: Submission, options: HostOptions = SHARED) -> list[str]:
     with JobFollower(ignore_output) as follower:
         follower.submit(given, options)
         follower.run()
-        return [follower.status(job).state for job in follower.jobs]
+        return [follower.status(job).state for job in follower.job_ids]
 
 
 def present() -> RunFolder:
@@ -128,7 +128,7 @@ def kill_with_watcher(pid: int) -> None:
 
 
 def test_a_command_starts_a_daemon_of_its_own_session_which_ends_with_its_last_job(go: Path) -> None:
-    joining = Joining(SHARED, streams=Streams())
+    joining = Joining(SHARED, streams=ProcessSettings())
     run, (named,) = joining.submit([submission("a", awaited=go)])
     assert joining.started is not None
     assert joining.started.run == run.name
@@ -156,9 +156,9 @@ def test_commands_that_find_no_daemon_at_the_same_time_start_one(
 #: A command that submits a job and ends.
 SUBMITS = """
 import pathlib, sys
-from tests.daemon.test_daemon import SHARED, Joining, Streams
+from tests.daemon.test_daemon import SHARED, Joining, ProcessSettings
 from tests.daemon.live_jobs import submission
-Joining(SHARED, streams=Streams()).submit([submission("a", awaited=pathlib.Path(sys.argv[1]))])
+Joining(SHARED, streams=ProcessSettings()).submit([submission("a", awaited=pathlib.Path(sys.argv[1]))])
 """
 
 
@@ -245,7 +245,7 @@ def test_one_service_at_a_time_stays() -> None:
 
 def test_a_daemon_that_refuses_says_why() -> None:
     with pytest.raises(InvalidSpec, match="elsewhere") as refused:
-        Joining(replace(SHARED, policy="elsewhere"), streams=Streams()).submit([submission("a")])
+        Joining(replace(SHARED, policy="elsewhere"), streams=ProcessSettings()).submit([submission("a")])
     assert refused.value.remedy
     assert live_folders() == []
 
@@ -270,7 +270,7 @@ def test_a_daemon_that_is_killed_while_it_begins_is_started_again(monkeypatch: p
         return ["sh", "-c", "kill -KILL $$"]
 
     monkeypatch.setattr(DaemonRequest, "command", killed_at_first)
-    run, _ = Joining(SHARED, streams=Streams()).submit([submission("a")])
+    run, _ = Joining(SHARED, streams=ProcessSettings()).submit([submission("a")])
     wait_until(lambda: not run.is_live())
     assert run.jobs() == {A: "finished"}
 
@@ -388,8 +388,8 @@ def test_a_command_ends_with_its_last_job_although_the_ends_of_the_first_are_for
     with JobFollower(ignore_output) as follower:
         follower.submit([submission(name) for name in "abc"], PACED)
         follower.run()
-        assert [follower.status(job).state for job in follower.jobs] == ["finished"] * 3
-        assert all(follower.knows(job) and follower.has_ended(job) for job in follower.jobs)
+        assert [follower.status(job).state for job in follower.job_ids] == ["finished"] * 3
+        assert all(follower.knows(job) and follower.has_ended(job) for job in follower.job_ids)
 
 
 def accepted(job: Submission, options: HostOptions = SHARED) -> RunFolder:
@@ -415,7 +415,7 @@ def test_a_job_that_was_accepted_is_followed_by_who_attaches_to_it() -> None:
     run = accepted(submission("a"))
     with JobFollower(ignore_output) as follower:
         follower.follow(run, A)
-        assert follower.jobs == (A,)
+        assert follower.job_ids == (A,)
         follower.run()
         assert follower.status(A).state == "finished"
 
@@ -556,12 +556,12 @@ def is_unread(writing: int) -> bool:
 
 
 def test_the_input_of_a_job_that_ends_before_it_begins_is_closed(go: Path) -> None:
-    Joining(SHARED, streams=Streams()).submit([submission("a", awaited=go)])
+    Joining(SHARED, streams=ProcessSettings()).submit([submission("a", awaited=go)])
     given = submission("b")
     waiting = replace(given, spec=replace(given.spec, after=(A,)))
     reading, writing = os.pipe()
     try:
-        Joining(SHARED, streams=Streams()).submit([waiting], reading)
+        Joining(SHARED, streams=ProcessSettings()).submit([waiting], reading)
         os.close(reading)
         assert not is_unread(writing)
         stop(find_job("b", open_jobs()))
@@ -572,6 +572,6 @@ def test_the_input_of_a_job_that_ends_before_it_begins_is_closed(go: Path) -> No
 
 
 def test_what_a_job_inherits_is_sent_to_the_daemon() -> None:
-    streams = Streams.from_fields(json.loads(json.dumps(asdict(Streams.here(None)))))
-    assert streams == Streams.here(None)
+    streams = ProcessSettings.from_fields(json.loads(json.dumps(asdict(ProcessSettings.here(None)))))
+    assert streams == ProcessSettings.here(None)
     assert "RLIMIT_NOFILE" in streams.limits

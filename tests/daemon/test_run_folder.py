@@ -13,8 +13,7 @@ from tests.small_disk import mounted
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon import paths, run_folder
-from punctual.daemon.process_record import process_record
-from punctual.daemon.run_folder import RunFolder, create_run, free_name, new_job, run_named
+from punctual.daemon.run_folder import RunFolder, create_run, free_name, new_job, process_record, run_named
 from punctual.journal.owner import start_ticks
 
 A = JobId("train-3f2a")
@@ -120,6 +119,11 @@ def test_a_kept_job_outlives_its_host_and_keeps_its_name() -> None:
     assert (run.is_live(), run.supervisor_pid(A), run.supervised_jobs()) == (False, os.getpid(), [A])
     with pytest.raises(InvalidSpec, match="live run"):
         create_run(A)
+
+
+def test_a_run_whose_folder_goes_just_now_has_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_dir", lambda _: True)  # as it was a moment ago
+    assert run_named("gone").supervised_jobs() == []
 
 
 def test_the_name_of_an_interrupted_job_is_taken_until_it_is_resumed_or_given_up() -> None:

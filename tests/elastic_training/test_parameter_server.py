@@ -25,8 +25,8 @@ from punctual.elastic_training.context import Context
 from punctual.elastic_training.group import GroupFault
 from punctual.elastic_training.member import _with_newest_state
 from punctual.elastic_training.membership import Membership, Progress
+from punctual.elastic_training.prefetcher import SampleOrder
 from punctual.elastic_training.replica import put_together, take_apart
-from punctual.elastic_training.sample_order import SampleOrder
 from punctual.elastic_training.servers.parameter_server import Push, SliceServer, receive, send
 from punctual.elastic_training.servers.served_sum import ServedSum
 from punctual.elastic_training.servers.slices import shared_out

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from punctual.channel import WORKERS_VARIABLE
+from punctual.elastic_training.prefetcher import SampleOrder
 from punctual.elastic_training.random_state import mixed
 from punctual.elastic_training.replica import put_together, take_apart
-from punctual.elastic_training.sample_order import SampleOrder
 from punctual.elastic_training.virtual_ranks import RankNumber, TreeSum, cut, places_of, roots_of, share
 
 

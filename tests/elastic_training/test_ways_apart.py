@@ -7,7 +7,7 @@ from tests.elastic_training.stage import Script, play
 from tests.elastic_training.wayward_trainings import AT_STEP, N_STEPS, PARAMETER, train
 
 from punctual.elastic_training.checkpoint_store import newest
-from punctual.elastic_training.state_transfer import differences
+from punctual.elastic_training.member import differences
 
 
 @pytest.mark.parametrize("deterministic", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from punctual.core.ids import JobId
 from punctual.core.program import Program
 from punctual.executors.local.launch import job_environment
-from punctual.executors.local.output import Streams, logs_of, new_channel
+from punctual.executors.local.output import ProcessSettings, logs_of, new_channel
 
 
 def environment(
@@ -55,7 +55,7 @@ def test_on_a_terminal_the_job_has_a_terminal() -> None:
     saved_fd = os.dup(1)
     try:
         os.dup2(terminal_fd, 1)
-        streams = Streams.here(None)
+        streams = ProcessSettings.here(None)
     finally:
         os.dup2(saved_fd, 1)
         for fd in (screen_fd, terminal_fd, saved_fd):

@@ -9,7 +9,7 @@ import pytest
 from punctual.channel import Declaration, SharedBlock
 from punctual.core.errors import InvalidSpec
 from punctual.executors.local.launch import new_page
-from punctual.executors.local.progress import JobProgress, OutputProgress, PageProgress, ProgressSample
+from punctual.executors.local.progress import JobProgress, OutputProgress, ProgressSample
 from punctual.progress_text.own import OwnPattern
 from punctual.progress_text.reader import ProgressReader
 
@@ -238,7 +238,7 @@ def page() -> SharedBlock:
 
 
 def test_the_output_is_read_until_the_program_speaks_itself(page: SharedBlock) -> None:
-    progress = JobProgress(PageProgress(page, 0.0), OutputProgress(None, None, None, ProgressSample()))
+    progress = JobProgress(page, 0.0, OutputProgress(None, None, None, ProgressSample()))
     progress.receive(b"step 1/9\nstep 2/9\n", 0.1)
     sample = progress.latest(0.2)
     assert (sample.steps_done, sample.steps_total, sample.is_read) == (2, 9, True)

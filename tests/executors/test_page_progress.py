@@ -19,7 +19,7 @@ from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.control import PacingLine
 from punctual.core.events import Event, JobFinished, JobStarted, JobWarned
 from punctual.daemon.adoption import recorded_end
-from punctual.daemon.process_record import boot_id
+from punctual.daemon.run_folder import boot_id
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.progress import PageProgress
 

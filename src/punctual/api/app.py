@@ -12,13 +12,10 @@ from punctual.api import (
     budget_routes,
     cluster_routes,
     event_routes,
-    history_routes,
     job_routes,
     log_routes,
-    policy_routes,
     problems,
     quote_routes,
-    what_if_routes,
 )
 from punctual.api.context import ServiceContext
 from punctual.client.schema import Problem
@@ -27,14 +24,11 @@ PREFIX = "/v1"
 
 _ROUTES = (
     job_routes,
-    history_routes,
     quote_routes,
     log_routes,
     event_routes,
     cluster_routes,
     budget_routes,
-    policy_routes,
-    what_if_routes,
 )
 
 _DESCRIPTION = (

@@ -38,10 +38,7 @@ class BudgetCache:
 
         Raises `InvalidSpec` where the journal cannot be read.
 
-        Parameters
-        ----------
-        node
-            Only what they held there. None: on all nodes.
+        `node`: only what they held there. None: on all nodes.
         """
         with self._lock:
             self._read()

@@ -140,10 +140,7 @@ def _rounded(parts: Iterable[float]) -> list[float]:
 def _planned(context: ServiceContext, status: JobStatus, now: Now, node: NodeId | None) -> PlannedCores | None:
     """Estimate the cores that the job will hold from now on, if it stays where it is; None: none, or nothing is known of it.
 
-    Parameters
-    ----------
-    node
-        Only those on this node. None: on all nodes.
+    `node`: only those on this node. None: on all nodes.
     """
     if status.ended or status.landed:
         return None

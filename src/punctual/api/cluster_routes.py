@@ -6,15 +6,30 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from punctual import __version__, registry
-from punctual.api.context import Context, Operator, ServiceContext, Viewer, note_change, told
+from punctual.api.context import Context, Operator, ServiceContext, Submitter, Viewer, note_change, told
 from punctual.api.guard import Caller
 from punctual.api.metrics_text import MEDIA_TYPE, metrics_text
-from punctual.api.problems import answers
-from punctual.api.standing import cluster_standing
-from punctual.client.schema import ClusterStanding, DrainRequest, Health, PolicyEntry, PolicyList
+from punctual.api.problems import Refused, answers, within
+from punctual.api.standing import cluster_standing, wall_of
+from punctual.client.schema import (
+    ClusterStanding,
+    DrainRequest,
+    Health,
+    PolicyEntry,
+    PolicyList,
+    PolicyRequest,
+    PolicyStanding,
+    WhatIfAnswer,
+    WhatIfJob,
+    WhatIfOutcome,
+    WhatIfRequest,
+)
 from punctual.core.errors import OptionChecks
 from punctual.core.ids import NodeId
+from punctual.request.deadlines import Now
 from punctual.request.quantities import parse_duration_s
+from punctual.request.submission import check_policy
+from punctual.sim.what_if import SimulatedEnd, WhatIfFailed, asked
 
 router = APIRouter(tags=["cluster"])
 
@@ -92,3 +107,62 @@ async def health(context: Context, caller: Viewer) -> Health:
 def _policies() -> list[tuple[str, str, dict[str, str]]]:
     names = registry.names("policies")
     return [(name, registry.summary("policies", name), registry.parameters("policies", name)) for name in names]
+
+
+@router.get("/policy", responses=answers())
+async def policy(context: Context) -> PolicyStanding:
+    """Show the policy that makes the plans, and its parameters."""
+    return PolicyStanding(name=context.host.policy, parameters=dict(context.host.policy_parameters), before=None)
+
+
+@router.put("/policy", responses=answers(415))
+def change_policy(asked: PolicyRequest, context: Context, caller: Operator) -> PolicyStanding:
+    """Make plans with another policy, or with other parameters; jobs go on meanwhile."""
+    context.check_takes_changes()
+    before = context.host.policy
+    checks = OptionChecks()
+    with checks.of("name"):
+        context.host.change_policy(asked.name, asked.parameters, by=str(caller))
+    checks.done()
+    context.host.settle()
+    note_change(caller, f"policy '{asked.name}' with {asked.parameters} took the place of '{before}'")
+    return PolicyStanding(name=asked.name, parameters=dict(asked.parameters), before=before)
+
+
+@router.post("/what-if", responses=answers(415))
+def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAnswer:
+    """Simulate all jobs under another policy and the present one; nothing is changed.
+
+    One question at a time is answered, and then none for as long as that took.
+    """
+    policy, now = question.policy, context.host.clocks()
+    with within("policy"):
+        check_policy(policy.name, policy.parameters)
+    with context.what_ifs.turn() as wait_s:
+        if wait_s:
+            raise Refused(429, "another question of this kind is or was just answered", {"Retry-After": str(wait_s)})
+        try:
+            # CPU time that the simulation under each policy may take.
+            told = asked(context.host.run_folder, policy.name, policy.parameters, 5.0)
+        except WhatIfFailed as error:
+            raise Refused(503, f"there is no answer just now: {error}", {"Retry-After": "5"}) from error
+    jobs = [
+        WhatIfJob(
+            job=job.job,
+            deadline=wall_of(now, job.deadline_at),
+            today=_outcome(job.today, now),
+            other=_outcome(job.other, now),
+        )
+        for job in told.jobs
+    ]
+    return WhatIfAnswer(since=now.wall_of(told.at), policy=told.policy, other=policy.name, jobs=jobs)
+
+
+def _outcome(outcome: SimulatedEnd, now: Now) -> WhatIfOutcome:
+    return WhatIfOutcome(
+        state=outcome.state,
+        verdict=outcome.verdict,
+        landed=wall_of(now, outcome.landed_at),
+        cause=outcome.cause,
+        unknown=outcome.unknown,
+    )

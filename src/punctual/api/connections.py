@@ -3,9 +3,7 @@
 import asyncio
 import logging
 import os
-import socket
 import ssl
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,14 +24,11 @@ from punctual.api.host_names import HostNames
 from punctual.api.limits import LimitedSocket
 from punctual.api.log_limit import LogLimit
 from punctual.api.tokens import Tokens
+from punctual.daemon.control_socket import peer_of
 
 _LOG = logging.getLogger(__name__)
 #: Loggers that get a line, or a traceback, for each caller who sends nonsense.
 _OF_SERVER = ("uvicorn.error", "asyncio", __name__)
-
-#: Layout of the kernel's record of a socket's other end: process, user and group.
-_CREDENTIALS = struct.Struct("3i")
-
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 
@@ -108,9 +103,7 @@ class OwnConnection(TimedConnection):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        peer = transport.get_extra_info("socket")
-        _, user, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-        if user != os.geteuid():
+        if peer_of(transport.get_extra_info("socket"))[1] != os.geteuid():
             transport.abort()
 
 

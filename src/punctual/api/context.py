@@ -1,8 +1,9 @@
 """Context that routes share: the host, the caller, and the caches."""
 
+import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Event, Lock
@@ -14,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from punctual.api.budget_cache import BudgetCache
 from punctual.api.guard import Caller
-from punctual.api.history_cache import HistoryCache
+from punctual.api.history_response import N_POINTS_MAX
 from punctual.api.limits import Limits, OpenStreams, RequestRate, SingleFlight
 from punctual.api.metrics_text import JobMetrics, job_metrics
 from punctual.api.problems import Refused
@@ -25,14 +26,50 @@ from punctual.client.schema import AnswerBody
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.daemon.local_host import LocalHost
+from punctual.daemon.run_folder import RunFolder
+from punctual.history.job import JobHistory
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
-import asyncio
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+
+#: Steps of the decision trace that can be asked for.
+N_STEPS_MAX = 10_000
+
 
 _LOG = logging.getLogger(__name__)
+
+
+class HistoryCache:
+    """Histories of some jobs of a run; only new messages of the journal are read. Thread-safe."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._lock = Lock()
+        #: History, and number of the first message that was not read for it; the one asked for last is the last.
+        self._kept: dict[JobId, tuple[JobHistory, int]] = {}
+
+    @contextmanager
+    def of(self, job: JobId) -> Iterator[JobHistory]:
+        """Yield the job's history, up to the end of the journal; no other thread has it before the block ends.
+
+        Raises `InvalidSpec` where the journal cannot be read.
+        """
+        with self._lock:
+            with self._run.read_journal() as journal:
+                begun = self._kept.pop(job, None)
+                history, sequence = begun or (JobHistory(job), journal.period_of(job)[0])
+                n_written = journal.last_sequence
+                for number, message in journal.read_of([job], sequence):
+                    history.take(message)
+                    sequence = number + 1
+            if history.curves is not None:
+                history.curves.thin(N_POINTS_MAX, N_STEPS_MAX)
+            # The messages about other jobs are not looked through again either.
+            self._kept[job] = history, max(sequence, n_written + 1)
+            # Histories that are kept, the last ones requested.
+            if len(self._kept) > 32:
+                del self._kept[next(iter(self._kept))]
+            yield history
 
 
 class MessageSignal:
@@ -92,24 +129,14 @@ class Waiter:
 class ServiceContext:
     """A host, and its service's caches.
 
-    Attributes
-    ----------
-    signal
-        Notified of each message of the host.
-    is_closing
-        Set once streams must end.
-    standings, metrics
-        Cached texts of each job: as JSON, and as lines of metrics.
-    histories
-        Cached histories of jobs.
-    budget
-        Cache of cores held by each job over time.
-    what_ifs
-        Turns of callers to simulate other policies.
-    submitting
-        Held while a request with a key is answered: the second of two with one key waits for the first.
-    tracer
-        Makes a span of each request; None: none is made.
+    * `signal`: notified of each message of the host.
+    * `is_closing`: set once streams must end.
+    * `standings`, `metrics`: cached texts of each job: as JSON, and as lines of metrics.
+    * `histories`: cached histories of jobs.
+    * `budget`: cache of cores held by each job over time.
+    * `what_ifs`: turns of callers to simulate other policies.
+    * `submitting`: held while a request with a key is answered: the second of two with one key waits for the first.
+    * `tracer`: makes a span of each request; None: none is made.
     """
 
     host: LocalHost

@@ -6,17 +6,14 @@ import signal
 import socket
 import sqlite3
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from types import FrameType
-from typing import Self
 from urllib.parse import quote
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.status import JobStatus
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.detached import caught, log_bounded
@@ -36,10 +33,7 @@ EXIT_REPLACED, EXIT_REFUSED, EXIT_FAILED = 1, 2, os.EX_SOFTWARE
 def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) -> tuple[int, Daemon]:
     """Be the daemon until it is asked to leave or, unless it stays, until its last job has ended.
 
-    Parameters
-    ----------
-    tell
-        Called once it steers and listens, or has found another daemon.
+    `tell`: called once it steers and listens, or has found another daemon.
 
     Returns
     -------
@@ -48,44 +42,33 @@ def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) 
     Daemon
         The daemon, which has ended.
 
-    Raises
-    ------
-    InvalidSpec
-        No host could be begun.
+    Raises `InvalidSpec`: no host could be begun.
     """
-    leaving = _Leaving()
     daemon = Daemon(request)
     try:
-        with log_bounded(log_file()), caught(leaving), daemon:
+        with log_bounded(log_file()), caught(daemon.leave_on), daemon:
             daemon.begin()
             if daemon.other is not None:
                 tell(Ready(run=daemon.other.name, pid=daemon.other.record()["pid"] or 0), daemon)
                 return 0, daemon
             run = daemon.host.run_folder
-            with _notices(daemon), _Http(request, daemon) as http:
-                http.begin()
-                addresses = (str(run.socket), *http.addresses)
+            with _notices(daemon), _http(request, daemon) as addresses:
                 ready = Ready(
                     run=run.name,
                     pid=os.getpid(),
-                    addresses=addresses,
+                    addresses=(str(run.socket), *addresses),
                     taken_over=daemon.taken_over,
                     left_alone=daemon.left_alone,
                 )
                 tell(ready, daemon)
                 _notify_systemd("READY=1")
-                leaving.pass_on_to(daemon)
                 _steer(daemon)
                 _notify_systemd("STOPPING=1")
-                daemon.left = open_jobs_of(daemon)
+                if not daemon.has_ended:  # it was asked to leave
+                    daemon.left = [status for status in daemon.host.jobs() if not status.ended]
     except JournalTaken:
         return EXIT_REPLACED, daemon
     return 0, daemon
-
-
-def open_jobs_of(daemon: Daemon) -> list[JobStatus]:
-    """Return the jobs that a daemon which was asked to leave has still."""
-    return [] if daemon.has_ended else [status for status in daemon.host.jobs() if not status.ended]
 
 
 def _steer(daemon: Daemon) -> None:
@@ -119,55 +102,44 @@ def _notices(daemon: Daemon) -> AbstractContextManager[object]:
     return Notifier(options, daemon.host)
 
 
-class _Http:
-    """HTTP of a daemon: open from the start where that is wished, or else from when it is first asked for."""
+@contextmanager
+def _http(request: DaemonRequest, daemon: Daemon) -> Iterator[Sequence[str]]:
+    """Yield the addresses of the daemon's HTTP: it is open from the start where that is wished, or else once it is asked for."""
+    lock, opened = Lock(), ExitStack()
+    addresses: list[str] = []
+    is_open = False
 
-    def __init__(self, request: DaemonRequest, daemon: Daemon) -> None:
-        self._request, self._daemon = request, daemon
-        self._lock = Lock()
-        self._opened: ExitStack | None = None
-        self.addresses: Sequence[str] = ()
-
-    def begin(self) -> None:
-        """Open it if the request says so, and let the host open it when it is asked to."""
-        if self._request.http is not None:
-            self._open()
-        self._daemon.host.open_page = self.page
-
-    def page(self, job: str | None = None) -> str:
-        """Return the page's address with the owner's token, after opening HTTP if it is not open."""
-        self._open()
-        return page_link(self.addresses, owner_token_file(service_root()), job)
-
-    def _open(self) -> None:
+    def open_once() -> None:
+        nonlocal is_open
         from punctual.api.http_options import HttpOptions  # its libraries take half a second to load
 
-        with self._lock:
-            if self._opened is None:
-                options = HttpOptions.from_fields(self._request.http or {})
-                with ExitStack() as opening:
-                    self.addresses = opening.enter_context(options.served(self._daemon.host))
-                    self._opened = opening.pop_all()
+        with lock:
+            if not is_open:
+                options = HttpOptions.from_fields(request.http or {})
+                addresses.extend(opened.enter_context(options.served(daemon.host)))
+                is_open = True
                 # Seconds for which a daemon that was asked over HTTP waits, after its last job's end, for clients to
                 # see that.
-                self._daemon.lingers_s = 10.0
+                daemon.lingers_s = 10.0
 
-    def __enter__(self) -> Self:
-        return self
+    def page(job: str | None) -> str:
+        open_once()
+        return page_link(addresses, owner_token_file(service_root()), job)
 
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            if self._opened is not None:
-                self._opened.close()
+    try:
+        if request.http is not None:
+            open_once()
+        daemon.host.open_page = page
+        yield addresses
+    finally:
+        with lock:
+            opened.close()
 
 
 def page_link(addresses: Sequence[str], token_file: Path, job: str | None = None) -> str:
     """Return the page's address with the owner's token, as the page takes it out of its address again.
 
-    Raises
-    ------
-    InvalidSpec
-        The daemon listens on its socket only; or the file of the token is missing.
+    Raises `InvalidSpec`: the daemon listens on its socket only; or the file of the token is missing.
     """
     url = next((address for address in addresses if address.startswith(("http:", "https:"))), None)
     if url is None:
@@ -193,26 +165,6 @@ def _notify_systemd(state: str) -> None:
         return
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
         connection.sendto(state.encode(), address.replace("@", "\0", 1) if address.startswith("@") else address)
-
-
-class _Leaving:
-    """Makes the daemon leave its jobs running on SIGINT or SIGTERM, even one that comes before it has begun."""
-
-    def __init__(self) -> None:
-        self._daemon: Daemon | None = None
-        self._received: int | None = None
-
-    def pass_on_to(self, daemon: Daemon) -> None:
-        """Make `daemon` leave on a signal, or at once if one has come already."""
-        self._daemon = daemon
-        if self._received is not None:
-            self(self._received, None)
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        self._received = self._received or number
-        if self._daemon is not None:
-            self._daemon.received = self._received
-            self._daemon.leave()
 
 
 # In the background.

@@ -30,10 +30,7 @@ class ServiceDatabase:
 
     May be used by any thread.
 
-    Parameters
-    ----------
-    folder
-        Folder of the file, which is made if it is missing.
+    `folder`: folder of the file, which is made if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:

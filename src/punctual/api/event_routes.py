@@ -27,8 +27,8 @@ KINDS = sorted({kind.__name__ for kind in (*get_args(Event), *get_args(Command))
 #: Told only if they are asked for: there are many, and they say nothing about a job.
 UNASKED_KINDS = frozenset({"TimerFired", "RequestPlan", "PlanProposed"})
 
-#: Seconds without an event until a sign of life is sent; and seconds that a client waits before it connects again.
-_SILENCE_S, _RETRY_MS = 15.0, 2000
+#: Seconds without an event until a sign of life is sent.
+_SILENCE_S = 15.0
 _SEQUENCE_MAX = 2**63 - 2
 
 _STREAM: dict[int | str, dict[str, Any]] = {
@@ -82,7 +82,8 @@ async def _told(
         return rows, rows[-1][0] if rows else max(begin - 1, n_written)
 
     with context.signal.waiter(kinds) as waiter:
-        yield f"retry: {_RETRY_MS}\n\n".encode()
+        # Milliseconds that a client waits before it connects again.
+        yield b"retry: 2000\n\n"
         told_at = monotonic()
         while not context.is_closing.is_set():
             waiter.look()

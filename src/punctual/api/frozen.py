@@ -27,8 +27,8 @@ from punctual.request.json_text import json_text
 
 FOLDER = Path(__file__).with_name("dashboard")
 
-#: Bytes of the end of a job's output, and number of its last reasons, that the page contains.
-_LOG_BYTES, _N_REASONS = 500_000, 50
+#: Number of the last reasons of a job that the page contains.
+_N_REASONS = 50
 _STREAMS = {"stdout": False, "stderr": True}
 _IMPORTED = re.compile(r'"\./(\w+\.js)"')
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -47,12 +47,8 @@ class NoPlans:
 def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId, str]) -> str:
     """Return the page with some jobs of a run, as HTML.
 
-    Parameters
-    ----------
-    messages
-        Messages of the journal that may concern one of the jobs, oldest first.
-    said
-        The jobs, and what each came to in a sentence or two.
+    * `messages`: messages of the journal that may concern one of the jobs, oldest first.
+    * `said`: the jobs, and what each came to in a sentence or two.
     """
     now, board = now_of(run), StatusBoard(n_ended=len(messages))  # none is forgotten
     for message in messages:
@@ -103,7 +99,8 @@ def _spent_usd(run: RunFolder, status: JobStatus, costs: CostHistory) -> float |
 
 def _end_of(log: Path) -> str:
     kept = LogSnapshot(log)
-    begin = max(0, kept.n_bytes - _LOG_BYTES)
+    # Bytes of the end of a job's output that the page contains.
+    begin = max(0, kept.n_bytes - 500_000)
     return b"".join(kept.pieces(begin, kept.n_bytes)).decode(errors="replace")
 
 

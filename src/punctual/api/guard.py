@@ -38,12 +38,8 @@ _NO_TOKEN = {"WWW-Authenticate": 'Bearer realm="punctual"', "Connection": "close
 class Caller:
     """Sender of a request.
 
-    Attributes
-    ----------
-    name
-        Name of the token; empty: the service's own user, over its socket.
-    created_at
-        When the token was made, in seconds since 1970.
+    * `name`: name of the token; empty: the service's own user, over its socket.
+    * `created_at`: when the token was made, in seconds since 1970.
     """
 
     name: str
@@ -65,13 +61,9 @@ SELF = Caller("", "operator")
 class RequestGuard:
     """Passes on the requests that are allowed.
 
-    Parameters
-    ----------
-    tokens
-        Tokens of admitted callers; None: all callers, who must be the service's own user.
-    host_names
-        Names under which the service may be asked. A page that a browser has from elsewhere cannot have its name point
-        here and read the answers; None: any.
+    * `tokens`: tokens of admitted callers; None: all callers, who must be the service's own user.
+    * `host_names`: names under which the service may be asked. A page that a browser has from elsewhere cannot have its
+      name point here and read the answers; None: any.
     """
 
     def __init__(

@@ -68,10 +68,7 @@ def history_answer(
 def spending(status: JobStatus, costs: CostHistory, spent_usd: float, n_points: int = N_POINTS) -> list[PoolSpending]:
     """Return the dollars spent on the job over time, by pool; none where messages are gone from the journal.
 
-    Parameters
-    ----------
-    spent_usd
-        What it has cost in all, as its host knows it.
+    `spent_usd`: what it has cost in all, as its host knows it.
     """
     if not is_same_cost(costs.bill.by_job.get(status.id, 0.0), spent_usd):
         return []

@@ -35,15 +35,10 @@ def notice_without_http() -> list[str]:
 class HttpOptions:
     """Options of a service's HTTP access.
 
-    Attributes
-    ----------
-    address
-        ``host:port``; `NO_HTTP`; None: the usual one, or any free port where that is taken, and nothing where the libraries
-        are not installed.
-    host_names
-        Names by which it may be addressed, beside those of the address and the certificate.
-    otel
-        Traces and metrics go to OpenTelemetry; otherwise only if the environment names a collector.
+    * `address`: ``host:port``; `NO_HTTP`; None: the usual one, or any free port where that is taken, and nothing where
+      the libraries are not installed.
+    * `host_names`: names by which it may be addressed, beside those of the address and the certificate.
+    * `otel`: traces and metrics go to OpenTelemetry; otherwise only if the environment names a collector.
     """
 
     address: str | None = None

@@ -13,17 +13,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from punctual.api.context import Context, ServiceContext, Submitter, json_answer, note_change, told
+from punctual.api.context import N_STEPS_MAX, Context, ServiceContext, Submitter, json_answer, note_change, told
 from punctual.api.guard import Caller
-from punctual.api.history_cache import N_STEPS_MAX
-from punctual.api.history_response import why_answer
+from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer, job_program, spending, why_answer
 from punctual.api.problems import Refused, answers
 from punctual.api.standing import job_answer
 from punctual.client.schema import (
     ChangeRequest,
+    HistoryAnswer,
     JobList,
+    JobProgram,
     JobStanding,
     PauseRequest,
+    PoolSpending,
     StopRequest,
     SubmitRequest,
     WhyAnswer,
@@ -201,12 +203,8 @@ def _submitted(
 def _submitted_once(context: ServiceContext, asked: SubmitRequest, caller: Caller, chosen: str) -> JobId:
     """Return the job that the caller's key has led to, after submitting it if there is none.
 
-    Raises
-    ------
-    InvalidSpec
-        Another request had the key.
-    Refused
-        The host has forgotten the job.
+    * Raises `InvalidSpec`: another request had the key.
+    * Raises `Refused`: the host has forgotten the job.
     """
     # A later token of the same name has keys of its own.
     key = sha256(json.dumps([caller.name, caller.created_at, chosen]).encode()).hexdigest()
@@ -274,3 +272,25 @@ def _read_cursor(text: str) -> tuple[float, str]:
             "Take `nextCursor` as it is, or leave it out for the first page.",
             option="cursor",
         ) from error
+
+
+@router.get("/jobs/{job}/history", responses=answers(404))
+def history(
+    job: str,
+    context: Context,
+    points: Annotated[int, Query(ge=2, le=N_POINTS_MAX, description="How many a curve may have.")] = N_POINTS,
+) -> HistoryAnswer:
+    """Show the course of a job."""
+    status, now = context.status(job), context.host.clocks()
+    spent, spent_usd = list[PoolSpending](), context.host.spent_usd(status.id)
+    if spent_usd is not None:
+        with context.budget.costs(now.at) as costs:
+            spent = spending(status, costs, spent_usd, points)
+    with context.histories.of(status.id) as history:
+        return history_answer(status, history, now, points, spent)
+
+
+@router.get("/jobs/{job}/program", responses=answers(404))
+def program(job: str, context: Context) -> JobProgram:
+    """Show the job's program, without secrets."""
+    return job_program(context.host.run_folder, context.status(job))

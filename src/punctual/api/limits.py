@@ -14,18 +14,11 @@ from typing import Any
 class Limits:
     """Limits of one service.
 
-    Attributes
-    ----------
-    body_bytes
-        Greatest length of a request's body.
-    requests_per_s, n_burst
-        Requests of one token: in the long run, and at once.
-    n_streams, n_streams_each
-        Streams (events, followed logs) that may be open: in all, and of one token.
-    n_connections
-        Connections of each kind, TCP and the user's own.
-    request_s
-        Seconds that a caller may take to send a request.
+    * `body_bytes`: greatest length of a request's body.
+    * `requests_per_s`, `n_burst`: requests of one token: in the long run, and at once.
+    * `n_streams`, `n_streams_each`: streams (events, followed logs) that may be open: in all, and of one token.
+    * `n_connections`: connections of each kind, TCP and the user's own.
+    * `request_s`: seconds that a caller may take to send a request.
     """
 
     body_bytes: int = 1 << 20

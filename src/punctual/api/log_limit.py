@@ -9,12 +9,8 @@ from math import inf
 class LogLimit(logging.Filter):
     """Passes a record of each place in the code once in `period_s` seconds, with the number left out since.
 
-    Parameters
-    ----------
-    period_s
-        Seconds between two lines from one place in the code.
-    untraced
-        Exceptions that are told in the line itself, without their traceback.
+    * `period_s`: seconds between two lines from one place in the code.
+    * `untraced`: exceptions that are told in the line itself, without their traceback.
     """
 
     def __init__(

@@ -41,14 +41,9 @@ _BACKLOG = 128
 class ServedAddress:
     """Address of a service.
 
-    Attributes
-    ----------
-    url
-        Address over HTTP; None: it is reached at its socket only.
-    socket
-        Socket for its own user's programs, without a token; None: another service of this user has it.
-    token_file
-        File of the owner's token, as long as that is not revoked.
+    * `url`: address over HTTP; None: it is reached at its socket only.
+    * `socket`: socket for its own user's programs, without a token; None: another service of this user has it.
+    * `token_file`: file of the owner's token, as long as that is not revoked.
     """
 
     url: str | None
@@ -86,26 +81,16 @@ def serve(
 ) -> Iterator[ServedAddress]:
     """Serve a host over HTTP, in a thread of its own, while the block runs.
 
-    Parameters
-    ----------
-    address
-        ``host:port`` to listen at, port 0: any that is free, host ``*``: all of this machine; None: only at the socket of
-        the service's own user.
-    tls
-        Encrypts what goes over `address`. The service may be asked by the names of the certificate.
-    host_names
-        Other names by which it may be asked.
-    allow_plain
-        Also listen without TLS where other machines reach it.
-    limits
-        None: the usual ones.
-    tracer
-        Makes a span of each request; None: none is made.
+    * `address`: ``host:port`` to listen at, port 0: any that is free, host ``*``: all of this machine; None: only at
+      the socket of the service's own user.
+    * `tls`: encrypts what goes over `address`. The service may be asked by the names of the certificate.
+    * `host_names`: other names by which it may be asked.
+    * `allow_plain`: also listen without TLS where other machines reach it.
+    * `limits`: None: the usual ones.
+    * `tracer`: makes a span of each request; None: none is made.
 
-    Raises
-    ------
-    InvalidSpec
-        The libraries are not installed, the certificate cannot be read, a name is none, or it cannot listen there.
+    Raises `InvalidSpec`: the libraries are not installed, the certificate cannot be read, a name is none, or it cannot
+    listen there.
     """
     check_installed()
     from punctual.api.connections import Endpoint

@@ -71,7 +71,15 @@ class SpanReader:
             except InvalidSpec:  # a database that is away: to ask for each job would take as long each time
                 return
             if history.end is not None and history.end.at == end.at:  # otherwise the journal has not the end yet
-                self._tell_job(history)
+                told = summary(history)
+                span = (self._ns(told.submitted_at), self._ns(told.ended_at or told.submitted_at))
+                self._tell(
+                    "job",
+                    span,
+                    _attributes(told),
+                    self._events(history),
+                    error="" if told.status in ("finished", "stopped") else told.cause or str(told.status),
+                )
                 del self._ends[job]
 
     def _look(self) -> None:
@@ -110,11 +118,6 @@ class SpanReader:
         }
         self._tell("plan", (self._ns(from_at), self._ns(event.at)), said, error=event.cause)
 
-    def _tell_job(self, history: JobHistory) -> None:
-        told = summary(history)
-        span = (self._ns(told.submitted_at), self._ns(told.ended_at or told.submitted_at))
-        self._tell("job", span, _attributes(told), self._events(history), error=_error(told))
-
     def _events(self, history: JobHistory) -> list[SpanEvent]:
         """Return a job's events. If a span has too many, the SDK drops the first: changes of grants come first."""
         since = history.submitted_at
@@ -149,11 +152,6 @@ class SpanReader:
 
     def _ns(self, at: float) -> int:
         return int(self._host.clocks().wall_of(at).timestamp() * 1e9)
-
-
-def _error(summary: RunSummary) -> str:
-    """Return why a job did not succeed; empty: it did, or its user stopped it."""
-    return "" if summary.status in ("finished", "stopped") else summary.cause or str(summary.status)
 
 
 def _attributes(summary: RunSummary) -> dict[str, Value | None]:

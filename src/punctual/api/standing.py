@@ -44,7 +44,7 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_
         kind=judged.kind,
         word=judged.word,
         phrase=judged.phrase,
-        expected_start=_wall(now, wait.starts_at),
+        expected_start=wall_of(now, wait.starts_at),
         reason=None if reason is None else ReasonText(code=reason.code, text=reason.text, facts=dict(reason.facts)),
         cause=status.cause,
         exit_code=status.exit_code,
@@ -53,13 +53,13 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_
         weight=status.spec.weight,
         after=list(status.spec.after),
         submitted=now.wall_of(status.submitted_at),
-        started=_wall(now, status.started_at),
-        landed=_wall(now, status.landed_at),
-        ended=_wall(now, status.ended_at),
-        deadline=_wall(now, status.deadline_at),
-        earliest_deadline=_wall(now, _earliest_deadline_at(status)),
+        started=wall_of(now, status.started_at),
+        landed=wall_of(now, status.landed_at),
+        ended=wall_of(now, status.ended_at),
+        deadline=wall_of(now, status.deadline_at),
+        earliest_deadline=wall_of(now, _earliest_deadline_at(status)),
         progress_percentage=None if done_frac is None else 100.0 * done_frac,
-        line_since=_wall(now, line_from[0]),
+        line_since=wall_of(now, line_from[0]),
         line_since_percentage=None if line_from[1] is None else 100.0 * line_from[1],
         steps_done=status.steps_done,
         steps_total=status.steps_expected or status.steps_total,
@@ -68,7 +68,7 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_
         estimated_remaining_seconds_low=None if remaining is None else remaining.low_s,
         estimated_remaining_seconds_high=None if remaining is None else remaining.high_s,
         slack_seconds=slack_s(status),
-        promised_until=_wall(now, host.promised_until_at(status.id)),
+        promised_until=wall_of(now, host.promised_until_at(status.id)),
         granted_cores=status.held.cores,
         granted_gpus=status.held.gpus,
         nodes=sorted(status.granted),
@@ -96,7 +96,9 @@ def standing_json(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO
 def job_answer(host: LocalHost, status: JobStatus, now: Now) -> JobStanding:
     """Return the standing of one job of a host, with its headline."""
     wait = host.waits(now.at).get(status.id, NO_WAIT)
-    standing = with_headline(job_standing(host, status, now, wait), status, now, wait, cluster_cores(host))
+    standing = with_headline(
+        job_standing(host, status, now, wait), status, now, wait, sum(node.capacity.cores for node in host.nodes())
+    )
     return standing.model_copy(update={"spent_usd": host.spent_usd(status.id)})
 
 
@@ -107,11 +109,6 @@ def with_headline(
     is_promised = standing.promised_until is not None
     said = headline(status, now.at, now.iso, wait, most_cores=most_cores, is_promised=is_promised)
     return standing.model_copy(update={"headline": said})
-
-
-def cluster_cores(host: LocalHost) -> float:
-    """Cores of all nodes."""
-    return sum(node.capacity.cores for node in host.nodes())
 
 
 def cluster_standing(host: LocalHost) -> ClusterStanding:
@@ -130,8 +127,8 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
                 device=node.device,
                 slowness=node.slowness,
                 silent_seconds=of_node.silent_s,
-                leaves=_wall(now, node.ends_at),
-                lost=_wall(now, now.at + of_node.lost_in_s) if of_node.silent_s else None,
+                leaves=wall_of(now, node.ends_at),
+                lost=wall_of(now, now.at + of_node.lost_in_s) if of_node.silent_s else None,
                 taken_cores=of_node.taken_cores,
                 capacity=_amounts(node.capacity),
                 held=_amounts(on_node),
@@ -159,7 +156,7 @@ def cluster_standing(host: LocalHost) -> ClusterStanding:
                 refused=lack.n_refused,
                 since=now.wall_of(lack.since_at),
                 cause=lack.cause,
-                asked_again=_wall(now, lack.again_at),
+                asked_again=wall_of(now, lack.again_at),
             )
             for lack in host.lacks()
         ],
@@ -174,7 +171,8 @@ def _earliest_deadline_at(status: JobStatus) -> float | None:
     return None if earliest_s is None else status.submitted_at + earliest_s
 
 
-def _wall(now: Now, at: float | None) -> datetime | None:
+def wall_of(now: Now, at: float | None) -> datetime | None:
+    """Wall time of an instant; None: there is none."""
     return None if at is None else now.wall_of(at)
 
 

@@ -12,8 +12,6 @@ from punctual.request.deadlines import Now
 
 T = TypeVar("T")
 
-#: Seconds by which the ends that jobs wait for may move before their texts are made again.
-_WAIT_S = 10.0
 #: Texts of jobs that the host has forgotten, at most.
 _N_FORGOTTEN_MAX = 1000
 
@@ -23,11 +21,8 @@ class StatusJsonCache(Generic[T]):
 
     May be used by any thread.
 
-    Parameters
-    ----------
-    make
-        Takes a job, the present, and what the job waits for. Its result may depend on the job's status, verdict,
-        promise and demand, on the wall clock, and, of a job with a forecast, on the present.
+    `make`: takes a job, the present, and what the job waits for. Its result may depend on the job's status, verdict,
+    promise and demand, on the wall clock, and, of a job with a forecast, on the present.
     """
 
     def __init__(self, host: LocalHost, make: Callable[[JobStatus, Now, Wait], T]) -> None:
@@ -39,15 +34,12 @@ class StatusJsonCache(Generic[T]):
 
     def of_all(self, jobs: Sequence[JobStatus], now: Now) -> list[T]:
         """Return the result of each job, in their order."""
-        self._drop_if_clocks_moved(now)
-        promises, waits = self._host.promises(), self._host.waits(now.at)
-        return [self._of(status, now, promises.get(status.id), waits.get(status.id, NO_WAIT)) for status in jobs]
-
-    def _drop_if_clocks_moved(self, now: Now) -> None:
         apart_s = now.wall.timestamp() - now.at
         # Seconds that the wall clock may move against the monotonic one before cached times are wrong.
         if abs(apart_s - self._clocks_apart_s) > 0.01:
             self._kept, self._clocks_apart_s = {}, apart_s
+        promises, waits = self._host.promises(), self._host.waits(now.at)
+        return [self._of(status, now, promises.get(status.id), waits.get(status.id, NO_WAIT)) for status in jobs]
 
     def _of(self, status: JobStatus, now: Now, promised_until_at: float | None, wait: Wait) -> T:
         if status.forecast is not None and not (status.landed or status.ended):
@@ -56,7 +48,8 @@ class StatusJsonCache(Generic[T]):
         # Without a forecast, all that time alone changes of a verdict is whether the deadline has passed.
         is_past_deadline = deadline_at is not None and now.at > deadline_at
         demand_cores = None if status.ended else self._host.demand_cores(job)
-        depends_on = (is_past_deadline, promised_until_at, demand_cores, wait.roughly(_WAIT_S))
+        # Seconds by which the ends that jobs wait for may move before their texts are made again.
+        depends_on = (is_past_deadline, promised_until_at, demand_cores, wait.roughly(10.0))
         kept = self._kept.get(job)
         if kept is not None and kept[0] is status and kept[1] == depends_on:
             return kept[2]

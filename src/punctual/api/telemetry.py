@@ -41,7 +41,8 @@ def telemetry(host: LocalHost) -> Iterator[Tracer]:
 @contextmanager
 def observed(host: LocalHost, processors: Sequence[SpanProcessor], readers: Sequence[MetricReader]) -> Iterator[Tracer]:
     """Send telemetry to any processors of spans and readers of metrics."""
-    resource = _resource(host)
+    known = {"service.name": "punctual", "service.version": __version__, "service.instance.id": host.run_folder.name}
+    resource = Resource.create(known).merge(OTELResourceDetector().detect())
     traces = TracerProvider(resource=resource, shutdown_on_exit=False)
     for processor in processors:
         traces.add_span_processor(processor)
@@ -54,12 +55,13 @@ def observed(host: LocalHost, processors: Sequence[SpanProcessor], readers: Sequ
             host.subscribe(reader.take)
             yield tracer
     finally:
-        _end_soon(traces, meters)
-
-
-def _resource(host: LocalHost) -> Resource:
-    known = {"service.name": "punctual", "service.version": __version__, "service.instance.id": host.run_folder.name}
-    return Resource.create(known).merge(OTELResourceDetector().detect())
+        ends = [Thread(target=provider.shutdown, daemon=True) for provider in (traces, meters)]
+        for thread in ends:
+            thread.start()
+        # Seconds for sending the rest in the end: an absent collector delays nothing.
+        give_up_at = time.monotonic() + 2.0
+        for thread in ends:
+            thread.join(max(0.0, give_up_at - time.monotonic()))
 
 
 class _Gauges:
@@ -85,16 +87,6 @@ class _Gauges:
             self._read = {metric.name: metric for metric in metrics(self._host, self._kept)}
             self._read_at = time.monotonic()
         return self._read
-
-
-def _end_soon(traces: TracerProvider, meters: MeterProvider) -> None:
-    ends = [Thread(target=provider.shutdown, daemon=True) for provider in (traces, meters)]
-    for thread in ends:
-        thread.start()
-    # Seconds for sending the rest in the end: an absent collector delays nothing.
-    give_up_at = time.monotonic() + 2.0
-    for thread in ends:
-        thread.join(max(0.0, give_up_at - time.monotonic()))
 
 
 @contextmanager

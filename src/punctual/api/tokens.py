@@ -31,13 +31,7 @@ _LIFETIME_S_MAX = 36_500 * DAY_S
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Record of a token; instants in seconds since 1970.
-
-    Attributes
-    ----------
-    expires_at
-        Instant of its end; None: it does not expire.
-    """
+    """Record of a token; instants in seconds since 1970. `expires_at`: instant of its end; None: it does not expire."""
 
     name: str
     role: Role
@@ -58,10 +52,7 @@ class Tokens:
     def create(self, name: str, role: str, lifetime_s: float | None = None) -> str:
         """Make a token; returns its text, which is kept nowhere.
 
-        Raises
-        ------
-        InvalidSpec
-            The name, the role or the lifetime cannot be used.
+        Raises `InvalidSpec`: the name, the role or the lifetime cannot be used.
         """
         _check(name, role, lifetime_s)
         text = _new_text()

@@ -12,17 +12,17 @@ import time
 from contextlib import suppress
 from typing import Any
 
-#: Exit status of a daemon whose place another process has, see `punctual.api.daemon_process`, which is not loaded here.
-_EXIT_REPLACED = 1
-#: Seconds before a daemon is started again: none, if it had been there for long; otherwise doubled, up to the most.
-_LONG_S, _PAUSE_S, _PAUSE_S_MAX = 10.0, 1.0, 60.0
-#: Failures in a row after which it is left to the next command to start a daemon.
-_N_FAILURES_MAX = 20
+#: Seconds before a daemon is started again, doubled each time up to the most.
+_PAUSE_S, _PAUSE_S_MAX = 1.0, 60.0
 
 
 def main(text: str) -> int:
     """Start the daemon that the JSON text asks for; return its exit status once it has ended by itself."""
-    _reset_signals()
+    # Undo how the command that starts this daemon ignores or blocks signals: other commands' jobs would inherit it.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these itself
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     request: dict[str, Any] = json.loads(text)
     pause_s, n_failures, steered = 0.0, 0, ""
     while True:
@@ -30,22 +30,17 @@ def main(text: str) -> int:
         status, run = _run(request)
         code = os.waitstatus_to_exitcode(status)
         steered = run or steered
-        if time.monotonic() - begun_at > _LONG_S:
+        # A daemon that had been there for so many seconds is started again at once.
+        if time.monotonic() - begun_at > 10.0:
             pause_s, n_failures = 0.0, 0
         n_failures += 1
-        if not steered or code in (0, _EXIT_REPLACED) or n_failures > _N_FAILURES_MAX:  # or none has begun yet
+        # Status 1: another process has its place (`EXIT_REPLACED` in `punctual.api.daemon_process`, not loaded here). After
+        # 20 failures in a row it is left to the next command to start a daemon.
+        if not steered or code in (0, 1) or n_failures > 20:  # or none has begun yet
             return code if code >= 0 else 128 - code
         time.sleep(pause_s)
         pause_s = min(max(_PAUSE_S, 2.0 * pause_s), _PAUSE_S_MAX)
         request = {**request, "run": steered, "ready_fd": None}
-
-
-def _reset_signals() -> None:
-    """Undo how the command that starts this daemon ignores or blocks signals: other commands' jobs would inherit it."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these itself
-        if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def _run(request: dict[str, Any]) -> tuple[int, str]:

@@ -103,5 +103,5 @@ def stopped_before_end(host: JobFollower, end: SlurmAllocation | None) -> Iterat
 
 
 def _stop_all(host: JobFollower) -> None:
-    for job in host.jobs:
+    for job in host.job_ids:
         host.stop(job, "the end of the Slurm allocation")

@@ -23,10 +23,7 @@ _SIGNIFICANT = 0.05
 def lay_side_by_side(folders: Sequence[Path], baseline: str | None, *, as_json: bool) -> None:
     """Compare the policies in `folders` with the one called `baseline`, or the first.
 
-    Raises
-    ------
-    InvalidSpec
-        There are fewer than two studies or policies, or they have no job in common.
+    Raises `InvalidSpec`: there are fewer than two studies or policies, or they have no job in common.
     """
     contenders = contenders_in(folders)
     first = _chosen(contenders, baseline)

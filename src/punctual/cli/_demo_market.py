@@ -41,7 +41,7 @@ from punctual.daemon.paths import HOME_VARIABLE
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import find_job, open_jobs
 from punctual.distribution import check_extras
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 from punctual.testing import market_machine
@@ -53,20 +53,13 @@ _TRACE = Path(__file__).with_name("_demo_market.json")
 class Scene:
     """A training on a market.
 
-    Attributes
-    ----------
-    program
-        Command of the training; the steps, the seconds of a step on one machine, and the folder of its checkpoints are added.
-    trace
-        File with the spot machines, and the prices of both markets.
-    speed
-        Seconds of the trace that pass in a second: its six hours take two minutes.
-    start_s
-        Second of the trace at which the job is submitted; the hours before have been seen.
-    work_h, n_steps
-        Machine-hours of the training, and its steps.
-    startup_s, notice_s
-        Seconds here that a machine takes to start, and that are enough to leave it.
+    * `program`: command of the training; the steps, the seconds of a step on one machine, and the folder of its
+      checkpoints are added.
+    * `trace`: file with the spot machines, and the prices of both markets.
+    * `speed`: seconds of the trace that pass in a second: its six hours take two minutes.
+    * `start_s`: second of the trace at which the job is submitted; the hours before have been seen.
+    * `work_h`, `n_steps`: machine-hours of the training, and its steps.
+    * `startup_s`, `notice_s`: seconds here that a machine takes to start, and that are enough to leave it.
     """
 
     program: Sequence[str] = (sys.executable, "-m", "punctual.cli._demo_market_training")
@@ -245,7 +238,7 @@ class Stage:
             work=f"{self._scene.work_s}s",
             deadline=f"{self._scene.deadline_s / self._scene.speed}s",
         )
-        submit(self.run, [submission_of(told, time.monotonic(), *capacity_for_jobs(self.run))], Streams())
+        submit(self.run, [submission_of(told, time.monotonic(), *capacity_for_jobs(self.run))], ProcessSettings())
         sequence, is_over = 1, False
         while not is_over:
             time.sleep(0.25)
@@ -266,11 +259,7 @@ class Stage:
 
     def kill(self, node: NodeId) -> None:
         """Take a machine away without notice."""
-        market_machine.end(self._market, node)
-
-    @property
-    def _market(self) -> Path:
-        return self.run.state_dir / "machines" / str(self.run.facts()["machines"])
+        market_machine.end(self.run.state_dir / "machines" / str(self.run.facts()["machines"]), node)
 
     def _end_daemon(self, run: RunFolder) -> None:
         """End the daemon with its job and its machines."""

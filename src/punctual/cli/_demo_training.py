@@ -38,7 +38,9 @@ def main(n_epochs: int, n_steps: int, folder: Path | None = None) -> None:
         if run.epoch_ended:
             accuracy = _accuracy(model, held_out)
             with punctual.phase("checkpoint"):
-                _save(model, folder)
+                if folder is not None:
+                    torch.save(model.state_dict(), folder / "new.pt")
+                    (folder / "new.pt").replace(folder / "checkpoint.pt")
             print(f"epoch {run.epoch + 1}/{n_epochs}  loss {loss:.3f}  accuracy {accuracy:.3f}", flush=True)
 
 
@@ -72,12 +74,6 @@ def _accuracy(model: nn.Module, batches: list[tuple[Tensor, Tensor]], *, is_rehe
             progress.advance()
     model.train()
     return n_right / sum(len(classes) for _, classes in batches)
-
-
-def _save(model: nn.Module, folder: Path | None) -> None:
-    if folder is not None:
-        torch.save(model.state_dict(), folder / "new.pt")
-        (folder / "new.pt").replace(folder / "checkpoint.pt")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from typing import Any
 from punctual.channel import DeviceUse, WorkerStatus
 from punctual.cli._allocation import allocation, stopped_before_end
 from punctual.cli._errors import tell_user
-from punctual.cli._interrupts import Interrupts
 from punctual.cli._outcome import (
     Outcome,
     OutcomeUnknown,
@@ -49,10 +48,7 @@ class OutputOptions:
 def drive(begin: Begin, jobs: Sequence[JobId], options: OutputOptions) -> int:
     """Run jobs to their ends, show and report them; return the exit status of the command.
 
-    Raises
-    ------
-    InvalidSpec
-        The jobs cannot be run as wished; nothing was started then, and running jobs go on as before.
+    Raises `InvalidSpec`: the jobs cannot be run as wished; nothing was started then, and running jobs go on as before.
     """
     if options.report is not None:
         check_can_plot(options.report, n_jobs=len(jobs))
@@ -107,32 +103,30 @@ def carry_out(
 
     `page`: tell the address of their page. `grace_s`: grace period of the jobs; None: not given.
 
-    Raises
-    ------
-    OutcomeUnknown
-        They have ended, and their journal cannot be read any more.
+    Raises `OutcomeUnknown`: they have ended, and their journal cannot be read any more.
     """
     end = allocation(grace_s=grace_s)
-    interrupts = Interrupts()
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
-    with interrupts.caught(), JobFollower(on_output) as follower, stopped_before_end(follower, end):
+    follower = JobFollower(on_output)
+    # Signals are caught from before there is a job until after all is cleared away: none can leave half of it behind.
+    with follower.signals_caught(), follower, stopped_before_end(follower, end):
         begin(follower)
-        names, jobs = jobs, follower.jobs
+        names, jobs = jobs, follower.job_ids
         shown = [ShownJob(follower, job) for job in jobs]
         screen.open(*shown)
         try:
             for name, job in zip(names, jobs, strict=True):
                 if name != job:
                     screen.say(f"punctual: the name '{name}' was taken: this job is {job}")
-            interrupts.pass_on_to(follower)
+            follower.act_on_signals()
             if page:
                 _tell_page(follower, screen)
             follower.run()
         finally:
             screen.close()
         facts = [job.facts() for job in shown]
-    received = interrupts.received
+    received = follower.received
     try:
         messages = chain(messages_of(follower.run_folder, jobs), *follower.unwritten.values())
         summaries = summarize_all(messages, jobs)
@@ -157,7 +151,7 @@ def carry_out(
 def _tell_page(follower: JobFollower, screen: Screen) -> None:
     """Tell the address of the jobs' page or, if there is none, why."""
     try:
-        screen.say(f"punctual: page: {page_of(follower.run_folder, follower.jobs[0])}", always=True)
+        screen.say(f"punctual: page: {page_of(follower.run_folder, follower.job_ids[0])}", always=True)
     except InvalidSpec as error:
         screen.say(f"punctual: no page: {error}", always=True)
 

@@ -12,8 +12,8 @@ from punctual.core.failures import cause_of, short_of
 from punctual.daemon.paths import state_root
 from punctual.executors.local.output import discard
 
-#: Exit status after Ctrl-C, as shells have it; and if the reader of the output is gone, as Typer has it.
-EXIT_INTERRUPTED, EXIT_UNREAD = 128 + signal.SIGINT, 1
+#: Exit status after Ctrl-C, as shells have it.
+EXIT_INTERRUPTED = 128 + signal.SIGINT
 #: Exit status after an error of the user.
 EXIT_USER_ERROR = 2
 
@@ -69,7 +69,8 @@ def exit_code_of(error: Exception) -> int:
         discard(1)  # what is left of the output would fail once more when the process ends
     if error.errno == errno.EPIPE:
         write_error()  # what is left there too, where it is standard error that nobody reads
-        return EXIT_UNREAD
+        # The reader of the output is gone; the status is as Typer has it.
+        return 1
     tell_user(
         InvalidSpec(
             "what a command reads and writes must be there, allowed, and have room",

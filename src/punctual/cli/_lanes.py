@@ -61,12 +61,8 @@ class Axis:
 class Lanes:
     """Draws jobs at one moment.
 
-    Parameters
-    ----------
-    rows
-        The jobs; of those without a `kind`, whose daemon does not answer, the state is shown alone.
-    width
-        Width of the terminal, in characters.
+    * `rows`: the jobs; of those without a `kind`, whose daemon does not answer, the state is shown alone.
+    * `width`: width of the terminal, in characters.
     """
 
     def __init__(self, rows: Sequence[Row], now: datetime, width: int) -> None:
@@ -90,7 +86,10 @@ class Lanes:
             for row in self.rows
             if "kind" in row and (not _is_over(row) or _day(_at(row, _end_s(row))) == today)
         ]
-        parts = [Text(f"{_MARKS[kind][0]} {text}", self._style(kind, text)) for kind, text in figures(kinds)]
+        parts = [
+            Text(f"{_MARKS[kind][0]} {text}", "dim" if text.startswith("0 ") else _MARKS[kind][1])
+            for kind, text in figures(kinds)
+        ]
         return _filled([*parts, *map(Text, self._cores())], self._width, "   ")
 
     def lines(self) -> list[Text]:
@@ -126,9 +125,6 @@ class Lanes:
         named = f", {promised:.2g} promised" if promised else ""
         return [f"{sum(cores for cores, _ in holds):.2g} of {sum(hosts.values()):g} cores held{named}"]
 
-    def _style(self, kind: JobKind, text: str) -> str:
-        return "dim" if text.startswith("0 ") else _MARKS[kind][1]
-
     def _head(self) -> Text:
         """Return the axis: labels at round times, and *now*."""
         cells, axis = [" "] * self._n_lane, self._axis
@@ -150,7 +146,7 @@ class Lanes:
     def _job(self, row: Row) -> list[Text]:
         mark, style, _ = _mark_of(row)
         begin = Text(f"{mark} ", style)
-        name, phrase = visible(str(row["job"])), visible(_phrase(row))
+        name, phrase = visible(str(row["job"])), visible(str(row["phrase"] if "kind" in row else row["state"]))
         if self._is_wide:
             line = begin + Text(f"{_cut(name, self._n_name):<{self._n_name}} ") + self._lane(row)
             return [line + Text(" " + _cut_end(phrase, self._n_phrase), style if style != "dim" else "")]
@@ -235,10 +231,6 @@ def _round_down(at_s: float, step_s: float) -> float:
 
 def _mark_of(row: Row) -> tuple[str, str, str]:
     return _MARKS[cast(JobKind, row["kind"])] if "kind" in row else _UNKNOWN
-
-
-def _phrase(row: Row) -> str:
-    return str(row["phrase"] if "kind" in row else row["state"])
 
 
 def _is_over(row: Row) -> bool:

@@ -23,17 +23,11 @@ from punctual.history.user_requests import told_request
 class Lines:
     """Writes a line for each message that a person would want in a log.
 
-    Parameters
-    ----------
-    write
-        Called with each line, without its end.
-    grants
-        Whether changes of the grant are told.
-    quiet
-        Tell warnings only.
-    named
-        Each line begins with the job's name, after the time, and how the job ended is told as well: else the report at
-        the end follows at once.
+    * `write`: called with each line, without its end.
+    * `grants`: whether changes of the grant are told.
+    * `quiet`: tell warnings only.
+    * `named`: each line begins with the job's name, after the time, and how the job ended is told as well: else the
+      report at the end follows at once.
     """
 
     def __init__(

@@ -71,10 +71,8 @@ def taking(
 ) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
     """Make a command of a function of `options`, whose fields say of which kind an option is, and its default.
 
-    Parameters
-    ----------
-    sections
-        Titles of the sections that its help has -> fields -> how each is told; fields that are in none are no options.
+    `sections`: titles of the sections that its help has -> fields -> how each is told; fields that are in none are no
+    options.
     """
     told = {name: (title, option) for title, names in sections.items() for name, option in names.items()}
     kinds = {name: field.annotation for name, field in options.model_fields.items() if name in told}

@@ -30,16 +30,10 @@ _KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "
 class Outcome:
     """Outcome of a job.
 
-    Attributes
-    ----------
-    received
-        The signal that ended it; None: none did.
-    workers
-        Status of its workers, if it had any.
-    device
-        Device that it computed on, if it reported one.
-    controller_cpu_s
-        CPU time that steering took, without starting this program and reading the journal at the end.
+    * `received`: the signal that ended it; None: none did.
+    * `workers`: status of its workers, if it had any.
+    * `device`: device that it computed on, if it reported one.
+    * `controller_cpu_s`: CPU time that steering took, without starting this program and reading the journal at the end.
     """
 
     job: JobId

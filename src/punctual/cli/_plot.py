@@ -26,17 +26,11 @@ _PROGRESS, _GRANT, _USAGE, _DEADLINE = "#1f9d55", "#2b7de9", "#f08c2e", "#d6336c
 def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> None:
     """Refuse a plot that could not be drawn at the end, before anything is started.
 
-    Parameters
-    ----------
-    option
-        The one that `path` was given with.
-    n_jobs
-        Number of jobs to be drawn: several only fit on a page.
+    * `option`: the one that `path` was given with.
+    * `n_jobs`: number of jobs to be drawn: several only fit on a page.
 
-    Raises
-    ------
-    InvalidSpec
-        The file's kind is unknown, it cannot be written, or it is a picture and Matplotlib is not installed.
+    Raises `InvalidSpec`: the file's kind is unknown, it cannot be written, or it is a picture and Matplotlib is not
+    installed.
     """
     where = f"`{option} {path}`"
     if path.suffix not in SUFFIXES:
@@ -95,7 +89,9 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
         if run.series.workers:
             _draw_workers(axes[2], run)
         axes[-1].set_xlabel("seconds since the start of the command")
-        axes[-1].set_xlim(0, _right_edge_s(run))
+        axes[-1].set_xlim(
+            0, 1.03 * max([run.ended_s, *(deadline_s for _, deadline_s in run.series.deadlines)], default=1.0)
+        )
         if title:
             figure.suptitle(title)
         if lines:  # a dollar sign in a command is no formula
@@ -106,10 +102,6 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
 def _wrapped(text: str) -> list[str]:
     # Characters of the text below the plots that fit in a line, and most lines of it.
     return textwrap.wrap(visible(text), 130, max_lines=4, placeholder=" …")
-
-
-def _right_edge_s(run: DrawnRun) -> float:
-    return 1.03 * max([run.ended_s, *(deadline_s for _, deadline_s in run.series.deadlines)], default=1.0)
 
 
 def _draw_progress(axes: "Axes", run: DrawnRun) -> None:

@@ -25,10 +25,7 @@ def journal_named(trace: str) -> tuple[str, dict[str, float]]:
 
     Of a job, with the scenario's keys for the jobs that its daemon had between its start and its last job's end.
 
-    Raises
-    ------
-    InvalidSpec
-        It is a folder without a journal.
+    Raises `InvalidSpec`: it is a folder without a journal.
     """
     path = Path(trace)
     if path.is_dir():
@@ -68,10 +65,8 @@ def _period_of(job: KnownJob) -> dict[str, float]:
 def period_keys(trace: str | None, from_: str | None, until: str | None) -> dict[str, float]:
     """Return the scenario's keys for the jobs submitted since `from_` and before `until`, times of the past.
 
-    Raises
-    ------
-    InvalidSpec
-        A time cannot be read, they are in the wrong order, or `trace` is no live journal with jobs before `until`.
+    Raises `InvalidSpec`: a time cannot be read, they are in the wrong order, or `trace` is no live journal with jobs
+    before `until`.
     """
     if from_ is None and until is None:
         return {}

@@ -117,10 +117,7 @@ def report_fields(run: RunFolder, summary: RunSummary) -> dict[str, Any]:
 def draw(path: Path, run: RunFolder, messages: Sequence[Message], *jobs: JobId) -> None:
     """Write the report of `jobs` of `run` to `path`: their frozen page, or a picture of the first.
 
-    Raises
-    ------
-    InvalidSpec
-        `path` cannot be written.
+    Raises `InvalidSpec`: `path` cannot be written.
     """
     summaries = [summarize(messages, job) for job in jobs]
     try:

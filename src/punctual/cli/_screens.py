@@ -1,29 +1,71 @@
 """Displays of a run: a live view on a terminal, plain lines elsewhere, JSON lines for machines."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
 
-from punctual.cli import _json_lines
 from punctual.cli._lines import Lines
 from punctual.cli._shown_job import ShownJob
-from punctual.cli._streams import LastingOutput, write_error
+from punctual.cli._streams import LastingOutput, write_error, write_out
 from punctual.cli._words import visible
+from punctual.core.commands import WarnUser
+from punctual.core.events import GrantApplied, JobStarted, ProgressReported, SteeringResumed
+from punctual.core.job import JobSpec
+from punctual.core.protocols import Message
+from punctual.core.recent_messages import NOTICES
+from punctual.core.resources import total
+from punctual.daemon.status_reader import measured
 from punctual.executors.local.output import write_through
+from punctual.history.user_requests import told_request
+from punctual.request.json_text import json_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-class Screen(Protocol):
-    """Shows jobs.
+def write_record(kind: str, fields: Mapping[str, Any]) -> None:
+    """Write one object; `type` comes first, so that lines can be told apart at a glance."""
+    write_out(json_text({"type": kind, **fields}) + "\n")
 
-    Attributes
-    ----------
-    on_output
-        Called with the output of a single job; None: the job writes where this process does.
-    """
+
+class JsonLines:
+    """Writes an object for each message a machine may follow; `elapsed_s` counts from the start of the command."""
+
+    def __init__(self, job: ShownJob) -> None:
+        self._job = job
+        self._progress_at = float("-inf")
+        self._verb = "started"
+        #: Declaration of the job before the next message.
+        self._spec: JobSpec | None = None
+
+    def tell(self, message: Message) -> None:
+        status = self._job.status()
+        told = {"elapsed_s": message.at - status.submitted_at, "job": status.spec.id}
+        # Readings come up to ten times a second; a machine that follows needs fewer.
+        match message:
+            case SteeringResumed():
+                self._verb = "resumed"  # the answer to being launched again has all that there is to tell
+            case JobStarted():
+                fields = {"deadline_s": status.spec.deadline_s, "grant_cores": status.held.cores}
+                write_record(self._verb, {**told, **self._job.facts(), **fields})
+            case ProgressReported(at=at) if at - self._progress_at >= 0.5 or message.landed:
+                self._progress_at = at
+                write_record("progress", {**told, **measured(status)})
+            case GrantApplied(granted=granted):
+                why = {"reason": status.reason.text, "code": status.reason.code} if status.reason else {}
+                held = {"grant_cores": total(granted.values()).cores, "n_workers": status.n_workers or None}
+                write_record("grant", {**told, **held, **why})
+            case WarnUser(reason=reason):
+                fields_of_reason = {"code": reason.code, "text": reason.text, "facts": dict(reason.facts)}
+                write_record("notice" if reason.code in NOTICES else "warning", {**told, **fields_of_reason})
+            case _ if (request := told_request(message, self._spec)) is not None and not status.ended:
+                write_record(request.kind, {**told, **request.facts, "text": request.text})
+        self._spec = status.spec
+
+
+class Screen(Protocol):
+    """Shows jobs. `on_output`: called with the output of a single job; None: the job writes where this process does."""
 
     on_output: Callable[[bytes], None] | None
 
@@ -85,7 +127,7 @@ class JsonScreen:
 
     def open(self, *jobs: ShownJob) -> None:
         for job in jobs:
-            job.subscribe(_json_lines.JsonLines(job).tell)
+            job.subscribe(JsonLines(job).tell)
 
     def close(self) -> None:
         """Do nothing: no terminal was changed."""
@@ -96,7 +138,7 @@ class JsonScreen:
             write_error(line)
 
     def conclude(self, lines: Sequence[str], report: dict[str, Any], *, bad: bool) -> None:
-        _json_lines.write("report", {**report, "text": "\n".join(lines)})
+        write_record("report", {**report, "text": "\n".join(lines)})
 
 
 class LiveScreen:

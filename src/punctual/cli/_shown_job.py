@@ -48,7 +48,7 @@ class ShownJob:
             if self._host.knows(self.id):
                 tell(message)
 
-        self._host.subscribe(listen, self.id)
+        self._host.listen(listen, self.id)
 
     def facts(self) -> dict[str, Any]:
         """Return facts that do not change while it runs."""

@@ -60,12 +60,8 @@ def carry_out(
 ) -> int:
     """Simulate `scenario`, show the results as the options say, and return the exit status.
 
-    Parameters
-    ----------
-    notices
-        Messages to show once the scenario is known to be valid.
-    n_processes
-        Runs at a time; None: one for each core.
+    * `notices`: messages to show once the scenario is known to be valid.
+    * `n_processes`: runs at a time; None: one for each core.
     """
     _check_export(export)
     if save is not None:
@@ -86,19 +82,11 @@ def carry_out(
 def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[str]) -> tuple[Scenario, list[str]]:
     """Return the scenario of the file with the options' keys over its own, and notices of default choices.
 
-    Parameters
-    ----------
-    file
-        A scenario; None: all keys are given.
-    given
-        Keys and values; a dot leads into a section.
-    settings
-        More keys and values as text, ``KEY=VALUE``.
+    * `file`: a scenario; None: all keys are given.
+    * `given`: keys and values; a dot leads into a section.
+    * `settings`: more keys and values as text, ``KEY=VALUE``.
 
-    Raises
-    ------
-    InvalidSpec
-        The keys make no scenario.
+    Raises `InvalidSpec`: the keys make no scenario.
     """
     keys = keys_in(file) if file is not None else {}
     for path, value in [*given.items(), *map(_setting, settings)]:
@@ -298,10 +286,7 @@ def export_jobs(result: Result, path: Path) -> None:
 def check_folder(folder: Path, option: str) -> None:
     """Make the folder for results, before anything is computed.
 
-    Raises
-    ------
-    InvalidSpec
-        The folder cannot be made or written to.
+    Raises `InvalidSpec`: the folder cannot be made or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -21,13 +21,7 @@ _INK = "#123456"
 
 
 def write_page(result: Result, path: Path) -> None:
-    """Write the report of `result`, which has runs, to `path`.
-
-    Raises
-    ------
-    InvalidSpec
-        The file cannot be written.
-    """
+    """Write the report of `result`, which has runs, to `path`. Raises `InvalidSpec`: the file cannot be written."""
     try:
         path.write_text(page(result), encoding="utf-8")
     except OSError as error:

@@ -15,9 +15,6 @@ from punctual.core.status import JobStatus
 from punctual.daemon.status_reader import standing
 from punctual.request.deadlines import Now
 
-#: More than this costs CPU time that the job should have.
-REFRESHES_PER_S = 2
-
 
 class Bar:
     """Progress bar that fills the width, with a mark for the straight line to the deadline."""
@@ -39,14 +36,9 @@ class Bar:
 def panel(status: JobStatus, now: Now, title: str, line: str = "", told: Row | None = None) -> Panel:
     """Draw the view of a job at `now`.
 
-    Parameters
-    ----------
-    title
-        Job, controller and actuator.
-    line
-        The line that the job is writing and has not ended yet: a progress bar of its own, for instance.
-    told
-        How the job stands; None: as `status` alone says.
+    * `title`: job, controller and actuator.
+    * `line`: the line that the job is writing and has not ended yet: a progress bar of its own, for instance.
+    * `told`: how the job stands; None: as `status` alone says.
     """
     rows = Table.grid(padding=(0, 2), expand=True)
     rows.add_column(style="dim", no_wrap=True)
@@ -105,10 +97,7 @@ def _grant(status: JobStatus) -> str:
 class View:
     """Panel on a terminal, redrawn twice a second; the job's output scrolls above it.
 
-    Parameters
-    ----------
-    draw
-        Returns the text to show of an incomplete last line of the job; None: nothing yet.
+    `draw`: returns the text to show of an incomplete last line of the job; None: nothing yet.
     """
 
     def __init__(self, draw: Callable[[str], RenderableType | None], console: Console) -> None:
@@ -117,8 +106,9 @@ class View:
         # Output comes in pieces that may end inside a character.
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._console = console
+        # More than this costs CPU time that the job should have.
         self._live = Live(
-            get_renderable=self._draw, console=console, refresh_per_second=REFRESHES_PER_S, transient=True,
+            get_renderable=self._draw, console=console, refresh_per_second=2, transient=True,
             redirect_stdout=False, redirect_stderr=False,
         )  # fmt: skip
 

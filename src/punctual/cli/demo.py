@@ -70,7 +70,15 @@ def demo(market: Market = False) -> None:
 
         raise typer.Exit(market_demo())
     check_extras("the demo", "torch", "report")
-    _check_folder()
+    # Make the folder for the report, before anything is trained.
+    try:
+        FOLDER.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InvalidSpec(
+            "the demo must be able to make its folder", error.strerror or str(error), f"'{FOLDER.absolute()}'",
+            "Run it in a folder of your own.",
+        ) from None  # fmt: skip
+    check_can_plot(FOLDER / "report.html", "the demo's report")
     write_line("Calibrating: the training runs at full speed for a few seconds.")
     speed = calibrate()
     steps_per_epoch = pick_steps(speed)
@@ -80,18 +88,6 @@ def demo(market: Market = False) -> None:
     )
     outcome = land(steps_per_epoch)
     raise typer.Exit(_conclude(outcome))
-
-
-def _check_folder() -> None:
-    """Make the folder for the report, before anything is trained."""
-    try:
-        FOLDER.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InvalidSpec(
-            "the demo must be able to make its folder", error.strerror or str(error), f"'{FOLDER.absolute()}'",
-            "Run it in a folder of your own.",
-        ) from None  # fmt: skip
-    check_can_plot(FOLDER / "report.html", "the demo's report")
 
 
 def calibrate() -> TrainingSpeed:

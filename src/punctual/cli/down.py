@@ -15,8 +15,7 @@ from punctual.core.job import JobState
 from punctual.daemon.control_client import leave, pause, standings, stop
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.machine_providers import abandoned, has_machines
-from punctual.daemon.process_record import is_alive
-from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.run_folder import RunFolder, is_alive
 from punctual.daemon.runs import KnownJob, jobs_of, open_jobs
 from punctual.daemon.sharing import daemon_run
 from punctual.request.json_text import json_text

@@ -16,7 +16,7 @@ from punctual.cli._options import AnyJob
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.log_snapshot import LogSnapshot, Skipping, n_bytes_before
 from punctual.daemon.runs import KnownJob, job_to_tell_of, jobs_of
-from punctual.executors.local.output import LogTail, Receive, Streams, logs_of, write_all
+from punctual.executors.local.output import LogTail, ProcessSettings, Receive, logs_of, write_all
 from punctual.request.deadlines import Now, past_at
 
 
@@ -37,7 +37,7 @@ def logs(
     """Print what a job has written. Its standard error goes to standard error, where that was kept apart."""
     target = job_to_tell_of(job)
     log = target.run.log(target.job)
-    paths = logs_of(log, Streams(is_split=log.with_name(f"{log.name}.err").exists()))
+    paths = logs_of(log, ProcessSettings(is_split=log.with_name(f"{log.name}.err").exists()))
     if not follow and not any(path.exists() for path in paths):
         raise InvalidSpec(
             "a job must have written something",
@@ -59,16 +59,16 @@ def logs(
         else:
             for piece in _pieces(path):
                 skipped(piece)
-    while follow and not any(tail.error for tail in tails) and _is_open(target):
+    while (
+        follow
+        and not any(tail.error for tail in tails)
+        and any(known.job == target.job and known.steering != "ended" for known in jobs_of(target.run))
+    ):
         time.sleep(0.2)
     for tail in tails:
         tail.finish()
     for output in written:
         output.finish()
-
-
-def _is_open(target: KnownJob) -> bool:
-    return any(known.job == target.job and known.steering != "ended" for known in jobs_of(target.run))
 
 
 def _pieces(path: Path) -> Iterator[bytes]:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _NONE = "no job runs; --all lists those that have ended"
-#: Seconds from one list to the next with `--watch`.
-_WATCH_S = 1.0
 
 #: Remedies for a job of which only the state is known.
 _REMEDIES = {
@@ -161,7 +159,8 @@ def _watch(*, everything: bool) -> NoReturn:
         while True:
             live.update(Group(*screen(live.console, *_standings(everything=True, known=known), unfolds=everything)))
             live.refresh()
-            time.sleep(_WATCH_S)
+            # Seconds from one list to the next with `--watch`.
+            time.sleep(1.0)
 
 
 def screen(

@@ -98,10 +98,7 @@ def quote(
 def _named(words: list[str]) -> KnownJob | None:
     """Find the open job that the words name; None: they are a program.
 
-    Raises
-    ------
-    InvalidSpec
-        A single word is the name of a job that has ended, or neither a job nor a program.
+    Raises `InvalidSpec`: a single word is the name of a job that has ended, or neither a job nor a program.
     """
     if len(words) > 1:
         return None

@@ -14,10 +14,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.units import format_bytes
 from punctual.daemon.control_client import standings
-from punctual.daemon.followed_host import ToldForecasts
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.runs import KnownJob, job_to_tell_of
-from punctual.daemon.status_reader import standing
+from punctual.daemon.status_reader import ToldForecasts, standing
 from punctual.journal.boot import clock_shift
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text

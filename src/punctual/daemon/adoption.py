@@ -15,8 +15,7 @@ from punctual.core.events import JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Sink
-from punctual.daemon.process_record import boot_id
-from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.run_folder import RunFolder, boot_id
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.ending import cause_of_failure, is_retryable
 from punctual.executors.local.executor import LocalExecutor, in_force
@@ -40,10 +39,7 @@ def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[Jo
 
     Nothing is left of the others.
 
-    Raises
-    ------
-    InvalidSpec
-        Another process steers one.
+    Raises `InvalidSpec`: another process steers one.
     """
     kept: dict[JobId, AdoptableJob] = {}
     for job in jobs:
@@ -109,15 +105,9 @@ def adopted(
 
     A job that cannot be continued, because of what it has written, is ended: it may be started again.
 
-    Parameters
-    ----------
-    launched
-        Returns a job's launch and its last progress report, in the executor's time.
+    `launched`: returns a job's launch and its last progress report, in the executor's time.
 
-    Raises
-    ------
-    InvalidSpec
-        A job's page or control groups are unusable for this user, or for this version of Punctual.
+    Raises `InvalidSpec`: a job's page or control groups are unusable for this user, or for this version of Punctual.
     """
     granted = {}
     for job, claim in kept.items():
@@ -150,12 +140,8 @@ def recorded_end(
 ) -> tuple[ProgressReported | None, JobFinished | JobFailed]:
     """Read a supervisor's record of a job's end: the last progress report, if any, and the end as an event.
 
-    Parameters
-    ----------
-    shift_s
-        Offset in seconds from the returned instants to the monotonic clock.
-    at_least
-        Instant of the last message about the job.
+    * `shift_s`: offset in seconds from the returned instants to the monotonic clock.
+    * `at_least`: instant of the last message about the job.
     """
     event = _end_of(job, record, shift_s=shift_s, at_least=at_least)
     page = _page_left(record)

@@ -75,10 +75,7 @@ class AgentProcess:
 def drain_here(in_s: float | None) -> dict[str, Any]:
     """Tell the agents of this machine that it is taken away in `in_s` seconds; None: it stays.
 
-    Raises
-    ------
-    InvalidSpec
-        There is none.
+    Raises `InvalidSpec`: there is none.
     """
     answers = [
         ask(agent_run(folder.name).socket, {"verb": "drain", "in_s": in_s})

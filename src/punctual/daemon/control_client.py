@@ -16,7 +16,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.paths import service_socket
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission
 from punctual.request.submission_json import encode_submission
@@ -85,10 +85,7 @@ def is_answering(run: RunFolder) -> bool:
 def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None = None) -> dict[str, Any]:
     """Ask the job's host to change the job's declaration; raises `InvalidSpec` if it refuses or does not answer.
 
-    Parameters
-    ----------
-    when
-        Another deadline, as its user writes it; `none`: it is to have none any more.
+    `when`: another deadline, as its user writes it; `none`: it is to have none any more.
     """
     told = {} if changes is None else asdict(changes)
     return _told_to_host(job, {"verb": "change", "job": job.job, "change": told, "when": when})
@@ -106,23 +103,28 @@ def resume(job: KnownJob) -> dict[str, Any]:
 
 def policy(run: RunFolder, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the host's policy, after setting it if `name` is given; raises `InvalidSpec` on refusal or silence."""
-    return _asked_of_host(
-        run, {"verb": "policy", **({} if name is None else {"policy": name, "parameters": dict(parameters or {})})}
-    )
+    changed = {} if name is None else {"policy": name, "parameters": dict(parameters or {})}
+    return _asked(run, {"verb": "policy", **changed}, "the host must answer")
 
 
 def drain(run: RunFolder, node: str, in_s: float | None) -> dict[str, Any]:
     """Ask the host to have jobs leave a node within `in_s` seconds; None: to use it again. Raises as `policy` does."""
-    return _asked_of_host(run, {"verb": "drain", "node": node, "in_s": in_s})
+    return _asked(run, {"verb": "drain", "node": node, "in_s": in_s}, "the host must answer")
 
 
-def _asked_of_host(run: RunFolder, request: dict[str, Any]) -> dict[str, Any]:
+def _asked(
+    run: RunFolder,
+    request: dict[str, Any],
+    must: str,
+    where: str = "",
+    remedy: str = "Look with `punctual ps`, and try again.",
+    timeout_s: float = _ANSWER_S_MAX,
+) -> dict[str, Any]:
+    """Return the answer of the run's host to a request; raises `InvalidSpec`, made of these parts, if it does not answer."""
     try:
-        return ask(run.socket, request)
+        return ask(run.socket, request, timeout_s)
     except ControlFailed as error:
-        raise InvalidSpec(
-            "the host must answer", str(error), f"the host of '{run.name}'", "Look with `punctual ps`, and try again."
-        ) from error
+        raise InvalidSpec(must, str(error), where or f"the host of '{run.name}'", remedy) from error
 
 
 def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
@@ -134,20 +136,18 @@ def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _AN
             f"job '{job.title}'",
             f"Take it over first (`punctual attach {job.title}`), or end it (`punctual stop {job.title}`).",
         )
-    return _asked(job, request, timeout_s)
+    return _asked_about(job, request, timeout_s)
 
 
-def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams, stdin_fd: int | None = None) -> None:
+def submit(
+    run: RunFolder, submissions: Sequence[Submission], streams: ProcessSettings, stdin_fd: int | None = None
+) -> None:
     """Ask the host of a run to accept jobs, all or none; may be repeated if no answer came.
 
     `stdin_fd`: standard input of the first job; None: it has none.
 
-    Raises
-    ------
-    InvalidSpec
-        The host refuses one.
-    ControlFailed
-        No answer came.
+    * Raises `InvalidSpec`: the host refuses one.
+    * Raises `ControlFailed`: no answer came.
     """
     jobs = [encode_submission(submission) for submission in submissions]
     fds = () if stdin_fd is None else (stdin_fd,)
@@ -157,25 +157,13 @@ def submit(run: RunFolder, submissions: Sequence[Submission], streams: Streams, 
 def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | None]:
     """Return the capacity for one new job of a run, and for its workers on all nodes; see `checked_submission`.
 
-    Parameters
-    ----------
-    run
-        Run whose host would get the job; None: the job runs on this machine without one.
+    `run`: run whose host would get the job; None: the job runs on this machine without one.
 
-    Raises
-    ------
-    InvalidSpec
-        The run uses a cluster's nodes, and either its host or every node has not answered.
+    Raises `InvalidSpec`: the run uses a cluster's nodes, and either its host or every node has not answered.
     """
     if run is None or HostOptions.of(run.facts()).engine == "local":
         return capacity_here(), None
-    try:
-        answer = ask(run.socket, {"verb": "capacity"}, timeout_s=_SUBMIT_S_MAX)
-    except ControlFailed as error:
-        raise InvalidSpec(
-            "the service must say how much its nodes have", str(error), f"the host of '{run.name}'",
-            "Look with `punctual ps`, and try again.",
-        ) from error  # fmt: skip
+    answer = _asked(run, {"verb": "capacity"}, "the service must say how much its nodes have", timeout_s=_SUBMIT_S_MAX)
     together = answer["together"]
     return Resources(**answer["node"]), None if together is None else Resources(**together)
 
@@ -193,12 +181,9 @@ def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) ->
 
 def page_of(run: RunFolder, job: str | None = None) -> str:
     """Return the address of the page, or of one job there, with a token; raises `InvalidSpec` if there is none."""
-    try:
-        return str(ask(run.socket, {"verb": "page", "job": job}, timeout_s=_LOADING_S_MAX)["url"])
-    except ControlFailed as error:
-        raise InvalidSpec(
-            "the daemon must answer", str(error), f"process {run.record().get('pid')}", "See `punctual doctor`."
-        ) from error
+    where = f"process {run.record().get('pid')}"
+    request = {"verb": "page", "job": job}
+    return str(_asked(run, request, "the daemon must answer", where, "See `punctual doctor`.", _LOADING_S_MAX)["url"])
 
 
 def open_page_of(run: RunFolder, job: str | None = None) -> str | None:
@@ -212,17 +197,12 @@ def open_page_of(run: RunFolder, job: str | None = None) -> str | None:
 
 def leave(run: RunFolder) -> None:
     """Ask the host to exit and keep its jobs running; returns at once. Raises `InvalidSpec` if it does not answer."""
-    try:
-        ask(run.socket, {"verb": "leave"})
-    except ControlFailed as error:
-        pid = run.record().get("pid")
-        raise InvalidSpec(
-            "the service must answer",
-            str(error),
-            f"process {pid}",
-            f"It is stopped, hangs, or is just ending. Let it go on (`kill -CONT {pid}`), or kill it (`kill -9 {pid}`): another "
-            "daemon takes its jobs from it then, and leaves when asked (`punctual down`).",
-        ) from error
+    pid = run.record().get("pid")
+    remedy = (
+        f"It is stopped, hangs, or is just ending. Let it go on (`kill -CONT {pid}`), or kill it (`kill -9 {pid}`): another "
+        "daemon takes its jobs from it then, and leaves when asked (`punctual down`)."
+    )
+    _asked(run, {"verb": "leave"}, "the service must answer", f"process {pid}", remedy)
 
 
 def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
@@ -234,7 +214,7 @@ def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
         return "it will not be resumed"
     if job.steering == "unsteered" or (job.steering == "steered" and is_silent(job.run)):
         return _stopped_by_supervisor(job)
-    _asked(job, {"verb": "stop", "job": job.job, "cause": cause})
+    _asked_about(job, {"verb": "stop", "job": job.job, "cause": cause})
     return "asked to stop"
 
 
@@ -247,7 +227,7 @@ def _stopped_by_supervisor(job: KnownJob) -> str:
     return "nobody steers it: its processes are being ended, without a checkpoint"
 
 
-def _asked(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
+def _asked_about(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
     try:
         return ask(job.run.socket, request, timeout_s)
     except ControlFailed as error:

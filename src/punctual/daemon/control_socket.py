@@ -11,7 +11,6 @@ from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
 from stat import S_ISSOCK
 from threading import BoundedSemaphore, Thread
-from types import TracebackType
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
@@ -42,17 +41,10 @@ class ControlBusy(ControlFailed):
 class ControlSocket:
     """Answers requests from its creation to `close`, in threads of its own.
 
-    Parameters
-    ----------
-    path
-        Path of the socket. A socket left behind by a process that is gone is replaced.
-    take
-        Also replace one of a process that is still there.
+    * `path`: path of the socket. A socket left behind by a process that is gone is replaced.
+    * `take`: also replace one of a process that is still there.
 
-    Raises
-    ------
-    InvalidSpec
-        Another process answers there already, or `path` is another kind of file.
+    Raises `InvalidSpec`: another process answers there already, or `path` is another kind of file.
     """
 
     def __init__(self, path: Path, answer: Answer, *, take: bool = False) -> None:
@@ -76,21 +68,15 @@ class ControlSocket:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0, fds: Sequence[int] = ()) -> dict[str, Any]:
     """Send `request`, with descriptors, to the process that listens at `path` and return its answer.
 
-    Raises
-    ------
-    InvalidSpec
-        The request was refused as the user's mistake.
-    ControlFailed
-        No answer came in time, or answering failed.
+    * Raises `InvalidSpec`: the request was refused as the user's mistake.
+    * Raises `ControlFailed`: no answer came in time, or answering failed.
     """
     try:
         with _connected(path, timeout_s) as connection, connection.makefile("r", encoding="utf-8") as lines:
@@ -207,10 +193,7 @@ def _envelope(line: bytes, answer: Answer, fds: Sequence[int] = ()) -> dict[str,
 def make_room(path: Path, take: bool) -> None:
     """Remove a socket that was left at `path`; with `take` also one of a running process.
 
-    Raises
-    ------
-    InvalidSpec
-        Another process answers there, or `path` is another kind of file.
+    Raises `InvalidSpec`: another process answers there, or `path` is another kind of file.
     """
     try:
         mode = path.lstat().st_mode
@@ -226,9 +209,14 @@ def make_room(path: Path, take: bool) -> None:
 def listener_pid(path: Path) -> int | None:
     """Process id of the listener at the socket; None: nobody listens."""
     with suppress(OSError), _connected(path, 1.0) as connection:
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return int(_CREDENTIALS.unpack(credentials)[0])
+        return peer_of(connection)[0]
     return None
+
+
+def peer_of(connection: socket.socket) -> tuple[int, int]:
+    """Process and user at the other end of a Unix socket."""
+    pid, user, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return pid, user
 
 
 def _occupied(path: Path, got: str, remedy: str) -> InvalidSpec:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from math import inf
 from threading import Thread
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
@@ -41,20 +41,12 @@ class Daemon:
 
     Jobs that it has then are left running, for the next daemon. A context manager: leaving it gives up the host.
 
-    Attributes
-    ----------
-    taken_over
-        The jobs that it found.
-    other
-        The run of another daemon that has the jobs already; None: this one has them.
-    lingers_s
-        Seconds for which it waits for clients once its last job has ended.
-    received
-        Signal that made it leave; None: none came.
-    left
-        The jobs that had not ended when it left.
-    left_alone
-        Why jobs that no daemon has were left as they are, and a new run was begun; empty: there are none.
+    * `taken_over`: the jobs that it found.
+    * `other`: the run of another daemon that has the jobs already; None: this one has them.
+    * `lingers_s`: seconds for which it waits for clients once its last job has ended.
+    * `received`: signal that made it leave; None: none came.
+    * `left`: the jobs that had not ended when it left.
+    * `left_alone`: why jobs that no daemon has were left as they are, and a new run was begun; empty: there are none.
     """
 
     def __init__(self, request: DaemonRequest) -> None:
@@ -87,10 +79,7 @@ class Daemon:
     def begin(self) -> None:
         """Become the daemon of the request's run: in place of one that is gone, or hangs, or must leave, or as the first.
 
-        Raises
-        ------
-        InvalidSpec
-            There is a service already, or no host could be begun.
+        Raises `InvalidSpec`: there is a service already, or no host could be begun.
         """
         give_up_at = time.monotonic() + _START_S_MAX
         while not self._try_to_begin():
@@ -112,12 +101,11 @@ class Daemon:
     def run(self) -> None:
         """Steer all jobs until `leave` or, if it does not stay, until the last one has ended.
 
-        Raises
-        ------
-        JournalTaken
-            This process was stopped, and another one is the daemon now.
+        Raises `JournalTaken`: this process was stopped, and another one is the daemon now.
         """
         host = self.host
+        if self.received is not None:
+            self.leave()
         while True:
             host.run(lambda: host.is_asked_to_leave or self._ends_in_s() < inf)
             # Nothing may come any more by which it would be woken.
@@ -134,6 +122,12 @@ class Daemon:
     def leave(self) -> None:
         """Make `run` return; allowed in any thread and signal handler."""
         self.host.ask_to_leave()
+
+    def leave_on(self, number: int, _: FrameType | None = None) -> None:
+        """Leave because of a signal, even if that comes before there is a host; a handler of signals."""
+        self.received = self.received or number
+        if self._local is not None:
+            self.leave()
 
     def _ends_in_s(self) -> float:
         """Return the seconds after which it ends if no job comes; `inf`: it has jobs, or stays."""

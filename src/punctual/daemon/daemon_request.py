@@ -16,20 +16,12 @@ _MODULE = "punctual.api.watcher"
 class DaemonRequest:
     """Request to a process that is to be a daemon.
 
-    Attributes
-    ----------
-    options
-        Options of its host; those of the run that it resumes, if it resumes one.
-    name
-        Name for a new run.
-    run
-        Run to resume; empty: the shared one, or a new one.
-    stays
-        Whether it stays when its jobs have ended.
-    http
-        Fields of `punctual.api.http_options.HttpOptions`; None: HTTP is opened when it is asked for.
-    ready_fd
-        Descriptor for the line of `Ready`; None: nobody waits for it.
+    * `options`: options of its host; those of the run that it resumes, if it resumes one.
+    * `name`: name for a new run.
+    * `run`: run to resume; empty: the shared one, or a new one.
+    * `stays`: whether it stays when its jobs have ended.
+    * `http`: fields of `punctual.api.http_options.HttpOptions`; None: HTTP is opened when it is asked for.
+    * `ready_fd`: descriptor for the line of `Ready`; None: nobody waits for it.
     """
 
     options: HostOptions = field(default_factory=HostOptions)

@@ -9,13 +9,7 @@ from punctual.history.run import RunSummary, summarize
 
 
 def run_like(name: str) -> RunSummary:
-    """Sum up an earlier job.
-
-    Raises
-    ------
-    InvalidSpec
-        There is no such job, or it has not finished.
-    """
+    """Sum up an earlier job. Raises `InvalidSpec`: there is no such job, or it has not finished."""
     earlier = find_job(name, known_jobs())
     told = _summary(earlier)
     if told is None or told.status != "finished" or told.used_core_s <= 0:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol
 
 from punctual.core.commands import (
     Command,
-    JobCommand,
     RejectJob,
     RequestPlan,
     SetTimer,
@@ -74,16 +73,10 @@ class Engine:
     All jobs whose ticks are due at one instant are observed before the first of these ticks is handled, so that each
     tick decides on fresh readings.
 
-    Parameters
-    ----------
-    time
-        Source of events and time.
-    journal
-        None: nothing is kept.
-    listeners
-        Called in the thread of `run` with each journalled message. Their exceptions end `run`; see `logged`.
-    afterwards
-        Called with all that was written together, once all listeners have it.
+    * `time`: source of events and time.
+    * `journal`: None: nothing is kept.
+    * `listeners`: called in the thread of `run` with each journalled message. Their exceptions end `run`; see `logged`.
+    * `afterwards`: called with all that was written together, once all listeners have it.
     """
 
     def __init__(
@@ -126,10 +119,7 @@ class Engine:
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Handle events until `until`, asked before each event, holds or nothing can come any more.
 
-        Raises
-        ------
-        InvariantBroken
-            The scheduler broke an invariant; the event that led to it is not in the journal.
+        Raises `InvariantBroken`: the scheduler broke an invariant; the event that led to it is not in the journal.
         """
         time = self._time
         while self._missed:
@@ -139,18 +129,15 @@ class Engine:
             if coming is None:
                 return
             if isinstance(coming, Due):
-                self._fire(coming)
+                for timer in coming.timers:
+                    if timer.kind in ("tick", "deadline"):
+                        self._executor.observe(timer.job, coming.at, self.post)
+                for timer, fire_at in coming.timers.items():
+                    self.post(TimerFired(at=coming.at, timer=timer, late_s=coming.at - fire_at))
             elif isinstance(coming, Question):
                 coming.ask()
             else:
                 self._deliver(coming.events if isinstance(coming, Together) else [coming])
-
-    def _fire(self, due: Due) -> None:
-        for timer in due.timers:
-            if timer.kind in ("tick", "deadline"):
-                self._executor.observe(timer.job, due.at, self.post)
-        for timer, fire_at in due.timers.items():
-            self.post(TimerFired(at=due.at, timer=timer, late_s=due.at - fire_at))
 
     def _deliver(self, events: Sequence[Event], *, performs: bool = True) -> None:
         messages: list[Message] = []
@@ -165,14 +152,11 @@ class Engine:
         if self._journal is not None:
             self._journal.append(messages)
         for effect in effects:
-            self._execute(effect)
+            self._executor.perform(effect, self.post)
         for listener in self._listeners:
             for message in messages:
                 listener(message)
         self._afterwards(messages)
-
-    def _execute(self, command: JobCommand) -> None:
-        self._executor.perform(command, self.post)
 
     def _request_plan(self, command: RequestPlan) -> None:
         self._planner.request(self._scheduler.snapshot(command.at), self.post)

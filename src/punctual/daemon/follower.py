@@ -5,58 +5,79 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from math import inf
-from types import TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about, ended_by
 from punctual.core.protocols import Message
-from punctual.core.status import JobStatus
-from punctual.daemon.control_socket import ControlFailed, ask
+from punctual.core.status import JobStatus, StatusBoard
+from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
-from punctual.daemon.followed_host import FollowedHost
+from punctual.daemon.detached import caught
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.listeners import Listener, logged
 from punctual.daemon.run_folder import RunFolder
-from punctual.executors.local.output import LogTail, Receive, Streams, ignore_output, logs_of, write_through
-from punctual.request.deadlines import Now
+from punctual.daemon.status_reader import StatusReader, ToldForecasts
+from punctual.executors.local.output import LogTail, ProcessSettings, Receive, ignore_output, logs_of, write_through
+from punctual.journal.boot import clock_shift
+from punctual.journal.errors import StoreUnreachable
+from punctual.journal.state import loads
 from punctual.request.submission import Submission
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds between two looks at the journal: while the jobs are new, for so long, and then.
-_SOON_S, _NEW_S, _POLL_INTERVAL_S = 0.02, 2.0, 0.1
+#: Seconds between two looks at the journal: while the jobs are new, and then.
+_SOON_S, _POLL_INTERVAL_S = 0.02, 0.1
 #: Seconds between two attempts to start a daemon, at first and at most; and after how long of attempts that fail alike the reason is given.
 _PAUSE_S, _PAUSE_S_MAX, _ALIKE_S = 0.2, 5.0, 5.0
+#: Signals by which the jobs of a command are asked to end: a terminal, a user, and a batch system before its limit of time.
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU)
+#: Signals that are the jobs' own, as a batch system sends them before its limit of time.
+_PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
+#: Seconds between two queries to the daemon; and seconds that an answer may take.
+_ASK_S, _ANSWER_S_MAX = 1.0, 4.0
+#: A daemon that has not answered for so long is stopped or hangs. Longer than what its jobs' supervisors wait for.
+SILENT_S = 10.0
 #: Seconds for a job's last output and the record of its end to come after its end is in the journal.
 _END_S_MAX = 5.0
 
 
-class JobFollower:
-    """Jobs of a daemon that one command waits for.
+class JobFollower(StatusReader):
+    """Jobs of a daemon that one command waits for: their status comes from its journal, forecasts from its answers.
 
-    Where their daemon was killed, or hangs, the command starts the next one, which goes on with them. The end of the
-    command ends no job. A context manager: leaving it ends the following.
+    The journal is the same whoever writes it, so a display goes on when another process becomes the daemon. Where the
+    daemon was killed, or hangs, the command starts the next one, which goes on with the jobs. The end of the command
+    ends no job. A context manager: leaving it ends the following.
 
-    Parameters
-    ----------
-    receive
-        Called with what the jobs write, from other threads. None: it is written where this process writes.
+    `receive`: called with what the jobs write, from other threads. None: it is written where this process writes.
     """
 
     def __init__(self, receive: Receive | None) -> None:
+        self._forecasts = ToldForecasts()
+        super().__init__(StatusBoard(self._forecasts))
         self._receive = receive
-        self.jobs: tuple[JobId, ...] = ()
-        self._followed: FollowedHost | None = None
+        self.job_ids: tuple[JobId, ...] = ()
+        self._run: RunFolder | None = None
+        #: Closes the journal, and ends that the command waits for jobs of the run.
+        self._closing = ExitStack()
+        #: Offset of the journal's instants, the number behind its last message that was read, and the instant of that.
+        self._shift_s, self._next, self._last_at = 0.0, 0, 0.0
+        #: Instants of the next query to the daemon, and of its last answer.
+        self._ask_at, self._answered_at = -inf, time.monotonic()
+        #: Last messages about jobs that have ended, which the journal does not have yet: no daemon can be started.
+        self.unwritten: dict[JobId, tuple[Event, ...]] = {}
         self._tails: list[LogTail] = []
         #: Listeners by job; None: those for all jobs.
-        self._listeners: dict[JobId | None, list[Listener]] = {}
-        #: `jobs` again, to look one up, and those that are not known to have ended: there may be thousands.
+        self._listeners_about: dict[JobId | None, list[Listener]] = {}
+        #: `job_ids` again, to look one up, and those that are not known to have ended: there may be thousands.
         self._own: frozenset[JobId] = frozenset()
         self._unended: list[JobId] = []
         #: Statuses of ended jobs: a board forgets all but the last ends.
@@ -65,6 +86,9 @@ class JobFollower:
         self._to_stop: dict[JobId, tuple[str, bool]] = {}
         #: Whether the user has ended the jobs at once, and waits for no record of it.
         self._is_given_up = False
+        #: The first signal by which the jobs are to end; None: none came. Signals are acted on once `act_on_signals` was called.
+        self.received: int | None = None
+        self._acts_on_signals = False
         #: Why no daemon could be started, and when it first was so; `inf`: it has been said.
         self._refusals: dict[str, float] = {}
         #: Why the last attempt to start one has failed; None: there is a daemon.
@@ -76,14 +100,11 @@ class JobFollower:
     def submit(self, submissions: Sequence[Submission], options: HostOptions) -> None:
         """Submit jobs, all or none, and follow them.
 
-        They are `jobs` then, in the same order, and may have other names than they came with: see `names_in`.
+        They are `job_ids` then, in the same order, and may have other names than they came with: see `names_in`.
 
-        Raises
-        ------
-        InvalidSpec
-            A job is refused, or no daemon can be had.
+        Raises `InvalidSpec`: a job is refused, or no daemon can be had.
         """
-        streams = Streams.here(self._receive)
+        streams = ProcessSettings.here(self._receive)
         joining = Joining(options, streams=streams, before=self._follow_all)
         run, _ = joining.submit(submissions, _input_fd())
         self._follow_output(run, streams)
@@ -93,28 +114,36 @@ class JobFollower:
         if not run.is_live():
             start_daemon(DaemonRequest(run=run.name))
         self._follow(run, (job,))
-        self._follow_output(run, Streams.here(self._receive), skip=True)
+        self._follow_output(run, ProcessSettings.here(self._receive), skip=True)
 
     def _follow_all(self, run: RunFolder, submissions: Sequence[Submission]) -> None:
         self._follow(run, tuple(submission.spec.id for submission in submissions))
 
     def _follow(self, run: RunFolder, jobs: tuple[JobId, ...]) -> None:
-        if self._followed is not None and (self._followed.run_folder, self.jobs) == (run, jobs):
+        if (self._run, self.job_ids) == (run, jobs):
             return
-        self._close()
-        self.jobs, self._own, self._unended = jobs, frozenset(jobs), list(reversed(jobs))
-        self._followed = FollowedHost(run, jobs)
-        self._followed.subscribe(self._tell)
+        self._closing.close()
+        self.job_ids, self._own, self._unended = jobs, frozenset(jobs), list(reversed(jobs))
+        self._run, self._board = None, StatusBoard(self._forecasts)
+        self._ask_at, self._answered_at = -inf, time.monotonic()
+        with ExitStack() as closing:
+            self._journal = closing.enter_context(run.read_journal())
+            closing.enter_context(run.followed())
+            self._shift_s = clock_shift(self._journal)
+            snapshot = self._journal.latest_snapshot()
+            self._next = self._journal.begun_after + 1
+            if snapshot is not None:
+                with suppress(InvalidSpec):  # of another version: what there is of the messages says as much
+                    self._board.load(loads(snapshot[1])[1])
+                    self._next = snapshot[0] + 1
+            self._read()
+            self._run, self._closing = run, closing.pop_all()
 
-    def _close(self) -> None:
-        if self._followed is not None:
-            self._followed.close()
-
-    def _follow_output(self, run: RunFolder, streams: Streams, *, skip: bool = False) -> None:
+    def _follow_output(self, run: RunFolder, streams: ProcessSettings, *, skip: bool = False) -> None:
         """Follow the logs of the jobs; `skip`: only output from now on."""
         if self._receive is ignore_output:
             return
-        for job in self.jobs:
+        for job in self.job_ids:
             for fd, log in enumerate(logs_of(run.log(job), run.streams(job) or streams), start=1):
                 self._tails.append(LogTail(log, self._receive or partial(write_through, fd), skip=skip))
 
@@ -123,36 +152,28 @@ class JobFollower:
     @property
     def run_folder(self) -> RunFolder:
         """Folder of the run."""
-        return self._daemon.run_folder
+        assert self._run is not None
+        return self._run
 
-    def clocks(self) -> Now:
-        """Present instant on the daemon's clock and on the wall clock."""
-        return self._daemon.clocks()
+    def now(self) -> float:
+        return time.monotonic() - self._shift_s
 
-    def subscribe(self, listener: Listener, job: JobId | None = None) -> None:
+    def listen(self, listener: Listener, job: JobId | None = None) -> None:
         """Call `listener` with each message once `status` reflects it; with `job`, only those that may concern it."""
-        self._listeners.setdefault(job, []).append(logged(listener))
+        self._listeners_about.setdefault(job, []).append(logged(listener))
 
     def status(self, job: JobId) -> JobStatus:
-        """Return the job's status; raises `InvalidSpec` until the daemon has processed the submission."""
-        return self._ended.get(job) or self._daemon.status(job)
+        return self._ended.get(job) or super().status(job)
 
     def told(self, job: JobId) -> Mapping[str, Any]:
         """Return how the job stood when the daemon last said so; empty: it has not yet."""
-        return self._daemon.told(job)
-
-    @property
-    def unwritten(self) -> Mapping[JobId, Sequence[Message]]:
-        """Last messages about jobs that have ended, which the journal does not have yet: no daemon can be started."""
-        return self._daemon.unwritten
+        return self._forecasts.told(job)
 
     def knows(self, job: JobId) -> bool:
-        """Whether the daemon has processed the job's submission."""
-        return job in self._ended or self._daemon.knows(job)
+        return job in self._ended or super().knows(job)
 
     def has_ended(self, job: JobId) -> bool:
-        """Whether the job is known and has ended."""
-        return job in self._ended or self._daemon.has_ended(job)
+        return job in self._ended or super().has_ended(job)
 
     def stop(self, job: JobId, cause: str, *, interrupts: bool = False) -> None:
         """Ask the job to end, after a checkpoint if it can make one; allowed in a signal handler.
@@ -176,13 +197,41 @@ class JobFollower:
             with suppress(ProcessLookupError):
                 os.kill(supervisor_pid, number)
 
+    def signals_caught(self) -> AbstractContextManager[None]:
+        """Catch signals in the block: the first asks the jobs to end, the second ends them; the jobs' own are passed on."""
+        return caught(self._on_signal, (*_STOPPING, *_PASSED_ON))
+
+    def act_on_signals(self) -> None:
+        """Act on signals from now on, and on one that has come already."""
+        self._acts_on_signals = True
+        if self.received is not None:
+            self._stop_all(self.received)
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        is_own, is_first = number in _PASSED_ON, self.received is None
+        if not is_own:
+            self.received = self.received or number
+        if not self._acts_on_signals:
+            return
+        if is_first and not is_own:
+            self._stop_all(number)
+            return
+        for job in self.job_ids:
+            if is_own:
+                self.signal(job, number)
+            else:
+                self.kill(job)
+
+    def _stop_all(self, number: int) -> None:
+        interrupts = number == signal.SIGINT
+        for job in self.job_ids:
+            self.stop(job, "Ctrl-C" if interrupts else signal.Signals(number).name, interrupts=interrupts)
+
     def run(self) -> None:
         """Return when all jobs have ended.
 
-        Raises
-        ------
-        InvalidSpec
-            The folder of their run was removed meanwhile; or they were ended by `kill`, and no daemon can record it.
+        Raises `InvalidSpec`: the folder of their run was removed meanwhile; or they were ended by `kill`, and no daemon
+        can record it.
         """
         while not self._have_ended():
             self._wait()
@@ -190,18 +239,20 @@ class JobFollower:
             tail.finish(_END_S_MAX)
 
     def _wait(self) -> None:
-        followed = self._daemon
-        followed.look()
+        self._look()
         self._pass_on_stops()
         if self._have_ended():
             return
-        if followed.is_lost() and not followed.is_there():
+        # Another process must take the daemon's place: it has left, was killed, or is silent for long, and is so still.
+        is_silent = time.monotonic() - self._answered_at > SILENT_S
+        if (not self.run_folder.is_live() or is_silent) and not (self.run_folder.is_live() and self._ask()):
             self._restart()
         else:
             self._refusals.clear()
             self._refused = None
             self._pause_s = _PAUSE_S
-            time.sleep(_SOON_S if time.monotonic() < self._begun_at + _NEW_S else _POLL_INTERVAL_S)
+            is_new = time.monotonic() < self._begun_at + 2.0
+            time.sleep(_SOON_S if is_new else _POLL_INTERVAL_S)
 
     def _restart(self) -> None:
         """Start a daemon that goes on with the jobs; if that fails, say why, once."""
@@ -211,7 +262,7 @@ class JobFollower:
         try:
             start_daemon(DaemonRequest(run=run.name))
         except InvalidSpec as error:
-            self._daemon.look()  # they may just have ended
+            self._look()  # they may just have ended
             if self._has_read_ends(error):
                 return
             if not run.state_dir.exists():
@@ -219,7 +270,9 @@ class JobFollower:
             if not self._have_ended():
                 if self._is_given_up:
                     raise
-                self._stop_unsteered()
+                while self._to_stop:
+                    job, (_, interrupts) = self._to_stop.popitem()
+                    self.signal(job, signal.SIGINT if interrupts else signal.SIGTERM)
                 self._say_once(f"the jobs of '{run.name}' cannot be taken over: {error}")
                 self._pause_s = min(2.0 * self._pause_s, _PAUSE_S_MAX)
                 time.sleep(self._pause_s)
@@ -228,16 +281,10 @@ class JobFollower:
         """Whether all jobs have ended, also by what their supervisors have recorded while no daemon could be started."""
         self._refused = refused
         if not self._have_ended():
-            self._daemon.read_ends()
+            self._read_ends()
             if self._have_ended():
                 _LOG.warning("the end of %s is written by the next daemon: %s", ", ".join(self.unwritten), refused)
         return self._have_ended()
-
-    def _stop_unsteered(self) -> None:
-        """Ask the supervisors for what no daemon can be asked."""
-        while self._to_stop:
-            job, (_, interrupts) = self._to_stop.popitem()
-            self.signal(job, signal.SIGINT if interrupts else signal.SIGTERM)
 
     def _have_ended(self) -> bool:
         while self._unended and self.has_ended(self._unended[-1]):
@@ -251,10 +298,55 @@ class JobFollower:
                 ask(self.run_folder.socket, request)
                 self._to_stop.pop(job, None)
 
-    @property
-    def _daemon(self) -> FollowedHost:
-        assert self._followed is not None
-        return self._followed
+    def _look(self) -> None:
+        """Read new messages of the journal, and query the host now and then."""
+        with suppress(StoreUnreachable):  # what is in it is told once it is back
+            self._read()
+        if time.monotonic() >= self._ask_at:
+            self._ask()
+
+    def _ask(self) -> bool:
+        """Query the host for the jobs' status; return whether it answered."""
+        try:
+            request = {"verb": "status", "jobs": list(self.job_ids)}
+            self._forecasts.take(ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"])
+        except ControlBusy:
+            self._answered_at = time.monotonic()
+            return False
+        except ControlFailed:
+            return False
+        else:
+            self._answered_at = time.monotonic()
+            return True
+        finally:
+            self._ask_at = time.monotonic() + _ASK_S
+
+    def _read_ends(self) -> None:
+        """Read the ends that supervisors have recorded and no daemon could write, of jobs that are not started again."""
+        from punctual.daemon.adoption import recorded_end  # most commands have no use for what it needs
+
+        for status in [status for status in self.jobs() if not status.ended]:
+            if (record := self.run_folder.end_record(status.id)) is None:
+                continue
+            report, end = recorded_end(status.id, record, shift_s=self._shift_s, at_least=self._last_at)
+            if isinstance(end, JobFailed) and end.retryable:
+                if status.spec.n_retries != 0 or end.out_of_memory or end.is_lost:
+                    continue  # the next daemon may start it again
+                end = replace(end, retryable=False)
+            self.unwritten[status.id] = (end,) if report is None else (report, end)
+            for event in self.unwritten[status.id]:
+                self._board.fold(event)
+                self._tell(event)
+
+    def _read(self) -> None:
+        last = self._journal.last_sequence
+        for number, message in self._journal.read_of(self.job_ids, self._next):
+            last, self._next, self._last_at = max(last, number), number + 1, message.at
+            if (job := ended_by(message)) is not None and self.unwritten.pop(job, None) is not None:
+                continue  # its end is known
+            self._board.fold(message)
+            self._tell(message)
+        self._next = last + 1
 
     def _say_once(self, refusal: str) -> None:
         """Tell the user once why no process steers the jobs, unless that passes by itself."""
@@ -265,24 +357,23 @@ class JobFollower:
 
     def _tell(self, message: Message) -> None:
         job = ended_by(message)
-        if job is not None and job in self._own and self._daemon.has_ended(job):
-            self._ended[job] = self._daemon.status(job)
+        if job is not None and job in self._own and self.has_ended(job):
+            self._ended[job] = super().status(job)
         subject = about(message)
-        wanted = self._listeners if subject is None else (None, subject)
-        for listener in [listener for name in wanted for listener in self._listeners.get(name, ())]:
+        wanted = self._listeners_about if subject is None else (None, subject)
+        for listener in [listener for name in wanted for listener in self._listeners_about.get(name, ())]:
             listener(message)
+        super()._tell(message)
 
     # Leaving.
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for tail in self._tails:
             tail.finish(_END_S_MAX)
-        self._close()
+        self._closing.close()
 
 
 def _input_fd() -> int | None:

@@ -47,16 +47,10 @@ ASK_S_MAX, QUOTE_S_MAX = 5.0, 20.0
 class Host(StatusReader):
     """Runs any number of jobs. All methods but `run` may be called from any thread.
 
-    Parameters
-    ----------
-    scheduler, board
-        Scheduler and status board of the same history: new, or restored from a journal.
-    time
-        Source of events and time; safe from any thread.
-    afterwards
-        Called with all messages that were written together, once scheduler, board and listeners have them.
-    policy
-        Name of the policy with which the history began.
+    * `scheduler`, `board`: scheduler and status board of the same history: new, or restored from a journal.
+    * `time`: source of events and time; safe from any thread.
+    * `afterwards`: called with all messages that were written together, once scheduler, board and listeners have them.
+    * `policy`: name of the policy with which the history began.
     """
 
     def __init__(
@@ -123,17 +117,10 @@ class Host(StatusReader):
 
         What the one before has carried from plan to plan is dropped; its promises are too, unless it is the same one.
 
-        Parameters
-        ----------
-        parameters
-            Parameters of the policy, plain values; None: its defaults.
-        by
-            User who requests it; empty: the owner, at the terminal.
+        * `parameters`: parameters of the policy, plain values; None: its defaults.
+        * `by`: user who requests it; empty: the owner, at the terminal.
 
-        Raises
-        ------
-        InvalidSpec
-            There is no such policy, or it cannot be made so.
+        Raises `InvalidSpec`: there is no such policy, or it cannot be made so.
         """
         told = dict(parameters or {})
         check_policy(name, told)
@@ -144,10 +131,7 @@ class Host(StatusReader):
     def submit(self, submission: Submission) -> JobId:
         """Submit a job.
 
-        Raises
-        ------
-        InvalidSpec
-            Another job here has its name, or it is to run after one that there is not.
+        Raises `InvalidSpec`: another job here has its name, or it is to run after one that there is not.
         """
         in_order([submission], self._known)
         job = self._reserve(submission)
@@ -166,17 +150,10 @@ class Host(StatusReader):
     def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
         """Pause the job until `resume`, whatever the policy proposes; its deadline goes on counting.
 
-        Parameters
-        ----------
-        cause
-            Reason of the pause, for queries.
-        by
-            User who requests it; empty: the owner, at the terminal.
+        * `cause`: reason of the pause, for queries.
+        * `by`: user who requests it; empty: the owner, at the terminal.
 
-        Raises
-        ------
-        InvalidSpec
-            There is no such job, or it works no more.
+        Raises `InvalidSpec`: there is no such job, or it works no more.
         """
         status = self._working(job, "a job can be paused only while it works")
         self.post(PauseRequested(at=self.now(), job=status.id, cause=cause, by=by))
@@ -184,10 +161,7 @@ class Host(StatusReader):
     def resume(self, job: JobId, *, by: str = "") -> None:
         """Resume a paused job; it gets its share of the next plan.
 
-        Raises
-        ------
-        InvalidSpec
-            There is no such job, or no user has paused it.
+        Raises `InvalidSpec`: there is no such job, or no user has paused it.
         """
         status = self.status(job)
         if status.pause is None:
@@ -210,19 +184,11 @@ class Host(StatusReader):
     def change(self, job: JobId, change: SpecChange, *, by: str = "") -> JobSpec:
         """Change the declaration of a job that works: its deadline, weight, floor and ceiling.
 
-        Parameters
-        ----------
-        by
-            User who requests it; empty: the owner, at the terminal.
+        `by`: user who requests it; empty: the owner, at the terminal.
 
-        Returns
-        -------
-        The declaration from now on.
+        Returns the declaration from now on.
 
-        Raises
-        ------
-        InvalidSpec
-            The job is unknown or works no more, or the change is impossible.
+        Raises `InvalidSpec`: the job is unknown or works no more, or the change is impossible.
         """
         status = self._working(job, "a job can be changed only while it works")
         nodes = [node.capacity for node in self._board.nodes()]
@@ -236,20 +202,11 @@ class Host(StatusReader):
     def drain(self, node: str, in_s: float, *, by: str = "") -> NodeId:
         """Have all jobs leave a node, which is taken away in `in_s` seconds, and place nothing there any more.
 
-        Parameters
-        ----------
-        by
-            User who requests it; empty: the owner, at the terminal.
+        `by`: user who requests it; empty: the owner, at the terminal.
 
-        Returns
-        -------
-        NodeId
-            The node; of an empty name the only one.
+        Returns the node; of an empty name the only one.
 
-        Raises
-        ------
-        InvalidSpec
-            There is no such node, or `in_s` is negative or infinite.
+        Raises `InvalidSpec`: there is no such node, or `in_s` is negative or infinite.
         """
         check_not_negative("`drain`", in_s=in_s)
         return self._notice(node, self.now() + in_s, by)
@@ -303,21 +260,12 @@ class Host(StatusReader):
     ) -> Quote:
         """Quote a deadline; changes nothing, and delays no tick. Not to be called by the thread of `run`.
 
-        Parameters
-        ----------
-        job
-            Id of a known job, or the spec of a new one.
-        deadline_s
-            Seconds from the job's submission (now, for a new job); None: the job's own deadline, if any.
-        amounts
-            Amounts for which the finish is forecast; empty: some up to the ceiling.
+        * `job`: id of a known job, or the spec of a new one.
+        * `deadline_s`: seconds from the job's submission (now, for a new job); None: the job's own deadline, if any.
+        * `amounts`: amounts for which the finish is forecast; empty: some up to the ceiling.
 
-        Raises
-        ------
-        InvalidSpec
-            The job is unknown or works no more, or an amount exceeds the capacity.
-        QuoteFailed
-            No answer came within `limit_s` seconds.
+        * Raises `InvalidSpec`: the job is unknown or works no more, or an amount exceeds the capacity.
+        * Raises `QuoteFailed`: no answer came within `limit_s` seconds.
         """
         known = job if isinstance(job, str) else job.id
         if isinstance(job, str):
@@ -380,10 +328,7 @@ class Host(StatusReader):
         if isinstance(message, JobSubmitted):
             self._coming.pop(message.spec.id, None)
         elif isinstance(message, SpecChanged):
-            self._forget_change(message.spec)
+            with self._lock:
+                if self._changed.get(message.spec.id) is message.spec:
+                    del self._changed[message.spec.id]
         self._tell(message)
-
-    def _forget_change(self, spec: JobSpec) -> None:
-        with self._lock:
-            if self._changed.get(spec.id) is spec:
-                del self._changed[spec.id]

@@ -69,21 +69,14 @@ def _bundle(amount: Resources) -> Bundle:
 class ExecutorSetup:
     """Place where jobs run: the executor, its nodes and its capacity.
 
-    Attributes
-    ----------
-    join
-        Sends the sink joins and losses of nodes from now on, in the time of this machine.
-    capacity, jobs_at_once
-        Most that one job can have, and jobs that may run at once; None: limited by the nodes that have joined.
-    pooled
-        Pools whose machines may join.
-    scale
-        Gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for room; None: the cluster
-        is not asked.
-    news
-        Returns the news of a cluster's nodes for the user.
-    inputs
-        Standard inputs of jobs that have not started; those on a cluster's nodes get none.
+    * `join`: sends the sink joins and losses of nodes from now on, in the time of this machine.
+    * `capacity`, `jobs_at_once`: most that one job can have, and jobs that may run at once; None: limited by the nodes
+      that have joined.
+    * `pooled`: pools whose machines may join.
+    * `scale`: gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for
+      room; None: the cluster is not asked.
+    * `news`: returns the news of a cluster's nodes for the user.
+    * `inputs`: standard inputs of jobs that have not started; those on a cluster's nodes get none.
     """
 
     executor: HostExecutor

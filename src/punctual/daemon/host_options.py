@@ -32,28 +32,16 @@ _LOST_AFTER_S_MIN = 45.0
 class HostOptions:
     """Options of a host; stored in the run's record, so that a process that resumes the run uses the same ones.
 
-    Attributes
-    ----------
-    actuator
-        Enforcement of grants: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
-    policy
-        Registered name of the policy that shares the machine among several jobs.
-    shared
-        Whether jobs of other commands may join.
-    engine
-        Place where jobs run: ``local`` or ``ray``.
-    address
-        Address of the cluster; empty: there is none.
-    lost_after_s
-        Seconds without an answer after which a node of a cluster is lost.
-    cluster
-        File that describes the nodes to use; empty: all nodes are used.
-    autoscale
-        Most nodes that the cluster is asked for while jobs wait for room; 0: it is not asked.
-    allow_unauthenticated_ray
-        Use a Ray cluster even if it lets in clients without a token.
-    jobs_at_once
-        Jobs without workers that may run on a node at once; None: four per core.
+    * `actuator`: enforcement of grants: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``.
+    * `policy`: registered name of the policy that shares the machine among several jobs.
+    * `shared`: whether jobs of other commands may join.
+    * `engine`: place where jobs run: ``local`` or ``ray``.
+    * `address`: address of the cluster; empty: there is none.
+    * `lost_after_s`: seconds without an answer after which a node of a cluster is lost.
+    * `cluster`: file that describes the nodes to use; empty: all nodes are used.
+    * `autoscale`: most nodes that the cluster is asked for while jobs wait for room; 0: it is not asked.
+    * `allow_unauthenticated_ray`: use a Ray cluster even if it lets in clients without a token.
+    * `jobs_at_once`: jobs without workers that may run on a node at once; None: four per core.
     """
 
     actuator: str = "auto"
@@ -131,10 +119,7 @@ class HostOptions:
 def limits(cluster: str) -> "Limits":
     """Read a cluster's file and return the limits of its nodes; raises `InvalidSpec` if it cannot be read.
 
-    Parameters
-    ----------
-    cluster
-        Path of the file; empty: all nodes are used without limits.
+    `cluster`: path of the file; empty: all nodes are used without limits.
     """
     if not cluster:
         from punctual.executors.cluster.node_limits import unlimited  # commands that need no cluster load nothing of it

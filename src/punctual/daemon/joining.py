@@ -23,7 +23,7 @@ from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.sharing import host_lock, is_outdated, shared_run, too_nice
 from punctual.executors.local.command_group import leave_command_group
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 from punctual.request.submission import Submission
 
 _LOG = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class Joining:
         self,
         options: HostOptions,
         *,
-        streams: Streams,
+        streams: ProcessSettings,
         or_else: str = "run the job beside the others (`--alone`)",
         before: Callable[[RunFolder, Sequence[Submission]], None] = lambda *_: None,
         http: Mapping[str, Any] | None = None,

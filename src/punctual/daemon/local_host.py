@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,12 @@ from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ENDS, ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, Resources, largest, total
+from punctual.core.status import JobStatus
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
 from punctual.daemon.capacity import usable_hardware
 from punctual.daemon.contained import Contained
-from punctual.daemon.control import ControlHandler
-from punctual.daemon.control_socket import ControlFailed, ControlSocket
+from punctual.daemon.control_socket import FDS, ControlFailed, ControlSocket
 from punctual.daemon.engine import Question
 from punctual.daemon.host import Host
 from punctual.daemon.host_executor import ExecutorSetup, new_setup
@@ -38,23 +40,26 @@ from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.log_snapshot import Skipping, n_bytes_before
 from punctual.daemon.machine_providers import fleets
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
+from punctual.daemon.quotes import told
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
-from punctual.executors.local.output import LogTail, Streams
-from punctual.history.judge import lack_text
+from punctual.daemon.status_reader import standing
+from punctual.executors.local.output import LogTail, ProcessSettings
+from punctual.history.judge import NO_WAIT, Wait, lack_text
 from punctual.journal.boot import boot_id, clock_shift
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
 from punctual.journal.sqlite import SqliteJournal
+from punctual.request.deadlines import Now
 from punctual.request.job_order import in_order
-from punctual.request.spec_change import SpecChange
+from punctual.request.spec_change import NO_DEADLINE, SpecChange
 from punctual.request.submission import Submission, check_checkpoint_dir
-from punctual.request.submission_json import submitted
+from punctual.request.submission_json import decode_submission, submitted
 
 _LOG = logging.getLogger(__name__)
 
-#: Streams of a job that no command in a terminal waits for.
-_PIPED = Streams()
+#: ProcessSettings of a job that no command in a terminal waits for.
+_PIPED = ProcessSettings()
 
 #: Why a job ends that its user stopped when it had no host, or one that was stopped itself.
 STOPPED_UNSTEERED = "by the user, when nobody steered it"
@@ -90,12 +95,8 @@ def accounted_s(facts: Mapping[str, Any]) -> float:
 class LocalHost(Host):
     """Runs jobs as processes of this machine, or of the nodes of a cluster.
 
-    Attributes
-    ----------
-    run_folder
-        Folder of the run.
-    executor
-        Executor for queries about processes: actuator, workers, faults.
+    * `run_folder`: folder of the run.
+    * `executor`: executor for queries about processes: actuator, workers, faults.
     """
 
     def __init__(self, state: HostState, site: ExecutorSetup, planner: QuotingPlanner) -> None:
@@ -126,7 +127,8 @@ class LocalHost(Host):
         self.subscribe(self._record, *ENDS, PauseRequested, ResumeRequested, PolicyChanged)
         self.subscribe(self._keep_paused, GrantApplied)
         self.subscribe(self._keep_stopped, JobFailed)
-        self._is_leaving = False
+        #: Whether the jobs were left to another process.
+        self.is_handed_over = False
         #: CPU seconds of this process before each job came.
         self._cpu_before_s: dict[JobId, float] = {}
         #: Returns the address of the page, with a token; set by the process that serves it.
@@ -171,21 +173,15 @@ class LocalHost(Host):
     def submit(self, submission: Submission) -> JobId:
         """Submit a job.
 
-        Raises
-        ------
-        InvalidSpec
-            Another job of this user, here or of another host, has its name and has not ended; or nothing can be
-            written where runs live.
+        Raises `InvalidSpec`: another job of this user, here or of another host, has its name and has not ended; or
+        nothing can be written where runs live.
         """
         return self.submit_all([submission])[0]
 
-    def submit_all(self, submissions: Sequence[Submission], streams: Streams | None = None) -> list[JobId]:
+    def submit_all(self, submissions: Sequence[Submission], streams: ProcessSettings | None = None) -> list[JobId]:
         """Submit jobs, all or, if it raises, none of them; raises as `submit` does.
 
-        Parameters
-        ----------
-        streams
-            Output streams of each job; None: like this process's own.
+        `streams`: settings of each job's process; None: like this process's own.
         """
         _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
@@ -216,24 +212,20 @@ class LocalHost(Host):
             else replace(submission, spec=replace(submission.spec, after=after))
         )
 
-    def submit_again(self, submissions: Sequence[Submission], streams: Streams | None = None) -> None:
+    def submit_again(self, submissions: Sequence[Submission], streams: ProcessSettings | None = None) -> None:
         """Submit the jobs that neither this host nor its predecessor has got before; otherwise as `submit_all`."""
         if new := [submission for submission in submissions if not self._has_same(submission)]:
             self.submit_all(new, streams)
 
     def submit_told(
-        self, submissions: Sequence[Submission], streams: Streams = _PIPED, stdin_fd: int | None = None
+        self, submissions: Sequence[Submission], streams: ProcessSettings = _PIPED, stdin_fd: int | None = None
     ) -> None:
         """Submit jobs for another process, which may repeat the request; returns when the journal has them.
 
         `stdin_fd`: standard input of the first one, which is duplicated; None: it has none.
 
-        Raises
-        ------
-        InvalidSpec
-            As for `submit`.
-        ControlFailed
-            The host is leaving or too busy.
+        * Raises `InvalidSpec`: as for `submit`.
+        * Raises `ControlFailed`: the host is leaving or too busy.
         """
         if not self.takes_changes:
             raise ControlFailed("the host is just leaving, or another process has taken its place")
@@ -257,10 +249,8 @@ class LocalHost(Host):
     ) -> LogTail:
         """Pass the job's output to `receive` in a thread; the caller finishes it in the end.
 
-        Parameters
-        ----------
-        since_s
-            Only what was written from then on, in seconds since 1970. None: the log from the beginning of its present file.
+        `since_s`: only what was written from then on, in seconds since 1970. None: the log from the beginning of its
+        present file.
         """
         log = self.log(job, of_errors=of_errors)
         if since_s is None:
@@ -382,7 +372,7 @@ class LocalHost(Host):
         To be called by the thread of `run`, after that has returned. Nothing can be submitted any more. Raises
         `JournalTaken` if another process has them already.
         """
-        self._is_leaving = True
+        self.is_handed_over = True
         self.run_for(_END_S_MAX, lambda: not self._coming)
         with suppress(InvalidSpec):  # the next host then has more to read
             self._upkeep.snapshot()
@@ -394,17 +384,14 @@ class LocalHost(Host):
     @property
     def takes_changes(self) -> bool:
         """Whether jobs can be submitted and changed here: false once they are left or another process has them."""
-        return not self._is_leaving and self._journal.has_claim()
+        return not self.is_handed_over and self._journal.has_claim()
 
     def settle(self) -> None:
         """Return once the journal has all events posted before, so that they can be reported as accepted.
 
         Not to be called by the thread of `run`.
 
-        Raises
-        ------
-        StoreUnreachable
-            The host has not come to it in some seconds.
+        Raises `StoreUnreachable`: the host has not come to it in some seconds.
         """
         try:
             self.ask(lambda _: None, _SETTLE_S_MAX)
@@ -415,11 +402,6 @@ class LocalHost(Host):
                 self._journal.place,
                 "Check `punctual show` before you retry: the change may be in force, and may still be saved.",
             ) from None
-
-    @property
-    def is_handed_over(self) -> bool:
-        """Whether the jobs were left to another process."""
-        return self._is_leaving
 
     @property
     def n_written(self) -> int:
@@ -467,7 +449,7 @@ class LocalHost(Host):
         """Whether the job is to stay paused even if no process steers it."""
         return self.knows(job) and self.status(job).pause is not None
 
-    def _store(self, submissions: Sequence[Submission], streams: Streams | None) -> None:
+    def _store(self, submissions: Sequence[Submission], streams: ProcessSettings | None) -> None:
         """Store what jobs need to start as safely as messages, for all or, if it raises, for none of them.
 
         Raises `InvalidSpec` if there is no room for it.
@@ -550,6 +532,147 @@ class LocalHost(Host):
         }
 
 
+def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
+    """Answer a request of another process of this user; raises `InvalidSpec` for a user's mistake, `ValueError` for a program's.
+
+    Each call has a thread of its own. A request is a JSON object with a `verb`:
+
+    ============ =================== ================================================================================
+    verb         with                answer
+    ============ =================== ================================================================================
+    `status`     `jobs`, or all      `jobs`: how each stands
+    `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
+                 `when`              (least and most), `deadline_s`, `deadline_wall`, `left_s`
+    `stop`       `job`, `cause`,     `job`
+                 `interrupts`
+    `pause`      `job`, `cause`      `job`
+    `resume`     `job`               `job`
+    `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
+                 `parameters`
+    `drain`      `node`, or empty    `node`
+                 for the only one;
+                 `in_s`, null: it
+                 stays
+    `submit`     `jobs`, `streams`   nothing, once the journal has them
+    `capacity`                       `node`: the most that one job can have; `together`: what workers can have on all
+                                     nodes, null where there is one
+    `quote`      `job` or            see `punctual.daemon.quotes.told`
+                 `submission`;
+                 `when`, `cores`
+    `leave`      `only_without_jobs` nothing; the daemon then leaves its jobs to another process, or ends if it waits for a
+                                     first job
+    `page`       `job`, or none      `url`: the page's address, with a token
+    ============ =================== ================================================================================
+    """
+    match request:
+        case {"verb": "status"}:
+            wanted = request.get("jobs")
+            statuses = [status for status in host.jobs() if wanted is None or status.id in wanted]
+            now, budget = host.clocks(), host.budget()
+            waits = host.waits(now.at)
+            jobs = [_full_standing(host, each, now, waits.get(each.id, NO_WAIT), budget) for each in statuses]
+            return {"jobs": jobs}
+        case {"verb": "policy"}:
+            return _policy_answer(host, request)
+        case {"verb": "drain", "node": str(name), "in_s": None | int() | float() as in_s}:
+            drained = host.undrain(name) if in_s is None else host.drain(name, float(in_s))
+            host.settle()
+            return {"node": drained}
+        case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
+            submissions = [decode_submission(job) for job in jobs]
+            host.submit_told(submissions, ProcessSettings.from_fields(streams), next(iter(request.get(FDS, ())), None))
+            return {}
+        case {"verb": "capacity"}:
+            node, together = host.capacity, host.capacity_together
+            return {"node": asdict(node), "together": None if together is None else asdict(together)}
+        case {"verb": "quote"}:
+            return _quote_answer(host, request)
+        case {"verb": "leave"}:
+            host.ask_to_leave(only_without_jobs=bool(request.get("only_without_jobs", False)))
+            return {}
+        case {"verb": "page"}:
+            return {"url": host.open_page(request.get("job"))}
+        case {"job": str(job)}:
+            return _answer_about(host, JobId(job), request)
+    raise ValueError(f"no such request: {request}")
+
+
+def _policy_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Change the policy, if the request names one, and return it."""
+    before = host.policy
+    match request:
+        case {"policy": str(name), "parameters": dict(parameters)}:
+            host.change_policy(name, parameters)
+            host.settle()
+            return {"policy": name, "parameters": parameters, "before": before}
+    return {"policy": before, "parameters": dict(host.policy_parameters)}
+
+
+def _answer_about(host: LocalHost, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
+    """Perform a request that acts on a job and return the answer."""
+    status = host.status(job)
+    match request:
+        case {"verb": "change", "change": dict(change)}:
+            return _change_answer(host, status, request.get("when"), change)
+        case {"verb": "stop"}:
+            cause = str(request.get("cause", "`punctual stop`"))
+            host.stop(job, cause, interrupts=bool(request.get("interrupts", False)))
+        case {"verb": "pause"}:
+            host.pause(job, str(request.get("cause", "")))
+        case {"verb": "resume"}:
+            host.resume(job)
+        case _:
+            raise ValueError(f"no such request: {request}")
+    host.settle()
+    return {"job": job}
+
+
+def _quote_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Quote a deadline for a known job, or for a submission that is not made; changes nothing."""
+    amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
+    now = host.clocks()
+    if (told_job := request.get("submission")) is not None:
+        return told(host.quote(decode_submission(told_job).spec, amounts=amounts), now)
+    job, when = JobId(str(request["job"])), request.get("when")
+    deadline_s = None if when is None else host.moved_deadline_s(job, str(when), now)
+    return told(host.quote(job, deadline_s, amounts), now)
+
+
+def _full_standing(
+    host: LocalHost, status: JobStatus, now: Now, wait: Wait, budget: Mapping[str, Any]
+) -> dict[str, Any]:
+    facts = host.public_facts(status.id)
+    is_promised = facts.get("promised_until_wall") is not None
+    return {
+        **standing(status, now, wait, most_cores=budget.get("host_cores"), is_promised=is_promised),
+        "paused": None if status.pause is None else status.pause.told(),
+        "waits_for": [name for name in status.spec.after if host.knows(name) and not host.has_ended(name)],
+        **facts,
+        **budget,
+    }
+
+
+def _change_answer(host: LocalHost, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
+    """Change a job's declaration; `when`: a new deadline as its user writes it; `none`: drop the deadline."""
+    now = host.clocks()
+    if when is not None:
+        is_none = when.strip().lower() == NO_DEADLINE
+        change["deadline_s"] = inf if is_none else host.moved_deadline_s(status.id, when, now)
+    spec = host.change(status.id, SpecChange(**change))
+    host.settle()
+    deadline_at = None if spec.deadline_s is None else status.submitted_at + spec.deadline_s
+    return {
+        "job": spec.id,
+        "weight": spec.weight,
+        "floor_cores": spec.floor.cores,
+        "ceiling_cores": spec.ceiling.cores,
+        "workers": None if spec.worker is None else [spec.worker_counts()[0], spec.worker_counts()[-1]],
+        "deadline_s": spec.deadline_s,
+        "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
+        "left_s": None if deadline_at is None else deadline_at - now.at,
+    }
+
+
 def _no_page(_: str | None) -> str:
     raise InvalidSpec("a page needs a process that serves it", "one that does not", "the host", "Use `punctual up`.")
 
@@ -564,21 +687,12 @@ def local_host(
 ) -> Iterator[LocalHost]:
     """Yield a new host without jobs. Leaving it ends those that still run; a journal that was written stays.
 
-    Parameters
-    ----------
-    name
-        Name of the run; valid as a file's name.
-    facts
-        Kept in the run's record (JSON values).
-    continues
-        Write on in the journal of the run of this name, all of whose jobs have ended.
+    * `name`: name of the run; valid as a file's name.
+    * `facts`: kept in the run's record (JSON values).
+    * `continues`: write on in the journal of the run of this name, all of whose jobs have ended.
 
-    Raises
-    ------
-    InvalidSpec
-        Another run has the name, or the options cannot be used here.
-    JournalUnusable
-        The journal to write on is damaged, or of another version of Punctual.
+    * Raises `InvalidSpec`: another run has the name, or the options cannot be used here.
+    * Raises `JournalUnusable`: the journal to write on is damaged, or of another version of Punctual.
     """
     run = create_run(name, {**(facts or {}), "options": asdict(options)}, continues=continues)
     with ExitStack() as ending:
@@ -648,26 +762,18 @@ def opened(
 ) -> Iterator[LocalHost]:
     """Open the host to other processes; leaving it ends its jobs. If it cannot be opened, they are left as they are.
 
-    Parameters
-    ----------
-    policy
-        Policy and parameters, as returned by `HostState.policy`.
-    begin
-        Called with the host before other processes can talk to it.
-    take
-        Take the socket of a host that hangs.
+    * `policy`: policy and parameters, as returned by `HostState.policy`.
+    * `begin`: called with the host before other processes can talk to it.
+    * `take`: take the socket of a host that hangs.
     """
     executor = site.executor
     with ExitStack() as closing:
         with ExitStack() as failing:
             failing.callback(executor.release)
-            host = LocalHost(state, site, closing.enter_context(_planner(*policy, state.time)))
+            planner = closing.enter_context(SwitchingPlanner(*policy, alone=INLINE_POLICY, now=state.time.now))
+            host = LocalHost(state, site, planner)
             begin(host)
-            handler = ControlHandler(
-                host, host.public_facts, host.budget, host.submit_told, lambda: (host.capacity, host.capacity_together),
-                host.ask_to_leave, host.settle, lambda job: host.open_page(job),  # noqa: PLW0108 -- it is set later
-            )  # fmt: skip
-            control = ControlSocket(state.run.socket, handler.answer, take=take)
+            control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)
             failing.pop_all()
         try:
             with control:
@@ -680,10 +786,3 @@ def opened(
         except BaseException:
             executor.close()
             raise
-
-
-@contextmanager
-def _planner(policy: str, parameters: Mapping[str, Any], time: JournalClock) -> Iterator[QuotingPlanner]:
-    """Yield the planner: it runs the policy here for one job or a quick policy, else in a worker process."""
-    with SwitchingPlanner(policy, parameters, alone=INLINE_POLICY) as planner:
-        yield time.stamped(planner)

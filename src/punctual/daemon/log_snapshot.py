@@ -25,10 +25,7 @@ class LogPlace(NamedTuple):
 class LogSnapshot:
     """Stored output of a job: an earlier file and the present one, with their sizes at construction.
 
-    Parameters
-    ----------
-    log
-        Path of the present file; may be missing.
+    `log`: path of the present file; may be missing.
     """
 
     def __init__(self, log: Path) -> None:
@@ -89,9 +86,7 @@ def read_on(log: Path, place: LogPlace, n_bytes: int) -> tuple[bytes, LogPlace, 
 
     If the file of `place` is not kept any more, or may not be, `MISSING` comes first, and then the oldest that is kept.
 
-    Returns
-    -------
-    The output, the place behind it, and whether there is more.
+    Returns the output, the place behind it, and whether there is more.
     """
     with ExitStack() as files:
         fds = _opened(log, files)

@@ -10,9 +10,6 @@ from punctual.core.timer import Timer
 from punctual.daemon.engine import Due, Question, Together
 from punctual.daemon.timers import Timers
 
-#: Most events that are written together: what follows from the first one waits for the last.
-_N_TOGETHER_MAX = 100
-
 
 class MonotonicClock:
     """The machine's monotonic clock, which all its processes share."""
@@ -75,7 +72,8 @@ class Mailbox(MonotonicClock):
     def _with_those_behind(self, event: Event) -> Event | Together:
         """Return `event` together with the events that are queued behind it."""
         events = [event]
-        while len(events) < _N_TOGETHER_MAX and not self._events.empty():
+        # Most events that are written together: what follows from the first one waits for the last.
+        while len(events) < 100 and not self._events.empty():
             behind = self._events.get_nowait()
             if isinstance(behind, Question):
                 self._held = behind

@@ -35,30 +35,24 @@ from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 from punctual.executors.local.supervisor_client import LEASE_S
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous; and between two renewals.
-_POLL_INTERVAL_S, _RENEW_S = 0.25, 1.0
-_PIPED = Streams()
+#: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous.
+_POLL_INTERVAL_S = 0.25
+_PIPED = ProcessSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
     """Options of an agent, as JSON values.
 
-    Attributes
-    ----------
-    name
-        Name of the agent's folder on the node; an agent started again under it continues the jobs there.
-    node
-        The node's name in grants.
-    lost_after_s
-        As for `punctual.executors.cluster.executor.ClusterExecutor`.
-    address
-        Address at which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` overrides it. Empty: none.
+    * `name`: name of the agent's folder on the node; an agent started again under it continues the jobs there.
+    * `node`: the node's name in grants.
+    * `lost_after_s`: as for `punctual.executors.cluster.executor.ClusterExecutor`.
+    * `address`: address at which other nodes reach this one; `PUNCTUAL_NODE_ADDRESS` overrides it. Empty: none.
     """
 
     name: str
@@ -74,10 +68,7 @@ class NodeAgent:
     Its jobs go on when it ends, and when nobody asks it anything for a while; see
     `punctual.executors.cluster.channel.STOP_FRAC` for how long. Its thread-safe `answer` takes all requests.
 
-    Raises
-    ------
-    InvalidSpec
-        Another process is this agent, or its folder or the actuator cannot be used.
+    Raises `InvalidSpec`: another process is this agent, or its folder or the actuator cannot be used.
     """
 
     def __init__(self, options: AgentOptions) -> None:
@@ -226,12 +217,14 @@ class NodeAgent:
             **self._offer(),
             "is_empty": is_empty,
             "version": self._version,
-            "held": {job: [_plain(held.get(job, NOTHING)), self._launched(job)] for job in jobs},
+            "held": {
+                job: [
+                    _plain(held.get(job, NOTHING)),
+                    None if GROUP_VARIABLE in self._run.inherited(job) else told(self._launch_of(job)),
+                ]
+                for job in jobs
+            },
         }
-
-    def _launched(self, job: JobId) -> list[str] | None:
-        """Return the encoded launch of a job; None: a part of a job whose first process is on another node."""
-        return None if GROUP_VARIABLE in self._run.inherited(job) else told(self._launch_of(job))
 
     def _do(self, request: Request) -> Answer:
         if self._silent_s() >= STOP_FRAC * self._options.lost_after_s:
@@ -412,7 +405,8 @@ class NodeAgent:
         while not self._ends.wait(_POLL_INTERVAL_S):
             try:
                 now = self._clock.now()
-                if now >= renewed_at + _RENEW_S:
+                # Seconds between two renewals of leases.
+                if now >= renewed_at + 1.0:
                     renewed_at = now
                     self._contained.renew(lambda job: job in self._paused)
                 if now >= self._looked_at + _POLL_INTERVAL_S:

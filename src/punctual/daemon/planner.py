@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -50,10 +50,7 @@ class QuotingPlanner(Planner, Protocol):
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
         """Return the policy's quote to a waiting thread; plans are made first.
 
-        Raises
-        ------
-        QuoteFailed
-            There is no answer within `limit_s` seconds.
+        Raises `QuoteFailed`: there is no answer within `limit_s` seconds.
         """
         ...
 
@@ -95,21 +92,24 @@ class SwitchingPlanner:
     is started when the second job comes, and stays until another policy is to be used. There is none where that is the
     policy for a single job.
 
-    Parameters
-    ----------
-    policy, parameters
-        Registered name of the policy for several jobs, and its parameters: plain values.
-    alone
-        Registered name of the policy for a single one, which plans also while there is no worker.
+    * `policy`, `parameters`: registered name of the policy for several jobs, and its parameters: plain values.
+    * `alone`: registered name of the policy for a single one, which plans also while there is no worker.
+    * `now`: clock of snapshots and plans.
     """
 
     def __init__(
-        self, policy: str, parameters: Mapping[str, Any] | None = None, *, alone: str = "proportional"
+        self,
+        policy: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        alone: str = "proportional",
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy, self._parameters, self._alone_name = policy, dict(parameters or {}), alone
         self._alone: Policy = registry.load("policies", alone)()
         self._inline = InlinePlanner(self._alone)
         self._together: ProcessPlanner | None = None
+        self._now = now
         #: A worker may be begun by the engine's thread, and by one that asks for a quote.
         self._lock = Lock()
 
@@ -132,7 +132,11 @@ class SwitchingPlanner:
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         if self._is_simple():
             self._inline.request(snapshot, sink)
-        elif _is_of_one(snapshot) and not snapshot.pools and not any(_asks_for_promise(snapshot)):
+        elif (
+            len(snapshot.holding) + len(snapshot.waiting) <= 1
+            and not snapshot.pools
+            and not any(view.spec.guarantee for view in (*snapshot.holding, *snapshot.waiting))
+        ):
             self._stand_in(snapshot, sink)
         elif self._together is not None:
             self._together.request(snapshot, sink)
@@ -155,21 +159,14 @@ class SwitchingPlanner:
     def _begun(self) -> "ProcessPlanner":
         with self._lock:
             if self._together is None:
-                self._together = ProcessPlanner(self._policy, self._parameters, fallback=self._alone_name)
+                self._together = ProcessPlanner(
+                    self._policy, self._parameters, fallback=self._alone_name, now=self._now
+                )
             return self._together
 
     def _stand_in(self, snapshot: Snapshot, sink: Sink) -> None:
         plan, cause = _stand_in_plan(self._alone, snapshot)
         sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
-
-
-def _is_of_one(snapshot: Snapshot) -> bool:
-    return len(snapshot.holding) + len(snapshot.waiting) <= 1
-
-
-def _asks_for_promise(snapshot: Snapshot) -> Iterator[bool]:
-    """Yield for each job whether it runs only with a promise, which the policy for a single job does not give."""
-    return (view.spec.guarantee for view in (*snapshot.holding, *snapshot.waiting))
 
 
 def _to_be_asked_again(event: Event, snapshot: Snapshot) -> Event:
@@ -201,14 +198,10 @@ class ProcessPlanner:
     plan then asks for another one soon. A worker that is lost or too late is killed and replaced,
     after a pause that doubles from loss to loss up to a minute. Answers come from a thread of the planner's own.
 
-    Parameters
-    ----------
-    policy, parameters
-        Registered name, and parameters: plain values.
-    limit_s
-        Seconds that a plan may take, from the request on.
-    fallback
-        Registered name of a policy that takes microseconds.
+    * `policy`, `parameters`: registered name, and parameters: plain values.
+    * `limit_s`: seconds that a plan may take, from the request on.
+    * `fallback`: registered name of a policy that takes microseconds.
+    * `now`: clock of snapshots and plans.
     """
 
     def __init__(
@@ -218,10 +211,11 @@ class ProcessPlanner:
         *,
         limit_s: float = 2.0,
         fallback: str = "proportional",
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy
         self._parameters = json.dumps(dict(parameters or {}))
-        self._limit_s = limit_s
+        self._limit_s, self._now = limit_s, now
         self._fallback_name = fallback
         self._fallback: Policy = registry.load("policies", fallback)()
         self._requests: SimpleQueue[tuple[Snapshot, Sink] | _Question | None] = SimpleQueue()
@@ -310,14 +304,14 @@ class ProcessPlanner:
             plan, cause = self._ask(lambda worker: worker.plan(snapshot, until_at)), ""
         except _StartingError:
             plan, cause = _stand_in_plan(self._fallback, snapshot)
-            event = PlanProposed(at=time.monotonic(), plan=plan, revision=snapshot.revision, cause=cause)
+            event = PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision, cause=cause)
             return _to_be_asked_again(event, snapshot)
         except _NoPlanError as failure:
             plan, why_not = _stand_in_plan(self._fallback, snapshot)
             cause = f"the policy '{self._policy}' {failure}; '{self._fallback_name}' planned instead"
             if plan is None:
                 cause = f"the policy '{self._policy}' {failure}, and '{self._fallback_name}' failed: {why_not}"
-        return PlanProposed(at=time.monotonic(), plan=plan, revision=snapshot.revision, cause=cause)
+        return PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision, cause=cause)
 
     def _ask(self, question: "Callable[[_Worker], T]") -> T:
         worker = self._present_worker()

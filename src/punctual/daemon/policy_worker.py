@@ -49,14 +49,9 @@ class Channel:
     def receive(self) -> bytes:
         """Return the next frame; after a timeout the call may be repeated.
 
-        Raises
-        ------
-        EOFError
-            The other side is gone.
-        BadFrameError
-            The frame is too long.
-        OSError
-            The timeout is over, or the channel is broken.
+        * Raises `EOFError`: the other side is gone.
+        * Raises `BadFrameError`: the frame is too long.
+        * Raises `OSError`: the timeout is over, or the channel is broken.
         """
         self._fill(_N_LENGTH_BYTES)
         n_bytes = int.from_bytes(self._received[:_N_LENGTH_BYTES], "big")

@@ -45,12 +45,8 @@ _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
 class Resumed:
     """Site of a resumed run, with the jobs that still run.
 
-    Attributes
-    ----------
-    granted
-        Allocation of each job that still runs.
-    missed
-        Returns the events since the instant of the journal's last message, in the journal's time.
+    * `granted`: allocation of each job that still runs.
+    * `missed`: returns the events since the instant of the journal's last message, in the journal's time.
     """
 
     site: ExecutorSetup
@@ -69,19 +65,11 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
     Its state is the last snapshot and what the journal says since. Until that is there nothing is asked of any job,
     and each goes on as it was if this fails.
 
-    Parameters
-    ----------
-    take
-        Take the jobs also from a process that is still there: one that is stopped or hangs.
-    is_service
-        Whether the host is to stay when its jobs have ended.
+    * `take`: take the jobs also from a process that is still there: one that is stopped or hangs.
+    * `is_service`: whether the host is to stay when its jobs have ended.
 
-    Raises
-    ------
-    AllEndedError
-        All jobs have ended, or the run's folder is gone.
-    InvalidSpec
-        Another process steers them, or what they left cannot be used.
+    * Raises `AllEndedError`: all jobs have ended, or the run's folder is gone.
+    * Raises `InvalidSpec`: another process steers them, or what they left cannot be used.
     """
     if not run.state_dir.exists():
         raise AllEndedError(

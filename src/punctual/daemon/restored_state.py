@@ -24,10 +24,7 @@ def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, f
 
     Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
 
-    Raises
-    ------
-    JournalUnusable
-        The snapshots cannot be used, and the messages before them do not all exist any more.
+    Raises `JournalUnusable`: the snapshots cannot be used, and the messages before them do not all exist any more.
     """
     snapshot = journal.latest_snapshot()
     if snapshot is not None:
@@ -113,27 +110,20 @@ def missed_submissions(state: HostState) -> list[JobSubmitted]:
 def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ()) -> Iterator[tuple[Event, ...]]:
     """Yield, for each open job whose process ended unsteered, its last progress report, if any, and its end.
 
-    Parameters
-    ----------
-    last_at
-        Instant of the last message.
-    kept
-        Jobs that still run.
+    * `last_at`: instant of the last message.
+    * `kept`: jobs that still run.
     """
     run = state.run
     for job, recorded in run.jobs().items():
         record = run.end_record(job) if job not in kept else None
         if record is None:
             continue
-        if record.get("ended") != 0 and _is_in_journal(state, job):
+        if record.get("ended") != 0 and any(
+            status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs()
+        ):
             run.forget_end(job)
             continue
         report, event = recorded_end(job, record, shift_s=state.time.shift_s, at_least=last_at)
         if recorded == "stopping" and isinstance(event, JobFailed):
             event = replace(event, cause=STOPPED_UNSTEERED, retryable=False, is_stopped=True)
         yield (event,) if report is None else (report, event)
-
-
-def _is_in_journal(state: HostState, job: JobId) -> bool:
-    """Whether the journal has the end of the job's last process."""
-    return any(status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs())

@@ -29,12 +29,8 @@ _LOCK_S_MAX = 1.0
 class RetentionLimits:
     """Limits of stored jobs: one that has ended is kept while it is within all of them, the newest first.
 
-    Attributes
-    ----------
-    age_s
-        Since it last wrote anything, in seconds.
-    n_jobs, n_bytes
-        Number and size of all jobs together, also those that have not ended.
+    * `age_s`: since it last wrote anything, in seconds.
+    * `n_jobs`, `n_bytes`: number and size of all jobs together, also those that have not ended.
     """
 
     age_s: float = 30 * 86_400.0
@@ -91,13 +87,7 @@ def remove(jobs: Iterable[PastJob]) -> list[PastJob]:
 
 
 def prune(limits: RetentionLimits | None = None, *, interrupted: bool = False) -> list[PastJob]:
-    """Remove the ended jobs that exceed the limits; return them.
-
-    Parameters
-    ----------
-    interrupted
-        Also those that could be resumed.
-    """
+    """Remove the ended jobs that exceed the limits; return them. `interrupted`: also those that could be resumed."""
     for left in state_root().glob(f"{_REMOVED}*"):
         remove_tree(left)
     allowed: set[Steering] = {"ended", "interrupted"} if interrupted else {"ended"}

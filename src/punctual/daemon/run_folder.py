@@ -15,14 +15,15 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
 from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
-from punctual.daemon.process_record import is_alive, is_of_this_boot, process_record
 from punctual.distribution import __version__
 from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
 from punctual.executors.local.job_log import times_of
-from punctual.executors.local.output import Streams, earlier_log, logs_of
+from punctual.executors.local.output import ProcessSettings, earlier_log, logs_of
+from punctual.journal.boot import boot_id
 from punctual.journal.errors import JournalUnusable
 from punctual.journal.file import is_there
 from punctual.journal.job_records import JobRecords, JobRow, NewJob
+from punctual.journal.owner import start_ticks
 from punctual.journal.sqlite import SqliteJournal
 
 #: Record of the process that steers a run, and suffix of the records of its jobs' supervisors.
@@ -31,15 +32,28 @@ _PROCESS, _SUPERVISOR = "run.json", ".supervisor.json"
 SERVICE = "is_service"
 
 
+def process_record(pid: int) -> dict[str, Any]:
+    """Return the identity of process `pid`: no later process with its number, nor any other machine's, has the same."""
+    return {"pid": pid, "start_ticks": start_ticks(pid), "boot": boot_id(), "machine": os.uname().nodename}
+
+
+def is_alive(record: Mapping[str, Any]) -> bool:
+    """Whether the recorded process runs; False if the record is damaged, or of another machine or boot."""
+    pid, ticks = record.get("pid"), record.get("start_ticks")
+    # Written down of a process that had just ended, the start is unknown: as it is of every process that is gone.
+    if not isinstance(pid, int) or not isinstance(ticks, int) or not is_of_this_boot(record):
+        return False
+    return start_ticks(pid) == ticks
+
+
+def is_of_this_boot(record: Mapping[str, Any]) -> bool:
+    """Whether the record is of this machine since its last start."""
+    return bool(record.get("boot", boot_id()) == boot_id())
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """Paths and records of one run.
-
-    Attributes
-    ----------
-    name
-        Name of its host; an earlier run of the same name is kept as ``name.1``.
-    """
+    """Paths and records of one run. `name`: name of its host; an earlier run of the same name is kept as ``name.1``."""
 
     name: str
     runtime_dir: Path
@@ -87,10 +101,7 @@ class RunFolder:
 
         With those that run and that it lacks because it is missing or damaged: their supervisors are there.
 
-        Raises
-        ------
-        InvalidSpec
-            The journal cannot be read now.
+        Raises `InvalidSpec`: the journal cannot be read now.
         """
         rows: list[JobRow] = []
         with suppress(JournalUnusable):
@@ -124,10 +135,7 @@ class RunFolder:
     def record_submitted(self, jobs: Sequence[NewJob]) -> None:
         """Record that jobs are queued, with what they need to start, all or none; returns once the disk has it.
 
-        Raises
-        ------
-        InvalidSpec
-            There is no room for it.
+        Raises `InvalidSpec`: there is no room for it.
         """
         with refused_if_unwritable(self.state_dir):
             self.records.add(jobs)
@@ -152,8 +160,10 @@ class RunFolder:
 
     def supervised_jobs(self, *, but: Collection[JobId] = ()) -> list[JobId]:
         """Return the jobs that still run, steered or not; `but`: jobs to leave out."""
-        ending = len(_SUPERVISOR)
-        jobs = (JobId(file.name[:-ending]) for file in sorted(self.runtime_dir.glob(f"*{_SUPERVISOR}")))
+        names: list[str] = []
+        with suppress(FileNotFoundError):  # its last job may just have ended
+            names = sorted(os.listdir(self.runtime_dir))  # noqa: PTH208 -- a path's `glob` may fail where the folder goes meanwhile
+        jobs = (JobId(name.removesuffix(_SUPERVISOR)) for name in names if name.endswith(_SUPERVISOR))
         return [job for job in jobs if job not in but and self.supervisor_pid(job) is not None]
 
     def takeover_socket(self, job: JobId) -> Path:
@@ -182,11 +192,13 @@ class RunFolder:
 
     def log_of(self, job: JobId, *, of_errors: bool = False) -> Path:
         """Path of the job's output, or of its standard error alone, which only some jobs have."""
-        return logs_of(self.log(job), Streams(is_split=True))[of_errors]
+        return logs_of(self.log(job), ProcessSettings(is_split=True))[of_errors]
 
     def outputs(self, job: JobId) -> list[Path]:
         """Return the paths of all output of the job that there may be, and of the times noted beside it."""
-        logs = [file for log in logs_of(self.log(job), Streams(is_split=True)) for file in (log, earlier_log(log))]
+        logs = [
+            file for log in logs_of(self.log(job), ProcessSettings(is_split=True)) for file in (log, earlier_log(log))
+        ]
         return [*logs, *(Path(times_of(str(log))) for log in logs)]
 
     # What a job needs to be started.
@@ -204,10 +216,10 @@ class RunFolder:
         """Return the job's stored command line; None: there is none, or the job has ended."""
         return (self.records.start_of(job) or {}).get("argv")
 
-    def streams(self, job: JobId) -> Streams | None:
-        """Return the job's stored output streams; None: the host chooses."""
+    def streams(self, job: JobId) -> ProcessSettings | None:
+        """Return the stored settings of the job's process; None: the host chooses."""
         fields = (self.records.start_of(job) or {}).get("streams")
-        return Streams.from_fields(fields) if fields else None
+        return ProcessSettings.from_fields(fields) if fields else None
 
     def submission(self, job: JobId) -> str | None:
         """Return the text of the job's submission, which may not be among the messages; None: the job has ended."""
@@ -326,7 +338,7 @@ def new_job(
     message: str,
     environment: Mapping[str, str],
     argv: Sequence[str] | None = None,
-    streams: Streams | None = None,
+    streams: ProcessSettings | None = None,
     *,
     name: str = "",
     request_key: str | None = None,
@@ -334,20 +346,12 @@ def new_job(
 ) -> NewJob:
     """Return the row of a job that is submitted.
 
-    Parameters
-    ----------
-    message
-        The text of its submission, in case this process is killed before that is among the messages.
-    environment
-        Variables from its user's shell.
-    argv
-        Its whole command line, if it has secrets in it.
-    streams
-        Output streams of the job; None: the host chooses.
-    name
-        Name that it was given; empty: its id.
-    request_key, request_digest
-        As `NewJob` has them.
+    * `message`: the text of its submission, in case this process is killed before that is among the messages.
+    * `environment`: variables from its user's shell.
+    * `argv`: its whole command line, if it has secrets in it.
+    * `streams`: settings of the job's process; None: the host chooses.
+    * `name`: name that it was given; empty: its id.
+    * `request_key`, `request_digest`: as `NewJob` has them.
     """
     start = {
         "message": message,
@@ -388,20 +392,12 @@ def agent_run(name: str) -> RunFolder:
 def create_run(name: str, facts: Mapping[str, Any] | None = None, *, continues: bool = False) -> RunFolder:
     """Make the places of a new run of this process.
 
-    Parameters
-    ----------
-    name
-        Name of the run; valid as a file's name.
-    facts
-        Facts about the run, beside its process (JSON values): command line, wall time.
-    continues
-        Use the journal of an earlier run of this name, with the jobs that have ended; else that is kept under the name
-        with a number added.
+    * `name`: name of the run; valid as a file's name.
+    * `facts`: facts about the run, beside its process (JSON values): command line, wall time.
+    * `continues`: use the journal of an earlier run of this name, with the jobs that have ended; else that is kept
+      under the name with a number added.
 
-    Raises
-    ------
-    InvalidSpec
-        A run of this name has jobs that have not ended, or nothing can be written where runs live.
+    Raises `InvalidSpec`: a run of this name has jobs that have not ended, or nothing can be written where runs live.
     """
     run = run_named(name)
     record = {**(facts or {}), "name": name, "version": __version__, **process_record(os.getpid())}

@@ -30,15 +30,10 @@ Steering = Literal["steered", "unsteered", "interrupted", "elsewhere", "ended"]
 class KnownJob:
     """A job in the folder of its run.
 
-    Attributes
-    ----------
-    title
-        Its id; with a number if a later run has taken the name of its run. Of all jobs, as `known_jobs` has them, each has
-        a title by which it is found.
-    name
-        Name that it was given; several jobs may have it, one after the other.
-    ended_at
-        Wall time of its end, in seconds since 1970; None: not known.
+    * `title`: its id; with a number if a later run has taken the name of its run. Of all jobs, as `known_jobs` has
+      them, each has a title by which it is found.
+    * `name`: name that it was given; several jobs may have it, one after the other.
+    * `ended_at`: wall time of its end, in seconds since 1970; None: not known.
     """
 
     run: RunFolder
@@ -116,10 +111,7 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
 
     Of several jobs that were given this name, the one that has not ended, or else the last.
 
-    Raises
-    ------
-    InvalidSpec
-        There is no such job, or more than one.
+    Raises `InvalidSpec`: there is no such job, or more than one.
     """
     jobs = list(among)
     exact = (
@@ -136,10 +128,7 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
 def open_job(text: str | None) -> KnownJob:
     """Find an open job as `find_job` does; the full name of an ended job is not taken as a prefix of others.
 
-    Raises
-    ------
-    InvalidSpec
-        There is no such job, there is more than one, or it has ended.
+    Raises `InvalidSpec`: there is no such job, there is more than one, or it has ended.
     """
     jobs = open_jobs()
     if text is not None and not any(text in (job.title, job.name) for job in jobs):
@@ -232,10 +221,7 @@ def messages_of(run: RunFolder, jobs: Sequence[JobId] = (), *, with_others: bool
 def job_to_tell_of(text: str | None) -> KnownJob:
     """Find the job that `text` names or begins, ended or not; None: the only steered one, or else the last one.
 
-    Raises
-    ------
-    InvalidSpec
-        There is no such job, or more than one.
+    Raises `InvalidSpec`: there is no such job, or more than one.
     """
     jobs = known_jobs()
     if text is not None:

@@ -1,15 +1,18 @@
 """Queries about a scheduler's jobs, answered from a status board in any process."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from punctual.core.cluster import Node
+from punctual.core.control import Demand, Forecast
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
+from punctual.core.resources import NOTHING
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.verdict import remaining_time
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
@@ -89,6 +92,38 @@ class StatusReader(ABC):
             listener(message)
 
 
+class ToldForecasts:
+    """Forecasts from the host's last answer; the journal does not have them."""
+
+    def __init__(self) -> None:
+        self._told: Mapping[str, Mapping[str, Any]] = {}
+
+    def take(self, standings: Sequence[Mapping[str, Any]]) -> None:
+        """Store the host's forecast of each job."""
+        self._told = {str(standing["job"]): standing for standing in standings}
+
+    def told(self, job: JobId) -> Mapping[str, Any]:
+        """Return how the host says that the job stands; empty: it has not said so."""
+        return self._told.get(job, {})
+
+    def demand(self, job: JobId) -> Demand | None:
+        """Return a demand that carries only the forecast; None: no forecast is known."""
+        told = self.told(job)
+        if told.get("forecast_s") is None:
+            return None
+        forecast = Forecast(
+            finish_s=told["forecast_s"],
+            std_s=told["forecast_std_s"],
+            earliest_finish_s=told["earliest_finish_s"],
+            feasible=told["feasible"],
+        )
+        return Demand(resources=NOTHING, next_tick_s=1.0, reason=Reason("told", "the host says so"), forecast=forecast)
+
+    def steps_total(self, job: JobId) -> tuple[float | None, float]:
+        told = self.told(job)
+        return told.get("steps_expected") or told.get("steps_total"), 0.0
+
+
 def measured(status: JobStatus) -> dict[str, Any]:
     """Encode the figures of the job that change while it runs; seconds count from its submission."""
     forecast = status.forecast
@@ -120,12 +155,8 @@ def standing(
 ) -> dict[str, Any]:
     """Encode the job's status as plain fields; seconds count from its submission.
 
-    Parameters
-    ----------
-    wait
-        What it waits for.
-    most_cores, is_promised
-        As `punctual.history.judge.headline` takes them.
+    * `wait`: what it waits for.
+    * `most_cores`, `is_promised`: as `punctual.history.judge.headline` takes them.
     """
     deadline_at, began_at = status.deadline_at, status.submitted_at
     judged, remaining = judge(status, now.at, now.clock, wait), remaining_time(status, now.at)

@@ -25,17 +25,13 @@ def sweep() -> None:
     for run in live_folders():
         if run.is_live() or run.machine() is not None:
             continue
-        _end_unkept(run)
+        # End remaining processes of jobs whose supervisor was killed.
+        if _unkept(run):
+            with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
+                end_left(partial(_unkept, run))
         note_ends(run)
         if not run.supervised_jobs() and not run.open_jobs():
             run.remove_live_places()
-
-
-def _end_unkept(run: RunFolder) -> None:
-    """End remaining processes of jobs whose supervisor was killed."""
-    if _unkept(run):
-        with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
-            end_left(partial(_unkept, run))
 
 
 def _unkept(run: RunFolder) -> list[int]:

@@ -8,10 +8,7 @@ from punctual.core.timer import Timer
 class Timers:
     """Instants by timer; setting a timer again replaces its instant.
 
-    Attributes
-    ----------
-    fire_at
-        The instant of each timer that is set.
+    `fire_at`: the instant of each timer that is set.
     """
 
     def __init__(self) -> None:

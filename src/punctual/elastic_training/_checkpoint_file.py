@@ -43,12 +43,8 @@ class Damaged(Exception):
 class Image:
     """A state in the layout of its file.
 
-    Attributes
-    ----------
-    header
-        The file up to the tensors, the digits of the digest being zeros.
-    block
-        The tensors' bytes, one after the other.
+    * `header`: the file up to the tensors, the digits of the digest being zeros.
+    * `block`: the tensors' bytes, one after the other.
     """
 
     header: bytes
@@ -58,12 +54,8 @@ class Image:
 def image(state: TrainingState, block: Tensor | None) -> Image:
     """Copy `state` into an image; `block` and its memory are reused if it has the right size.
 
-    Raises
-    ------
-    ValueError
-        A tensor is sparse or quantised.
-    TypeError, ValueError
-        A value is nothing that JSON has.
+    * Raises `ValueError`: a tensor is sparse or quantised.
+    * Raises `TypeError`, `ValueError`: a value is nothing that JSON has.
     """
     tensors = state.tensors
     places, aliases = _places(tensors)
@@ -98,10 +90,7 @@ def write(path: Path, content: Image) -> None:
 def verify(path: Path) -> None:
     """Read the whole file in pieces and check its sum.
 
-    Raises
-    ------
-    Damaged
-        Something is missing, or something is not as it was written.
+    Raises `Damaged`: something is missing, or something is not as it was written.
     """
     with path.open("rb", buffering=0) as file:
         _verify(file)
@@ -112,10 +101,7 @@ def read(path: Path) -> TrainingState:
 
     Anybody can write a digest that fits: what the header says is compared with what there is before it is believed.
 
-    Raises
-    ------
-    Damaged
-        As for `verify`, or the header does not describe the file.
+    Raises `Damaged`: as for `verify`, or the header does not describe the file.
     """
     with path.open("rb", buffering=0) as file:
         _verify(file)
@@ -161,18 +147,16 @@ def _places(tensors: Mapping[str, Tensor]) -> tuple[dict[str, tuple[int, int]], 
     end = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: -item[1].element_size()):
         _kind(name, tensor)
-        first = first_of.setdefault(_identity(tensor) if tensor.numel() else name, name)
+        first = first_of.setdefault(
+            (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else name,
+            name,
+        )
         if first != name:
             aliases[name] = first
             continue
         start, end = end, end + tensor.numel() * tensor.element_size()
         places[name] = (start, end)
     return places, aliases
-
-
-def _identity(tensor: Tensor) -> object:
-    """Return a key that is equal for tensors with the same memory and layout."""
-    return tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _header(tensors: Mapping[str, Tensor], places: Mapping[str, tuple[int, int]], ours: str) -> bytes:

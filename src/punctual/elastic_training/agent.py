@@ -54,11 +54,6 @@ from punctual.elastic_training.worker_pool import (
 from punctual.tracking import session
 from punctual.tracking.complaint import invalid, warn
 
-#: Seconds between two looks for workers that hang, which read the state of their processes.
-_CHECK_S_MAX = 1.0
-#: The same as a share of `HANG_S`, if that is shorter.
-_CHECK_FRAC = 0.05
-
 #: Deaths before a first step, one after the other, or workers that stood still after the same one: another would, too.
 _N_DEATHS_MAX = 3
 
@@ -81,12 +76,9 @@ def managed_page() -> SharedBlock | None:
 def serve(train: Callable[..., object]) -> None:
     """Run `train` in as many workers as Punctual wants, and return when it has ended.
 
-    Raises
-    ------
-    ValueError
-        The function cannot be found by its name, or the script starts the training when it is only loaded.
-    SystemExit
-        The training has failed, or has left with an exit code.
+    * Raises `ValueError`: the function cannot be found by its name, or the script starts the training when it is only
+      loaded.
+    * Raises `SystemExit`: the training has failed, or has left with an exit code.
     """
     if forkserver.is_forkserver:
         raise invalid(
@@ -132,14 +124,9 @@ def _leave_page_to_workers(page: SharedBlock) -> None:
 class Agent:
     """Agent of one training; a context manager, whose end is the workers' end. See the module.
 
-    Parameters
-    ----------
-    train
-        The worker's training function, called with its connection.
-    hang_s
-        Seconds after which a worker that stands still while others wait for it is ended.
-    preloaded
-        Modules that workers find loaded, beside what the script's top level loads.
+    * `train`: the worker's training function, called with its connection.
+    * `hang_s`: seconds after which a worker that stands still while others wait for it is ended.
+    * `preloaded`: modules that workers find loaded, beside what the script's top level loads.
     """
 
     def __init__(
@@ -453,7 +440,8 @@ class Agent:
             self._checked_ns = now_ns
 
     def _end_hung(self, now_ns: int) -> None:
-        if now_ns - self._checked_ns < min(self._hang_ns * _CHECK_FRAC, _CHECK_S_MAX * 1e9):
+        # Workers that hang are looked for, which reads the state of their processes, at least once a second.
+        if now_ns - self._checked_ns < min(self._hang_ns * 0.05, 1e9):
             return
         self._checked_ns = now_ns
         # Seconds that a new worker may take to build its model; it may have to fetch something.
@@ -575,17 +563,16 @@ class Agent:
         done = all(member.state != "training" for member in self._pool.trainers)
         for worker in self._pool.workers:
             waits = worker.state == "ready" or (worker.state == "done" and done)
-            must = self._has_failed or (not is_excused(worker) and self._is_still(worker, now_ns))
+            must = self._has_failed or (
+                not is_excused(worker)
+                and now_ns - max(self._ends_ns, worker.since_ns, worker.heartbeat.stamp_ns) >= self._hang_ns
+            )
             if worker.state != "leaving" and (waits or must or worker not in self._pool.members):
                 got = f"nothing new for {self._hang_ns / 1e9:g} s after another one's end"
                 self._fail_unfinished(
                     worker, got, "Put what one worker does alone, and takes longer, into a `run.phase`."
                 )
                 self._dismiss(worker)
-
-    def _is_still(self, worker: Worker, now_ns: int) -> bool:
-        """Whether a worker has shown no progress for long since the first one ended."""
-        return now_ns - max(self._ends_ns, worker.since_ns, worker.heartbeat.stamp_ns) >= self._hang_ns
 
 
 def _servers_allowed() -> tuple[int, int]:

@@ -39,21 +39,13 @@ class AgentClient(Protocol):
     ) -> Membership | None:
         """Tell the agent that this worker is ready for the next generation, and wait until it is formed.
 
-        Parameters
-        ----------
-        n_steps
-            Steps this worker's state has behind it; 0 for a newcomer, which takes another's state.
-        progress
-            Progress of this worker's copy of the training; the agent names the copy that the others take over.
-        after_fault
-            The last generation ended because a collective failed.
-        has_state
-            The training's state is with the workers, and was not lost with its parameter servers.
+        * `n_steps`: steps this worker's state has behind it; 0 for a newcomer, which takes another's state.
+        * `progress`: progress of this worker's copy of the training; the agent names the copy that the others take
+          over.
+        * `after_fault`: the last generation ended because a collective failed.
+        * `has_state`: the training's state is with the workers, and was not lost with its parameter servers.
 
-        Returns
-        -------
-        Membership | None
-            None: the worker is not needed any more and should leave.
+        Returns None if the worker is not needed any more and should leave.
         """
         ...
 
@@ -95,12 +87,8 @@ class NoAgent:
 class SocketAgentClient:
     """Client of a managed worker's agent, over a socket.
 
-    Parameters
-    ----------
-    connection
-        Keeps messages apart (a socket of type ``SOCK_SEQPACKET``); one JSON object each.
-    i_slot
-        The worker's place on the board.
+    * `connection`: keeps messages apart (a socket of type ``SOCK_SEQPACKET``); one JSON object each.
+    * `i_slot`: the worker's place on the board.
     """
 
     def __init__(self, connection: socket.socket, board: HeartbeatBoard, i_slot: int) -> None:

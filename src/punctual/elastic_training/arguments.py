@@ -57,10 +57,7 @@ def _torch_kinds(part: object) -> Iterable[type]:
 def named_optimizers(given: object) -> dict[str, Optimizer]:
     """Return the optimizers by the names that their states have in a checkpoint.
 
-    Raises
-    ------
-    ValueError
-        An element is no optimizer, needs a closure, or shares a parameter with another one.
+    Raises `ValueError`: an element is no optimizer, needs a closure, or shares a parameter with another one.
     """
     if isinstance(given, Mapping):
         optimizers = {f"optimizer/{name}": optimizer for name, optimizer in given.items()}
@@ -75,7 +72,14 @@ def named_optimizers(given: object) -> dict[str, Optimizer]:
         )  # fmt: skip
     seen: set[int] = set()
     for optimizer in optimizers.values():
-        _check_closure(optimizer)
+        step = inspect.signature(type(optimizer).step)
+        if any(parameter.default is parameter.empty for parameter in list(step.parameters.values())[1:]):
+            raise invalid(
+                "an optimizer must step without a closure, which would go through the model several times a step",
+                type(optimizer).__name__,
+                _WHERE,
+                "Give another one, as torch.optim.AdamW; or run the training as one process, with `punctual.track`.",
+            )
         ids = {id(param) for param in params_of([optimizer])}
         if ids & seen:
             raise invalid(
@@ -90,17 +94,6 @@ def named_optimizers(given: object) -> dict[str, Optimizer]:
 def params_of(optimizers: Iterable[Optimizer]) -> list[nn.Parameter]:
     """List the parameters of the optimizers, in order."""
     return [param for optimizer in optimizers for group in optimizer.param_groups for param in group["params"]]
-
-
-def _check_closure(optimizer: Optimizer) -> None:
-    step = inspect.signature(type(optimizer).step)
-    if any(parameter.default is parameter.empty for parameter in list(step.parameters.values())[1:]):
-        raise invalid(
-            "an optimizer must step without a closure, which would go through the model several times a step",
-            type(optimizer).__name__,
-            _WHERE,
-            "Give another one, as torch.optim.AdamW; or run the training as one process, with `punctual.track`.",
-        )
 
 
 def check_places(params: Iterable[nn.Parameter], model: nn.Module, extra: Mapping[str, object]) -> None:

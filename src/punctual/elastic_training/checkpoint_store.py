@@ -33,19 +33,12 @@ class CheckpointStore:
 
     The caller of `latest` continues from it, and is the folder's writer from then on, until it closes or ends.
 
-    Parameters
-    ----------
-    folder
-        Made when it is needed. Files in it that do not end in ``.safetensors`` are let be.
-    every_s
-        Seconds between two checkpoints; None: chosen so that they cost less than 1 % of the time, and at least 10 s.
-    n_kept
-        Number of checkpoints that are kept; during a write there is one more.
+    * `folder`: made when it is needed. Files in it that do not end in ``.safetensors`` are let be.
+    * `every_s`: seconds between two checkpoints; None: chosen so that they cost less than 1 % of the time, and at least
+      10 s.
+    * `n_kept`: number of checkpoints that are kept; during a write there is one more.
 
-    Raises
-    ------
-    ValueError
-        `every_s` is not above zero, or `n_kept` is not at least 1.
+    Raises `ValueError`: `every_s` is not above zero, or `n_kept` is not at least 1.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every_s: float | None = None, n_kept: int = 2) -> None:
@@ -83,10 +76,7 @@ class CheckpointStore:
 
         Each one that is not is warned of, with the reason, and left in its place.
 
-        Raises
-        ------
-        ValueError
-            Another training writes to the folder.
+        Raises `ValueError`: another training writes to the folder.
         """
         self._claim(_CLAIM_WAIT_S)
         return newest(self.folder)
@@ -96,17 +86,10 @@ class CheckpointStore:
 
         A folder that cannot be written to, or is another training's, is warned of once, and training goes on.
 
-        Parameters
-        ----------
-        state
-            Its tensors may be of any shape and on any device, but must be dense.
+        `state`: its tensors may be of any shape and on any device, but must be dense.
 
-        Raises
-        ------
-        ValueError
-            A tensor is not dense, or of an unusual type.
-        TypeError
-            A value is nothing that JSON has.
+        * Raises `ValueError`: a tensor is not dense, or of an unusual type.
+        * Raises `TypeError`: a value is nothing that JSON has.
         """
         began_at = monotonic()
         if self._is_ours():
@@ -179,12 +162,6 @@ class CheckpointStore:
             self._writes = image is not None
             return image
 
-    def _done(self, image: Image) -> None:
-        with self._changed:
-            self._blocks.append(image.block)
-            self._writes = False
-            self._changed.notify_all()
-
     # The thread.
 
     def _write_all(self) -> None:
@@ -196,7 +173,10 @@ class CheckpointStore:
             except Exception as error:  # noqa: BLE001 -- a training does not end because of its checkpoints
                 self._fail(error)
             self.cost_s = self.stop_s + thread_time() - began_s
-            self._done(image)
+            with self._changed:
+                self._blocks.append(image.block)
+                self._writes = False
+                self._changed.notify_all()
 
     def _write(self, image: Image) -> None:
         """Write a checkpoint; remove older ones only when it has been read back."""
@@ -206,8 +186,16 @@ class CheckpointStore:
         try:
             _checkpoint_file.write(temporary, image)
             temporary.rename(path)
-            _sync(self.folder)
-            _verify(path)
+            fd = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            try:
+                _checkpoint_file.verify(path)
+            except Damaged:
+                path.unlink()
+                raise
         finally:
             temporary.unlink(missing_ok=True)
         for old in [*paths, path][: -self._n_kept]:
@@ -239,23 +227,6 @@ def _paths(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
 
 
-def _verify(path: Path) -> None:
-    try:
-        _checkpoint_file.verify(path)
-    except Damaged:
-        path.unlink()
-        raise
-
-
-def _sync(folder: Path) -> None:
-    """Flush the names in `folder` to the disk."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def chosen(folder: str | os.PathLike[str] | None, *, every_s: float | None = None) -> CheckpointStore | None:
     """Return the store of a training's checkpoints: in `folder`, or else in the environment's folder.
 
@@ -273,10 +244,7 @@ _locks: set[int] = set()
 def _locked(folder: Path, wait_s: float) -> int:
     """Lock `folder` and return the lock; a training that is just leaving has `wait_s` seconds to release it.
 
-    Raises
-    ------
-    ValueError
-        The present holder does not release it in time.
+    Raises `ValueError`: the present holder does not release it in time.
     """
     fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     _locks.add(fd)

@@ -40,14 +40,10 @@ class Collectives:
 
     Every method raises `OSError` if a member is gone, and `Apart` if one does something else; it leaves its tensors in between.
 
-    Parameters
-    ----------
-    is_broken
-        Whether a member is known to be gone. Its sockets tell it too, unless a process that it has forked has copies.
-    places, i_node
-        The ranks of the workers of each node, and which node this is.
-    nodes
-        Connections to other nodes, for the first worker of a node if there are several.
+    * `is_broken`: whether a member is known to be gone. Its sockets tell it too, unless a process that it has forked
+      has copies.
+    * `places`, `i_node`: the ranks of the workers of each node, and which node this is.
+    * `nodes`: connections to other nodes, for the first worker of a node if there are several.
     """
 
     def __init__(

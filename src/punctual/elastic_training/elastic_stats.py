@@ -13,13 +13,7 @@ class StatusPage(Protocol):
 
 
 class ElasticStats:
-    """Keeps the status on the page up to date.
-
-    Parameters
-    ----------
-    agent_pid
-        The process that looks after the status.
-    """
+    """Keeps the status on the page up to date. `agent_pid`: the process that looks after the status."""
 
     def __init__(self, page: StatusPage, agent_pid: int) -> None:
         self._page = page

@@ -83,10 +83,7 @@ Tell = Callable[[int, int], None]
 class Evaluation:
     """Sum of a function over a dataset, which is cut into as many shards as there are virtual ranks.
 
-    Attributes
-    ----------
-    is_tuple
-        Whether the function returns several values; known after it was called.
+    `is_tuple`: whether the function returns several values; known after it was called.
     """
 
     model: nn.Module
@@ -142,12 +139,8 @@ class Evaluation:
 class EvaluationProgress:
     """Progress of an evaluation for Punctual: batches of all workers, estimated from this worker's.
 
-    Attributes
-    ----------
-    n_batches
-        Batches of the whole evaluation.
-    advance
-        Called with the number of further batches.
+    * `n_batches`: batches of the whole evaluation.
+    * `advance`: called with the number of further batches.
     """
 
     n_batches: int

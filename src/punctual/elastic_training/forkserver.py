@@ -23,6 +23,7 @@ out         ``{"said": "ended", "pid": id, "code": exit code}``, as soon as it h
 When the agent dies, the kernel ends this process, and with it, in the same way, all workers.
 """
 
+import atexit
 import ctypes
 import gc
 import importlib.util
@@ -34,35 +35,91 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
-from punctual.elastic_training.worker import run
+from punctual.elastic_training.heartbeat_board import HeartbeatBoard
+from punctual.tracking import session
 from punctual.tracking.complaint import invalid
 
 #: Modules that every training needs. An optimizer's constructor imports `torch._dynamo`.
 PRELOADED = ("torch", "torch._dynamo", "torch.distributed", "punctual.elastic_training.context")
 
 
+def run(
+    connection: socket.socket,
+    i_slot: int,
+    board_fd: int,
+    environment: Mapping[str, str],
+    train: Callable[[SocketAgentClient], object],
+) -> NoReturn:
+    """Run a worker, from the fork to the end of the process."""
+    code = 1
+    try:
+        _become_ordinary(environment)
+        code = _train(SocketAgentClient(connection, HeartbeatBoard(board_fd), i_slot), train)
+        atexit._run_exitfuncs()  # noqa: SLF001 -- as multiprocessing does at the end of a forked process
+        _flush()
+    finally:
+        os._exit(code)  # nothing of the forkserver's is to be wound up here
+
+
+def _become_ordinary(environment: Mapping[str, str]) -> None:
+    """Undo settings that only the forkserver needs."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    session._session = None  # noqa: SLF001 -- the script's top level may have made one, for a process without a page
+    os.environ.clear()
+    os.environ.update(environment)
+    n_threads = environment.get("OMP_NUM_THREADS", "")
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and n_threads.isdigit():  # the libraries read the variable when they were loaded
+        torch.set_num_threads(int(n_threads))
+
+
+def _train(agent: SocketAgentClient, train: Callable[[SocketAgentClient], object]) -> int:
+    """Run the training function, report its end to the agent, and return the exit code."""
+    try:
+        train(agent)
+    except SystemExit as leaving:
+        code = _code_of(leaving)
+        agent.leave(code)
+        return code
+    except BaseException:  # noqa: BLE001 -- whatever it is, the agent shows it once for all workers
+        _flush()
+        agent.fail(traceback.format_exc())
+        return 1
+    agent.finish()
+    return 0
+
+
+def _code_of(leaving: SystemExit) -> int:
+    """Return the exit code as the interpreter does: a text is written, and means failure."""
+    if leaving.code is None or isinstance(leaving.code, int):
+        return leaving.code or 0
+    sys.stderr.write(f"{leaving.code}\n")
+    return 1
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+
+
 @dataclass(frozen=True)
 class ScriptOrigin:
     """Properties of the script's own process that a worker must share.
 
-    Attributes
-    ----------
-    agent_pid
-        The process that the script runs in.
-    main_name
-        Name of the module that was started by ``python -m``; None: it was started by its path.
-    main_path
-        The script's file; None: there is none.
-    board_fd
-        Descriptor of the board.
-    preloaded
-        Modules that are loaded before the script.
+    * `agent_pid`: the process that the script runs in.
+    * `main_name`: name of the module that was started by ``python -m``; None: it was started by its path.
+    * `main_path`: the script's file; None: there is none.
+    * `board_fd`: descriptor of the board.
+    * `preloaded`: modules that are loaded before the script.
     """
 
     agent_pid: int
@@ -96,7 +153,11 @@ class Forkserver:
             for fd, _ in poll.poll():
                 if fd == self._wake_fd:
                     os.read(fd, 64)
-                    self._reap()
+                    for child in list(self._children):  # others may be the script's, which may ask how they ended
+                        pid, status = os.waitpid(child, os.WNOHANG)
+                        if pid:
+                            self._children.discard(pid)
+                            send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
                 elif not self._handle_request():
                     return
 
@@ -133,13 +194,6 @@ class Forkserver:
         self._children.add(pid)
         send(self._control, said="forked", pid=pid, slot=i_slot)
 
-    def _reap(self) -> None:
-        for child in list(self._children):  # others may be the script's, which may ask how they ended
-            pid, status = os.waitpid(child, os.WNOHANG)
-            if pid:
-                self._children.discard(pid)
-                send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
-
 
 def _serve(agent: SocketAgentClient) -> None:
     importlib.import_module("punctual.elastic_training.servers.parameter_server").serve(agent)
@@ -169,16 +223,6 @@ def _unpickled(control: socket.socket) -> Any:
     if not content:
         os._exit(os.EX_SOFTWARE)
     return pickle.loads(content)  # noqa: S301 -- the agent is of this program
-
-
-def _preload(origin: ScriptOrigin) -> None:
-    sys.argv[:], sys.path[:] = origin.argv, origin.python_path
-    for name in origin.preloaded:
-        importlib.import_module(name)
-    _load_script(origin)
-    _check_no_gpu(origin)
-    gc.collect()
-    gc.freeze()  # what is never collected is never written to, and stays shared by all workers
 
 
 def _load_script(origin: ScriptOrigin) -> None:
@@ -215,7 +259,13 @@ def main(control_fd: int) -> None:
     exit_with_parent(origin.agent_pid)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        _preload(origin)
+        sys.argv[:], sys.path[:] = origin.argv, origin.python_path
+        for name in origin.preloaded:
+            importlib.import_module(name)
+        _load_script(origin)
+        _check_no_gpu(origin)
+        gc.collect()
+        gc.freeze()  # what is never collected is never written to, and stays shared by all workers
         send(control, said="ready")
         train = _unpickled(control)
     except BaseException:  # noqa: BLE001 -- whatever the script raises is the user's to know

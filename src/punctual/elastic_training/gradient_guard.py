@@ -22,10 +22,7 @@ _scale = torch.amp.GradScaler.scale
 class GradientGuard:
     """Refuses changes of gradients, and steps of optimizers, that are not the run's; a context manager.
 
-    Parameters
-    ----------
-    named
-        The parameters that are trained, by name.
+    `named`: the parameters that are trained, by name.
     """
 
     def __init__(self, named: Sequence[tuple[str, nn.Parameter]], optimizers: Sequence[Optimizer]) -> None:
@@ -65,10 +62,7 @@ class GradientGuard:
     def check(self, where: Callable[[], str]) -> None:
         """Check that the gradients are unchanged; until the next `note` the run may change them.
 
-        Raises
-        ------
-        ValueError
-            The script has changed them.
+        Raises `ValueError`: the script has changed them.
         """
         for i, grad in enumerate(self._grads):
             if self._params[i].grad is not grad or _version(grad) != self._versions[i]:

@@ -50,12 +50,8 @@ def group_faults() -> Iterator[None]:
 class WorkerGroup:
     """A worker's place in its group, and the group's collectives. A single worker needs no connection.
 
-    Attributes
-    ----------
-    rank, n_workers
-        Rank of this worker, and number of all.
-    device
-        Device of tensors that are sent.
+    * `rank`, `n_workers`: rank of this worker, and number of all.
+    * `device`: device of tensors that are sent.
     """
 
     def __init__(self, membership: Membership, device: torch.device, agent: AgentClient | None = None) -> None:
@@ -68,13 +64,7 @@ class WorkerGroup:
 
     @classmethod
     def form(cls, membership: Membership, agent: AgentClient, device: torch.device) -> "WorkerGroup":
-        """Connect with the other members.
-
-        Raises
-        ------
-        GroupFault
-            A member is gone already.
-        """
+        """Connect with the other members. Raises `GroupFault`: a member is gone already."""
         group = cls(membership, device, agent)
         if membership.links is not None:
             with group_faults():

@@ -25,10 +25,7 @@ def new_key() -> bytes:
 def certificate_of(key: bytes) -> str:
     """Return the certificate with its private key, as PEM.
 
-    Raises
-    ------
-    ValueError
-        The library that makes it is not installed.
+    Raises `ValueError`: the library that makes it is not installed.
     """
     try:
         from cryptography import x509

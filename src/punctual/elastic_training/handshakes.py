@@ -26,10 +26,7 @@ class _Pending:
 class Handshakes:
     """Connections with processes that have the same certificate.
 
-    Parameters
-    ----------
-    listening
-        Socket for incoming connections; it stays the caller's.
+    `listening`: socket for incoming connections; it stays the caller's.
     """
 
     def __init__(self, sockets: SecureSockets, listening: socket.socket) -> None:
@@ -46,10 +43,7 @@ class Handshakes:
     def advance(self, wait_s: float) -> list[ssl.SSLSocket]:
         """Accept connections, waiting at most `wait_s` seconds, and return those whose handshakes are complete.
 
-        Raises
-        ------
-        OSError
-            A connection begun here cannot be made. Those of strangers are closed silently.
+        Raises `OSError`: a connection begun here cannot be made. Those of strangers are closed silently.
         """
         poll = select.poll()
         poll.register(self._listening, select.POLLIN)

@@ -26,15 +26,10 @@ N_TURNS = 2
 class Links:
     """One worker's links.
 
-    Attributes
-    ----------
-    memory_fd
-        Memory that all workers of the generation map, `n_memory_bytes` long; closed by who maps it.
-    parent, children
-        Sockets to the workers that this one waits for: the one above it in the tree, None for the first worker, and
-        those below it.
-    listening
-        Socket to which other nodes connect, for the first worker of a node if there are several.
+    * `memory_fd`: memory that all workers of the generation map, `n_memory_bytes` long; closed by who maps it.
+    * `parent`, `children`: sockets to the workers that this one waits for: the one above it in the tree, None for the
+      first worker, and those below it.
+    * `listening`: socket to which other nodes connect, for the first worker of a node if there are several.
     """
 
     memory_fd: int
@@ -87,12 +82,9 @@ def make(
 
     A worker has sockets to all servers after its `Links`, and a server one to each worker.
 
-    Parameters
-    ----------
-    n_workers
-        Workers of this node.
-    n_everywhere, listening
-        If there are other nodes: the number of all workers, and the socket to which those of others connect.
+    * `n_workers`: workers of this node.
+    * `n_everywhere`, `listening`: if there are other nodes: the number of all workers, and the socket to which those of
+      others connect.
     """
     opened.enter_context(_room_for_files())
     fds: list[list[int]] = [[] for _ in range(n_workers + n_servers)]

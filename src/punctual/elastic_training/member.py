@@ -1,29 +1,194 @@
 """A worker among the others: its group, its copy of the training, and how both are restored after a change."""
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Literal
 from zlib import crc32
 
 import torch
 from torch import Tensor
 
-from punctual.elastic_training import evaluation, state_transfer
+from punctual.elastic_training import evaluation
 from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.checkpoint_store import CheckpointStore
 from punctual.elastic_training.collectives import Apart
 from punctual.elastic_training.evaluation import Totals
 from punctual.elastic_training.group import GroupFault, WorkerGroup
 from punctual.elastic_training.membership import Membership, Progress
-from punctual.elastic_training.position import Place, Position
 from punctual.elastic_training.replica import Replica, TrainingState
 from punctual.elastic_training.virtual_ranks import RankNumber, TreeSum
 from punctual.tracking.complaint import invalid, tell
+from punctual.tracking.losses import N_ARRIVED
+
+#: Small tensors are sent together; one as large as this goes alone, without being copied.
+_PARCEL_BYTES = 1 << 20
+
+
+#: Place of an evaluation in the script: before the first loop; in a loop's body, before and after the step is
+#: taken; after a loop.
+Place = Literal["before", "top", "bottom", "after"]
+
 
 #: Place in the script of an evaluation, in words for users.
 _IN_WORDS: dict[str, str] = {
     "before": "before the loop", "top": "in the loop", "bottom": "in the loop", "after": "behind the loop",
 }  # fmt: skip
+
+
+def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants: bool) -> TrainingState | None:
+    """Send the source's state to all members.
+
+    * `state`: state of the source; other members pass None.
+    * `wants`: whether this member needs the state; if not, what it receives is thrown away.
+
+    Returns the state received, in memory of its own; None if it was not wanted.
+    """
+    header = group.gather(_header(state) if state is not None else None)[source]
+    entries = [_Entry(*entry) for entry in header["tensors"]]
+    tensors = state.tensors if state is not None else {}
+    received: dict[str, Tensor] = {}
+    for parcel in _parcels(entries):
+        packed = _packed(parcel, tensors, group.device) if tensors else _room(parcel, group.device)
+        group.send_from(source, packed)
+        if wants:
+            received.update(_unpacked(parcel, packed))
+    return TrainingState(received, header["values"]) if wants else None
+
+
+class _Entry:
+    """Description of a tensor in the header."""
+
+    def __init__(self, name: str, kind: str, shape: list[int], device: str) -> None:
+        self.name = name
+        self.dtype: torch.dtype = getattr(torch, kind)
+        self.shape = torch.Size(shape)
+        self.device = device
+        self.n_bytes = self.shape.numel() * self.dtype.itemsize
+
+
+def _header(state: TrainingState) -> dict[str, object]:
+    entries = [
+        (name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), tensor.device.type)
+        for name, tensor in state.tensors.items()
+    ]
+    return {"values": state.values, "tensors": entries}
+
+
+def _parcels(entries: list[_Entry]) -> Iterator[list[_Entry]]:
+    parcel: list[_Entry] = []
+    for entry in entries:
+        if entry.n_bytes >= _PARCEL_BYTES:
+            yield [entry]
+            continue
+        if sum(other.n_bytes for other in parcel) + entry.n_bytes > _PARCEL_BYTES:
+            yield parcel
+            parcel = []
+        parcel.append(entry)
+    if parcel:
+        yield parcel
+
+
+def _packed(parcel: list[_Entry], tensors: Mapping[str, Tensor], device: torch.device) -> Tensor:
+    bytes_of_each = [_as_bytes(tensors[entry.name].to(device)) for entry in parcel]
+    return bytes_of_each[0] if len(parcel) == 1 else torch.cat(bytes_of_each)
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+
+
+def _room(parcel: list[_Entry], device: torch.device) -> Tensor:
+    return torch.empty(sum(entry.n_bytes for entry in parcel), dtype=torch.uint8, device=device)
+
+
+def _unpacked(parcel: list[_Entry], packed: Tensor) -> Iterator[tuple[str, Tensor]]:
+    for entry, part in zip(parcel, packed.split([entry.n_bytes for entry in parcel]), strict=True):
+        # A copy of what came with others: their places in the parcel need not be multiples of their size.
+        mine = part if len(parcel) == 1 else part.clone()
+        tensor = mine.view(entry.dtype).view(entry.shape)
+        yield entry.name, tensor.cpu() if entry.device == "cpu" else tensor
+
+
+def checksums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return a checksum of each tensor; unequal tensors hardly ever share one."""
+    sums = [_bits(tensor).sum(dtype=torch.int64).cpu() for tensor in tensors.values()]
+    return dict(zip(tensors, torch.stack(sums).tolist() if sums else (), strict=True))
+
+
+def differences(everyones: Sequence[Mapping[str, int]]) -> list[tuple[str, list[int], int]]:
+    """Return the tensors whose sums differ: name, ranks with another sum than most, and a rank with the usual one.
+
+    `everyones`: results of `checksums`, by rank.
+    """
+    different = []
+    for name in dict.fromkeys(name for sums in everyones for name in sums):
+        column = [sums.get(name) for sums in everyones]
+        usual = Counter(column).most_common(1)[0][0]  # of equally many that of the lowest rank
+        others = [rank for rank, value in enumerate(column) if value != usual]
+        if others:
+            different.append((name, others, column.index(usual)))
+    return different
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    """View the tensor's memory as integers: of 64 bits if they fit, whose sum is the fastest by far, else bytes."""
+    flat = _as_bytes(tensor)
+    if flat.numel() % 8:
+        return flat
+    is_aligned = flat.storage_offset() % 8 == 0  # which may differ between workers, and the sum must not
+    return (flat if is_aligned else flat.clone()).view(torch.int64)
+
+
+@dataclass(slots=True)
+class Position:
+    """Steps done, and the results of evaluations that a worker which starts from here would have to repeat.
+
+    A worker starts at the begin of the script and goes on in the loop of `epoch`, after `i_step` steps of it. The
+    evaluations that it comes to on its way there have been made, by all workers together: it takes their results.
+
+    * `n_steps`: steps done since the training began.
+    * `results`: results by place, in the order of making: those before the first loop, and those since the last step.
+    * `losses`: the last ones reported, as many as tell whether the training has come to its goal: all workers tell it
+      alike.
+    * `finished`: whether the script has said that the training is done.
+    """
+
+    n_steps: int = 0
+    epoch: int = 0
+    i_step: int = 0
+    results: dict[str, list[Any]] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+    finished: bool = False
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Position":
+        """Make a position from values; missing ones are epoch 0, step 0, and no losses."""
+        results = {place: list(made) for place, made in values["results"].items()}
+        losses = list(values.get("losses", []))
+        finished = values.get("finished", False)
+        return cls(values["n_steps"], values.get("epoch", 0), values.get("i_step", 0), results, losses, finished)
+
+    def values(self) -> dict[str, Any]:
+        """Return the position as JSON values."""
+        results = {place: list(made) for place, made in self.results.items()}
+        return {
+            "n_steps": self.n_steps, "epoch": self.epoch, "i_step": self.i_step, "results": results,
+            "losses": list(self.losses), "finished": self.finished,
+        }  # fmt: skip
+
+    def note(self, loss: float) -> None:
+        """Note a reported loss; NaN and infinity do not count."""
+        if isfinite(loss):
+            self.losses = [*self.losses, loss][-N_ARRIVED:]
+
+    def advance(self) -> None:
+        """Note the end of a step."""
+        self.n_steps += 1
+        self.i_step += 1
+        self.results = {place: made for place, made in self.results.items() if place == "before"}
 
 
 class WorkerReleased(BaseException):
@@ -33,15 +198,10 @@ class WorkerReleased(BaseException):
 class WorkerSession:
     """A worker and its state, through all generations.
 
-    Attributes
-    ----------
-    fuses, moving
-        Findings about the model: whether virtual ranks may go through it together, and which buffers it
-        moves; None: not known, or to be found out anew.
-    can_fuse
-        Whether they are ever to go together.
-    place
-        Place of this worker in the script.
+    * `fuses`, `moving`: findings about the model: whether virtual ranks may go through it together, and which buffers
+      it moves; None: not known, or to be found out anew.
+    * `can_fuse`: whether they are ever to go together.
+    * `place`: place of this worker in the script.
     """
 
     def __init__(
@@ -83,17 +243,10 @@ class WorkerSession:
     def reform(self, *, after_fault: bool = False, evaluates: bool = False, has_state: bool = True) -> None:
         """Join the next generation, with the training's state.
 
-        Parameters
-        ----------
-        has_state
-            The state is with the workers, and was not lost with its servers.
-        evaluates
-            This worker was in an evaluation when its group failed, and will go on with it.
+        * `has_state`: the state is with the workers, and was not lost with its servers.
+        * `evaluates`: this worker was in an evaluation when its group failed, and will go on with it.
 
-        Raises
-        ------
-        Leave
-            The worker is not wanted in it.
+        Raises `Leave`: the worker is not wanted in it.
         """
         while True:
             self.group.drop(after_fault=after_fault)
@@ -115,7 +268,13 @@ class WorkerSession:
 
     def _enter(self, membership: Membership, *, evaluates: bool) -> None:
         if self._is_new:
-            self._go_to_device(membership)
+            # Move the model to its worker's device, which is known only now.
+            if membership.i_device is not None:
+                device = torch.device("cuda", membership.i_device)
+                torch.cuda.set_device(device)  # the script's own "cuda" is the worker's, too
+                self.replica.move(device)
+            first = next(self.replica.model.parameters(), None)
+            self.device = torch.device("cpu") if first is None else first.device
         self.group = WorkerGroup.form(membership, self.agent, self.device)
         self._agree(evaluates=evaluates)
         if membership.n_workers > self.n_virtual_ranks:
@@ -123,15 +282,6 @@ class WorkerSession:
                 "`virtual_ranks` must be at least the number of workers", f"{self.n_virtual_ranks}",
                 f"{membership.n_workers} workers", "Give context.elastic(virtual_ranks=...) the most there may ever be.",
             )  # fmt: skip
-
-    def _go_to_device(self, membership: Membership) -> None:
-        """Move the model to its worker's device, which is known only now."""
-        if membership.i_device is not None:
-            device = torch.device("cuda", membership.i_device)
-            torch.cuda.set_device(device)  # the script's own "cuda" is the worker's, too
-            self.replica.move(device)
-        first = next(self.replica.model.parameters(), None)
-        self.device = torch.device("cpu") if first is None else first.device
 
     def _agree(self, *, evaluates: bool) -> None:
         """Take the state of the member that the agent names: it knows each one's progress."""
@@ -170,7 +320,7 @@ class WorkerSession:
         if self.group.n_workers == 1:
             return None
         is_source = self.group.rank == source
-        return state_transfer.share(self.group, source, state() if is_source else None, wants=wants and not is_source)
+        return share(self.group, source, state() if is_source else None, wants=wants and not is_source)
 
     def _become(self, state: TrainingState) -> None:
         self.replica.put_back(state)
@@ -185,12 +335,8 @@ class WorkerSession:
     def gather(self, what: str, value: Any) -> list[Any]:
         """Return each worker's value, by rank; all must have come to the same place of the script.
 
-        Raises
-        ------
-        ValueError
-            Another worker is somewhere else.
-        GroupFault
-            A worker is gone.
+        * Raises `ValueError`: another worker is somewhere else.
+        * Raises `GroupFault`: a worker is gone.
         """
         n_steps = 0 if self.is_asynchronous else self.position.n_steps
         self.agent.stamp(self.position.n_steps, waiting=True)
@@ -218,21 +364,15 @@ class WorkerSession:
     def compare(self, what: str, *, with_extra: bool = True) -> None:
         """Check that all workers have the same state.
 
-        Parameters
-        ----------
-        with_extra
-            Whether tensors in `extra` are compared too: not while a newcomer has yet to repeat what comes after a step.
+        `with_extra`: whether tensors in `extra` are compared too: not while a newcomer has yet to repeat what comes
+        after a step.
 
-        Raises
-        ------
-        ValueError
-            They do not, and nobody can tell whose is right: no step is taken with them.
-        GroupFault
-            A worker is gone.
+        * Raises `ValueError`: they do not, and nobody can tell whose is right: no step is taken with them.
+        * Raises `GroupFault`: a worker is gone.
         """
-        sums = state_transfer.checksums(self._compared(with_extra=with_extra))
+        sums = checksums(self._compared(with_extra=with_extra))
         if len(set(self.gather(what, crc32(json.dumps(sums).encode())))) > 1:
-            self._refuse_differences(state_transfer.differences(self.gather(what, sums)))
+            self._refuse_differences(differences(self.gather(what, sums)))
 
     def _refuse_differences(self, different: list[tuple[str, list[int], int]]) -> None:
         name, ranks, usual = different[0]
@@ -294,10 +434,7 @@ class WorkerSession:
     def sum_up(self, tree: TreeSum[Totals] | None, place: str, *, is_tuple: bool = False) -> dict[str, Any]:
         """Return the result of the evaluation at `place` from the evaluators' trees; None: this worker is no evaluator.
 
-        Raises
-        ------
-        GroupFault
-            A worker is gone.
+        Raises `GroupFault`: a worker is gone.
         """
         roots = [] if tree is None else evaluation.plain_roots(tree)
         everyones = self.gather(f"an evaluation {_IN_WORDS[place]}", {"roots": roots, "is_tuple": is_tuple})

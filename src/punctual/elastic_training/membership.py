@@ -26,33 +26,20 @@ class NodePlace:
 class Membership:
     """A worker's place in one generation of the group.
 
-    Attributes
-    ----------
-    generation
-        Number of this membership; grows by one or more with each change.
-    rank, n_workers
-        Rank of this worker, and number of all.
-    source
-        Rank of the worker whose state is the training's. -1: nobody holds any (the first generation, or all workers were
-        lost): begin from the last checkpoint, or from the start.
-    lacking
-        Ranks of the workers that must take the state of the source.
-    i_device
-        Index of this worker's device among those that the job is shown; None on a CPU.
-    shares_device
-        Whether several workers use one device.
-    store_path
-        The file in which workers with a device each find each other, in a folder that only the job's user may enter; empty
-        on CPUs.
-    links
-        Connections of the worker to the others; None for a single worker, and for servers.
-    peers
-        Connections of a worker to each parameter server; those of a server to each worker, by rank.
-    nodes, i_node
-        The nodes on which the workers are, and which of them is this worker's; empty: all are on one. The ranks of a
-        node follow each other.
-    certificate
-        Certificate that the first workers of nodes show each other; empty for all others.
+    * `generation`: number of this membership; grows by one or more with each change.
+    * `rank`, `n_workers`: rank of this worker, and number of all.
+    * `source`: rank of the worker whose state is the training's. -1: nobody holds any (the first generation, or all
+      workers were lost): begin from the last checkpoint, or from the start.
+    * `lacking`: ranks of the workers that must take the state of the source.
+    * `i_device`: index of this worker's device among those that the job is shown; None on a CPU.
+    * `shares_device`: whether several workers use one device.
+    * `store_path`: the file in which workers with a device each find each other, in a folder that only the job's user
+      may enter; empty on CPUs.
+    * `links`: connections of the worker to the others; None for a single worker, and for servers.
+    * `peers`: connections of a worker to each parameter server; those of a server to each worker, by rank.
+    * `nodes`, `i_node`: the nodes on which the workers are, and which of them is this worker's; empty: all are on one.
+      The ranks of a node follow each other.
+    * `certificate`: certificate that the first workers of nodes show each other; empty for all others.
     """
 
     generation: int

@@ -27,14 +27,9 @@ Words = dict[str, Any]
 class NodeWorkers(Protocol):
     """Workers of a node, by their places (slots) on its board.
 
-    Attributes
-    ----------
-    board
-        Board of the workers; for another node, a copy.
-    target
-        Wanted numbers of workers and servers.
-    given_up
-        Number of the target that is not worth another attempt, and why.
+    * `board`: board of the workers; for another node, a copy.
+    * `target`: wanted numbers of workers and servers.
+    * `given_up`: number of the target that is not worth another attempt, and why.
     """
 
     board: HeartbeatBoard
@@ -95,14 +90,9 @@ class NodeWorkers(Protocol):
 class LocalWorkers:
     """Workers of this node: their processes, their connections, and the board.
 
-    Parameters
-    ----------
-    train
-        The worker's training function, called with its connection.
-    preloaded
-        Modules that workers find loaded.
-    poll
-        Registers the descriptors to read from.
+    * `train`: the worker's training function, called with its connection.
+    * `preloaded`: modules that workers find loaded.
+    * `poll`: registers the descriptors to read from.
     """
 
     def __init__(

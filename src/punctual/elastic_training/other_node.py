@@ -155,8 +155,14 @@ class OtherNode:
                 return _fail(self._page, self._stats, last_line(self._failure))
             if self._is_over:
                 break
-            self._fork_waiting()
-            self._show()
+            if self._workers.is_ready:
+                for slot in self._waiting:
+                    self._pids[slot] = 0
+                    self._workers.fork(slot, serves=False)
+                self._waiting.clear()
+            # Send the agent this node's target, from its page, and its workers' stamps.
+            self._leaves = self._leaves or self._page.directives().stop
+            self._beat()
             now_ns = monotonic_ns()
             if now_ns - self._looked_ns > _SILENT_S_MAX / 2 * 1e9:  # this process itself has stood still
                 self._heard_ns = now_ns
@@ -200,13 +206,6 @@ class OtherNode:
             case "end":
                 self._is_over = True
 
-    def _fork_waiting(self) -> None:
-        if self._workers.is_ready:
-            for slot in self._waiting:
-                self._pids[slot] = 0
-                self._workers.fork(slot, serves=False)
-            self._waiting.clear()
-
     def _pass_on(self, words: Words) -> None:
         """Pass a message of a worker, or about one, to the agent, with instants as their age."""
         if "stepped_ns" in words:
@@ -223,11 +222,6 @@ class OtherNode:
         if "slot" not in words:  # the agent is to do without this node
             self._failure = words["trace"]
             self._stream.close()
-
-    def _show(self) -> None:
-        """Send the agent this node's target, from its page, and its workers' stamps."""
-        self._leaves = self._leaves or self._page.directives().stop
-        self._beat()
 
     def _beat(self) -> None:
         target = self._page.worker_target()

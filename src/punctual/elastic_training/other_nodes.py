@@ -48,14 +48,9 @@ def listening_at(address: str) -> socket.socket:
 class RemoteWorkers:
     """Workers of another node, see `punctual.elastic_training.node_workers.NodeWorkers`.
 
-    Attributes
-    ----------
-    fd
-        Descriptor of the connection to the node.
-    address
-        Address at which its workers listen.
-    stats
-        Keep the status on the page there.
+    * `fd`: descriptor of the connection to the node.
+    * `address`: address at which its workers listen.
+    * `stats`: keep the status on the page there.
     """
 
     is_ready = True
@@ -160,12 +155,8 @@ class RemoteWorkers:
 class OtherNodes:
     """Admits other nodes, and notices when one is gone.
 
-    Parameters
-    ----------
-    here
-        The workers of this node, whose first one those of other nodes connect to.
-    poll
-        Registers the descriptors to read from.
+    * `here`: the workers of this node, whose first one those of other nodes connect to.
+    * `poll`: registers the descriptors to read from.
     """
 
     def __init__(self, page: SharedBlock, here: LocalWorkers, poll: select.poll) -> None:

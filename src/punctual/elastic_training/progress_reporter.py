@@ -25,10 +25,8 @@ class ProgressReporter:
     def take(self, *, is_first: bool, is_beginning: bool, n_steps: int) -> None:
         """Start or stop reporting.
 
-        Parameters
-        ----------
-        is_beginning
-            The training begins: nobody has spoken for this job before, unless another process of the script has.
+        `is_beginning`: the training begins: nobody has spoken for this job before, unless another process of the script
+        has.
         """
         if self._session is None or is_first != self._speaks:
             self._session = _speaking(is_beginning) if is_first else Session()
@@ -50,10 +48,7 @@ class ProgressReporter:
     ) -> None:
         """Declare the plan once: the steps of the whole job, those of an epoch, those done already.
 
-        Parameters
-        ----------
-        can_stop
-            Whether the training can be asked to stop.
+        `can_stop`: whether the training can be asked to stop.
         """
         if self._course is None:
             self._course, self._phases, self._can_stop = (

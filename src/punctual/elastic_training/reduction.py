@@ -12,8 +12,6 @@ from punctual.elastic_training.group import GroupFault, PendingSum, WorkerGroup
 from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut, roots_of
 from punctual.tracking.complaint import invalid
 
-#: A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
-_FIRST_BUCKET_BYTES = 1 << 20
 _BUCKET_BYTES = 25 << 20
 
 #: Their sums are read as numbers, so whatever type the gradients have, these have enough digits.
@@ -34,15 +32,9 @@ class Reduction(Protocol):
     def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
         """Sum over all workers; return the sums of `notes`, and of the losses as the last.
 
-        Parameters
-        ----------
-        share_frac
-            This worker's share of the step's samples, 0..1.
+        `share_frac`: this worker's share of the step's samples, 0..1.
 
-        Raises
-        ------
-        GroupFault
-            A worker is gone; the gradients are of no use.
+        Raises `GroupFault`: a worker is gone; the gradients are of no use.
         """
         ...
 
@@ -121,7 +113,8 @@ def _by_type(params: Sequence[nn.Parameter]) -> list[list[int]]:
 def _in_buckets(params: Sequence[nn.Parameter]) -> list[list[int]]:
     buckets: list[list[int]] = []
     for numbers in _by_type(params):
-        n_bytes, bytes_max = 0, _FIRST_BUCKET_BYTES if not buckets else _BUCKET_BYTES
+        # A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
+        n_bytes, bytes_max = 0, (1 << 20) if not buckets else _BUCKET_BYTES
         buckets.append([])
         for i in numbers:
             if n_bytes >= bytes_max:
@@ -140,10 +133,7 @@ class BucketedSum:
     With the last bucket goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
     none, and the optimiser leaves it alone as it would in one process.
 
-    Parameters
-    ----------
-    buffers
-        Buffers of the generation before, to be used again; filled if empty.
+    `buffers`: buffers of the generation before, to be used again; filled if empty.
     """
 
     def __init__(
@@ -204,14 +194,11 @@ class BucketedSum:
             self._is_taken[i] = True
             self._n_missing[i_bucket] -= 1
         self._views[i].copy_(param.grad)
-        self._send(self._n_ready())
-
-    def _n_ready(self) -> int:
-        """Number of complete buckets from the first: all workers send in one order. The last waits for the notes."""
+        # Number of complete buckets from the first: all workers send in one order. The last waits for the notes.
         n_ready = len(self._begun)
         while n_ready < len(self._buffers) - 1 and not self._n_missing[n_ready]:
             n_ready += 1
-        return n_ready
+        self._send(n_ready)
 
     def _send(self, n_buckets: int) -> None:
         try:

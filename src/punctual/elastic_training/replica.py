@@ -19,10 +19,8 @@ _TENSOR, _PAIRS, _COUNTS, _TUPLE = "$tensor", "$pairs", "$counts", "$tuple"
 def take_apart(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """Replace each tensor in `value` by its name, which begins with `name`; the tensors go into `tensors`.
 
-    Raises
-    ------
-    ValueError
-        The value holds an object that is neither a tensor nor a number, a text, a list, a tuple or a mapping.
+    Raises `ValueError`: the value holds an object that is neither a tensor nor a number, a text, a list, a tuple or a
+    mapping.
     """
     if isinstance(value, Tensor):
         tensors[name] = value.detach()
@@ -66,15 +64,10 @@ def put_together(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 class TrainingState:
     """A training between two steps.
 
-    Attributes
-    ----------
-    tensors
-        By name: "model/...", "optimizer/...", "extra/...". Not copies: they change with the next step. No two share
-        storage, unless the user's own state does.
-    values
-        All the rest, as JSON can carry it: the optimiser's settings, states of schedulers, the position.
-    origin
-        The file that it was read from; empty: it was not.
+    * `tensors`: by name: "model/...", "optimizer/...", "extra/...". Not copies: they change with the next step. No two
+      share storage, unless the user's own state does.
+    * `values`: all the rest, as JSON can carry it: the optimiser's settings, states of schedulers, the position.
+    * `origin`: the file that it was read from; empty: it was not.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -97,24 +90,13 @@ Optimizers = Optimizer | Sequence[Optimizer] | Mapping[str, Optimizer]
 class Replica:
     """Model, optimizers and extra, as one `TrainingState`.
 
-    Parameters
-    ----------
-    optimizer
-        One, or several as a list or by name.
-    extra
-        Objects with `state_dict` and `load_state_dict`, by name.
+    * `optimizer`: one, or several as a list or by name.
+    * `extra`: objects with `state_dict` and `load_state_dict`, by name.
 
-    Attributes
-    ----------
-    optimizers
-        Optimizers by the names that their states have.
-    params
-        Parameters that the optimizers train.
+    * `optimizers`: optimizers by the names that their states have.
+    * `params`: parameters that the optimizers train.
 
-    Raises
-    ------
-    ValueError
-        An argument cannot be used.
+    Raises `ValueError`: an argument cannot be used.
     """
 
     def __init__(self, model: nn.Module, optimizer: Optimizers, extra: Mapping[str, Stateful]) -> None:
@@ -158,10 +140,7 @@ class Replica:
     def put_back(self, state: TrainingState) -> None:
         """Load `state`. Parameters and buffers keep their places in memory; the optimiser's tensors are taken over.
 
-        Raises
-        ------
-        ValueError
-            `state` is that of another model, or of other optimizers or parts of `extra`.
+        Raises `ValueError`: `state` is that of another model, or of other optimizers or parts of `extra`.
         """
         self._check_names(state.values)
         self._fill_model(state.tensors)

@@ -16,10 +16,9 @@ from punctual.elastic_training.evaluation import Evaluation, EvaluationProgress,
 from punctual.elastic_training.fetching import Collate, Fetch, Request, length_of, moved
 from punctual.elastic_training.group import GroupFault
 from punctual.elastic_training.member import WorkerSession
-from punctual.elastic_training.prefetcher import Prefetcher
+from punctual.elastic_training.prefetcher import Prefetcher, SampleOrder
 from punctual.elastic_training.progress_reporter import ProgressReporter
 from punctual.elastic_training.random_state import seed_all
-from punctual.elastic_training.sample_order import SampleOrder
 from punctual.elastic_training.step import Step, Stepper
 from punctual.elastic_training.virtual_ranks import Part, cut, places_of
 from punctual.tracking import losses, span, stop

@@ -1,34 +1,29 @@
 """One step in one worker: parts go through the model, gradients are summed over all workers, the optimiser steps."""
 
+import random
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
-from punctual.elastic_training.buffers import MovingBuffers
 from punctual.elastic_training.collectives import Apart
-from punctual.elastic_training.dropout import RankDropout
+from punctual.elastic_training.dropout import SEED_MAX, RankDropout
 from punctual.elastic_training.gradient_guard import GradientGuard
+from punctual.elastic_training.group import WorkerGroup
 from punctual.elastic_training.member import WorkerSession
-from punctual.elastic_training.random_state import seed_all
-from punctual.elastic_training.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear
-from punctual.elastic_training.virtual_ranks import Part, cut, share
+from punctual.elastic_training.random_state import mixed, seed_all
+from punctual.elastic_training.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear, total_over_workers
+from punctual.elastic_training.virtual_ranks import Part, TreeSum, cut, share
 from punctual.tracking.complaint import invalid, warn
 
 if TYPE_CHECKING:
     from punctual.elastic_training.servers.served_sum import ServedSum
-import random
-import sys
-from collections.abc import Iterator
-from typing import Any
-
-from punctual.elastic_training.dropout import SEED_MAX
-from punctual.elastic_training.random_state import mixed
 
 #: Numbers sent with the gradients besides the loss: votes to leave the generation, requests to stop, against fusing,
 #: requests to compare, and each worker's epoch and step.
@@ -38,13 +33,78 @@ _N_NOTES = 6
 _BODY = "the body of `run.batches`"
 
 
+class MovingBuffers:
+    """Buffers of a model through the virtual ranks of a step.
+
+    Floating-point buffers are averaged over the virtual ranks, each with the weight of its samples; others, such as
+    counters, advance once a step.
+
+    `names`: buffers that move; None: any may, and `moved` tells which did.
+    """
+
+    def __init__(self, model: nn.Module, n_virtual_ranks: int, names: Sequence[str] | None) -> None:
+        named = dict(model.named_buffers())
+        self._names = list(named if names is None else names)
+        self._buffers = [named[name] for name in self._names]
+        self._n_virtual_ranks = n_virtual_ranks
+        self._start: list[Tensor] = []
+        self._begin_sum()
+
+    def moved(self) -> list[str]:
+        """Return the buffers that have changed since the step began."""
+        watched = zip(self._names, self._buffers, self._start, strict=True)
+        return [name for name, buffer, start in watched if not torch.equal(buffer, start)]
+
+    def begin_step(self) -> None:
+        self._start = [buffer.clone() for buffer in self._buffers]
+        self._begin_sum()
+
+    def _begin_sum(self) -> None:
+        self._tree: TreeSum[Tensor] = TreeSum(self._n_virtual_ranks, Tensor.add_)
+
+    @torch.no_grad()
+    def begin_rank(self) -> None:
+        """Reset the buffers to the step's start."""
+        for buffer, start in zip(self._buffers, self._start, strict=True):
+            buffer.copy_(start)
+
+    def end_rank(self, virtual_rank: int, weight: float) -> None:
+        """Add a virtual rank's buffers with its weight, 0 if it has no samples."""
+        floating = [buffer.detach().reshape(-1).double() * weight for buffer in self._floating()]
+        if floating:
+            self._tree.put_leaf(virtual_rank, torch.cat(floating))
+
+    def _floating(self) -> list[Tensor]:
+        return [buffer for buffer in self._buffers if buffer.is_floating_point()]
+
+    @torch.no_grad()
+    def end_step(self, group: WorkerGroup) -> None:
+        """Average the buffers over all virtual ranks."""
+        floating = self._floating()
+        if not floating:
+            return
+        total = total_over_workers(group, self._tree, self._n_virtual_ranks)
+        for buffer, mean in zip(floating, total.split([buffer.numel() for buffer in floating]), strict=True):
+            buffer.copy_(mean.view_as(buffer))
+
+    @torch.no_grad()
+    def end_step_alone(self, share_frac: float) -> None:
+        """Average the buffers over this worker's virtual ranks, which have that share of the step's samples."""
+        n_end = 0
+        mean = sum((root.total for root in self._tree.roots), torch.zeros(())) / max(share_frac, 1e-12)
+        for buffer in self._floating() if share_frac else ():
+            n_start, n_end = n_end, n_end + buffer.numel()
+            buffer.copy_(mean[n_start:n_end].view_as(buffer))
+
+    def restore(self) -> None:
+        """Restore the buffers from before a step that is given up."""
+        self.begin_rank()
+
+
 class RandomProbe:
     """Watches one pass through the model for random numbers drawn other than for dropout.
 
-    Parameters
-    ----------
-    seeds
-        Seeds of the pass, set just before.
+    `seeds`: seeds of the pass, set just before.
     """
 
     def __init__(self, dropout: RankDropout, *seeds: int) -> None:
@@ -83,14 +143,9 @@ def _others() -> list[Any]:
 class Step:
     """A step in progress.
 
-    Attributes
-    ----------
-    places
-        Each virtual rank's places in the global batch.
-    parts
-        This worker's share.
-    is_over
-        Whether the step has been taken, or given up.
+    * `places`: each virtual rank's places in the global batch.
+    * `parts`: this worker's share.
+    * `is_over`: whether the step has been taken, or given up.
     """
 
     places: list[range]
@@ -102,23 +157,13 @@ class Step:
 class Stepper:
     """Takes steps. A context manager: inside, dropout belongs to the virtual ranks.
 
-    Parameters
-    ----------
-    draws_dropout
-        Whether masks of dropout are drawn here, or by torch: then virtual ranks must be kept apart.
+    `draws_dropout`: whether masks of dropout are drawn here, or by torch: then virtual ranks must be kept apart.
 
-    Attributes
-    ----------
-    loss
-        Mean loss of the last step over its global batch.
-    leaves
-        Since the last step it is known that this generation ends here.
-    exit_code
-        Exit code with which Punctual wants the processes to end, as all know since the last step; 0: none.
-    wants_comparison
-        This worker wants all to compare what they have, after the next step.
-    compares
-        All do so now, as all know since the last step.
+    * `loss`: mean loss of the last step over its global batch.
+    * `leaves`: since the last step it is known that this generation ends here.
+    * `exit_code`: exit code with which Punctual wants the processes to end, as all know since the last step; 0: none.
+    * `wants_comparison`: this worker wants all to compare what they have, after the next step.
+    * `compares`: all do so now, as all know since the last step.
     """
 
     def __init__(self, member: WorkerSession, *, is_deterministic: bool, draws_dropout: bool = True) -> None:
@@ -151,9 +196,7 @@ class Stepper:
             self._dropout.install()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._dropout.uninstall()
         self._guard.__exit__()
 
@@ -270,10 +313,7 @@ class Stepper:
     def end_part(self, *, clip_norm: float | None, exit_code: int) -> bool:
         """End a part; return whether a step was taken with it.
 
-        Raises
-        ------
-        GroupFault
-            A worker is gone, and the step is not taken.
+        Raises `GroupFault`: a worker is gone, and the step is not taken.
         """
         if clip_norm is not None and self.served is not None:
             raise invalid(
@@ -360,10 +400,7 @@ class Stepper:
     def _sum_up(self, notes: tuple[float, ...], share_frac: float) -> list[float]:
         """Return the sums of the notes and, as the last, of the losses; the gradients are summed up, too.
 
-        Raises
-        ------
-        ValueError
-            The workers are not at the same step: one of them has left a loop, say.
+        Raises `ValueError`: the workers are not at the same step: one of them has left a loop, say.
         """
         member, served = self._member, self.served
         # Their sums over thousands of workers are exact as float32.

@@ -15,12 +15,8 @@ T = TypeVar("T")
 class RankNumber:
     """Number of virtual ranks of a training.
 
-    Attributes
-    ----------
-    n
-        Number for a training that begins.
-    n_least
-        A training resumed from a checkpoint keeps its number if that is at least `n_least`; None: never.
+    * `n`: number for a training that begins.
+    * `n_least`: a training resumed from a checkpoint keeps its number if that is at least `n_least`; None: never.
     """
 
     n: int
@@ -32,10 +28,7 @@ class RankNumber:
 
         Separate virtual ranks cost as much as smaller batches: a deterministic training has no more of them than that.
 
-        Raises
-        ------
-        ValueError
-            `n` is not a number from 1 on, or less than the most workers.
+        Raises `ValueError`: `n` is not a number from 1 on, or less than the most workers.
         """
         text = os.environ.get(WORKERS_VARIABLE, "")
         n_workers_max = int(text) if text.isdecimal() else 0
@@ -69,12 +62,8 @@ def cut(n_items: int, n_parts: int) -> list[range]:
 class Piece:
     """Samples of one virtual rank that go through the model together.
 
-    Attributes
-    ----------
-    i_piece
-        Number of the piece in its virtual rank: 0 unless a rank is larger than a micro-batch.
-    places
-        The samples' places in the step's global batch.
+    * `i_piece`: number of the piece in its virtual rank: 0 unless a rank is larger than a micro-batch.
+    * `places`: the samples' places in the step's global batch.
     """
 
     virtual_rank: int
@@ -86,14 +75,9 @@ class Piece:
 class Part:
     """Pieces of one or several virtual ranks that go through the model at once.
 
-    Attributes
-    ----------
-    weight
-        Part of the step's global batch, 0..1; 0: samples of others, so that an idle worker does what all do.
-    ends_rank
-        Whether the last piece is the last of its virtual rank.
-    is_last
-        Whether the part is the last of the worker's share.
+    * `weight`: part of the step's global batch, 0..1; 0: samples of others, so that an idle worker does what all do.
+    * `ends_rank`: whether the last piece is the last of its virtual rank.
+    * `is_last`: whether the part is the last of the worker's share.
     """
 
     pieces: tuple[Piece, ...]
@@ -126,16 +110,10 @@ def share(
 ) -> list[Part]:
     """Return a worker's share of a step, part by part.
 
-    Parameters
-    ----------
-    places
-        Places of each virtual rank in the step's global batch.
-    virtual_ranks
-        Virtual ranks of the worker.
-    is_fused
-        Whether several virtual ranks may go through the model together.
-    n_samples_max
-        Samples that go through the model at once, at most; a larger virtual rank is cut. None: no limit.
+    * `places`: places of each virtual rank in the step's global batch.
+    * `virtual_ranks`: virtual ranks of the worker.
+    * `is_fused`: whether several virtual ranks may go through the model together.
+    * `n_samples_max`: samples that go through the model at once, at most; a larger virtual rank is cut. None: no limit.
     """
     n_samples = places[-1].stop
     pieces = [piece for i in virtual_ranks for piece in _pieces(i, places[i], n_samples_max)]
@@ -191,12 +169,8 @@ class TreeSum(Generic[T]):
     halves of a subtree adds them up. What is left at the end are the roots of the largest subtrees in the range put
     in, and they can be put into another sum in their turn.
 
-    Parameters
-    ----------
-    n_leaves
-        Leaves of the whole tree.
-    add
-        The sum of a left and a right part; it may change the left one.
+    * `n_leaves`: leaves of the whole tree.
+    * `add`: the sum of a left and a right part; it may change the left one.
     """
 
     def __init__(self, n_leaves: int, add: Callable[[T, T], T]) -> None:

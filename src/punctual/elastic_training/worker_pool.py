@@ -28,32 +28,18 @@ WorkerState = Literal["starting", "ready", "training", "leaving", "done"]
 class Worker:
     """One worker, from the request for it to its end.
 
-    Attributes
-    ----------
-    number
-        Serial number among all workers ever started.
-    i_slot
-        Its slot on the board of its node.
-    node
-        Node on which it runs.
-    since_ns
-        Instant of its last change of state.
-    pid
-        Process id; 0 until it was forked.
-    n_steps
-        Steps behind its state when it last joined.
-    progress
-        Progress of its copy of the training at that time.
-    has_stepped
-        Whether it has ever done a step.
-    has_hung
-        Whether it is being ended because it stood still.
-    serves
-        Whether it is a parameter server.
-    devices
-        Devices that it uses, counted among those that the job is shown.
-    asleep_since
-        Instant since which it has been asleep, and the processor time that it had used by then, in ticks.
+    * `number`: serial number among all workers ever started.
+    * `i_slot`: its slot on the board of its node.
+    * `node`: node on which it runs.
+    * `since_ns`: instant of its last change of state.
+    * `pid`: process id; 0 until it was forked.
+    * `n_steps`: steps behind its state when it last joined.
+    * `progress`: progress of its copy of the training at that time.
+    * `has_stepped`: whether it has ever done a step.
+    * `has_hung`: whether it is being ended because it stood still.
+    * `serves`: whether it is a parameter server.
+    * `devices`: devices that it uses, counted among those that the job is shown.
+    * `asleep_since`: instant since which it has been asleep, and the processor time that it had used by then, in ticks.
     """
 
     number: int
@@ -137,10 +123,7 @@ def hang_s_allowed() -> float:
 class WorkerPool:
     """All live workers and parameter servers, in order of their start.
 
-    Attributes
-    ----------
-    members
-        Members of the generation: workers by rank, then servers.
+    `members`: members of the generation: workers by rank, then servers.
     """
 
     def __init__(self) -> None:
@@ -241,14 +224,9 @@ def shell_code(code: int) -> int:
 class HeartbeatGap:
     """A member that has been silent for too long, at one check.
 
-    Attributes
-    ----------
-    is_waiting
-        Whether it waits for others: in a collective, or for the next generation.
-    is_excused
-        Whether it keeps the others waiting on purpose.
-    is_stopped
-        Whether a signal has stopped its process.
+    * `is_waiting`: whether it waits for others: in a collective, or for the next generation.
+    * `is_excused`: whether it keeps the others waiting on purpose.
+    * `is_stopped`: whether a signal has stopped its process.
     """
 
     worker: Worker
@@ -274,7 +252,13 @@ def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
     anything else                                           nobody
     ======================================================= ==========================================
     """
-    silent = _silent(members, now_ns, hang_ns)
+    # Only the processes of members that have shown nothing for `hang_ns` are examined.
+    seen = [(worker, worker.heartbeat) for worker in members]
+    silent = [
+        HeartbeatGap(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, worker.is_stopped)
+        for worker, heartbeat in seen
+        if now_ns - max(heartbeat.stamp_ns, worker.since_ns) > hang_ns
+    ]
     others_wait = any(silence.is_waiting for silence in silent)
     in_step = [silence for silence in silent if silence.worker.state == "training"]
     stopped = [silence for silence in in_step if silence.is_stopped]
@@ -304,16 +288,6 @@ def late(newcomers: Sequence[Worker], now_ns: int, start_s_max: float, hang_ns: 
         and (
             newcomer.has_been(start_s_max, now_ns) or (newcomer.has_been(hang_ns / 1e9, now_ns) and newcomer.is_stopped)
         )
-    ]
-
-
-def _silent(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[HeartbeatGap]:
-    """Return the members that have shown nothing for `hang_ns`; only their processes are examined."""
-    seen = [(worker, worker.heartbeat) for worker in members]
-    return [
-        HeartbeatGap(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, worker.is_stopped)
-        for worker, heartbeat in seen
-        if now_ns - max(heartbeat.stamp_ns, worker.since_ns) > hang_ns
     ]
 
 

@@ -22,19 +22,11 @@ _COMMAND = (sys.executable, "-P", "-m", "punctual.elastic_training.forkserver")
 class WorkerSpawner:
     """Starts a forkserver, which loads the script and then forks workers.
 
-    Parameters
-    ----------
-    train
-        The worker's training function, called with its connection; found by the name of its module and its own.
-    board_fd
-        Kept open in the workers.
-    preloaded
-        Modules that are loaded before the script.
+    * `train`: the worker's training function, called with its connection; found by the name of its module and its own.
+    * `board_fd`: kept open in the workers.
+    * `preloaded`: modules that are loaded before the script.
 
-    Raises
-    ------
-    ValueError
-        The function cannot be found by its name.
+    Raises `ValueError`: the function cannot be found by its name.
     """
 
     def __init__(self, train: Callable[[SocketAgentClient], object], board_fd: int, preloaded: Sequence[str]) -> None:

@@ -58,7 +58,8 @@ class NodeLeases:
         self._ray_node = ray_node
         self._groups: dict[str, list[Any]] = {"CPU": [], "GPU": []}
         self._holds: Mapping[str, float] = {}
-        self._has = self._total()
+        resources = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == self._ray_node)
+        self._has = {kind: float(resources.get(kind, 0.0)) for kind in self._groups}
         self._left = dict(self._has)
         #: Unix time at which Ray takes the node away, at once if it names none; None: it stays.
         self.ends_wall: float | None = None
@@ -70,11 +71,6 @@ class NodeLeases:
         cores, gpus = min(capacity["cores"], self._left["CPU"]), min(capacity["gpus"], self._left["GPU"])
         taken_cores = min(capacity["cores"], self._has["CPU"]) - cores
         return {"capacity": {**capacity, "cores": cores, "gpus": gpus}, "taken_cores": taken_cores}
-
-    def _total(self) -> dict[str, float]:
-        """Return the node's resources in all."""
-        resources = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == self._ray_node)
-        return {kind: float(resources.get(kind, 0.0)) for kind in self._groups}
 
     def _watch(self) -> None:
         total, ends = self._has, threading.Event()
@@ -123,13 +119,7 @@ class AgentRelay:
 
 
 class RayChannel:
-    """Channel to the agent of one node, through calls of its relay.
-
-    Attributes
-    ----------
-    limit
-        Limit of the node's use.
-    """
+    """Channel to the agent of one node, through calls of its relay. `limit`: limit of the node's use."""
 
     def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
         self._start, self._name, self._ray_node = start, name, ray_node
@@ -224,25 +214,14 @@ class RayMembers:
     there. Of machines of one host name the first has that name, and the others have their addresses as well. A second node of Ray's
     on one machine has a part of its id in Ray as well.
 
-    Parameters
-    ----------
-    address
-        Address of the cluster, as for `ray.init`; empty: that of this machine.
-    name
-        Tells the relays of one service from those of another.
-    limits
-        Returns limits of the nodes to use.
-    needs_token
-        Whether the cluster must ask for a token.
-    names
-        File of the names of machines, which outlives this process; None: there is none.
-    asks_names
-        Whether a node is used only once `name` has told whether it is a machine of a pool.
+    * `address`: address of the cluster, as for `ray.init`; empty: that of this machine.
+    * `name`: tells the relays of one service from those of another.
+    * `limits`: returns limits of the nodes to use.
+    * `needs_token`: whether the cluster must ask for a token.
+    * `names`: file of the names of machines, which outlives this process; None: there is none.
+    * `asks_names`: whether a node is used only once `name` has told whether it is a machine of a pool.
 
-    Raises
-    ------
-    InvalidSpec
-        The cluster cannot be reached, or asks for no token.
+    Raises `InvalidSpec`: the cluster cannot be reached, or asks for no token.
     """
 
     def __init__(

@@ -14,24 +14,22 @@ _CLIENT_SCHEME = "ray://"
 OPEN_TO_ALL = "whoever reaches it can run programs as the user that started it"
 #: Exit statuses of the process.
 _LET_IN, _REFUSED, _NO_ANSWER = 0, 10, 11
-#: Seconds for an answer, and for the process, on a machine whose cores are all in use.
-_ANSWER_S_MAX, _PROCESS_S_MAX = 10.0, 60.0
+#: Seconds for an answer, on a machine whose cores are all in use.
+_ANSWER_S_MAX = 10.0
 
 
 def asks_for_token(address: str) -> bool | None:
     """Whether the cluster rejects clients without a token; None: there is no answer.
 
-    Parameters
-    ----------
-    address
-        ``HOST:PORT`` of its head, ``ray://HOST:PORT``, or ``auto``: where Ray's own commands look.
+    `address`: ``HOST:PORT`` of its head, ``ray://HOST:PORT``, or ``auto``: where Ray's own commands look.
     """
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     command = [sys.executable, "-P", "-m", "punctual.executors.ray_access", address]
     quiet = subprocess.DEVNULL
     try:
+        # Seconds for the process, on a machine whose cores are all in use.
         done = subprocess.run(
-            command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, timeout=_PROCESS_S_MAX, check=False
+            command, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, timeout=60.0, check=False
         )
     except subprocess.TimeoutExpired:
         return None

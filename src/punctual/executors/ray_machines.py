@@ -36,14 +36,9 @@ _MARKET_LABEL = "ray.io/market-type"
 class RayMachines:
     """Provider of machines that are nodes of Ray's autoscaler.
 
-    Parameters
-    ----------
-    labels
-        Labels of each pool's nodes. All nodes that have them are this service's.
-    wait_s
-        Seconds beyond its start-up within which a machine must have come.
-    retry_s
-        Seconds until a pool that had no more machines is thought to have some again: Ray does not tell.
+    * `labels`: labels of each pool's nodes. All nodes that have them are this service's.
+    * `wait_s`: seconds beyond its start-up within which a machine must have come.
+    * `retry_s`: seconds until a pool that had no more machines is thought to have some again: Ray does not tell.
     """
 
     poll_interval_s = 2.0
@@ -149,7 +144,8 @@ class RayMachines:
             if node_of[machine] in self._seen - nodes.keys():
                 lost[machine] = "Ray has ended its node"
         for machine in waiting:
-            limit_s = self._wait_s + self._startup_s(machine)
+            pool = self._pools.get(self._pool_of[machine])
+            limit_s = self._wait_s + (pool.spec.startup_s if pool is not None else 0.0)
             if now > self._asked_at[machine] + limit_s:
                 lost[machine] = f"Ray's autoscaler has started no node ({self._words(machine)}) within {limit_s:.0f} s"
         if waiting and self._requests.n_impossible == len(self._pool_of):  # then it starts none of them
@@ -188,10 +184,6 @@ class RayMachines:
 
     def _pool_with(self, labels: Mapping[str, str]) -> str | None:
         return next((pool for pool, wanted in self._labels.items() if wanted.items() <= labels.items()), None)
-
-    def _startup_s(self, machine: NodeId) -> float:
-        pool = self._pools.get(self._pool_of[machine])
-        return pool.spec.startup_s if pool is not None else 0.0
 
     def _words(self, machine: NodeId) -> str:
         labels = self._labels.get(self._pool_of[machine], {})

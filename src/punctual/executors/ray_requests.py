@@ -33,15 +33,9 @@ _NO_AUTOSCALER = (
 class RayRequests:
     """The process, started again when it has ended; usable from one thread.
 
-    Parameters
-    ----------
-    address
-        Address of the cluster, as for `ray.init`.
+    `address`: address of the cluster, as for `ray.init`.
 
-    Attributes
-    ----------
-    n_impossible
-        Number of nodes that were wanted and can never be there at once, at the last `nodes`; 0: all can.
+    `n_impossible`: number of nodes that were wanted and can never be there at once, at the last `nodes`; 0: all can.
     """
 
     def __init__(self, address: str) -> None:

@@ -35,11 +35,9 @@ def slurm_answer(command: Sequence[str], environment: Mapping[str, str], limit_s
     except OSError as error:
         raise SlurmFailure(f"{command[0]} cannot be run: {error.strerror}") from error
     if process.returncode:
-        raise SlurmFailure(_last_words(complaint) or f"{command[0]} has failed with status {process.returncode}")
+        lines = [line.strip() for line in complaint.splitlines() if line.strip()]
+        raise SlurmFailure(
+            (lines[-1].partition("error: ")[2] or lines[-1] if lines else "")
+            or f"{command[0]} has failed with status {process.returncode}"
+        )
     return output
-
-
-def _last_words(complaint: str) -> str:
-    """Return the last line of a complaint, which names the reason, without the command's name."""
-    lines = [line.strip() for line in complaint.splitlines() if line.strip()]
-    return lines[-1].partition("error: ")[2] or lines[-1] if lines else ""

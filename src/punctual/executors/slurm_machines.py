@@ -68,14 +68,9 @@ class _Job(NamedTuple):
 class SlurmOptions:
     """Table `options` of `[machines]`.
 
-    Attributes
-    ----------
-    sbatch
-        Options of `sbatch` for the machines of all pools.
-    wait_s
-        A machine that waits longer in Slurm's queue cannot be had now.
-    ray
-        Command that is Ray on the nodes; empty: the one of this installation, at the same path.
+    * `sbatch`: options of `sbatch` for the machines of all pools.
+    * `wait_s`: a machine that waits longer in Slurm's queue cannot be had now.
+    * `ray`: command that is Ray on the nodes; empty: the one of this installation, at the same path.
     """
 
     sbatch: Sequence[str] = ()
@@ -86,12 +81,8 @@ class SlurmOptions:
 class SlurmMachines:
     """Provider of machines that are jobs of Slurm, named after machine and service.
 
-    Parameters
-    ----------
-    poll_interval_s
-        Seconds between two queries of `squeue`, which is work for Slurm's controller.
-    retry_s
-        Seconds until a pool that had no more machines is thought to have some again: Slurm does not tell.
+    * `poll_interval_s`: seconds between two queries of `squeue`, which is work for Slurm's controller.
+    * `retry_s`: seconds until a pool that had no more machines is thought to have some again: Slurm does not tell.
     """
 
     def __init__(

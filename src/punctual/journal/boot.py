@@ -16,14 +16,9 @@ from typing import Protocol
 class ClockRecord:
     """Relation of a journal's instants to other clocks.
 
-    Attributes
-    ----------
-    boot_id
-        Identity of the machine's boot; empty if unknown.
-    wall_offset_s
-        Wall time (seconds since 1970) minus the monotonic clock.
-    shift_s
-        Seconds to add to an instant of the journal to get the monotonic clock of that boot.
+    * `boot_id`: identity of the machine's boot; empty if unknown.
+    * `wall_offset_s`: wall time (seconds since 1970) minus the monotonic clock.
+    * `shift_s`: seconds to add to an instant of the journal to get the monotonic clock of that boot.
     """
 
     boot_id: str
@@ -62,10 +57,7 @@ def clock_shift(journal: _HasClock, now: ClockRecord | None = None) -> float:
 
     0 until the machine is restarted. A process that continues the journal writes the monotonic clock minus this.
 
-    Parameters
-    ----------
-    now
-        For tests; None: `clock_now`.
+    `now`: for tests; None: `clock_now`.
     """
     return shift_between(journal.clock, now or clock_now())
 

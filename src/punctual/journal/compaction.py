@@ -105,7 +105,13 @@ class CompactionRules:
         if kind == "PlanProposed":
             self._planned(number, message)
         elif kind in _REPORTS:
-            self._reported(number, kind, message)
+            stretch = self._job(message).stretch(kind)
+            # Reports of phases and losses are new each time, like counts.
+            is_count = kind == "ProgressReported"
+            says = {name: value for name, value in message.items() if name not in _COUNTS} if is_count else None
+            if stretch.pending is not None and says == stretch.says:
+                self._removed.append(stretch.pending)
+            stretch.pending = None if stretch.keeps(message["at"], says) else number
         elif kind == "ResizeJob":
             self._asked(number, message)
         elif kind in {"GrantApplied", "GrantFailed"}:
@@ -128,15 +134,6 @@ class CompactionRules:
             self._removed.append(number)
         else:
             self._plan = number
-
-    def _reported(self, number: int, kind: str, message: dict[str, Any]) -> None:
-        stretch = self._job(message).stretch(kind)
-        # Reports of phases and losses are new each time, like counts.
-        is_count = kind == "ProgressReported"
-        says = {name: value for name, value in message.items() if name not in _COUNTS} if is_count else None
-        if stretch.pending is not None and says == stretch.says:
-            self._removed.append(stretch.pending)
-        stretch.pending = None if stretch.keeps(message["at"], says) else number
 
     def _asked(self, number: int, message: dict[str, Any]) -> None:
         job = self._job(message)

@@ -84,17 +84,10 @@ def is_there(path: Path) -> bool:
 def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Connection:
     """Open the file; unless `read_only`, make it, with mode 0600, if it is missing.
 
-    Parameters
-    ----------
-    copies
-        Gets a callback that removes the copy that is read where nothing can be written beside the file.
+    `copies`: gets a callback that removes the copy that is read where nothing can be written beside the file.
 
-    Raises
-    ------
-    InvalidSpec
-        The file is missing, or cannot be opened.
-    JournalUnusable
-        It is no journal, one of another version, or no file.
+    * Raises `InvalidSpec`: the file is missing, or cannot be opened.
+    * Raises `JournalUnusable`: it is no journal, one of another version, or no file.
     """
     if not is_there(path) and read_only:
         raise _invalid(path, "the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")

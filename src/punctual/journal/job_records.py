@@ -7,15 +7,16 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
-from punctual.journal.errors import JournalBusy
 from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, is_there, open_file, readable, unwritable
-from punctual.journal.sqlite import SqliteJournal
+from punctual.journal.owner import Owner
+from punctual.journal.sqlite import begin_ending_writer
 
 #: Name of the fact that holds the facts about a run.
 _RUN = "run"
@@ -39,14 +40,10 @@ _END = """
 class NewJob:
     """A job that is submitted.
 
-    Attributes
-    ----------
-    name
-        Name that it was given; a later job of the same name has another id.
-    start
-        All that is needed to start it (JSON values), secrets too; it goes with the job's end.
-    request_key, request_digest
-        Key that its caller chose for the request, and digest of the request; None: the caller chose none.
+    * `name`: name that it was given; a later job of the same name has another id.
+    * `start`: all that is needed to start it (JSON values), secrets too; it goes with the job's end.
+    * `request_key`, `request_digest`: key that its caller chose for the request, and digest of the request; None: the
+      caller chose none.
     """
 
     id: JobId
@@ -74,12 +71,9 @@ class JobRecords:
 
     What is read of a missing file is empty.
 
-    Raises
-    ------
-    JournalUnusable, StoreUnreachable
-        In a method that reads: the file is damaged or no file, or cannot be read now.
-    OSError
-        In a method that writes: the file is missing, cannot be written, or is damaged.
+    * Raises `JournalUnusable`, `StoreUnreachable`: in a method that reads: the file is damaged or no file, or cannot be
+      read now.
+    * Raises `OSError`: in a method that writes: the file is missing, cannot be written, or is damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -198,18 +192,6 @@ class JobRecords:
         ):
             return connection.execute(query, values).fetchall()
 
-    def _begun(self, *, is_durable: bool) -> sqlite3.Connection:
-        """Begin a transaction; the process that writes the messages is ended if it was stopped within a write."""
-        try:
-            return self._begin(is_durable=is_durable)
-        except JournalBusy:
-            with SqliteJournal(self.path, read_only=True) as reader:
-                owner = reader.owner
-            if owner is None or not owner.is_stopped():
-                raise
-            owner.kill()
-            return self._begin(is_durable=is_durable)
-
     def _begin(self, *, is_durable: bool) -> sqlite3.Connection:
         connection = open_file(self.path, read_only=False, copies=ExitStack())
         try:
@@ -228,7 +210,8 @@ class JobRecords:
         if not self.path.is_file():
             raise FileNotFoundError(errno.ENOENT, "no such file", str(self.path))
         try:
-            with closing(self._begun(is_durable=is_durable)) as connection:
+            begun = begin_ending_writer(self.path, partial(self._begin, is_durable=is_durable), Owner.is_stopped)
+            with closing(begun) as connection:
                 yield connection
                 connection.execute("COMMIT")
         except (sqlite3.Error, InvalidSpec) as error:

@@ -23,23 +23,17 @@ _LOG = logging.getLogger(__name__)
 class UpkeepLimits:
     """Frequency and extent of the upkeep.
 
-    Attributes
-    ----------
-    snapshot_messages, snapshot_s, snapshot_messages_most
-        A snapshot is due after so many messages, and not before so many seconds unless there are as many messages as the
-        last: a start has to read what came after it, and of many jobs a minute's messages are tens of thousands.
-    snapshot_frac
-        The part of the time that is spent on snapshots at most where they are due before those seconds: that of a thousand jobs takes
-        half a second, in which nothing is steered.
-    thin_messages
-        Messages looked through at a time.
-    wal_bytes
-        Size of the write-ahead file from which on it is folded into the database; more than it is cut down to then.
-    fold_s
-        Seconds between two looks at it; if a reader holds it up, it is tried again with the next one.
-    free_pages, vacuum_pages
-        From so many unused pages on, if they are a quarter of all, pages are given back to the file system, so many at
-        a time.
+    * `snapshot_messages`, `snapshot_s`, `snapshot_messages_most`: a snapshot is due after so many messages, and not
+      before so many seconds unless there are as many messages as the last: a start has to read what came after it, and
+      of many jobs a minute's messages are tens of thousands.
+    * `snapshot_frac`: the part of the time that is spent on snapshots at most where they are due before those seconds:
+      that of a thousand jobs takes half a second, in which nothing is steered.
+    * `thin_messages`: messages looked through at a time.
+    * `wal_bytes`: size of the write-ahead file from which on it is folded into the database; more than it is cut down
+      to then.
+    * `fold_s`: seconds between two looks at it; if a reader holds it up, it is tried again with the next one.
+    * `free_pages`, `vacuum_pages`: from so many unused pages on, if they are a quarter of all, pages are given back to
+      the file system, so many at a time.
     """
 
     snapshot_messages: int = 2000
@@ -66,11 +60,8 @@ class JournalMaintenance:
     One call does one piece of work at most, so that it takes some milliseconds and holds up no decision; what waits for
     the disk is done in a thread beside.
 
-    Parameters
-    ----------
-    dump
-        The state to which all messages in the journal lead, as bytes. May raise `InvalidSpec`: then nothing is thinned
-        out either, and all of it stays to be read.
+    `dump`: the state to which all messages in the journal lead, as bytes. May raise `InvalidSpec`: then nothing is
+    thinned out either, and all of it stays to be read.
     """
 
     def __init__(

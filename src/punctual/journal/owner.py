@@ -10,20 +10,13 @@ from pathlib import Path
 
 from punctual.journal.boot import boot_id
 
-#: Longest wait for the end of a killed process, in seconds.
-_KILL_S_MAX = 10.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """A process that writes a journal.
 
-    Attributes
-    ----------
-    token
-        Secret of this claim, stored in the file only; each claim of a process has its own.
-    start_ticks
-        Clock ticks from boot to the process's start, which tell it from a later one with the same id.
+    * `token`: secret of this claim, stored in the file only; each claim of a process has its own.
+    * `start_ticks`: clock ticks from boot to the process's start, which tell it from a later one with the same id.
     """
 
     pid: int
@@ -40,7 +33,7 @@ class Owner:
 
     def is_stopped(self) -> bool:
         """Whether the process lives on this machine and is stopped, by a signal or a debugger."""
-        return self.boot_id == boot_id() and self.may_live() and _state(self.pid) in {"T", "t"}
+        return self.boot_id == boot_id() and self.may_live() and _status(self.pid)[0] in {"T", "t"}
 
     def kill(self) -> None:
         """Kill the process if it lives on this machine and is not this one; returns once it is gone."""
@@ -53,7 +46,8 @@ class Owner:
                     signal.pidfd_send_signal(process, signal.SIGKILL)
                     poll = select.poll()
                     poll.register(process, select.POLLIN)
-                    poll.poll(_KILL_S_MAX * 1e3)
+                    # Longest wait for the end of a killed process, in milliseconds.
+                    poll.poll(10_000)
             finally:
                 os.close(process)
 
@@ -68,11 +62,6 @@ def start_ticks(pid: int) -> int | None:
     """Return the start of process `pid`, in clock ticks since boot; None if it does not exist or has ended."""
     state, *fields = _status(pid)
     return None if state in {"", "Z", "X"} else int(fields[18])
-
-
-def _state(pid: int) -> str:
-    """Letter of the state of process `pid`; empty: there is none."""
-    return _status(pid)[0]
 
 
 def _status(pid: int) -> list[str]:

@@ -6,13 +6,12 @@ its clock, the extent of its thinning).
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from punctual.core.codec import decode, encode, kind_of
@@ -49,9 +48,8 @@ _ACKNOWLEDGED = frozenset(
         "NodeNoticed",
     }
 )
+T = TypeVar("T")
 _R = TypeVar("_R", ClockRecord, Owner)
-#: The one before stays, in case the newest is damaged.
-_N_SNAPSHOTS = 2
 #: Subjects of messages that may concern every job.
 _ABOUT_ALL = ("NodeJoined", "NodeLost", "PolicyChanged", "SteeringResumed", "WarnUser")
 #: Rows fetched at once, so that a slow reader holds no transaction open and the store can be tidied behind it.
@@ -90,14 +88,9 @@ _KEEP_NEWEST = (
 class About:
     """Filter of messages.
 
-    Attributes
-    ----------
-    kinds
-        Only these kinds; empty: all.
-    but_kinds
-        None of these kinds.
-    until
-        Highest number.
+    * `kinds`: only these kinds; empty: all.
+    * `but_kinds`: None of these kinds.
+    * `until`: highest number.
     """
 
     kinds: tuple[str, ...] = ()
@@ -116,31 +109,17 @@ class SqliteJournal:
     the process; the last of them may be lost if the machine loses power: waiting for the disk at each would cost more
     than it is worth to a training run.
 
-    Parameters
-    ----------
-    path
-        The file; made, with mode 0600, if it is missing.
-    read_only
-        Open the existing file, and never write.
-    take
-        Claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if it was
-        stopped within a write.
-    now
-        Relation of instants to wall time, for tests; None: this machine's clocks.
+    * `path`: the file; made, with mode 0600, if it is missing.
+    * `read_only`: open the existing file, and never write.
+    * `take`: claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if
+      it was stopped within a write.
+    * `now`: relation of instants to wall time, for tests; None: this machine's clocks.
 
-    Attributes
-    ----------
-    path
-        The file.
-    last_written
-        Number of the last message that was there when this was opened, or that `append` has taken since.
+    * `path`: the file.
+    * `last_written`: number of the last message that was there when this was opened, or that `append` has taken since.
 
-    Raises
-    ------
-    InvalidSpec
-        The file is missing, is no journal, or is one of another version.
-    JournalTaken
-        Another process writes it, and `take` is not set.
+    * Raises `InvalidSpec`: the file is missing, is no journal, or is one of another version.
+    * Raises `JournalTaken`: another process writes it, and `take` is not set.
     """
 
     def __init__(
@@ -151,13 +130,7 @@ class SqliteJournal:
         self._owner = json.dumps(asdict(this_process()))
         self._lock = RLock()
         self._copies = ExitStack()
-        try:
-            self._begin(read_only, take)
-        except JournalBusy:
-            if not take:
-                raise
-            self._end_writes()
-            self._begin(read_only, take)
+        begin_ending_writer(path, lambda: self._begin(read_only, take), lambda _: take)
         self.last_written = self.last_sequence
 
     def _begin(self, read_only: bool, take: bool) -> None:
@@ -173,12 +146,6 @@ class SqliteJournal:
             self._connection.close()
             raise
 
-    def _end_writes(self) -> None:
-        """Kill the owner: it keeps the file's lock while it is stopped within a write."""
-        with suppress(InvalidSpec), SqliteJournal(self.path, read_only=True) as reader:
-            if reader.owner is not None:
-                reader.owner.kill()
-
     @property
     def place(self) -> str:
         """Place of the journal, for people."""
@@ -189,12 +156,8 @@ class SqliteJournal:
     def append(self, messages: Iterable[Message]) -> int:
         """Write `messages`, all or none; the sequence number of the last one.
 
-        Raises
-        ------
-        JournalTaken
-            Another process writes the journal.
-        sqlite3.Error
-            The disk is full, or cannot be written.
+        * Raises `JournalTaken`: another process writes the journal.
+        * Raises `sqlite3.Error`: the disk is full, or cannot be written.
         """
         numbered = enumerate(messages, start=self.last_written + 1)
         rows = [(number, kind_of(message), encode(message), subject_of(message)) for number, message in numbered]
@@ -259,23 +222,18 @@ class SqliteJournal:
     def save_snapshot(self, sequence: int, state: bytes) -> None:
         """Keep `state`, to which the messages up to number `sequence` lead; the one before is kept as well.
 
-        Raises
-        ------
-        JournalTaken
-            Another process writes the journal.
+        Raises `JournalTaken`: another process writes the journal.
         """
         with self.writing():
             self._connection.execute(_SAVE, (sequence, _checksum(sequence, state), state))
-            self._connection.execute(_KEEP_NEWEST, (_N_SNAPSHOTS,))
+            # The one before stays, in case the newest is damaged.
+            self._connection.execute(_KEEP_NEWEST, (2,))
             self._record_clock()
 
     def latest_snapshot(self) -> tuple[int, bytes] | None:
         """The newest snapshot that is not damaged, and the number of its last message; None: begin with message 1.
 
-        Raises
-        ------
-        JournalUnusable
-            All snapshots are damaged, and the messages before them do not all exist any more.
+        Raises `JournalUnusable`: all snapshots are damaged, and the messages before them do not all exist any more.
         """
         for sequence in reversed(self.snapshot_sequences()):
             checksum, state = self._snapshot(sequence) or (b"", b"")
@@ -309,10 +267,7 @@ class SqliteJournal:
 
         Removed jobs are forgotten.
 
-        Raises
-        ------
-        JournalTaken
-            Another process writes the journal.
+        Raises `JournalTaken`: another process writes the journal.
         """
         with readable(self.path), self.writing():
             self._connection.execute(f"{DELETE_MESSAGES} AND subject IN (SELECT id FROM job WHERE is_removed)")  # noqa: S608
@@ -485,10 +440,24 @@ class SqliteJournal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def begin_ending_writer(path: Path, begin: Callable[[], T], may_end: Callable[[Owner], bool]) -> T:
+    """Return `begin()`, which writes the file; a writer that keeps the file locked is killed first, if `may_end` says so.
+
+    A process that was stopped within a write keeps the lock until it goes on.
+    """
+    try:
+        return begin()
+    except JournalBusy:
+        with SqliteJournal(path, read_only=True) as reader:
+            owner = reader.owner
+        if owner is None or not may_end(owner):
+            raise
+        owner.kill()
+        return begin()
 
 
 def subject_of(message: Message) -> str | None:

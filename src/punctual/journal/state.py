@@ -43,11 +43,8 @@ _ARRAY_MODULES = {f"numpy.{core}.{module}" for core in ("core", "_core") for mod
 def dumps(state: object) -> bytes:
     """`state` as bytes.
 
-    Raises
-    ------
-    InvalidSpec
-        It holds something that `loads` would refuse: an open file, a function, a class that is neither plain nor of
-        Punctual's pure packages.
+    Raises `InvalidSpec`: it holds something that `loads` would refuse: an open file, a function, a class that is
+    neither plain nor of Punctual's pure packages.
     """
     must = "the state must consist of plain values, arrays and classes of Punctual's pure packages"
     with _refused(must, "Let controllers, models and policies keep such values only."):
@@ -67,10 +64,8 @@ def dumps(state: object) -> bytes:
 def loads(state: bytes) -> Any:
     """Return the state that `dumps` encoded.
 
-    Raises
-    ------
-    InvalidSpec
-        `state` is damaged, names objects other than values, or was written by a version with other fields.
+    Raises `InvalidSpec`: `state` is damaged, names objects other than values, or was written by a version with other
+    fields.
     """
     must = "a snapshot must hold a state that this version of Punctual has written"
     with _refused(must, "Read the journal with the version of Punctual that wrote it."):
@@ -109,7 +104,8 @@ class _Reader(pickle.Unpickler):
         self._knows = knows
 
     def find_class(self, module: str, name: str) -> Any:
-        _require(module, name)
+        if not (_is_ours(module) or name in _PLAIN.get(module, ()) or (module in _ARRAY_MODULES and name in _ARRAYS)):
+            raise pickle.UnpicklingError(f"'{module}.{name}' is not among what a state may hold")
         value = super().find_class(module, name)
         if not _is_ours(module):
             return value
@@ -120,11 +116,6 @@ class _Reader(pickle.Unpickler):
         if is_dataclass(value) and not self._knows(*_layout(value)):
             raise pickle.UnpicklingError(f"'{module}.{name}' has other fields now")
         return value
-
-
-def _require(module: str, name: str) -> None:
-    if not (_is_ours(module) or name in _PLAIN.get(module, ()) or (module in _ARRAY_MODULES and name in _ARRAYS)):
-        raise pickle.UnpicklingError(f"'{module}.{name}' is not among what a state may hold")
 
 
 def _is_ours(module: str) -> bool:

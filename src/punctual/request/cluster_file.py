@@ -20,29 +20,20 @@ _GROUP = re.compile(r"([0-9]{1,9})x([0-9]{1,9})(?::([A-Za-z0-9_.-]+))?")
 #: Each node is an object in memory, and a larger cluster than any that there is.
 N_NODES_MAX = 100_000
 
-#: Default cores and memory of a device, large enough to limit no job.
+#: Default cores of a device, enough to limit no job.
 PLENTY_CORES = 1_000.0
-PLENTY_BYTES = 2**50
 
 
 class NodeGroup(BaseModel):
     """`n_nodes` equal machines.
 
-    Attributes
-    ----------
-    nodes
-        Their names; empty: any will do, and in a simulation they are numbered.
-    gpus
-        Devices of each node.
-    cores, memory_gib
-        Cores and memory of each node; None: so much that it limits no job.
-    device
-        Kind of the devices.
-    jobs_at_once
-        Jobs without workers that may run on a node at once; None: as many as fit.
-    others
-        Amounts of further kinds of hardware, of each node, by names with their units: ``disk_mbps``. Of those that only
-        other groups have, it has none.
+    * `nodes`: their names; empty: any will do, and in a simulation they are numbered.
+    * `gpus`: devices of each node.
+    * `cores`, `memory_gib`: cores and memory of each node; None: so much that it limits no job.
+    * `device`: kind of the devices.
+    * `jobs_at_once`: jobs without workers that may run on a node at once; None: as many as fit.
+    * `others`: amounts of further kinds of hardware, of each node, by names with their units: ``disk_mbps``. Of those
+      that only other groups have, it has none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -77,7 +68,8 @@ class NodeGroup(BaseModel):
     def capacity(self) -> Resources:
         """Capacity of one node."""
         n = max(1, self.gpus)
-        memory_bytes = n * PLENTY_BYTES if self.memory_gib is None else int(self.memory_gib * GIB_BYTES)
+        # Without a figure, a node has plenty of memory: a pebibyte.
+        memory_bytes = n * 2**50 if self.memory_gib is None else int(self.memory_gib * GIB_BYTES)
         cores = n * PLENTY_CORES if self.cores is None else self.cores
         return Resources(cores, self.gpus, memory_bytes, self.others)
 
@@ -118,10 +110,7 @@ _GROUPS = TypeAdapter(Annotated[tuple[NodeGroup, ...], Field(strict=False, min_l
 def parsed_cluster(given: Any) -> Any:
     """Parse `given` to groups of nodes as tables if it is text; otherwise return it.
 
-    Raises
-    ------
-    InvalidSpec
-        The text is none.
+    Raises `InvalidSpec`: the text is none.
     """
     if not isinstance(given, str):
         return given

@@ -30,12 +30,8 @@ _LAST_WALL = datetime(9999, 7, 1, tzinfo=UTC)
 class Now:
     """One moment on both clocks.
 
-    Attributes
-    ----------
-    at
-        Monotonic seconds, as instants of events are.
-    wall
-        The same moment in local time.
+    * `at`: monotonic seconds, as instants of events are.
+    * `wall`: the same moment in local time.
     """
 
     at: float
@@ -86,10 +82,7 @@ def process_started_at() -> float:
 def deadline_s(text: str, *, started_at: float, now: Now) -> float:
     """Return the seconds from `started_at` to the deadline that a user gave at the start.
 
-    Raises
-    ------
-    InvalidSpec
-        The deadline is not later than now, is many years away, or cannot be read.
+    Raises `InvalidSpec`: the deadline is not later than now, is many years away, or cannot be read.
     """
     when = parse_when(text, where="the new job", remedy=_NEW_REMEDY)
     if isinstance(when, Extend):
@@ -106,17 +99,11 @@ def deadline_s(text: str, *, started_at: float, now: Now) -> float:
 def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, job: str, now: Now) -> float:
     """Return the seconds from `started_at` to the deadline that a user wants for a running job.
 
-    Parameters
-    ----------
-    text
-        `90s` is that long from now, `+10m` and `-30s` move the present deadline, `18:00` is a time.
-    present_s
-        The deadline in force, seconds from `started_at`; None: there is none.
+    * `text`: `90s` is that long from now, `+10m` and `-30s` move the present deadline, `18:00` is a time.
+    * `present_s`: the deadline in force, seconds from `started_at`; None: there is none.
 
-    Raises
-    ------
-    InvalidSpec
-        The result is not later than now or many years away, there is nothing to move, or the text cannot be read.
+    Raises `InvalidSpec`: the result is not later than now or many years away, there is nothing to move, or the text
+    cannot be read.
     """
     when = parse_when(text, where=f"job '{job}'")
     if isinstance(when, After):
@@ -138,15 +125,9 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
 def past_at(text: str, now: Now) -> float:
     """Return the instant of the past that a user means.
 
-    Parameters
-    ----------
-    text
-        `2h` is so long ago, `18:00` the last such time, and a date is taken as it stands.
+    `text`: `2h` is so long ago, `18:00` the last such time, and a date is taken as it stands.
 
-    Raises
-    ------
-    InvalidSpec
-        The instant is later than now, or the text cannot be read.
+    Raises `InvalidSpec`: the instant is later than now, or the text cannot be read.
     """
     when = parse_when(text, "a time of the past", "the past", _PAST_REMEDY)
     at = _clock_at(when, now, is_past=True) if isinstance(when, WallTime) else now.at - abs(when.seconds)
@@ -194,10 +175,7 @@ def _wall_of(local: datetime, zone: tzinfo | None, now: Now, *, is_past: bool) -
 
     Of two, when they are set back, it is the first that is still to come; with `is_past`, the last that has been.
 
-    Raises
-    ------
-    InvalidSpec
-        Clocks are set forward over it.
+    Raises `InvalidSpec`: clocks are set forward over it.
     """
     moments = [local.replace(tzinfo=zone, fold=fold).astimezone(UTC).astimezone(zone) for fold in (0, 1)]
     if moments[0].replace(tzinfo=None, fold=0) != local:

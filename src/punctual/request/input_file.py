@@ -30,10 +30,8 @@ _REMEDY = "Tables `[[job]]` are jobs, `[[cluster]]` groups of nodes, `[[pool]]` 
 def keys_in(path: Path) -> dict[str, Any]:
     """Return the keys of a file, as written.
 
-    Raises
-    ------
-    InvalidSpec
-        The file cannot be read, is too long or no TOML, says nothing, or has a key that no such file has.
+    Raises `InvalidSpec`: the file cannot be read, is too long or no TOML, says nothing, or has a key that no such file
+    has.
     """
     try:
         text = text_of(path)
@@ -71,12 +69,8 @@ def _check_lengths_of_keys(text: str, path: Path) -> None:
 def text_of(path: Path) -> str:
     """Return the text of a file that is read as a whole.
 
-    Raises
-    ------
-    OSError, UnicodeDecodeError
-        The file cannot be read, or is no text.
-    InvalidSpec
-        The file is longer than any such file, or it is a pipe from which nothing comes.
+    * Raises `OSError`, `UnicodeDecodeError`: the file cannot be read, or is no text.
+    * Raises `InvalidSpec`: the file is longer than any such file, or it is a pipe from which nothing comes.
     """
     # Some editors begin a file with a mark of the order of bytes.
     with TextIOWrapper(BytesIO(_content(path)), encoding="utf-8-sig") as file:

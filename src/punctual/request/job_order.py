@@ -22,15 +22,9 @@ J = TypeVar("J", bound=_Specified)
 def in_order(jobs: Sequence[J], known: Callable[[JobId], JobStatus | None]) -> list[J]:
     """Return the jobs, each behind its predecessors, otherwise in the given order.
 
-    Parameters
-    ----------
-    known
-        Returns the status of a job that was submitted before; None: there is none of that name.
+    `known`: returns the status of a job that was submitted before; None: there is none of that name.
 
-    Raises
-    ------
-    InvalidSpec
-        A predecessor is unknown, has ended without finishing, or is to run after its successor.
+    Raises `InvalidSpec`: a predecessor is unknown, has ended without finishing, or is to run after its successor.
     """
     waiting, ordered = list(jobs), list[J]()
     names = {job.spec.id for job in jobs}

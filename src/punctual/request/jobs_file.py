@@ -34,21 +34,12 @@ def read_jobs(
 ) -> list[Submission]:
     """Read the jobs of a file, all of them checked.
 
-    Parameters
-    ----------
-    started_at
-        Instant from which deadlines count, monotonic seconds.
-    capacity, together
-        What one node has at most, and all of them; see `submission_of`.
-    tell
-        Called with a sentence about each part of the file that has no effect here.
-    earlier_run
-        Finds the job that `like` names.
+    * `started_at`: instant from which deadlines count, monotonic seconds.
+    * `capacity`, `together`: what one node has at most, and all of them; see `submission_of`.
+    * `tell`: called with a sentence about each part of the file that has no effect here.
+    * `earlier_run`: finds the job that `like` names.
 
-    Raises
-    ------
-    InvalidSpec
-        The file cannot be read, or jobs cannot be run, each with all that is wrong with it.
+    Raises `InvalidSpec`: the file cannot be read, or jobs cannot be run, each with all that is wrong with it.
     """
     tables = tables_in(path)
     submissions = _each(
@@ -66,10 +57,7 @@ def declared_jobs(
 
     `together`: capacity of all nodes, where jobs may lie on several.
 
-    Raises
-    ------
-    InvalidSpec
-        Jobs could never run on a node with `capacity`, or do not say what they cost.
+    Raises `InvalidSpec`: jobs could never run on a node with `capacity`, or do not say what they cost.
     """
     return _each(
         tables,

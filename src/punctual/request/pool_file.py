@@ -18,26 +18,15 @@ _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class PoolSection(BaseModel):
     """Equal machines that can be asked for.
 
-    Attributes
-    ----------
-    name
-        Its machines are named after it.
-    gpus, cores, memory_gib, device
-        One machine, as in a group of nodes.
-    market
-        Whether machines are taken away (`spot`), stay (`on-demand`), or are paid for already (`own`).
-    price_usd_h
-        Price of a machine-hour; None: the trace has it, or the machines are one's own.
-    trace
-        File with the machines that could be had over time, for a simulation; None: always `most`.
-    trace_start_s
-        The simulation begins so many seconds after the trace; what comes before has been seen.
-    least, most
-        Least and most machines at once.
-    startup_s, notice_s, least_billed_s
-        See `punctual.core.pools.PoolSpec`.
-    options
-        Further keys for a live cluster's provider of machines.
+    * `name`: its machines are named after it.
+    * `gpus`, `cores`, `memory_gib`, `device`: one machine, as in a group of nodes.
+    * `market`: whether machines are taken away (`spot`), stay (`on-demand`), or are paid for already (`own`).
+    * `price_usd_h`: price of a machine-hour; None: the trace has it, or the machines are one's own.
+    * `trace`: file with the machines that could be had over time, for a simulation; None: always `most`.
+    * `trace_start_s`: the simulation begins so many seconds after the trace; what comes before has been seen.
+    * `least`, `most`: least and most machines at once.
+    * `startup_s`, `notice_s`, `least_billed_s`: see `punctual.core.pools.PoolSpec`.
+    * `options`: further keys for a live cluster's provider of machines.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -103,12 +92,8 @@ class PoolSection(BaseModel):
 class MachinesSection(BaseModel):
     """Table `[machines]` of a live cluster's file: who starts machines of pools.
 
-    Attributes
-    ----------
-    provider
-        Name of a provider of Punctual's, or ``module:function`` of another.
-    options
-        Further keys, for the provider.
+    * `provider`: name of a provider of Punctual's, or ``module:function`` of another.
+    * `options`: further keys, for the provider.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

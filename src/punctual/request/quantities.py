@@ -70,14 +70,9 @@ _GOAL_REMEDY = "Write `--until 'loss<0.1'`."
 class WorkerRange:
     """Range of a job's number of workers, and the resources of each.
 
-    Attributes
-    ----------
-    cores_each
-        None: an equal part of what there is.
-    n_gpus_each
-        0, or 1: each worker has a GPU of its own.
-    servers
-        Least and most parameter servers beside them; None: there are none.
+    * `cores_each`: None: an equal part of what there is.
+    * `n_gpus_each`: 0, or 1: each worker has a GPU of its own.
+    * `servers`: least and most parameter servers beside them; None: there are none.
     """
 
     n_least: int
@@ -99,17 +94,11 @@ class WorkerRange:
 def parse_duration_s(text: str) -> float:
     """Return the seconds that `text` means.
 
-    Parameters
-    ----------
-    text
-        Numbers with units, largest first (``1h30m``, ``1.5 hours``, ``2 days``, ``250ms``; weeks to milliseconds), or
-        Slurm's ``MM:SS``, ``HH:MM:SS``, ``D-HH:MM:SS``, or ISO 8601's ``PT1H30M`` (weeks and smaller units), or words: ``two
-        hours``, ``half an hour``.
+    `text`: numbers with units, largest first (``1h30m``, ``1.5 hours``, ``2 days``, ``250ms``; weeks to milliseconds),
+    or Slurm's ``MM:SS``, ``HH:MM:SS``, ``D-HH:MM:SS``, or ISO 8601's ``PT1H30M`` (weeks and smaller units), or words:
+    ``two hours``, ``half an hour``.
 
-    Raises
-    ------
-    InvalidSpec
-        When `text` is something else, a bare number included.
+    Raises `InvalidSpec`: when `text` is something else, a bare number included.
 
     Examples
     --------
@@ -144,13 +133,7 @@ def in_digits(text: str) -> str:
 
 
 def parse_cores(text: str) -> float:
-    """Cores that `text` means: ``0.5``, ``0.5 cores``.
-
-    Raises
-    ------
-    InvalidSpec
-        When `text` is no number above zero.
-    """
+    """Cores that `text` means: ``0.5``, ``0.5 cores``. Raises `InvalidSpec`: when `text` is no number above zero."""
     check_length(text, "a number of cores", _CORES_REMEDY)
     cores = _cores(text)
     if cores <= 0:
@@ -161,10 +144,7 @@ def parse_cores(text: str) -> float:
 def parse_cores_range(text: str) -> tuple[float | None, float]:
     """Read floor and ceiling in cores from ``0.1..2``; a single value is a ceiling, with the floor None.
 
-    Raises
-    ------
-    InvalidSpec
-        When a value is no number, the ceiling is zero or the floor lies above it.
+    Raises `InvalidSpec`: when a value is no number, the ceiling is zero or the floor lies above it.
     """
     check_length(text, "a number of cores", _CORES_REMEDY)
     return _least_and_most(text, _cores, parse_cores, _invalid_cores, "the floor must not lie above the ceiling")
@@ -173,10 +153,7 @@ def parse_cores_range(text: str) -> tuple[float | None, float]:
 def parse_bytes(text: str) -> int:
     """Read an amount of memory in bytes: ``4GiB``, ``4G``, ``512 MB``.
 
-    Raises
-    ------
-    InvalidSpec
-        When `text` is no number above zero with a unit.
+    Raises `InvalidSpec`: when `text` is no number above zero with a unit.
 
     Examples
     --------
@@ -197,10 +174,7 @@ def parse_bytes(text: str) -> int:
 def parse_bytes_range(text: str) -> tuple[int, int]:
     """Read the least and the most memory from ``4GiB..16GiB``; a single amount is both.
 
-    Raises
-    ------
-    InvalidSpec
-        When a value is no amount of memory, or the least lies above the most.
+    Raises `InvalidSpec`: when a value is no amount of memory, or the least lies above the most.
     """
     least, most = _least_and_most(
         text, parse_bytes, parse_bytes, _invalid_bytes, "the least must not lie above the most"
@@ -255,10 +229,7 @@ def worker_range(
 ) -> WorkerRange | None:
     """Return the range of workers in the options; None: the job has no workers.
 
-    Raises
-    ------
-    InvalidSpec
-        They contradict each other, or one is no range of whole numbers.
+    Raises `InvalidSpec`: they contradict each other, or one is no range of whole numbers.
     """
     if workers is not None and gpus is not None:
         raise InvalidSpec(

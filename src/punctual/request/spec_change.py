@@ -22,16 +22,11 @@ NO_DEADLINE = "none"
 class SpecChange:
     """Change of a job's declaration; None: unchanged.
 
-    Attributes
-    ----------
-    deadline_s
-        Seconds from the submission; infinite: no deadline any more.
-    weight
-        Weight against other jobs, above zero.
-    floor_cores, ceiling_cores
-        Least and most cores, for a job that is not made of workers.
-    n_least, n_most
-        Least and most workers, for one that is. No more than it was submitted with: its program has prepared for those.
+    * `deadline_s`: seconds from the submission; infinite: no deadline any more.
+    * `weight`: weight against other jobs, above zero.
+    * `floor_cores`, `ceiling_cores`: least and most cores, for a job that is not made of workers.
+    * `n_least`, `n_most`: least and most workers, for one that is. No more than it was submitted with: its program has
+      prepared for those.
     """
 
     deadline_s: float | None = None
@@ -52,10 +47,7 @@ class SpecChange:
     ) -> "SpecChange":
         """Parse a change of cores and workers: ``0.5..2``, ``1..4``, or the most alone.
 
-        Raises
-        ------
-        InvalidSpec
-            A range is invalid; each mistake is named.
+        Raises `InvalidSpec`: a range is invalid; each mistake is named.
         """
         checks = OptionChecks()
         nothing: tuple[float | None, float | None] = (None, None)
@@ -79,10 +71,7 @@ def changed_spec(
 
     `capacity`, `together`: what one node has at most, and all of them; see `submission_of`.
 
-    Raises
-    ------
-    InvalidSpec
-        The change is impossible; each mistake names its part of the change.
+    Raises `InvalidSpec`: the change is impossible; each mistake names its part of the change.
     """
     checks = OptionChecks()
     if change.deadline_s is not None:

@@ -50,12 +50,8 @@ class Day:
 class WallTime:
     """A time that clocks show; only a clock can tell the instant.
 
-    Attributes
-    ----------
-    day
-        None: the day that makes it the next such time.
-    zone
-        Place of the clocks; None: here.
+    * `day`: None: the day that makes it the next such time.
+    * `zone`: place of the clocks; None: here.
     """
 
     hour: int
@@ -133,17 +129,10 @@ _OFFSET_S_MAX = 14 * HOUR_S
 def parse_when(text: str, what: str = "`deadline`", where: str = "the job", remedy: str = REMEDY) -> When:
     """Parse an instant.
 
-    Parameters
-    ----------
-    text
-        Text of the user.
-    what, where, remedy
-        Parts of errors: the instant that was asked for, its object, and valid texts.
+    * `text`: text of the user.
+    * `what`, `where`, `remedy`: parts of errors: the instant that was asked for, its object, and valid texts.
 
-    Raises
-    ------
-    InvalidSpec
-        `text` has no meaning, or two.
+    Raises `InvalidSpec`: `text` has no meaning, or two.
 
     Examples
     --------

@@ -20,13 +20,7 @@ def tell(text: str) -> None:
 
 
 def whole(value: object, name: str, where: str, least: int = 0) -> int:
-    """Return `value` as a whole number of at least `least`.
-
-    Raises
-    ------
-    ValueError
-        `value` is something else.
-    """
+    """Return `value` as a whole number of at least `least`. Raises `ValueError`: `value` is something else."""
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:

@@ -15,23 +15,19 @@ def connect() -> SharedBlock | None:
     if not path:
         return None
     try:
-        return _opened(path)
+        with _locked(path):
+            page = SharedBlock.open(path)
+            if _is_alive(page.declaration().pid):
+                page.close()
+                return None
+            page.declare(Declaration(pid=process_number()))
+            page.publish_phases([])
+            return page
     except (OSError, PageError) as error:
         warn(f"`{BLOCK_VARIABLE}` must name a page of Punctual", f"{error}", f"process {os.getpid()}",
              "Training goes on without a deadline. Start it with `punctual run`; in a container, or with process numbers of "
              "its own (`unshare --pid`), have its output read (`--progress-regex auto`, with `--steps`).")  # fmt: skip
         return None
-
-
-def _opened(path: str) -> SharedBlock | None:
-    with _locked(path):
-        page = SharedBlock.open(path)
-        if _is_alive(page.declaration().pid):
-            page.close()
-            return None
-        page.declare(Declaration(pid=process_number()))
-        page.publish_phases([])
-        return page
 
 
 @contextmanager

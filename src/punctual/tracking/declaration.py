@@ -14,19 +14,11 @@ Phases = Iterable[str] | Mapping[str, "Phase | int"]
 class Phase:
     """Declaration of one kind of phase; values that are left out are learned.
 
-    Parameters
-    ----------
-    count
-        Occurrences over the whole job; None: once after each epoch, the last included.
-    units
-        Units in one occurrence (batches of an evaluation); None: as many as the last occurrence had.
-    cost_steps
-        Cost of one unit, in training steps; None: it is measured.
+    * `count`: occurrences over the whole job; None: once after each epoch, the last included.
+    * `units`: units in one occurrence (batches of an evaluation); None: as many as the last occurrence had.
+    * `cost_steps`: cost of one unit, in training steps; None: it is measured.
 
-    Raises
-    ------
-    ValueError
-        A number is negative or not a number.
+    Raises `ValueError`: a number is negative or not a number.
     """
 
     count: int | None = None

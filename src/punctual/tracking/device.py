@@ -76,12 +76,8 @@ class DeviceTurns:
     Two locked files make a turnstile: a process that waits for the device holds the first, so that one that has just given
     the device up comes behind it. The locks are the process's own, also where it forks, and end with it.
 
-    Parameters
-    ----------
-    path
-        Path of the device's files, without their suffixes.
-    share
-        The job's part of the device.
+    * `path`: path of the device's files, without their suffixes.
+    * `share`: the job's part of the device.
     """
 
     def __init__(self, path: str, share: float) -> None:
@@ -146,12 +142,8 @@ class DeviceClock:
     The device may work on one unit while the process prepares the next: waiting for each at its end would leave the device
     without work in between. A unit that is to be held back, or ends a turn, is waited for.
 
-    Attributes
-    ----------
-    ns
-        Nanoseconds that the device took for finished units.
-    waited_ns
-        Nanoseconds that the process waited for its turns.
+    * `ns`: nanoseconds that the device took for finished units.
+    * `waited_ns`: nanoseconds that the process waited for its turns.
     """
 
     def __init__(self, device: Device, turns: DeviceTurns | None) -> None:
@@ -177,10 +169,7 @@ class DeviceClock:
     def end(self, *, is_done: bool) -> None:
         """End the present unit: wait for the one before it; or for itself, if it must be done.
 
-        Parameters
-        ----------
-        is_done
-            The device is to have done it when this returns, and others may have the device then.
+        `is_done`: the device is to have done it when this returns, and others may have the device then.
         """
         if self._begin is not None:
             self._pending.append((self._begin, self._device.mark()))
@@ -206,10 +195,7 @@ _registered: Device | None = None
 def use_device(device: Device) -> None:
     """Name the device that this process computes on, if it is not a GPU that torch uses.
 
-    Parameters
-    ----------
-    device
-        Marks in its queue of work tell what a step costs there.
+    `device`: marks in its queue of work tell what a step costs there.
     """
     global _registered
     _registered = device

@@ -37,13 +37,7 @@ def has_arrived(losses: Sequence[float], target: float | None) -> bool:
 
 
 class Losses:
-    """Reports each loss to the page.
-
-    Parameters
-    ----------
-    page
-        None: nobody listens, and there is no goal.
-    """
+    """Reports each loss to the page. `page`: None: nobody listens, and there is no goal."""
 
     def __init__(self, page: SharedBlock | None) -> None:
         self.goal_reached = False

@@ -15,13 +15,7 @@ def work_steps(n_steps: int, phases: Sequence[PhaseRecord], directives: Directiv
 
 
 class Pacer:
-    """The latest directives, and the waits that they require.
-
-    Attributes
-    ----------
-    excused
-        Context inside of which waits are made.
-    """
+    """The latest directives, and the waits that they require. `excused`: context inside of which waits are made."""
 
     def __init__(self, page: SharedBlock) -> None:
         self.directives = Directives()

@@ -12,10 +12,7 @@ from punctual.tracking.declaration import Phase
 class StepPlan:
     """Planned steps: the begin and end of the count, and the length of an epoch if there are any.
 
-    Raises
-    ------
-    ValueError
-        There are more steps than the page can hold.
+    Raises `ValueError`: there are more steps than the page can hold.
     """
 
     start_step: int = 0
@@ -45,18 +42,11 @@ class StepPlan:
 class PhaseRecord:
     """Record of one kind of phase. A rehearsal is measured, but neither begun nor done.
 
-    Attributes
-    ----------
-    n_planned
-        Occurrences this process is to make; None: learned from those seen.
-    n_units_each
-        Units in one occurrence: as declared, or as the last one had.
-    n_units_open
-        Units that the occurrence in progress still lacks.
-    n_units_inherited
-        Units still to come by another process of the job; used until an occurrence is seen.
-    first_step, last_step
-        Steps that were done when the first and the latest occurrence began.
+    * `n_planned`: occurrences this process is to make; None: learned from those seen.
+    * `n_units_each`: units in one occurrence: as declared, or as the last one had.
+    * `n_units_open`: units that the occurrence in progress still lacks.
+    * `n_units_inherited`: units still to come by another process of the job; used until an occurrence is seen.
+    * `first_step`, `last_step`: steps that were done when the first and the latest occurrence began.
     """
 
     name: str

@@ -41,19 +41,11 @@ class Session:
     depend on the wait, and a unit is done when the line says so, the last one included. A unit on a device is done when
     the device is done with it.
 
-    Parameters
-    ----------
-    page
-        Page to report to; None: the session counts in silence.
+    `page`: page to report to; None: the session counts in silence.
 
-    Attributes
-    ----------
-    finished
-        Whether the training has said that it is done, or has come to its goal: its loops end.
-    declared_steps
-        The total of the last loop, or of all of them together; 0: none was declared yet.
-    is_of_parts
-        Whether that of all loops together was declared.
+    * `finished`: whether the training has said that it is done, or has come to its goal: its loops end.
+    * `declared_steps`: the total of the last loop, or of all of them together; 0: none was declared yet.
+    * `is_of_parts`: whether that of all loops together was declared.
     """
 
     def __init__(self, page: SharedBlock | None = None) -> None:
@@ -113,12 +105,8 @@ class Session:
     def begin_loop(self, course: StepPlan, plan: Plan, *, continues: bool = False, may_follow: bool = False) -> int:
         """Declare a loop.
 
-        Parameters
-        ----------
-        continues
-            A loop with the total of the one before is another part of the same count.
-        may_follow
-            Whether a loop that comes after another, with a count of its own, is no fault of the script.
+        * `continues`: a loop with the total of the one before is another part of the same count.
+        * `may_follow`: whether a loop that comes after another, with a count of its own, is no fault of the script.
 
         Returns
         -------
@@ -128,7 +116,11 @@ class Session:
         if continues and course.total_steps == self.declared_steps > 0:
             return self.n_steps
         if self.is_of_parts:
-            first_step = self._begin_part(course)
+            if not self.n_steps and course.start_step:
+                self.n_steps = min(course.start_step, self.course.total_steps)
+                self._declare(replace(self._declaration, start_step=self.n_steps))
+            self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
+            first_step = self.n_steps
         elif self.declared_steps:
             first_step = self._add_loop(course, may_follow=may_follow)
         else:
@@ -195,21 +187,22 @@ class Session:
     def start_training(self) -> None:
         """Note that the first step is about to begin: the time before was start-up."""
         if self._declaration.state == ProgramState.STARTING:
-            self._warn_without_agent()
+            # Warn of a job with workers whose program does not use them.
+            if (
+                self._page is not None
+                and self._page.worker_target().n_workers
+                and not self._page.worker_status().agent_pid
+            ):
+                warn(
+                    "a program run with `--workers` or `--gpus` must train through `punctual.elastic`", "a plain loop",
+                    f"process {os.getpid()}",
+                    "It goes on as one process, with the cores of as many workers as it is granted; write "
+                    "`punctual.elastic(train)`, or leave the option out.",
+                )  # fmt: skip
             self._counted_ns = monotonic_ns()  # what came before was start-up
             self._declare(replace(self._declaration, state=ProgramState.TRAINING))
             self._publish_progress()
             self._settle()
-
-    def _warn_without_agent(self) -> None:
-        """Warn of a job with workers whose program does not use them."""
-        if self._page is not None and self._page.worker_target().n_workers and not self._page.worker_status().agent_pid:
-            warn(
-                "a program run with `--workers` or `--gpus` must train through `punctual.elastic`", "a plain loop",
-                f"process {os.getpid()}",
-                "It goes on as one process, with the cores of as many workers as it is granted; write "
-                "`punctual.elastic(train)`, or leave the option out.",
-            )  # fmt: skip
 
     def begin_step(self) -> None:
         """Begin a step, whose batch has come."""
@@ -222,7 +215,11 @@ class Session:
         self.step_open = False
         self.n_steps += 1
         if self._body_from_ns:
-            self._time_body()
+            # Note the end of a step's body.
+            taken_ns = monotonic_ns() - self._body_from_ns
+            if not self._n_bodies or taken_ns < self._shortest_ns:
+                self._shortest_ns = taken_ns
+            self._n_bodies += 1
         if self._pacer is not None:
             self._complete(OUTSIDE)
             if self.n_steps >= self.course.total_steps:
@@ -265,13 +262,6 @@ class Session:
         # at the top of its body (a limit, an evaluation that comes first) takes far less than a step, and its end no less.
         # Two steps must be known: the first one is often much longer than those that follow.
         return self._n_bodies >= 2 and taken_ns < 0.1 * self._shortest_ns
-
-    def _time_body(self) -> None:
-        """Note the end of a step's body."""
-        taken_ns = monotonic_ns() - self._body_from_ns
-        if not self._n_bodies or taken_ns < self._shortest_ns:
-            self._shortest_ns = taken_ns
-        self._n_bodies += 1
 
     def tell_cut(self, n_steps: int) -> None:
         """Tell the author once that a loop ended after its declared steps though its iterable may have more."""
@@ -449,14 +439,6 @@ class Session:
                 "Check that the loader is not empty and that `epochs` or `total_steps` is above zero.",
             )  # fmt: skip
         return course.start_step
-
-    def _begin_part(self, course: StepPlan) -> int:
-        """Begin one of the loops declared together. Steps done before this process belong to the first."""
-        if not self.n_steps and course.start_step:
-            self.n_steps = min(course.start_step, self.course.total_steps)
-            self._declare(replace(self._declaration, start_step=self.n_steps))
-        self.course = replace(self.course, n_steps_per_epoch=course.n_steps_per_epoch)
-        return self.n_steps
 
     def _add_loop(self, course: StepPlan, *, may_follow: bool) -> int:
         """Add a loop that was not declared: its steps come on top."""

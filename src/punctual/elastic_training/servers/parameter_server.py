@@ -35,16 +35,12 @@ from punctual.elastic_training.servers.slices import SliceState
 class Hello:
     """First message to a server.
 
-    Attributes
-    ----------
-    parameters
-        The server's slices, one after the other; shape (elements,).
-    groups
-        Groups of the optimizer: for each slice its length and the number of its parameter, and the settings for them.
-    states
-        State of the optimizer for each slice; none: it is new.
-    is_synchronous
-        Step when all workers that are still there have pushed, with the sum of their gradients; otherwise with each push.
+    * `parameters`: the server's slices, one after the other; shape (elements,).
+    * `groups`: groups of the optimizer: for each slice its length and the number of its parameter, and the settings for
+      them.
+    * `states`: state of the optimizer for each slice; none: it is new.
+    * `is_synchronous`: step when all workers that are still there have pushed, with the sum of their gradients;
+      otherwise with each push.
     """
 
     optimizer: Callable[[list[dict[str, Any]]], Optimizer]
@@ -58,18 +54,11 @@ class Hello:
 class Push:
     """Announces gradients.
 
-    Attributes
-    ----------
-    version
-        Version of the parameters from which the gradients were computed.
-    notes
-        Numbers that are summed up like gradients.
-    had
-        Whether there is a gradient, for each parameter of the model. One without any gradient is left alone.
-    exit_code
-        Exit code with which Punctual wants the processes to end; 0: none, or unknown to this worker.
-    settings
-        The optimizer's, for each group, if they have changed.
+    * `version`: version of the parameters from which the gradients were computed.
+    * `notes`: numbers that are summed up like gradients.
+    * `had`: whether there is a gradient, for each parameter of the model. One without any gradient is left alone.
+    * `exit_code`: exit code with which Punctual wants the processes to end; 0: none, or unknown to this worker.
+    * `settings`: the optimizer's, for each group, if they have changed.
     """
 
     version: int
@@ -168,13 +157,7 @@ class SliceServer:
         return {"params": params, **settings}
 
     def run(self) -> None:
-        """Return when all workers have left.
-
-        Raises
-        ------
-        EOFError, OSError
-            A worker was lost.
-        """
+        """Return when all workers have left. Raises `EOFError`, `OSError`: a worker was lost."""
         last: Connection | None = None
         while self._workers:
             for connection in wait(list(self._workers)):

@@ -84,26 +84,14 @@ def served_sum(
 class ServedSum:
     """A `Reduction` whose servers also step. The first worker hands them the state, and takes it back at the end.
 
-    Parameters
-    ----------
-    optimizer
-        Each element must be stepped by itself; its settings must be what its constructor takes for a group.
-    connections
-        One connection to each server.
+    * `optimizer`: each element must be stepped by itself; its settings must be what its constructor takes for a group.
+    * `connections`: one connection to each server.
 
-    Attributes
-    ----------
-    staleness
-        Steps that others have made between the last gradient's parameters and its use; 0 when synchronous.
-    exit_code
-        Exit code to send all workers with the next step; after it, the code that all have received.
+    * `staleness`: steps that others have made between the last gradient's parameters and its use; 0 when synchronous.
+    * `exit_code`: exit code to send all workers with the next step; after it, the code that all have received.
 
-    Raises
-    ------
-    ValueError
-        The parameters are not all of one type, contiguous, and on the CPU.
-    GroupFault
-        A server is gone.
+    * Raises `ValueError`: the parameters are not all of one type, contiguous, and on the CPU.
+    * Raises `GroupFault`: a server is gone.
     """
 
     def __init__(
@@ -206,10 +194,7 @@ class ServedSum:
     def fetch_state(self, *, leaves: bool = False) -> bool:
         """Load the servers' state into optimizer and parameters; the first worker only. False: a server is gone.
 
-        Parameters
-        ----------
-        leaves
-            Wait until all others have left, and push no more.
+        `leaves`: wait until all others have left, and push no more.
         """
         try:
             for server in self._servers:

@@ -30,17 +30,10 @@ def shared_out(sizes: Sequence[int], n_servers: int) -> list[list[Slice]]:
     the least room below the mean, or to the least load if it is too large for all; a tiny one goes to the server with
     the fewest slices [optimus2018].
 
-    Parameters
-    ----------
-    sizes
-        Elements of each parameter.
-    n_servers
-        Number of servers, at least 1.
+    * `sizes`: elements of each parameter.
+    * `n_servers`: number of servers, at least 1.
 
-    Returns
-    -------
-    list of lists of Slice
-        Slices of each server, in the order of the parameters.
+    Returns slices of each server, in the order of the parameters.
     """
     mean = sum(sizes) / n_servers
     slices = [one for i, size in enumerate(sizes) for one in _cut(i, size, mean)]

@@ -20,10 +20,8 @@ from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds between two queries for the nodes, and seconds of a query until a long one is reported.
-_POLL_INTERVAL_S, _NODES_S_MAX = 1.0, 10.0
-#: Seconds that the end waits for the last request for room.
-_WANT_S_MAX = 2.0
+#: Seconds between two queries for the nodes.
+_POLL_INTERVAL_S = 1.0
 
 
 class BridgedCluster(Protocol):
@@ -51,12 +49,8 @@ class ConnectionEnded(Exception):
 class BridgeEnd:
     """Performs a host's requests from standard input, until that ends or the host says so.
 
-    Parameters
-    ----------
-    open_cluster
-        Connects to the cluster. Raises `InvalidSpec`.
-    away
-        Message for the user when the cluster does not report its nodes.
+    * `open_cluster`: connects to the cluster. Raises `InvalidSpec`.
+    * `away`: message for the user when the cluster does not report its nodes.
     """
 
     def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str) -> None:
@@ -90,7 +84,8 @@ class BridgeEnd:
             if "close" in asked:
                 looking.cancel()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wanted.join(), _WANT_S_MAX)
+                    # Seconds that the end waits for the last request for room.
+                    await asyncio.wait_for(self._wanted.join(), 2.0)
                 wanting.cancel()
                 return bool(asked["close"])
             if "names" in asked:
@@ -118,7 +113,8 @@ class BridgeEnd:
         """Report the present nodes again and again; calls `end` once the cluster cannot be reached any more."""
         while True:
             looked = asyncio.ensure_future(in_thread(cluster.channels))
-            done, _ = await asyncio.wait([looked], timeout=_NODES_S_MAX)
+            # Seconds of a query until it is reported as long.
+            done, _ = await asyncio.wait([looked], timeout=10.0)
             if not done:
                 self._say({"away": self._away})
             try:

@@ -50,9 +50,8 @@ from punctual.executors.cluster.spread_job import SpreadJob, can_spread
 
 _LOG = logging.getLogger(__name__)
 
-#: Greatest age in seconds of a report on a job that is read often; longest time between two reports of a node, as
-#: a share of the silence after which it is lost.
-REPORT_S, _REPORT_FRAC_MAX = 0.1, 1 / 30
+#: Greatest age in seconds of a report on a job that is read often.
+REPORT_S = 0.1
 _POLL_INTERVAL_S = 1.0
 #: Seconds to wait for the first node before jobs are accepted: its agent has to start.
 _FIRST_S_MAX = 20.0
@@ -71,32 +70,20 @@ class ClusterExecutor:
     has parts on the others (`spread_job`); any other gets what it is granted on the first one, and says so. One that is to hold
     nothing on its first node any more is ended, after a checkpoint if it can make one, and its process counts as lost.
 
-    Parameters
-    ----------
-    generation
-        Larger than that of every host before.
-    known
-        The nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
-    environment_of, argv_of
-        As for `punctual.executors.local.executor.LocalExecutor`.
-    on_output
-        Called with the output of jobs, as it comes and from other threads.
-    lost_after_s
-        Seconds without an answer until a node is lost, and its jobs may start elsewhere. Its agent must know it too.
-    report_s
-        Seconds between an agent's reports while a job of it is observed often. Otherwise they are rarer, but always
-        at once when something happens.
-    version
-        Version of Punctual; agents of another one are replaced. Empty: they are not.
-    provider, held
-        Starts and ends machines of pools; those of an earlier host, by pool. None: there are no pools.
-    on_machines_ended
-        Called once it is known that no machine is left.
+    * `generation`: larger than that of every host before.
+    * `known`: the nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
+    * `environment_of`, `argv_of`: as for `punctual.executors.local.executor.LocalExecutor`.
+    * `on_output`: called with the output of jobs, as it comes and from other threads.
+    * `lost_after_s`: seconds without an answer until a node is lost, and its jobs may start elsewhere. Its agent must
+      know it too.
+    * `report_s`: seconds between an agent's reports while a job of it is observed often. Otherwise they are rarer, but
+      always at once when something happens.
+    * `version`: version of Punctual; agents of another one are replaced. Empty: they are not.
+    * `provider`, `held`: starts and ends machines of pools; those of an earlier host, by pool. None: there are no
+      pools.
+    * `on_machines_ended`: called once it is known that no machine is left.
 
-    Raises
-    ------
-    InvalidSpec
-        The cluster cannot be reached.
+    Raises `InvalidSpec`: the cluster cannot be reached.
     """
 
     #: Name of the actuator, and the reason for its choice.
@@ -133,7 +120,8 @@ class ClusterExecutor:
         except BaseException:
             self._loop.close(_LEAVE_S_MAX)
             raise
-        self._looks = PollSchedule(report_s, _REPORT_FRAC_MAX * lost_after_s)
+        # Longest time between two reports of a node, as a share of the silence after which it is lost.
+        self._looks = PollSchedule(report_s, lost_after_s / 30)
         self._lock = threading.RLock()
         self._links: dict[NodeId, NodeLink] = {}
         #: Number of losses of each node that is absent now.
@@ -378,7 +366,11 @@ class ClusterExecutor:
         """Open links to new nodes, and close those to nodes that are lost and absent."""
         with self._lock:
             for node, channel in channels.items():
-                if node not in self._links and self._may_use(node):
+                if (
+                    node not in self._links
+                    and not self._ends.is_set()
+                    and (self._machines is None or self._machines.may_use(node))
+                ):
                     n_losses = self._n_losses.pop(node, 0)
                     resets = node not in self._known or n_losses > 0
                     link = NodeLink(node, channel, self._options, self, self._loop, resets=resets, n_losses=n_losses)
@@ -402,9 +394,6 @@ class ClusterExecutor:
             self._requested = wanted
         except Exception:  # noqa: BLE001 -- whatever it is, it may work the next time
             _LOG.exception("the cluster cannot be asked for more nodes")
-
-    def _may_use(self, node: NodeId) -> bool:
-        return not self._ends.is_set() and (self._machines is None or self._machines.may_use(node))
 
     def _is_ready(self) -> bool:
         if self._machines is not None:
@@ -548,7 +537,12 @@ class ClusterExecutor:
         """Send an event that holds for a job, or for none, on all nodes."""
         job: JobId | None = getattr(event, "job", None)
         if isinstance(event, JobFinished | JobFailed):
-            self._note_end(event)
+            self._forget(event.job)
+            for ended in (self._told_end_at, self._facts):
+                while len(ended) > _N_ENDED_MAX:
+                    del ended[next(iter(ended))]
+            if isinstance(event, JobFinished) or not event.retryable:
+                self._was_at.pop(event.job, None)
         self._tell(event)
         if job is not None and job not in self._node_of:
             self._told_end_at[job] = self._clock.now()
@@ -606,15 +600,6 @@ class ClusterExecutor:
     def wait_s_of(self, node: NodeId) -> float:
         with self._lock:
             return self._looks.wait_s(node)
-
-    def _note_end(self, event: JobFinished | JobFailed) -> None:
-        """Forget a job that has ended; where it was is remembered if it is to be started again."""
-        self._forget(event.job)
-        for ended in (self._told_end_at, self._facts):
-            while len(ended) > _N_ENDED_MAX:
-                del ended[next(iter(ended))]
-        if isinstance(event, JobFinished) or not event.retryable:
-            self._was_at.pop(event.job, None)
 
     def _forget(self, job: JobId) -> None:
         """Forget a job that is on no node any more."""

@@ -18,16 +18,11 @@ MACHINE_LABEL = "punctual.machine"
 class PoolTerms:
     """A pool as its user's file describes it.
 
-    Attributes
-    ----------
-    price_usd_h
-        Price of a machine-hour; None: the provider knows it.
-    trace, trace_start_s
-        File with the machines that could be had over time, and the second of it that is now; for providers that replay one.
-    amounts
-        Amounts of one machine that the file names: `cores`, `gpus`, `memory_gib`.
-    options
-        Further keys, for the provider.
+    * `price_usd_h`: price of a machine-hour; None: the provider knows it.
+    * `trace`, `trace_start_s`: file with the machines that could be had over time, and the second of it that is now;
+      for providers that replay one.
+    * `amounts`: amounts of one machine that the file names: `cores`, `gpus`, `memory_gib`.
+    * `options`: further keys, for the provider.
     """
 
     spec: PoolSpec
@@ -42,14 +37,9 @@ class PoolTerms:
 class ClusterPlace:
     """A cluster for which a provider starts machines.
 
-    Attributes
-    ----------
-    address
-        Address of the cluster, as its user gave it; empty: that of this machine.
-    name
-        Tells the machines of one service from those of another; the same after a restart of the service.
-    folder
-        Folder of the provider's files, which outlives this process.
+    * `address`: address of the cluster, as its user gave it; empty: that of this machine.
+    * `name`: tells the machines of one service from those of another; the same after a restart of the service.
+    * `folder`: folder of the provider's files, which outlives this process.
     """
 
     address: str
@@ -61,12 +51,8 @@ class ClusterPlace:
 class Offer:
     """Price and number of the machines of a pool that can be had now.
 
-    Attributes
-    ----------
-    obtainable
-        Machines that can be had, those included that are there or start.
-    seen
-        Offers before, oldest first: seconds ago, price and machines. They are read once, when a service begins.
+    * `obtainable`: machines that can be had, those included that are there or start.
+    * `seen`: offers before, oldest first: seconds ago, price and machines. They are read once, when a service begins.
     """
 
     spec: PoolSpec
@@ -97,12 +83,9 @@ class MachineProvider(Protocol):
     A provider is made by a function ``provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[str, Any])``.
     It is made anew after a restart of the service, and finds the machines of its `ClusterPlace.name` again.
 
-    Attributes
-    ----------
-    poll_interval_s
-        Seconds between two queries for its offers and machines.
-    retry_s
-        Seconds until a pool is asked again that has refused machines, or has started some in vain, and still offers more.
+    * `poll_interval_s`: seconds between two queries for its offers and machines.
+    * `retry_s`: seconds until a pool is asked again that has refused machines, or has started some in vain, and still
+      offers more.
     """
 
     poll_interval_s: float

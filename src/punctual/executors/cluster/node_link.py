@@ -26,14 +26,6 @@ ToldPlace = list[int]
 
 #: Seconds that an answer may take beyond the agent's waiting time, and seconds between two tries at a silent one.
 _ANSWER_S_MAX, _AGAIN_S = 5.0, 0.2
-#: Seconds without an answer after which a node is reported as silent.
-_SILENT_S = 5.0
-#: Seconds that an agent may take to leave when asked to.
-_LEAVE_S_MAX = 20.0
-
-
-#: Greatest drift between two clocks, seconds a second.
-_DRIFT = 1e-4
 
 
 class ClockOffset:
@@ -52,7 +44,8 @@ class ClockOffset:
         """Take one exchange into account: `received` and `answered` are of the other clock."""
         least_s, most_s = answered - heard_at, received - sent_at
         width_s = most_s - least_s
-        if width_s <= self._width_s + _DRIFT * (heard_at - self._taken_at):
+        # Greatest drift between two clocks, seconds a second.
+        if width_s <= self._width_s + 1e-4 * (heard_at - self._taken_at):
             self._width_s, self._taken_at = width_s, heard_at
             self.offset_s = (least_s + most_s) / 2.0
 
@@ -78,14 +71,9 @@ class FoundJob(NamedTuple):
 class NodeNews(NamedTuple):
     """News of a node for the user.
 
-    Attributes
-    ----------
-    silent_s
-        Seconds since the node's last answer, if it counts as silent; else 0.
-    lost_in_s
-        Seconds until it counts as lost, if it stays silent.
-    taken_cores
-        Cores of the node that other applications of the cluster hold.
+    * `silent_s`: seconds since the node's last answer, if it counts as silent; else 0.
+    * `lost_in_s`: seconds until it counts as lost, if it stays silent.
+    * `taken_cores`: cores of the node that other applications of the cluster hold.
     """
 
     silent_s: float
@@ -129,21 +117,13 @@ class LinkListener(Protocol):
 class NodeLink:
     """Talks to the agent of one node, in the loop that all nodes share.
 
-    Parameters
-    ----------
-    resets
-        Whether nothing may be left of what the agent did before it is greeted for the first time.
-    n_losses
-        Number of times that the node was lost before.
+    * `resets`: whether nothing may be left of what the agent did before it is greeted for the first time.
+    * `n_losses`: number of times that the node was lost before.
 
-    Attributes
-    ----------
-    is_joined
-        Whether the node has answered, and is not lost.
-    has_answered
-        Whether the agent was heard since it was greeted; the ends of jobs with long logs may still be to come.
-    is_silent
-        Whether it has not answered for a while, and that was told.
+    * `is_joined`: whether the node has answered, and is not lost.
+    * `has_answered`: whether the agent was heard since it was greeted; the ends of jobs with long logs may still be to
+      come.
+    * `is_silent`: whether it has not answered for a while, and that was told.
     """
 
     def __init__(
@@ -253,7 +233,8 @@ class NodeLink:
             await asyncio.sleep(_AGAIN_S)
 
     def _note_silence(self, error: ChannelLost) -> None:
-        if self.is_silent or self.silent_s < _SILENT_S:
+        # Seconds without an answer after which a node is reported as silent.
+        if self.is_silent or self.silent_s < 5.0:
             return
         self.is_silent = True
         ends = f"; if that lasts, it counts as lost in {self.lost_in_s:.0f} s" if self.is_joined else ""
@@ -299,7 +280,8 @@ class NodeLink:
             await self._ask({"verb": "leave"})
             raise ChannelLost(f"its agent is of version {version} and makes way for one of {self._options.version}")
         incarnation, asked_at = self._leaving
-        if answer["incarnation"] == incarnation and self._now() < asked_at + _LEAVE_S_MAX:
+        # Seconds that an agent may take to leave when asked to.
+        if answer["incarnation"] == incarnation and self._now() < asked_at + 20.0:
             raise ChannelLost(f"its agent is of version {version} and makes way")
         if not self._is_warned:
             self._is_warned = True

@@ -15,10 +15,7 @@ class PollSchedule:
     A controller looks at a job every two seconds where hours are left, and ten times a second just before its deadline. A
     node that reports as often as the second needs it would mostly report to nobody.
 
-    Parameters
-    ----------
-    least_s, most_s
-        A node waits at least and at most so long with its next report.
+    `least_s`, `most_s`: a node waits at least and at most so long with its next report.
     """
 
     def __init__(self, least_s: float, most_s: float) -> None:

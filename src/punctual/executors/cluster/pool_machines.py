@@ -38,13 +38,9 @@ class MachineListener(Protocol):
 class PoolMachines:
     """The machines of one service; usable from any thread.
 
-    Parameters
-    ----------
-    held
-        Machines of an earlier process of this service, by pool. Those of a pool that there is not any more stay until they
-        are not used.
-    on_ended
-        Called when it is known that no machine is left.
+    * `held`: machines of an earlier process of this service, by pool. Those of a pool that there is not any more stay
+      until they are not used.
+    * `on_ended`: called when it is known that no machine is left.
     """
 
     def __init__(

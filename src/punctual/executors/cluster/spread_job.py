@@ -30,8 +30,6 @@ from punctual.core.resources import NOTHING, Resources
 
 #: Seconds until the first process reports its address for the parts; it loads its script before.
 _GROUP_S_MAX = 120.0
-#: Seconds before a node is tried again whose part could not join.
-_REFUSE_S = 60.0
 
 #: A part is *waiting* until its first process listens, *starting* until its own has been started, *joining* until its
 #: workers train, *changing* until it has answered another grant, and *leaving* once it was told to.
@@ -67,14 +65,9 @@ class JobPart:
 class SpreadJob:
     """The parts of one job.
 
-    Parameters
-    ----------
-    launch
-        Launch of the job, which its parts copy.
-    first
-        Its first node.
-    tell
-        Called with the answers, and the end of the job.
+    * `launch`: launch of the job, which its parts copy.
+    * `first`: its first node.
+    * `tell`: called with the answers, and the end of the job.
     """
 
     def __init__(
@@ -188,17 +181,14 @@ class SpreadJob:
 
     def _answer(self, first: Answer) -> None:
         self._is_due = False
-        granted = self._granted(first.granted)
+        there = {node: part.granted for node, part in self.parts.items() if part.granted}
+        granted = {**first.granted, **there}
         at, job = self._clock.now(), self._launch.job
         cause = self._failure or (first.cause if isinstance(first, GrantFailed) else "")
         if cause:
             self._tell(GrantFailed(at=at, job=job, request=self._request, granted=granted, cause=cause))
         elif isinstance(first, GrantApplied):
             self._tell(replace(first, at=at, request=self._request, granted=granted))
-
-    def _granted(self, first: Allocation) -> Allocation:
-        there = {node: part.granted for node, part in self.parts.items() if part.granted}
-        return {**first, **there}
 
     # What is heard of the first process.
 
@@ -300,7 +290,8 @@ class SpreadJob:
             self._drop(node, cause)
         elif part.state == "joining":
             self._failure = cause
-            self._refused[node] = self._clock.now() + _REFUSE_S, cause
+            # Seconds before a node is tried again whose part could not join.
+            self._refused[node] = self._clock.now() + 60.0, cause
             self._let_go(node, "it could not join its job")
         elif part.state == "changing":
             part.state, part.granted, self._failure = "there", event.granted.get(node, NOTHING), cause

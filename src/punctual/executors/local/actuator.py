@@ -20,13 +20,7 @@ _QUOTA_US_MIN = 1_000
 
 
 class Unusable(Exception):
-    """Raised if the actuator cannot be used here.
-
-    Parameters
-    ----------
-    why
-        Reason as a clause, with the file that decides it.
-    """
+    """Raised if the actuator cannot be used here. `why`: reason as a clause, with the file that decides it."""
 
 
 class JobGroup(Protocol):
@@ -109,17 +103,10 @@ class Choice:
 def choose(name: str, candidates: Sequence[Actuator]) -> Choice:
     """Choose the first usable candidate, or the one named.
 
-    Parameters
-    ----------
-    name
-        ``auto``, or the name of a candidate; of several with that name the first usable one.
-    candidates
-        Actuators in order of preference.
+    * `name`: ``auto``, or the name of a candidate; of several with that name the first usable one.
+    * `candidates`: actuators in order of preference.
 
-    Raises
-    ------
-    InvalidSpec
-        No candidate has that name, or it cannot be used here.
+    Raises `InvalidSpec`: no candidate has that name, or it cannot be used here.
     """
     asked = [one for one in candidates if name in ("auto", one.name)]
     if not asked:
@@ -185,10 +172,7 @@ def quota_writes(quota_us: int | None, limit: tuple[Path, str], burst: Path) -> 
 def try_out(actuator: Actuator) -> None:
     """Test an actuator by making and limiting a group: the system's files do not show whether that works.
 
-    Raises
-    ------
-    Unusable
-        The system refused something; names the file.
+    Raises `Unusable`: the system refused something; names the file.
     """
     try:
         group = actuator.open(JobId("try"), os.getpid())

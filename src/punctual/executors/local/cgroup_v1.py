@@ -10,21 +10,16 @@ from punctual.executors.local.freezer import Freezer, folder_in, freezer_of, usa
 from punctual.executors.local.memory import JobMemory, memory_folder_in, memory_of, usable_memory
 from punctual.executors.local.mounts import hierarchy
 
-#: Weight of each core granted against what else runs, of which each process counts 1024, and the least the kernel takes.
-_SHARES, _SHARES_MIN = 2048, 2
+#: Weight of each core granted against what else runs, of which each process counts 1024.
+_SHARES = 2048
 
 
 class CgroupV1:
     """CPU quotas, where the `cpu` and `cpuacct` hierarchies may be written to.
 
-    Parameters
-    ----------
-    cpu, cpuacct
-        Folders below which groups are made; None: that hierarchy is not mounted.
-    freezer
-        The same for what pauses jobs; None: signals do.
-    memory
-        The same for what counts and limits memory; None: nothing limits it.
+    * `cpu`, `cpuacct`: folders below which groups are made; None: that hierarchy is not mounted.
+    * `freezer`: the same for what pauses jobs; None: signals do.
+    * `memory`: the same for what counts and limits memory; None: nothing limits it.
     """
 
     name = "cgroup-v1"
@@ -125,7 +120,8 @@ class CgroupV1Group:
     def grant(self, cores: float) -> float:
         quota, period = limit_us(cores, self._n_cpus)
         # As in version 2: with equal weights the small grants are used up first, and then a CPU has nothing to do.
-        shares = max(round(_SHARES * min(cores, self._n_cpus)), _SHARES_MIN)
+        # 2 is the least that the kernel takes.
+        shares = max(round(_SHARES * min(cores, self._n_cpus)), 2)
         limits = (
             (self._shares, str(shares)),
             (self._period, str(period)),

@@ -30,10 +30,7 @@ print(open(sys.argv[1] + group + "/cgroup.controllers").read())
 class CgroupV2:
     """CPU quotas below one group.
 
-    Parameters
-    ----------
-    base
-        The group below which those of jobs are made: a delegated one, or the root; None: not mounted.
+    `base`: the group below which those of jobs are made: a delegated one, or the root; None: not mounted.
     """
 
     name = "cgroup-v2"
@@ -124,10 +121,7 @@ class CgroupV2Group:
 class UserScope:
     """CPU quotas without root rights: in a transient scope that the user's systemd delegates, and removes with its last process.
 
-    Parameters
-    ----------
-    mount
-        Folder at which version 2 is mounted; None: it is not.
+    `mount`: folder at which version 2 is mounted; None: it is not.
     """
 
     name = "cgroup-v2"

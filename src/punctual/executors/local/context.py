@@ -11,7 +11,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Clock
 from punctual.executors.local.actuator import Actuator
 from punctual.executors.local.devices import DevicePool
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,12 +72,8 @@ class Poller:
 class ExecutorContext:
     """See the parameters of `punctual.executors.local.executor.LocalExecutor`.
 
-    Attributes
-    ----------
-    poller
-        Looks at what takes a while.
-    files_limit
-        The limit of open files that jobs get, soft and hard.
+    * `poller`: looks at what takes a while.
+    * `files_limit`: the limit of open files that jobs get, soft and hard.
     """
 
     node: NodeId
@@ -95,6 +91,6 @@ class ExecutorContext:
     log_of: Callable[[JobId], Path]
     environment_of: Callable[[JobId], Mapping[str, str] | None]
     argv_of: Callable[[JobId], Sequence[str] | None]
-    streams_of: Callable[[JobId], Streams | None]
+    streams_of: Callable[[JobId], ProcessSettings | None]
     input_of: Callable[[JobId], int | None]
     may_steer: Callable[[], bool]

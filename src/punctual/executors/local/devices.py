@@ -41,10 +41,7 @@ class _Share:
 class DevicePool:
     """Devices of this machine and their holders. Two jobs share one only if both asked for a part of one.
 
-    Parameters
-    ----------
-    ids
-        Ids of the devices, in the form of ``CUDA_VISIBLE_DEVICES``.
+    `ids`: ids of the devices, in the form of ``CUDA_VISIBLE_DEVICES``.
     """
 
     def __init__(self, ids: Sequence[str]) -> None:
@@ -65,10 +62,7 @@ class DevicePool:
     def assign(self, job: JobId, n_devices: float) -> tuple[str, ...]:
         """Assign `n_devices`, a whole number or a part of one; the job keeps as many of its present ones as possible.
 
-        Raises
-        ------
-        NoDeviceError
-            Too few devices are free; the job keeps those that it has.
+        Raises `NoDeviceError`: too few devices are free; the job keeps those that it has.
         """
         with self._lock:
             share = self._shared(job, n_devices) if n_devices < 1.0 - TOLERANCE else self._exclusive(job, n_devices)
@@ -129,10 +123,7 @@ class DevicePool:
 class JobDevices:
     """The devices of one process of a job.
 
-    Parameters
-    ----------
-    shown
-        Devices that the process is shown, in order; None: those that it inherits.
+    `shown`: devices that the process is shown, in order; None: those that it inherits.
     """
 
     def __init__(self, pool: DevicePool, job: JobId, shown: tuple[str, ...] | None) -> None:
@@ -144,10 +135,8 @@ class JobDevices:
     def assigned(cls, pool: DevicePool, job: JobId, n_devices: float, *, can_grow: bool) -> "JobDevices":
         """Assign devices to a process that is to be started; raises `NoDeviceError`.
 
-        Parameters
-        ----------
-        can_grow
-            Whether the process can be told to use others of its devices. It is shown all then, its own ones first.
+        `can_grow`: whether the process can be told to use others of its devices. It is shown all then, its own ones
+        first.
         """
         own = pool.assign(job, n_devices)
         if not own:
@@ -158,10 +147,7 @@ class JobDevices:
     def adopted(cls, pool: DevicePool, job: JobId, pid: int, n_devices: float, used: Sequence[int]) -> "JobDevices":
         """Restore the devices of a process that another Punctual process has started.
 
-        Parameters
-        ----------
-        used
-            Indices, among the devices it is shown, of those that it may use; empty: all.
+        `used`: indices, among the devices it is shown, of those that it may use; empty: all.
         """
         shown = _shown_to(pid) if n_devices > 0 else ()
         if shown:

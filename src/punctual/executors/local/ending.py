@@ -41,12 +41,8 @@ def found_faults(
 ) -> list[InvalidSpec]:
     """Return the faults of a successful job that reports its progress; empty if it did all that it had declared.
 
-    Parameters
-    ----------
-    faults
-        Faults that the job's own process noticed.
-    reported
-        Whether it reported any progress.
+    * `faults`: faults that the job's own process noticed.
+    * `reported`: whether it reported any progress.
     """
     where = f"job '{job}'"
     if Fault.ZERO_STEPS in faults and not steps_done:
@@ -76,18 +72,11 @@ def end_event(
 ) -> JobFinished | JobFailed:
     """Return the last event about a job.
 
-    Parameters
-    ----------
-    sample, landed_at
-        Its last progress, and the instant of its results; None: the end of its process.
-    last
-        The supervisor's last line; None: it was killed.
-    stop
-        The command to end; None: there was none.
-    seen_bytes
-        The most memory that its processes were seen to hold.
-    last_output
-        The end of what the process has written.
+    * `sample`, `landed_at`: its last progress, and the instant of its results; None: the end of its process.
+    * `last`: the supervisor's last line; None: it was killed.
+    * `stop`: the command to end; None: there was none.
+    * `seen_bytes`: the most memory that its processes were seen to hold.
+    * `last_output`: the end of what the process has written.
     """
     code = None if last is None else last["code"] if "failed" in last else int(last["ended"])
     if last is not None and code == 0 and (stop is None or sample.all_steps_done):
@@ -107,12 +96,8 @@ def end_event(
 def cause_of_failure(last: Mapping[str, Any], seen_bytes: int = 0) -> tuple[str, bool]:
     """Return why a process failed, and whether it needed more memory than it asked for.
 
-    Parameters
-    ----------
-    last
-        The supervisor's last line.
-    seen_bytes
-        The most memory that its processes were seen to hold.
+    * `last`: the supervisor's last line.
+    * `seen_bytes`: the most memory that its processes were seen to hold.
     """
     code = int(last["ended"])
     lack = lack_of_memory(last.get("counted", {}), code, seen_bytes)

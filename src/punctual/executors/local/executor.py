@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from punctual.channel import DeviceUse, WorkerStatus, process_number
@@ -30,7 +29,7 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.memory import JobMemory, memory_of
-from punctual.executors.local.output import Streams
+from punctual.executors.local.output import ProcessSettings
 from punctual.executors.local.process_tree import TreeUsage
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.supervisor_client import AdoptableJob
@@ -108,47 +107,28 @@ class LocalExecutor:
 
     The limit of open files of this process becomes its hard one: each job takes some. Jobs get the limit of before.
 
-    Parameters
-    ----------
-    node
-        This machine's name in grants.
-    runtime_dir
-        Folder for what exists only while a job runs; made if it is missing.
-    clock
-        Clock of the runtime; must agree with the machine's monotonic clock, which jobs use for their stamps.
-    actuator
-        ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``; or a `Choice`, one that is chosen already.
-    stop_grace_s
-        Seconds that a job which can make a checkpoint gets for it when it is stopped.
-    on_kept
-        Called with the process id of a job's supervisor, which outlives this process, before the job starts.
-    lease_s
-        A job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
-    fence_s
-        A job is ended after so many seconds without `renew`. None: it is not.
-    end_file_of
-        Returns the file in which a job's supervisor records the job's end. None: none.
-    log_of
-        The file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
-    environment_of
-        The variables that a job inherits, beside those of its program; the default hands on those of this process. None: they
-        are not there any more, and the job cannot be started.
-    argv_of
-        The whole command line of a job whose program has lost secrets on its way into the journal; None: it is not there.
-    devices
-        Ids of the GPUs for jobs; None: all that this process may use.
-    streams_of
-        Returns the form of a job's output streams; None: a single pipe.
-    input_of
-        Returns the descriptor of a job's standard input, which is closed here; None: the job has none.
-    may_steer
-        Whether the jobs are still this process's; for any thread. A process that was stopped asks before it acts on
-        a job; if another process has them, nothing is done to them here and nothing answered any more.
+    * `node`: this machine's name in grants.
+    * `runtime_dir`: folder for what exists only while a job runs; made if it is missing.
+    * `clock`: clock of the runtime; must agree with the machine's monotonic clock, which jobs use for their stamps.
+    * `actuator`: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``; or a `Choice`, one that is chosen already.
+    * `stop_grace_s`: seconds that a job which can make a checkpoint gets for it when it is stopped.
+    * `on_kept`: called with the process id of a job's supervisor, which outlives this process, before the job starts.
+    * `lease_s`: a job is taken for unsteered after so many seconds without `renew`. None: it needs no renewal.
+    * `fence_s`: a job is ended after so many seconds without `renew`. None: it is not.
+    * `end_file_of`: returns the file in which a job's supervisor records the job's end. None: none.
+    * `log_of`: the file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
+    * `environment_of`: the variables that a job inherits, beside those of its program; the default hands on those of
+      this process. None: they are not there any more, and the job cannot be started.
+    * `argv_of`: the whole command line of a job whose program has lost secrets on its way into the journal; None: it is
+      not there.
+    * `devices`: ids of the GPUs for jobs; None: all that this process may use.
+    * `streams_of`: returns the settings of a job's process; None: the usual ones, with a single pipe.
+    * `input_of`: returns the descriptor of a job's standard input, which is closed here; None: the job has none.
+    * `may_steer`: whether the jobs are still this process's; for any thread. A process that was stopped asks before it
+      acts on a job; if another process has them, nothing is done to them here and nothing answered any more.
 
-    Raises
-    ------
-    InvalidSpec
-        The actuator is unknown, or cannot be used here; or `/proc` has other numbers for processes than they have here.
+    Raises `InvalidSpec`: the actuator is unknown, or cannot be used here; or `/proc` has other numbers for processes
+    than they have here.
     """
 
     def __init__(
@@ -166,7 +146,7 @@ class LocalExecutor:
         log_of: Callable[[JobId], Path] | None = None,
         environment_of: Callable[[JobId], Mapping[str, str] | None] = lambda _: os.environ,
         argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
-        streams_of: Callable[[JobId], Streams | None] = lambda _: None,
+        streams_of: Callable[[JobId], ProcessSettings | None] = lambda _: None,
         input_of: Callable[[JobId], int | None] = lambda _: None,
         may_steer: Callable[[], bool] = lambda: True,
         devices: Sequence[str] | None = None,
@@ -214,17 +194,10 @@ class LocalExecutor:
 
         Nothing is answered; `launch` said again will be. The job is as it was until `follow`, and if this fails.
 
-        Parameters
-        ----------
-        latest
-            Its last progress report; None: there is none.
+        `latest`: its last progress report; None: there is none.
 
-        Raises
-        ------
-        OSError, PageError
-            Its page or its control groups cannot be used.
-        InvalidSpec
-            The launch does not say what the job runs.
+        * Raises `OSError`, `PageError`: its page or its control groups cannot be used.
+        * Raises `InvalidSpec`: the launch does not say what the job runs.
         """
         if launch.program is None:
             raise InvalidSpec("a job must have a program", "none", f"job '{launch.job}'", "Submit it again.")
@@ -311,9 +284,7 @@ class LocalExecutor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _change(self, command: ResizeJob | StopJob, sink: Sink) -> None:

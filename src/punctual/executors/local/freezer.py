@@ -43,10 +43,8 @@ class Freezer(Protocol):
 class CgroupFreezer:
     """A group that the kernel freezes as a whole.
 
-    Parameters
-    ----------
-    folder
-        Folder of the group: of version 2, with a file ``cgroup.freeze``, or of the `freezer` hierarchy of version 1.
+    `folder`: folder of the group: of version 2, with a file ``cgroup.freeze``, or of the `freezer` hierarchy of version
+    1.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,13 +74,7 @@ class CgroupFreezer:
 
 
 class SignalFreezer:
-    """SIGSTOP for every process.
-
-    Parameters
-    ----------
-    processes
-        All processes of the job, parents before their children.
-    """
+    """SIGSTOP for every process. `processes`: all processes of the job, parents before their children."""
 
     files = CgroupFiles()
 

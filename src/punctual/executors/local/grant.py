@@ -17,13 +17,7 @@ _FREEZE_S_MAX = 10.0
 
 
 class JobGrant:
-    """Enforces grants on one process whose group exists.
-
-    Parameters
-    ----------
-    amount
-        Resources with which the process was started.
-    """
+    """Enforces grants on one process whose group exists. `amount`: resources with which the process was started."""
 
     def __init__(self, spec: JobSpec, process: JobProcess, amount: Resources) -> None:
         assert process.group is not None
@@ -34,7 +28,8 @@ class JobGrant:
         self._devices = process.devices
         self._amount = amount
         self._cores = process.first_cores
-        self._freezes = self._stands_still = False
+        #: Whether the process stands still, or is about to; and whether it does.
+        self.is_paused = self._stands_still = False
         self._give_up_at = math.inf
 
     @classmethod
@@ -49,42 +44,30 @@ class JobGrant:
             grant._amount = grant._of_workers(workers.status.n_workers or workers.n_target)
             grant._cores = grant._amount.cores
         if grant._group.freezer.was_frozen():
-            grant._freezes = grant._stands_still = True
+            grant.is_paused = grant._stands_still = True
             grant._cores = 0.0
         return grant
 
     @property
     def held(self) -> Resources:
         """Resources that the process holds, as last read back; a paused process keeps its devices and the memory that it uses."""
-        return replace(self._amount, cores=self._cores, memory_bytes=0 if self._freezes else self._amount.memory_bytes)
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether the process stands still, or is about to."""
-        return self._freezes
+        return replace(self._amount, cores=self._cores, memory_bytes=0 if self.is_paused else self._amount.memory_bytes)
 
     def put(self, amount: Resources, line: PacingLine | None, *, spans_nodes: bool = False) -> bool:
         """Enforce `amount` and the pacing line, or pause the process if the amount is empty.
 
         `spans_nodes`: the job holds something on other nodes too.
 
-        Returns
-        -------
-        bool
-            False: that takes a while, and `settle` tells when it is done.
+        Returns False if that takes a while; `settle` tells when it is done.
 
-        Raises
-        ------
-        OSError
-            The group refused it.
-        NoDeviceError
-            There are too few devices, or the process cannot be told to use them.
+        * Raises `OSError`: the group refused it.
+        * Raises `NoDeviceError`: there are too few devices, or the process cannot be told to use them.
         """
         if not amount:
             return self._pause()
         self._check_devices(amount)
         self._amount = amount
-        is_settled = self._set_worker_target(anew=self._freezes, spans_nodes=spans_nodes)
+        is_settled = self._set_worker_target(anew=self.is_paused, spans_nodes=spans_nodes)
         # Newcomers need theirs before they come, and those that leave theirs until they have.
         self._cores = self._group.grant(amount.cores if is_settled else max(amount.cores, self._cores))
         self._progress.pace(line)
@@ -95,17 +78,11 @@ class JobGrant:
     def settle(self, *, is_ending: bool) -> str | None:
         """Check whether the amount is in force, and set the quota for the workers that train; raises `OSError`.
 
-        Parameters
-        ----------
-        is_ending
-            The process was asked to end, and its quota stays lifted.
+        `is_ending`: the process was asked to end, and its quota stays lifted.
 
-        Returns
-        -------
-        str or None
-            Empty: it is in force; None: not yet; otherwise the reason why it cannot be.
+        Returns an empty text if it is in force, None if not yet, otherwise the reason why it cannot be.
         """
-        if self._freezes:
+        if self.is_paused:
             return self._settle_pause()
         answer = self._workers.answer() if self._workers is not None else None
         if answer is None:
@@ -120,7 +97,7 @@ class JobGrant:
     def restore(self) -> None:
         """Enforce the grant again that was lifted while no process steered the job."""
         with suppress(OSError):
-            if self._freezes:
+            if self.is_paused:
                 self._group.freezer.freeze()
             else:
                 self._cores = self._group.grant(self._cores)
@@ -137,9 +114,9 @@ class JobGrant:
         return self._spec.unit * min(max(1, n_workers), self._spec.worker_counts()[-1])
 
     def _pause(self) -> bool:
-        if not self._freezes:
+        if not self.is_paused:
             self._group.freezer.freeze()
-            self._freezes, self._give_up_at = True, time.monotonic() + _FREEZE_S_MAX
+            self.is_paused, self._give_up_at = True, time.monotonic() + _FREEZE_S_MAX
         return self._settle_pause() == ""
 
     def _settle_pause(self) -> str | None:
@@ -152,9 +129,9 @@ class JobGrant:
         return f"its processes could not be paused within {_FREEZE_S_MAX:g} s"
 
     def _resume(self) -> None:
-        if self._freezes:
+        if self.is_paused:
             self._group.freezer.thaw()
-            self._freezes = self._stands_still = False
+            self.is_paused = self._stands_still = False
 
     def _set_worker_target(self, *, anew: bool, spans_nodes: bool) -> bool:
         """Set the agent's target to the workers granted; return whether they train already.

@@ -64,12 +64,8 @@ class JobLog:
     that both hold the latest output and at most about twice the limit. Its times (`times_of`) go with it. If the disk is
     full, output is dropped, and the next that can be written says how much was.
 
-    Parameters
-    ----------
-    path
-        The file; its present content stays.
-    source_fd
-        Descriptor to read the job's output from; becomes non-blocking.
+    * `path`: the file; its present content stays.
+    * `source_fd`: descriptor to read the job's output from; becomes non-blocking.
     """
 
     def __init__(self, path: str, limit_bytes: int, source_fd: int) -> None:
@@ -120,7 +116,11 @@ class JobLog:
             if i_line_end >= 0 or self._n_bytes + len(output) > self._limit_bytes + _LINE_BYTES_MAX:
                 head, output = output[: i_line_end + 1], output[i_line_end + 1 :]
                 self._write(head)
-                self._rotate()
+                begin_anew(self._path)
+                if self._file_fd is not None:
+                    os.close(self._file_fd)
+                self._file_fd = None
+                self._open()
         self._write(output)
 
     def _write(self, output: bytes) -> None:
@@ -142,13 +142,6 @@ class JobLog:
         if not self._n_dropped or not output:
             return output
         return b"\n[%d bytes of output were lost: the disk was full]\n" % self._n_dropped + output
-
-    def _rotate(self) -> None:
-        begin_anew(self._path)
-        if self._file_fd is not None:
-            os.close(self._file_fd)
-        self._file_fd = None
-        self._open()
 
     def _opened(self) -> int:
         if self._file_fd is None:

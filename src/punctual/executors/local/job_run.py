@@ -29,7 +29,7 @@ from punctual.executors.local.job_files import has_left
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
 from punctual.executors.local.memory import not_limited
 from punctual.executors.local.progress import ProgressSample
-from punctual.executors.local.supervisor_client import SteeringLostError
+from punctual.executors.local.supervisor_client import SteeringLostError, SupervisorLink
 
 _LOG = logging.getLogger(__name__)
 
@@ -70,10 +70,7 @@ class JobRun:
     once its end has been. What fails in a thread of this job or in the poller's is answered, whatever it is: no command waits
     for ever, and each job comes to an end that is told.
 
-    Parameters
-    ----------
-    process
-        Process to be started, or one that runs already.
+    `process`: process to be started, or one that runs already.
     """
 
     def __init__(
@@ -237,7 +234,7 @@ class JobRun:
             self._grant.lift()  # the sooner the checkpoint is written
             return True
         if interrupts:
-            self._process.interrupt()
+            self._process.end(SupervisorLink.interrupt)
         return interrupts
 
     def release(self) -> None:
@@ -257,10 +254,7 @@ class JobRun:
             if not self.ended:
                 with self.excused("looked at"):
                     self._context.poller.watch(self._insist, grace_s + END_S_MAX)
-            if grace_s:
-                self._process.terminate()
-            else:
-                self._process.hurry()
+            self._process.end(SupervisorLink.terminate if grace_s else SupervisorLink.hurry)
 
     def _insist(self) -> None:
         """Kill a supervisor that hangs after its time to end the job; called by the poller."""
@@ -302,7 +296,15 @@ class JobRun:
         try:
             yield
         except Exception as error:  # noqa: BLE001 -- whatever it is, an answer is due
-            self._fail(error)
+            # If the group is gone, the end of the process is the answer.
+            failure = self._request, cause_of(error)
+            if not is_foreseen(error):
+                self.note("commanded", error)
+            if not (isinstance(error, OSError) and error.errno in _GONE):
+                self._answer(failure[1], short_of(error))
+            elif failure != self._without_group:
+                self._without_group = failure
+                self._context.poller.watch(self._miss_end, _END_KNOWN_S_MAX)
 
     # From its start, or from when it was adopted, to its end; in a thread of its own.
 
@@ -513,17 +515,6 @@ class JobRun:
             sink(self._events.started(self._request, self.held, can_pace=self._process.can_pace, can_cap=can_cap))
         else:
             sink(self._events.applied(self._request, self.held))
-
-    def _fail(self, error: Exception) -> None:
-        """Answer the last command with its failure. If the group is gone, the process's end is the answer."""
-        failure = self._request, cause_of(error)
-        if not is_foreseen(error):
-            self.note("commanded", error)
-        if not (isinstance(error, OSError) and error.errno in _GONE):
-            self._answer(failure[1], short_of(error))
-        elif failure != self._without_group:
-            self._without_group = failure
-            self._context.poller.watch(self._miss_end, _END_KNOWN_S_MAX)
 
     def _miss_end(self) -> None:
         """Answer with the failure of a process whose group is gone but that has not ended. Called by the poller."""

@@ -31,14 +31,10 @@ _SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox",
 class Ending:
     """The end of a job that was asked to end, or of what a job has left behind.
 
-    Parameters
-    ----------
-    job_pid
-        The job's own process, the leader of its group; 0: it has ended by itself.
-    grace_s
-        Seconds until all others are asked too.
-    kill_s
-        Seconds until those that were asked last are killed; also between two searches for a shell's next process.
+    * `job_pid`: the job's own process, the leader of its group; 0: it has ended by itself.
+    * `grace_s`: seconds until all others are asked too.
+    * `kill_s`: seconds until those that were asked last are killed; also between two searches for a shell's next
+      process.
     """
 
     def __init__(self, job_pid: int, grace_s: float, kill_s: float = GRACE_S) -> None:

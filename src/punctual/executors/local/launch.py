@@ -38,12 +38,11 @@ from punctual.executors.local.job_files import takeover_socket_of
 from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, send, stop_grace_s
 from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, processes_of
-from punctual.executors.local.output import LogTail, Streams, logs_of, new_channel
+from punctual.executors.local.output import LogTail, ProcessSettings, logs_of, new_channel
 from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
     JobProgress,
     OutputProgress,
-    PageProgress,
     ProgressSample,
 )
 from punctual.executors.local.supervisor import LaunchRequest
@@ -100,13 +99,8 @@ def job_environment(
 ) -> dict[str, str]:
     """Return the environment variables of the job's process.
 
-    Parameters
-    ----------
-    devices
-        The GPUs that the job is shown; None: those of this process.
+    `devices`: the GPUs that the job is shown; None: those of this process.
 
-    Notes
-    -----
     The number of threads follows the ceiling (that of one worker, where the job is made of them) and not the grant: it
     stays the same for the whole run, and with it the order in which numbers are added up. What training computes must
     not depend on how fast it was let go.
@@ -137,25 +131,14 @@ class NotStartedError(Exception):
 class JobProcess:
     """One process of a job.
 
-    Parameters
-    ----------
-    page
-        Page through which the job reports; None: its output is read.
-    sample
-        Progress known so far.
+    * `page`: page through which the job reports; None: its output is read.
+    * `sample`: progress known so far.
 
-    Attributes
-    ----------
-    group
-        None until it is made.
-    first_cores, devices
-        Grant at its start or adoption.
-    started_at
-        Monotonic seconds; None: it was not started yet.
-    used_core_s
-        CPU seconds used, as last read.
-    memory
-        None until its group is made.
+    * `group`: None until it is made.
+    * `first_cores`, `devices`: grant at its start or adoption.
+    * `started_at`: monotonic seconds; None: it was not started yet.
+    * `used_core_s`: CPU seconds used, as last read.
+    * `memory`: None until its group is made.
     """
 
     def __init__(
@@ -183,7 +166,7 @@ class JobProcess:
         self.used_core_s = 0.0
         self.memory: MemoryGauge | None = None
         self._tails: list[LogTail] = []
-        self._streams = Streams()
+        self._streams = ProcessSettings()
         self._logs: list[tuple[str, int]] = []
         self._log_paths: list[Path] = []
         self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
@@ -277,17 +260,10 @@ class JobProcess:
     def start(self, amount: Resources, *, spans_nodes: bool = False) -> dict[str, Any]:
         """Start supervisor, group and process with `amount`.
 
-        Returns
-        -------
-        dict
-            The supervisor's answer: ``started``, or ``failed`` if the program cannot be run.
+        Returns the supervisor's answer: ``started``, or ``failed`` if the program cannot be run.
 
-        Raises
-        ------
-        OSError, NotStartedError, NoDeviceError
-            No process was started, and `clear_away` is to be called.
-        SteeringLostError
-            The same, and another process steers the job.
+        * Raises `OSError`, `NotStartedError`, `NoDeviceError`: no process was started, and `clear_away` is to be called.
+        * Raises `SteeringLostError`: the same, and another process steers the job.
         """
         job, workers = self._launch.job, self.workers
         argv = self._context.argv_of(job) if self._program.is_redacted else self._program.argv
@@ -333,7 +309,7 @@ class JobProcess:
             listening = opened.enter_context(listen_for_takeover(self._takeover_socket))
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
-            self._streams = self._context.streams_of(job) or Streams()
+            self._streams = self._context.streams_of(job) or ProcessSettings()
             self._log_paths = logs_of(self._context.log_of(job), self._streams)
             self.follow()
             write_fds = []
@@ -444,16 +420,10 @@ class JobProcess:
     def wait(self, on_regained: Callable[[], None]) -> dict[str, Any] | None:
         """Wait for the process's end and return the supervisor's last line; None: the supervisor was killed.
 
-        Parameters
-        ----------
-        on_regained
-            Called when this process was stopped for so long that the supervisor took the job for unsteered and lifted its
-            quota, and steers it again.
+        `on_regained`: called when this process was stopped for so long that the supervisor took the job for unsteered
+        and lifted its quota, and steers it again.
 
-        Raises
-        ------
-        SteeringLostError
-            Another process has taken the job over.
+        Raises `SteeringLostError`: another process has taken the job over.
         """
         assert self._link is not None
         return self._link.await_end(self._takeover_socket, self._end_file, on_regained)
@@ -479,19 +449,8 @@ class JobProcess:
         environment = self._context.environment_of(self._launch.job) or {}
         return stop_grace_s(self._launch.spec.ends.grace_s, environment, self._context.stop_grace_s)
 
-    def terminate(self) -> None:
-        """Ask the process to end within its grace period; a second call kills it. One about to start is not started."""
-        self._end(SupervisorLink.terminate)
-
-    def interrupt(self) -> None:
-        """Interrupt the process as Ctrl-C does: the program may catch it and go on."""
-        self._end(SupervisorLink.interrupt)
-
-    def hurry(self) -> None:
-        """End the process, whose grace period is over: SIGTERM for all of it, then SIGKILL."""
-        self._end(SupervisorLink.hurry)
-
-    def _end(self, by: Callable[[SupervisorLink], None]) -> None:
+    def end(self, by: Callable[[SupervisorLink], None]) -> None:
+        """End or interrupt the process by a request to its supervisor; one about to start is not started."""
         with self._lock:
             self._unwanted = True
             if self._link is not None and not self._link_closed:
@@ -508,7 +467,11 @@ class JobProcess:
     def finish(self, last: Mapping[str, Any] | None) -> None:
         """Finish output and progress after the supervisor's last line."""
         if last is None:
-            self._end_left()
+            # End processes that a killed supervisor has left.
+            end_left(self._processes, GRACE_S)
+            if self.pid:  # the group of number 0 is that of this process
+                with suppress(OSError):
+                    os.killpg(self.pid, signal.SIGKILL)
         try:
             for tail in self._tails:
                 tail.finish(_OUTPUT_S_MAX)
@@ -529,13 +492,6 @@ class JobProcess:
             self._page.keep_copy()
         folders = () if self.group is None else self.group.files.remove_dirs
         clear_up(map(str, folders), [(str(self._takeover_socket), self._socket_mark)])
-
-    def _end_left(self) -> None:
-        """End processes that a killed supervisor has left."""
-        end_left(self._processes, GRACE_S)
-        if self.pid:  # the group of number 0 is that of this process
-            with suppress(OSError):
-                os.killpg(self.pid, signal.SIGKILL)
 
     def _processes(self) -> list[int]:
         members: list[int] = []
@@ -568,11 +524,10 @@ class JobProcess:
 
 def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> JobProgress:
     """Return the progress of a job by its page, if it has one, and by its output unless it has workers."""
-    spec = launch.spec
-    from_page = PageProgress(page or SharedBlock.made(mmap.mmap(-1, PAGE_BYTES)), launch.submitted_at)
-    if page is not None and spec.worker is not None:
-        return JobProgress(from_page, None)
-    return JobProgress(from_page, OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample))
+    spec, output = launch.spec, None
+    if page is None or spec.worker is None:
+        output = OutputProgress(program.progress_pattern, spec.work_steps, spec.deadline_s, sample)
+    return JobProgress(page or SharedBlock.made(mmap.mmap(-1, PAGE_BYTES)), launch.submitted_at, output)
 
 
 def gpus_of(launch: LaunchJob, node: NodeId) -> float:

@@ -51,10 +51,7 @@ class JobMemory(Protocol):
 class CgroupMemory:
     """Memory of a control group, counted by the kernel.
 
-    Parameters
-    ----------
-    folder
-        Folder of the group: of version 2, with a file ``memory.max``, or of the `memory` hierarchy of version 1.
+    `folder`: folder of the group: of version 2, with a file ``memory.max``, or of the `memory` hierarchy of version 1.
     """
 
     can_limit = True
@@ -87,10 +84,7 @@ class CgroupMemory:
 class TreeMemory:
     """Memory of processes outside such a group: nothing limits it; memory that they share counts once.
 
-    Parameters
-    ----------
-    processes
-        All processes of the job.
+    `processes`: all processes of the job.
     """
 
     can_limit = False
@@ -171,19 +165,11 @@ def not_limited(asked_bytes: int) -> str:
 def lack_of_memory(counted: Mapping[str, int], code: int, seen_bytes: int) -> tuple[str, bool] | None:
     """Return why a job failed, if the kernel killed a process of it to free memory; None: it did not, as far as known.
 
-    Parameters
-    ----------
-    counted
-        Counters from its supervisor, see `OOM_KILLS`.
-    code
-        Its exit code, as a shell has it.
-    seen_bytes
-        The most that it was seen to hold.
+    * `counted`: counters from its supervisor, see `OOM_KILLS`.
+    * `code`: its exit code, as a shell has it.
+    * `seen_bytes`: the most that it was seen to hold.
 
-    Returns
-    -------
-    tuple of str and bool
-        Why, as a clause; and whether it needed more than it asked for.
+    Returns why, as a clause; and whether it needed more than it asked for.
     """
     is_surely = counted.get(OOM_KILLS, 0) > 0
     if not is_surely and not (counted.get(MACHINE_OOM_KILLS, 0) > 0 and code == 128 + signal.SIGKILL):

@@ -15,13 +15,9 @@ _COMMAND_GROUP = re.compile(rf"/{FOLDER}/\d+-{COMMAND_GROUP}$")
 class Hierarchy:
     """One mounted tree of control groups.
 
-    Attributes
-    ----------
-    mount
-        Folder at which it is mounted.
-    own
-        The folder of this process's group, or the one around the group that Punctual has made for this command; `mount`
-        itself if that lies outside what is mounted.
+    * `mount`: folder at which it is mounted.
+    * `own`: the folder of this process's group, or the one around the group that Punctual has made for this command;
+      `mount` itself if that lies outside what is mounted.
     """
 
     mount: Path
@@ -31,26 +27,19 @@ class Hierarchy:
 def hierarchy(controller: str, mountinfo: str | None = None, membership: str | None = None) -> Hierarchy | None:
     """Return the hierarchy of a version 1 controller (``cpu``, ``cpuacct``), or of version 2 (``""``), if mounted.
 
-    Parameters
-    ----------
-    mountinfo, membership
-        Texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
+    `mountinfo`, `membership`: texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
     """
     mountinfo = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
     membership = Path("/proc/self/cgroup").read_text() if membership is None else membership
     for line in mountinfo.splitlines():
         place, _, kind = line.partition(" - ")
         filesystem, _, options = kind.split(" ", 2)
-        if _holds(controller, filesystem, options):
-            root, mount = (_unescaped(word) for word in place.split()[3:5])
+        if filesystem == "cgroup2" if not controller else filesystem == "cgroup" and controller in options.split(","):
+            root, mount = (
+                re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word) for word in place.split()[3:5]
+            )
             return Hierarchy(Path(mount), _inside(Path(mount), root, _own_group(controller, membership)))
     return None
-
-
-def _holds(controller: str, filesystem: str, options: str) -> bool:
-    if not controller:
-        return filesystem == "cgroup2"
-    return filesystem == "cgroup" and controller in options.split(",")
 
 
 def _own_group(controller: str, membership: str) -> str:
@@ -65,8 +54,3 @@ def _inside(mount: Path, root: str, group: str) -> Path:
     """Return the folder of `group`; a container may see only the part of the tree from `root` on."""
     relative = os.path.relpath(group, root)
     return mount if relative.startswith("..") else mount / PurePosixPath(relative)
-
-
-def _unescaped(word: str) -> str:
-    """Decode blanks and the like, which are written as octal numbers."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word)

@@ -32,15 +32,9 @@ def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
 
     Such a job cannot be taken over; it is started again from its checkpoint, and must not run twice.
 
-    Parameters
-    ----------
-    parents
-        Folders around the groups of jobs; None: those that this process would use.
+    `parents`: folders around the groups of jobs; None: those that this process would use.
 
-    Returns
-    -------
-    list of int
-        The processes that were ended.
+    Returns the processes that were ended.
     """
     ended = []
     for parent in list(_parents() if parents is None else parents):
@@ -71,22 +65,18 @@ def end_left(find: Callable[[], list[int]], grace_s: float = 0.0) -> None:
     while (members := find()) and time.monotonic() < kill_at + 5.0:
         for pid in members:
             if pid not in released:
-                _release(pid)
+                # Lift limits and freezes of the job's groups that hold a process, and resume it.
+                membership = _file_of(pid, "cgroup").decode(errors="replace")
+                for controller in ("", "cpu", "freezer"):
+                    tree = hierarchy(controller, membership=membership)
+                    # A job's group, among others or in a scope of its own; any other may be somebody else's.
+                    if tree is not None and (tree.own.parent.name == FOLDER or tree.own.match("*.scope/job")):
+                        _lift(tree.own)
+                send(pid, signal.SIGCONT)
                 released.add(pid)
             if time.monotonic() >= kill_at:
                 send(pid, signal.SIGKILL)
         time.sleep(0.02)
-
-
-def _release(pid: int) -> None:
-    """Lift limits and freezes of the job's groups that hold a process, and resume it."""
-    membership = _file_of(pid, "cgroup").decode(errors="replace")
-    for controller in ("", "cpu", "freezer"):
-        tree = hierarchy(controller, membership=membership)
-        # A job's group, among others or in a scope of its own; any other may be somebody else's.
-        if tree is not None and (tree.own.parent.name == FOLDER or tree.own.match("*.scope/job")):
-            _lift(tree.own)
-    send(pid, signal.SIGCONT)
 
 
 def _parents() -> Iterator[Path]:

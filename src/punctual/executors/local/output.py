@@ -29,19 +29,13 @@ def ignore_output(_: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streams:
-    """Form of a job's output streams, and what its process inherits of the command that submits it.
+class ProcessSettings:
+    """Settings of a job's process that the command which submits it sets: form of its output, and inherited limits.
 
-    Attributes
-    ----------
-    is_split
-        Its standard error has a log of its own (``.err``).
-    terminal_size
-        Rows and columns of the terminal that the job sees; None: it sees a pipe.
-    umask, nice
-        Mask of file modes, and niceness; None: those of its supervisor.
-    limits
-        Limits of resources by their names in `resource`, soft and hard.
+    * `is_split`: its standard error has a log of its own (``.err``).
+    * `terminal_size`: rows and columns of the terminal that the job sees; None: it sees a pipe.
+    * `umask`, `nice`: mask of file modes, and niceness; None: those of its supervisor.
+    * `limits`: limits of resources by their names in `resource`, soft and hard.
     """
 
     is_split: bool = False
@@ -52,7 +46,7 @@ class Streams:
 
     @classmethod
     def here(cls, receive: Receive | None) -> Self:
-        """Return streams like this process's own; with a receiver of the output there is one log."""
+        """Return settings like this process's own; with a receiver of the output there is one log."""
         os.umask(umask := os.umask(0o077))
         names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
         limits = {name: resource.getrlimit(getattr(resource, name)) for name in names}
@@ -64,7 +58,7 @@ class Streams:
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
-        """Make streams from plain values, as JSON gives them."""
+        """Make settings from plain values, as JSON gives them."""
         size, limits = fields.get("terminal_size"), fields.get("limits", {})
         return cls(
             is_split=bool(fields.get("is_split")),
@@ -103,19 +97,11 @@ class LogTail:
     Nothing here is in the job's way: if `receive` is slow or stops, the log grows meanwhile. `MISSING` stands for what was
     written to a file that was rotated away twice since; see `punctual.executors.local.job_log`.
 
-    Parameters
-    ----------
-    path
-        The log; may still be missing.
-    receive
-        Called with the output in pieces, in order. If it raises, it is called again with the next piece.
-    skip, with_earlier
-        Begin with what is written from now on; or with the file that was last rotated away.
+    * `path`: the log; may still be missing.
+    * `receive`: called with the output in pieces, in order. If it raises, it is called again with the next piece.
+    * `skip`, `with_earlier`: begin with what is written from now on; or with the file that was last rotated away.
 
-    Raises
-    ------
-    RuntimeError
-        No thread is available.
+    Raises `RuntimeError`: no thread is available.
     """
 
     def __init__(self, path: Path, receive: Receive, *, skip: bool = False, with_earlier: bool = False) -> None:
@@ -154,7 +140,8 @@ class LogTail:
     def _read(self) -> None:
         """Pass on all new output, across files that were rotated away."""
         while not self._stopped.is_set() and (self._fd >= 0 or self._open(self.path)):
-            is_rotated = not self._is_current()  # asked first: what is rotated away does not grow any more
+            # Asked first: what is rotated away does not grow any more.
+            is_rotated = _identity(self.path) not in {None, _identity(self._fd)}
             while not self._stopped.is_set() and (output := os.read(self._fd, 65_536)):
                 self._pass_on(output)
             if not is_rotated:
@@ -166,9 +153,6 @@ class LogTail:
             self._receive(output)
         except Exception:  # noqa: BLE001 -- a display that fails must not cost the output that follows
             _LOG.exception("what the job wrote could not be passed on")
-
-    def _is_current(self) -> bool:
-        return _identity(self.path) in {None, _identity(self._fd)}
 
     def _open_next(self) -> None:
         """Continue with the file after one that was rotated away, which may have been rotated away as well."""
@@ -204,7 +188,7 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
-def logs_of(log: Path, streams: Streams) -> list[Path]:
+def logs_of(log: Path, streams: ProcessSettings) -> list[Path]:
     """Return the log of a job's standard output and, if it has one of its own, that of its standard error."""
     return [log, log.with_name(f"{log.name}.err")] if streams.is_split else [log]
 

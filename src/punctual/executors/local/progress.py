@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from punctual.channel import Declaration, DeviceUse, Directives, Fault, PhaseEntry, ProgramState, SharedBlock
+from punctual.channel import DeviceUse, Directives, Fault, PhaseEntry, ProgramState, SharedBlock
 from punctual.core.control import PacingLine, PhaseProgress
 from punctual.core.loss import SeenLoss
 from punctual.core.recent_messages import Reason
@@ -48,10 +48,7 @@ class ProgressSample:
 class PageProgress:
     """A job that uses `punctual.track`.
 
-    Parameters
-    ----------
-    submitted_at
-        Instant that the times of pacing lines count from; no unit has ended before.
+    `submitted_at`: instant that the times of pacing lines count from; no unit has ended before.
     """
 
     def __init__(self, page: SharedBlock, submitted_at: float) -> None:
@@ -62,6 +59,7 @@ class PageProgress:
         self._line: PacingLine | None = None
         self._directives = page.directives()
         self._n_losses = page.losses()[0]
+        #: Faults that the job's own process noticed.
         self.faults: set[Fault] = set()
 
     @property
@@ -76,9 +74,11 @@ class PageProgress:
 
     @property
     def is_asked_to_leave(self) -> bool:
+        """Whether the job has been asked to make a checkpoint and end, to be started again from it."""
         return self._directives.leave
 
     def latest(self, used_core_s: float) -> ProgressSample:
+        """Return the latest progress; `used_core_s` is the CPU time that the job has used by now."""
         # The declaration first: what it says is done at the latest by the progress that is read after it.
         declaration, progress = self._page.declaration(), self._page.progress()
         if declaration.fault:
@@ -93,6 +93,7 @@ class PageProgress:
         unreadable = _disbelief(self._page.disbelieved)
         if not progress.stamp_ns:
             return ProgressSample(unreadable=unreadable)
+        clock_ns = cpu_clock_ns(declaration.pid) if declaration.pid else None
         return ProgressSample(
             steps_done=n_steps,
             # A total beyond all counting is one without an end: `sys.maxsize`, say.
@@ -100,7 +101,8 @@ class PageProgress:
             unit_at=unit_at,
             # Of workers that train together one speaks, and each has done as much.
             in_flight_core_s=min(
-                _in_flight_core_s(declaration, progress.cpu_ns) * max(1, self._page.worker_status().n_workers),
+                (0.0 if clock_ns is None else max(0, clock_ns - progress.cpu_ns) / 1e9)
+                * max(1, self._page.worker_status().n_workers),
                 used_core_s,
             ),
             landed=declaration.state == ProgramState.LANDED,
@@ -111,6 +113,7 @@ class PageProgress:
         )
 
     def begin(self, at: float) -> None:
+        """Ignore units that ended before the process was started, at that instant."""
         self._begun_at = at
 
     def landed_at(self) -> float | None:
@@ -119,12 +122,15 @@ class PageProgress:
 
     @property
     def reporter_pid(self) -> int:
+        """Process id of the reporting process; 0: it is not known."""
         return self._page.declaration().pid
 
     def device_use(self) -> DeviceUse | None:
+        """Device that the job computes on; None: it reports none."""
         return self._page.device() if self._page.device().name else None
 
     def new_phases(self) -> tuple[PhaseProgress, ...] | None:
+        """Return the job's phases; None: they have not changed."""
         version = self._page.phases_version()
         if version == self._phases_version:
             return None
@@ -135,21 +141,26 @@ class PageProgress:
         return None if self._phases == before else tuple(_phase(entry) for entry in self._phases)
 
     def new_losses(self) -> tuple[SeenLoss, ...]:
+        """Return the losses since the last call, in order of steps; only the last of them, if there were many."""
         n_losses, latest = self._page.losses()
         n_new, self._n_losses = n_losses - self._n_losses, n_losses
         return tuple(SeenLoss(float(steps), loss) for steps, loss in latest[-n_new:]) if n_new > 0 else ()
 
     def pace(self, line: PacingLine | None) -> None:
+        """Keep the job to `line`."""
         self._line = line
         self._send(_directives(line, self._submitted_at, self._phases, stop=self._directives.stop))
 
     def ask_to_stop(self) -> None:
+        """Ask the job to make a checkpoint and end; only if it `can_stop`."""
         self._send(replace(self._directives, pacing=False, leave=False, stop=True))
 
     def ask_to_leave(self) -> None:
+        """Ask the job to make a checkpoint and end, to be started again from it; `pace` withdraws the request."""
         self._send(replace(self._directives, pacing=False, leave=True))
 
     def heartbeat(self) -> None:
+        """Renew the heartbeat, which shows the job that it is steered."""
         self._page.heartbeat(time.monotonic_ns())
 
     def _send(self, directives: Directives) -> None:
@@ -161,19 +172,11 @@ class PageProgress:
 class OutputProgress:
     """Progress of a job whose output is read.
 
-    Parameters
-    ----------
-    pattern
-        See `punctual.core.program.Program`; None: it may use `punctual.track`, and does not yet.
-    steps_total, deadline_s
-        Declarations of the user; None: there are none.
-    latest
-        Progress known so far.
+    * `pattern`: see `punctual.core.program.Program`; None: it may use `punctual.track`, and does not yet.
+    * `steps_total`, `deadline_s`: declarations of the user; None: there are none.
+    * `latest`: progress known so far.
 
-    Raises
-    ------
-    InvalidSpec
-        The pattern cannot be used.
+    Raises `InvalidSpec`: the pattern cannot be used.
     """
 
     def __init__(
@@ -245,45 +248,30 @@ class OutputProgress:
             return replace(self._latest, in_flight_core_s=in_flight_core_s)
 
 
-class JobProgress:
+class JobProgress(PageProgress):
     """Progress of a job by its page or its output, and requests to the job.
 
-    Parameters
-    ----------
-    page
-        Page that the program writes to once it uses `punctual.track`; one that it does not know of if its output alone is read.
-    output
-        Progress by the output, until then; None: the program must report its progress itself.
+    The page is one that the program writes to once it uses `punctual.track`, and does not know of if its output alone is
+    read.
+
+    `output`: progress by the output, until then; None: the program must report its progress itself.
     """
 
-    def __init__(self, page: PageProgress, output: OutputProgress | None) -> None:
-        self._page, self._output = page, output
+    def __init__(self, page: SharedBlock, submitted_at: float, output: OutputProgress | None) -> None:
+        super().__init__(page, submitted_at)
+        self._output = output
         self._is_tracked = output is None
 
     @property
     def _read(self) -> OutputProgress | None:
         """The output, if it is read; None: the program reports its progress itself."""
-        self._is_tracked = self._is_tracked or self._page.is_claimed
+        self._is_tracked = self._is_tracked or self.is_claimed
         return None if self._is_tracked else self._output
 
     @property
     def is_tracked(self) -> bool:
         """Whether the job reports its progress itself."""
         return self._read is None
-
-    @property
-    def faults(self) -> set[Fault]:
-        """Faults that the job's own process noticed."""
-        return self._page.faults
-
-    @property
-    def can_stop(self) -> bool:
-        return self._page.can_stop
-
-    @property
-    def is_asked_to_leave(self) -> bool:
-        """Whether the job has been asked to make a checkpoint and end, to be started again from it."""
-        return self._page.is_asked_to_leave
 
     def receive(self, output: bytes, used_core_s: float, stream: int = 1) -> None:
         """Take in output of one stream, written when the job had used that much CPU time; called by other threads."""
@@ -296,36 +284,14 @@ class JobProgress:
             read.finish(used_core_s)
 
     def latest(self, used_core_s: float) -> ProgressSample:
-        """Return the latest progress; `used_core_s` is the CPU time that the job has used by now."""
-        page = self._page.latest(used_core_s)
+        page = super().latest(used_core_s)
         if (read := self._read) is None:
             return page
         return replace(read.latest(used_core_s), unreadable=page.unreadable)
 
-    def begin(self, at: float) -> None:
-        """Ignore units that ended before the process was started, at that instant."""
-        self._page.begin(at)
-
     def landed_at(self) -> float | None:
         """Instant at which all declared work was done; None: at the end of the process, as output does not show it."""
-        return self._page.landed_at() if self.is_tracked else None
-
-    @property
-    def reporter_pid(self) -> int:
-        """Process id of the reporting process; 0: it is not known."""
-        return self._page.reporter_pid
-
-    def device_use(self) -> DeviceUse | None:
-        """Device that the job computes on; None: it reports none."""
-        return self._page.device_use()
-
-    def new_phases(self) -> tuple[PhaseProgress, ...] | None:
-        """Return the job's phases; None: they have not changed."""
-        return self._page.new_phases()
-
-    def new_losses(self) -> tuple[SeenLoss, ...]:
-        """Return the losses since the last call, in order of steps; only the last of them, if there were many."""
-        return self._page.new_losses()
+        return super().landed_at() if self.is_tracked else None
 
     def new_notices(self) -> tuple[Reason, ...]:
         """Return notices of how progress is read, since the last call."""
@@ -334,27 +300,6 @@ class JobProgress:
     def shortfall(self) -> Reason | None:
         """Return a warning of a job that succeeded before its output counted to the end; None if it did."""
         return None if (read := self._read) is None else read.shortfall()
-
-    def pace(self, line: PacingLine | None) -> None:
-        """Keep the job to `line`."""
-        self._page.pace(line)
-
-    def ask_to_stop(self) -> None:
-        """Ask the job to make a checkpoint and end; only if it `can_stop`."""
-        self._page.ask_to_stop()
-
-    def ask_to_leave(self) -> None:
-        """Ask the job to make a checkpoint and end, to be started again from it; `pace` withdraws the request."""
-        self._page.ask_to_leave()
-
-    def heartbeat(self) -> None:
-        """Renew the heartbeat, which shows the job that it is steered."""
-        self._page.heartbeat()
-
-
-def _in_flight_core_s(declaration: Declaration, unit_cpu_ns: int) -> float:
-    clock_ns = cpu_clock_ns(declaration.pid) if declaration.pid else None
-    return 0.0 if clock_ns is None else max(0, clock_ns - unit_cpu_ns) / 1e9
 
 
 def _disbelief(disbelieved: AbstractSet[str]) -> str:

@@ -74,59 +74,42 @@ STAY_PAUSED = b"p"
 #: File with the id of the machine's present boot.
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
-_EXIT_NOT_FOUND, _EXIT_NOT_STARTED = 127, 126
+#: Exit status of a program that cannot be started, as shells have it; one that is not found has 127.
+_EXIT_NOT_STARTED = 126
 
 
 @dataclass
 class LaunchRequest:
     """Request to a supervisor: the job to start, and the files to clear up.
 
-    Attributes
-    ----------
-    entrances
-        Files that a process writes its id to in order to enter the job's control groups.
-    lift
-        (File, text) pairs whose writing takes the quota away and resumes a paused job.
-    usage_file
-        File with the CPU time used, whose text is reported at the end.
-    counters
-        By name: a file, and the first word of its line that ends with the number; empty: the file is the number.
-        Their growth up to the job's own end is reported as ``counted``, with `asked_memory_bytes`.
-    remove_dirs
-        Removed at the end; folders that others still use stay.
-    cleanup_files
-        (File, mark) pairs, see `punctual.executors.local.supervisor_files.mark_of`, also removed at the end; a file that another
-        process has made in their place stays. If one of them is not there when the job is to be started, the job is not
-        started: another process has it now.
-    end_file
-        File with the supervisor's last line, for a process that comes after the end. None: none.
-    lease_s
-        Seconds without a message after which the job counts as unsteered. None: only the end of
-        the connection says so.
-    fence_s
-        Seconds without a message after which the job is ended. None: it goes on.
-    grace_s
-        Seconds that the job's own process has to end when asked. None: the rest of its allocation, or a minute.
-    kill_s
-        Seconds that its other processes have then before they are killed.
-    logs
-        For each log: its path, and the descriptor to read its content from.
-    log_bytes_max
-        Size at which a log is begun anew, see `punctual.executors.local.job_log`.
-    takeover_fd
-        A listening socket, by which another process can take the job over. That process gets
-        ``{"keeper": pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``, then what any control
-        connection brings. If somebody steers the job already, it gets nothing.
-    page_fd
-        The page of the job, which is there as long as the supervisor is; what it says at the end is left in `end_file`.
-    limits
-        Limits of resources that the job gets, by their names in `resource`: soft and hard.
-    umask, nice
-        Mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the supervisor.
-    asked_memory_bytes
-        Memory that the job has asked for; 0: none.
-    actuator, progress_pattern
-        Not for the supervisor, but for the process that takes the job over.
+    * `entrances`: files that a process writes its id to in order to enter the job's control groups.
+    * `lift`: (File, text) pairs whose writing takes the quota away and resumes a paused job.
+    * `usage_file`: file with the CPU time used, whose text is reported at the end.
+    * `counters`: by name: a file, and the first word of its line that ends with the number; empty: the file is the
+      number. Their growth up to the job's own end is reported as ``counted``, with `asked_memory_bytes`.
+    * `remove_dirs`: removed at the end; folders that others still use stay.
+    * `cleanup_files`: (File, mark) pairs, see `punctual.executors.local.supervisor_files.mark_of`, also removed at the
+      end; a file that another process has made in their place stays. If one of them is not there when the job is to be
+      started, the job is not started: another process has it now.
+    * `end_file`: file with the supervisor's last line, for a process that comes after the end. None: none.
+    * `lease_s`: seconds without a message after which the job counts as unsteered. None: only the end of the connection
+      says so.
+    * `fence_s`: seconds without a message after which the job is ended. None: it goes on.
+    * `grace_s`: seconds that the job's own process has to end when asked. None: the rest of its allocation, or a
+      minute.
+    * `kill_s`: seconds that its other processes have then before they are killed.
+    * `logs`: for each log: its path, and the descriptor to read its content from.
+    * `log_bytes_max`: size at which a log is begun anew, see `punctual.executors.local.job_log`.
+    * `takeover_fd`: a listening socket, by which another process can take the job over. That process gets ``{"keeper":
+      pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``, then what any control connection
+      brings. If somebody steers the job already, it gets nothing.
+    * `page_fd`: the page of the job, which is there as long as the supervisor is; what it says at the end is left in
+      `end_file`.
+    * `limits`: limits of resources that the job gets, by their names in `resource`: soft and hard.
+    * `umask`, `nice`: mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the
+      supervisor.
+    * `asked_memory_bytes`: memory that the job has asked for; 0: none.
+    * `actuator`, `progress_pattern`: not for the supervisor, but for the process that takes the job over.
     """
 
     argv: list[str]
@@ -182,7 +165,11 @@ class Supervisor:
         try:
             self._job_pid = _start(self._request)
         except OSError as error:
-            return self._give_up(error)
+            code = 127 if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
+            supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
+            place = "" if error.filename is None else f": '{error.filename}'"
+            self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
+            return code
         self._started_at_ns = time.monotonic_ns()
         # Without it, a job that ends while the disk is full is run again.
         # Room for the last line and the page.
@@ -319,25 +306,15 @@ class Supervisor:
                 self._ended = (_exit_code(status), time.monotonic_ns())
                 if self._ending is None:  # otherwise it was told to end, or killed
                     self._counted = self._counters.more()
-                self._end_descendants()
-
-    def _end_descendants(self) -> None:
-        """End the job's remaining descendants: outside its groups nothing would limit them."""
-        if self._ending is None:
-            # Helpers, as a `tee` behind its output, have a moment to end after it by themselves.
-            self._ending = job_signals.Ending(0, 0.2, self._request.kill_s)
-        else:
-            self._ending.own_has_ended()
+                # End the job's remaining descendants: outside its groups nothing would limit them.
+                if self._ending is None:
+                    # Helpers, as a `tee` behind its output, have a moment to end after it by themselves.
+                    self._ending = job_signals.Ending(0, 0.2, self._request.kill_s)
+                else:
+                    self._ending.own_has_ended()
 
     def _lift(self) -> None:
         _lift(self._request.lift, job_signals.descendants(os.getpid()))
-
-    def _give_up(self, error: OSError) -> int:
-        code = _EXIT_NOT_FOUND if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
-        supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
-        place = "" if error.filename is None else f": '{error.filename}'"
-        self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
-        return code
 
     def _finish(self) -> int:
         for log in self._logs.values():
@@ -357,7 +334,10 @@ class Supervisor:
             last["forced_after_s"] = forced_after_s
         if self._ending is not None and self._ending.left_running:
             last["left_running"] = self._ending.left_running[:3]
-        boot, page = supervisor_files.read(_BOOT_ID).strip(), _read_page(self._request.page_fd).hex()
+        boot, page = (
+            supervisor_files.read(_BOOT_ID).strip(),
+            (b"" if self._request.page_fd is None else os.pread(self._request.page_fd, 1 << 16, 0)).hex(),
+        )
         self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
         supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
         self._tell(**last)
@@ -491,10 +471,6 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
     except OSError:  # gone already
         pass
-
-
-def _read_page(page_fd: int | None) -> bytes:
-    return b"" if page_fd is None else os.pread(page_fd, 1 << 16, 0)
 
 
 def _read_request(connection_fd: int, most_s: float = 20.0) -> LaunchRequest | None:

@@ -73,12 +73,7 @@ class SupervisorLink:
         """
         if not self._has_request:
             return
-        self._note_unheard()
-        with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
-            self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
-
-    def _note_unheard(self) -> None:
-        """Check whether the supervisor has read the earlier messages."""
+        # Check whether the supervisor has read the earlier messages.
         n_bytes = array.array("i", [0])
         with suppress(OSError):  # it has ended, or this system does not tell
             fcntl.ioctl(self._connection, termios.TIOCOUTQ, n_bytes)
@@ -86,6 +81,8 @@ class SupervisorLink:
             self._unheard_since = None
         elif self._unheard_since is None:
             self._unheard_since = time.monotonic()
+        with suppress(OSError):  # it has ended, or has not read for long and is told by what waits there
+            self._connection.send(STAY_PAUSED if stays_paused else b"\n", socket.MSG_DONTWAIT)
 
     @property
     def is_deaf(self) -> bool:
@@ -110,20 +107,12 @@ class SupervisorLink:
     def await_end(self, address: Path, end_file: Path | None, on_regained: Callable[[], None]) -> dict[str, Any] | None:
         """Wait for the supervisor's last line, however long the job runs; None: the supervisor was killed before it had one.
 
-        Parameters
-        ----------
-        address
-            The supervisor's takeover socket. If this process was stopped for longer than the lease, the supervisor has closed
-            the connection, and it is made again there.
-        end_file
-            File with the last line if the job has ended meanwhile, or the supervisor was killed afterwards.
-        on_regained
-            Called when the connection has been made again: the supervisor has lifted the quota before.
+        * `address`: the supervisor's takeover socket. If this process was stopped for longer than the lease, the
+          supervisor has closed the connection, and it is made again there.
+        * `end_file`: file with the last line if the job has ended meanwhile, or the supervisor was killed afterwards.
+        * `on_regained`: called when the connection has been made again: the supervisor has lifted the quota before.
 
-        Raises
-        ------
-        SteeringLostError
-            Another process has taken the job over meanwhile, or `release` has left it to one.
+        Raises `SteeringLostError`: another process has taken the job over meanwhile, or `release` has left it to one.
         """
         while (line := self.read()) is not None and "expired" in line:
             if self._is_released:
@@ -158,15 +147,15 @@ class SupervisorLink:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def terminate(self) -> None:
-        """Ask the supervisor to end the job; a second call kills it."""
+        """Ask the supervisor to end the job within its grace period; a second call kills it."""
         self._ask(signal.SIGTERM)
 
     def interrupt(self) -> None:
-        """Interrupt the job as Ctrl-C in a terminal does."""
+        """Interrupt the job as Ctrl-C in a terminal does: the program may catch it and go on."""
         self._ask(signal.SIGINT)
 
     def hurry(self) -> None:
-        """End the job as if its grace period were over."""
+        """End the job, whose grace period is over: SIGTERM for all of it, then SIGKILL."""
         self._ask(signal.SIGALRM)
 
     def kill(self) -> None:
@@ -236,21 +225,12 @@ def start_supervisor(
 ) -> SupervisorLink:
     """Start a supervisor.
 
-    Parameters
-    ----------
-    prefix
-        First words of the command line.
-    fds
-        Handed to the supervisor under the same numbers, for its request.
-    stdout_fd, stderr_fd
-        Descriptors for the job's output; None: those of this process.
-    stdin_fd
-        Descriptor for the job's input.
+    * `prefix`: first words of the command line.
+    * `fds`: handed to the supervisor under the same numbers, for its request.
+    * `stdout_fd`, `stderr_fd`: descriptors for the job's output; None: those of this process.
+    * `stdin_fd`: descriptor for the job's input.
 
-    Raises
-    ------
-    OSError
-        The supervisor could not be started.
+    Raises `OSError`: the supervisor could not be started.
     """
     connection, other_end = socket.socketpair()
     with other_end:
@@ -278,14 +258,9 @@ def start_supervisor(
 class AdoptableJob:
     """A claimed job: it runs, and only the holder of this object steers it.
 
-    Attributes
-    ----------
-    link
-        Closing it leaves the job as it was found.
-    request
-        Request that its supervisor got, without the environment.
-    started_at
-        Start of the job's process, monotonic seconds.
+    * `link`: closing it leaves the job as it was found.
+    * `request`: request that its supervisor got, without the environment.
+    * `started_at`: start of the job's process, monotonic seconds.
     """
 
     link: SupervisorLink

@@ -18,15 +18,6 @@ def mark_of(path: str) -> str:
     return f"{status.st_ino} {status.st_mtime_ns}"
 
 
-def remove_own(path: str, mark: str) -> None:
-    """Remove a file unless another one was made in its place."""
-    if is_there(path, mark):
-        try:
-            os.unlink(path)
-        except OSError:  # it has just been removed
-            pass
-
-
 def is_there(path: str, mark: str) -> bool:
     return mark == mark_of(path)
 
@@ -37,7 +28,12 @@ def clear_up(folders: Iterable[str], files: Iterable[tuple[str, str] | list[str]
         remove_groups_of_commands(folder)
         remove_dir(folder)
     for path, mark in files:
-        remove_own(path, mark)
+        # Remove a file unless another one was made in its place.
+        if is_there(path, mark):
+            try:
+                os.unlink(path)
+            except OSError:  # it has just been removed
+                pass
 
 
 def remove_groups_of_commands(folder: str) -> None:

@@ -24,13 +24,7 @@ class Answer:
 
 
 class Workers:
-    """Worker targets and answers of one job.
-
-    Parameters
-    ----------
-    worker
-        Resources of one worker.
-    """
+    """Worker targets and answers of one job. `worker`: resources of one worker."""
 
     def __init__(self, page: SharedBlock, worker: Resources) -> None:
         self._page = page
@@ -60,12 +54,8 @@ class Workers:
     ) -> None:
         """Set the agent's target of workers and parameter servers on this node; returns at once.
 
-        Parameters
-        ----------
-        devices
-            Indices, among the devices that the job is shown, of those that workers may use; empty: all.
-        spans_nodes
-            Whether the job has others on other nodes.
+        * `devices`: indices, among the devices that the job is shown, of those that workers may use; empty: all.
+        * `spans_nodes`: whether the job has others on other nodes.
         """
         self._request += 1
         self.n_target, self.spans_nodes = n_workers, spans_nodes
