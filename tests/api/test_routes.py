@@ -437,7 +437,7 @@ def test_metrics_can_be_read_by_prometheus(service: LiveService) -> None:
 
 def test_a_host_that_leaves_takes_no_changes(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:
     assert service.caller.get("/health").json()["status"] == "ok"
-    monkeypatch.setattr(service.host, "_is_leaving", True)
+    monkeypatch.setattr(service.host, "is_handed_over", True)
     reply = service.caller.post("/jobs", {"program": program()})
     assert (reply.status, reply.headers["Retry-After"]) == (503, "1")
     assert service.caller.get("/health").json()["status"] == "leaving"

@@ -5,7 +5,7 @@ from pathlib import Path
 from tests.journal.journal_kit import ticks
 from tests.memory_journal import MemoryJournal
 
-from punctual.journal.boot import ClockRecord, boot_id, clock_now, clock_shift, shift_between
+from punctual.journal.boot import ClockRecord, boot_id, clock_now, clock_shift
 from punctual.journal.sqlite import SqliteJournal
 
 FIRST = ClockRecord(boot_id="first", wall_offset_s=1_000_000.0)
@@ -16,13 +16,13 @@ THIRD = ClockRecord(boot_id="third", wall_offset_s=1_002_000.0)
 
 def shift_on(path: Path, now: ClockRecord) -> float:
     with SqliteJournal(path, read_only=True) as journal:
-        return clock_shift(journal, now)
+        return clock_shift(journal.clock, now)
 
 
 def test_within_one_boot_nothing_is_shifted(path: Path) -> None:
     SqliteJournal(path).close()
     with SqliteJournal(path, read_only=True) as journal:
-        assert clock_shift(journal) == 0.0
+        assert clock_shift(journal.clock) == 0.0
         assert journal.clock is not None
         assert journal.clock.boot_id == boot_id()
 
@@ -60,8 +60,8 @@ def test_a_snapshot_notes_how_the_wall_clock_has_gone(path: Path) -> None:
 
 
 def test_a_journal_in_memory_has_seen_no_other_boot() -> None:
-    assert clock_shift(MemoryJournal()) == 0.0
-    assert shift_between(None, FIRST) == 0.0
+    assert clock_shift(MemoryJournal().clock) == 0.0
+    assert clock_shift(None, FIRST) == 0.0
 
 
 def test_this_boot_has_a_name() -> None:

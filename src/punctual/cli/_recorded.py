@@ -80,7 +80,7 @@ def period_keys(trace: str | None, from_: str | None, until: str | None) -> dict
     now = Now.read()
     with SqliteJournal(Path(trace), read_only=True) as journal:
         first = next((event for _, event in journal.read_from(1, About(kinds=("JobSubmitted",)))), None)
-        begun_at = (0.0 if first is None else first.at) + clock_shift(journal)
+        begun_at = (0.0 if first is None else first.at) + clock_shift(journal.clock)
     start_s = None if from_ is None else max(0.0, past_at(from_, now) - begun_at)
     end_s = None if until is None else past_at(until, now) - begun_at
     if end_s is not None and end_s <= (start_s or 0.0):

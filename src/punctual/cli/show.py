@@ -47,7 +47,7 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
     with target.run.read_journal() as journal:
         for _, message in journal.read_of([target.job], journal.period_of(target.job)[0]):
             board.fold(message)
-        shift_s, present = clock_shift(journal), Now.read()
+        shift_s, present = clock_shift(journal.clock), Now.read()
     if not board.knows(target.job):
         raise InvalidSpec(
             "the job must be in its journal",

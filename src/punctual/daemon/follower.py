@@ -129,7 +129,7 @@ class JobFollower(StatusReader):
         with ExitStack() as closing:
             self._journal = closing.enter_context(run.read_journal())
             closing.enter_context(run.followed())
-            self._shift_s = clock_shift(self._journal)
+            self._shift_s = clock_shift(self._journal.clock)
             snapshot = self._journal.latest_snapshot()
             self._next = self._journal.begun_after + 1
             if snapshot is not None:

@@ -699,7 +699,7 @@ def local_host(
         ending.push(tidying(run, is_new=not continues))
         journal = ending.enter_context(SqliteJournal(run.journal))
         journal.begin_anew()
-        state = new_state(run, journal, JournalClock(clock_shift(journal)))
+        state = new_state(run, journal, JournalClock(clock_shift(journal.clock)))
         policy = state.policy(options.policy)
         site = new_setup(run, journal, options)
         host = ending.enter_context(opened(state, site, policy))

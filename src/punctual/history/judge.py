@@ -49,14 +49,11 @@ class TimeText(Protocol):
 class Wait:
     """Events that a waiting job waits for, as far as they are known.
 
-    Attributes
-    ----------
-    starts_at
-        Instant at which it is expected to start; of a job that runs after others, the earliest. None: not known.
-    ends, ends_at
-        Job whose end is the next one expected, and when, for a job that waits for room; None: not known.
-    lacks
-        Machines of pools that it could use and that are not there.
+    * `starts_at`: instant at which it is expected to start; of a job that runs after others, the earliest. None: not
+      known.
+    * `ends`, `ends_at`: job whose end is the next one expected, and when, for a job that waits for room; None: not
+      known.
+    * `lacks`: machines of pools that it could use and that are not there.
     """
 
     starts_at: float | None = None
@@ -177,12 +174,8 @@ def headline(
 ) -> str:
     """Say in one sentence how a job stands.
 
-    Parameters
-    ----------
-    most_cores
-        Cores of all nodes; None: not known.
-    is_promised
-        Whether the policy has promised its deadline.
+    * `most_cores`: cores of all nodes; None: not known.
+    * `is_promised`: whether the policy has promised its deadline.
     """
     kind = kind_of(status, at)
     begun = _begun(status, kind)

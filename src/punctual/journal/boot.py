@@ -9,7 +9,6 @@ import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,36 +29,25 @@ class ClockRecord:
         return at + self.shift_s + self.wall_offset_s
 
 
-class _HasClock(Protocol):
-    @property
-    def clock(self) -> ClockRecord | None: ...
-
-
 def clock_now() -> ClockRecord:
     """The clocks of this machine, since it was started last."""
     return ClockRecord(boot_id=boot_id(), wall_offset_s=time.time() - time.monotonic())
 
 
-def shift_between(recorded: ClockRecord | None, now: ClockRecord) -> float:
-    """Seconds to add to instants recorded under `recorded` to get the monotonic clock of `now`.
+def clock_shift(recorded: ClockRecord | None, now: ClockRecord | None = None) -> float:
+    """Seconds to add to instants recorded under a journal's clock to get today's monotonic clock; no record: none.
 
-    Within one boot, changes of the wall clock do not matter.
+    0 until the machine is restarted: within one boot, changes of the wall clock do not matter. A process that continues
+    the journal writes the monotonic clock minus this.
+
+    `now`: None: `clock_now`.
     """
     if recorded is None:
         return 0.0
+    now = now or clock_now()
     if recorded.boot_id == now.boot_id:
         return recorded.shift_s
     return recorded.shift_s + recorded.wall_offset_s - now.wall_offset_s
-
-
-def clock_shift(journal: _HasClock, now: ClockRecord | None = None) -> float:
-    """Seconds to add to the instants of `journal` to get today's monotonic clock.
-
-    0 until the machine is restarted. A process that continues the journal writes the monotonic clock minus this.
-
-    `now`: for tests; None: `clock_now`.
-    """
-    return shift_between(journal.clock, now or clock_now())
 
 
 @cache

@@ -20,7 +20,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about
 from punctual.core.protocols import Message
-from punctual.journal.boot import ClockRecord, clock_now, shift_between
+from punctual.journal.boot import ClockRecord, clock_now, clock_shift
 from punctual.journal.compaction import Row
 from punctual.journal.errors import JournalBusy, JournalTaken, JournalUnusable, StoreUnreachable
 from punctual.journal.file import (
@@ -366,7 +366,7 @@ class SqliteJournal:
 
     def _record_clock(self) -> None:
         now = self._now or clock_now()
-        shift_s = shift_between(self.clock, now)
+        shift_s = clock_shift(self.clock, now)
         self._set_fact("clock", json.dumps(asdict(replace(now, shift_s=shift_s))))
 
     # Writing.

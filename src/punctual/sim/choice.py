@@ -19,10 +19,7 @@ _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class PlugInChoice(BaseModel):
     """A registered name, and the values of its parameters.
 
-    Attributes
-    ----------
-    values
-        Given by their place in the text, not by name; `bound_to` gives them names.
+    `values`: given by their place in the text, not by name; `bound_to` gives them names.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,10 +55,7 @@ class PlugInChoice(BaseModel):
     def bound_to(self, kind: type, where: str) -> "PlugInChoice":
         """Return the choice with each value under the name of its parameter of `kind`.
 
-        Raises
-        ------
-        InvalidSpec
-            `kind` has no such parameter, or not as many, or a value is of the wrong type.
+        Raises `InvalidSpec`: `kind` has no such parameter, or not as many, or a value is of the wrong type.
         """
         known = parameters_of(kind)
         if len(self.values) > len(known):
@@ -77,10 +71,7 @@ class PlugInChoice(BaseModel):
 def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
     """A `kind` with these parameters.
 
-    Raises
-    ------
-    InvalidSpec
-        A parameter is unknown, missing or cannot be used; the error names it below the path `where`.
+    Raises `InvalidSpec`: a parameter is unknown, missing or cannot be used; the error names it below the path `where`.
     """
     known = parameters_of(kind)
     for key in parameters:
@@ -123,10 +114,7 @@ def _needed(kind: type) -> list[str]:
 def named(table: Mapping[str, T], name: str, family: str, where: str) -> T:
     """The entry `name` of `table`.
 
-    Raises
-    ------
-    InvalidSpec
-        There is none.
+    Raises `InvalidSpec`: there is none.
     """
     if name in table:
         return table[name]

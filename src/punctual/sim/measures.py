@@ -15,14 +15,9 @@ Better = Literal["low", "high", "neither"]
 class Measure:
     """A column of a table.
 
-    Attributes
-    ----------
-    name
-        Name in a run's summary.
-    heading
-        Heading in a table.
-    shown
-        The number as text.
+    * `name`: name in a run's summary.
+    * `heading`: heading in a table.
+    * `shown`: the number as text.
     """
 
     name: str

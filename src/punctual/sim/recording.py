@@ -41,10 +41,7 @@ class Live:
 class Replayed:
     """The policy that ran, with its changes by users.
 
-    Attributes
-    ----------
-    policy
-        Its name; empty: as the record of the run says.
+    `policy`: its name; empty: as the record of the run says.
     """
 
     policy: str = ""
@@ -66,10 +63,7 @@ class Recording:
     def of(cls, path: Path, until: int | None = None, start_s: float = 0.0, end_s: float = inf) -> "Recording":
         """Return the part of a journal from `start_s` until before `end_s` after its first submission.
 
-        Raises
-        ------
-        InvalidSpec
-            The journal cannot be read.
+        Raises `InvalidSpec`: the journal cannot be read.
         """
         from punctual.journal.sqlite import About, SqliteJournal  # most studies read no journal
 

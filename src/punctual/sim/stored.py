@@ -31,10 +31,7 @@ Curve = Mapping[str, Any]
 class StoredRun:
     """Run of one policy on one seed's jobs.
 
-    Attributes
-    ----------
-    facts
-        The contents of ``run.json``.
+    `facts`: the contents of ``run.json``.
     """
 
     folder: Path
@@ -102,10 +99,7 @@ def read_run(folder: Path) -> StoredRun | None:
 def runs_in(study: Path) -> list[StoredRun]:
     """The runs of the last study in a folder.
 
-    Raises
-    ------
-    InvalidSpec
-        There is none.
+    Raises `InvalidSpec`: there is none.
     """
     try:
         index = json.loads((study / "study.json").read_text(encoding="utf-8"))
@@ -121,12 +115,8 @@ def runs_in(study: Path) -> list[StoredRun]:
 def write_run(folder: Path, facts: Mapping[str, Any], history: ClusterHistory, token: str) -> None:
     """Put a run into `folder`, all of it or nothing.
 
-    Parameters
-    ----------
-    history
-        One with details.
-    token
-        Mark of unfinished folders, by which `clear` removes them.
+    * `history`: one with details.
+    * `token`: mark of unfinished folders, by which `clear` removes them.
     """
     with _new_folder(folder, token) as new:
         table_of(JobRecord, history.jobs()).write_parquet(new / "jobs.parquet")

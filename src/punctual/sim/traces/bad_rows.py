@@ -28,14 +28,9 @@ class BadRow:
 class BadRows:
     """The bad rows met so far: how many, and the first of them.
 
-    Attributes
-    ----------
-    on_bad
-        ``"skip"``: count the row and go on; ``"fail"``: raise `InvalidSpec`.
-    n_rows
-        All bad rows.
-    rows
-        The first `N_KEPT` of them.
+    * `on_bad`: ``"skip"``: count the row and go on; ``"fail"``: raise `InvalidSpec`.
+    * `n_rows`: all bad rows.
+    * `rows`: the first `N_KEPT` of them.
     """
 
     on_bad: OnBad = "skip"
@@ -45,10 +40,7 @@ class BadRows:
     def add(self, path: str, line: int, reason: str) -> None:
         """Report a bad row.
 
-        Raises
-        ------
-        InvalidSpec
-            Bad rows are fatal.
+        Raises `InvalidSpec`: bad rows are fatal.
         """
         if self.on_bad == "fail":
             raise InvalidSpec(

@@ -76,11 +76,8 @@ def rows_of(
 ) -> Iterator[Row]:
     """Yield the rows of a table, without blank lines.
 
-    Parameters
-    ----------
-    columns
-        Names of the columns, for a file without a header. If the file's first line holds just these names, it is
-        passed over. None: the first line that is not blank is the header.
+    `columns`: names of the columns, for a file without a header. If the file's first line holds just these names, it is
+    passed over. None: the first line that is not blank is the header.
     """
     names = None if columns is None else list(columns)
     is_first = True

@@ -16,10 +16,8 @@ MS_PER_S = 1_000
 class TableReader(ABC):
     """Reads a format that is recognised by its header.
 
-    Attributes
-    ----------
-    columns
-        The header has all of these names, and none beyond them but those of `optional_columns`; separated by blanks.
+    `columns`: the header has all of these names, and none beyond them but those of `optional_columns`; separated by
+    blanks.
     """
 
     __slots__ = ()
