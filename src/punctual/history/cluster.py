@@ -47,10 +47,16 @@ class Segment:
 class ClusterCourse:
     """The cluster over time.
 
-    * `n_queued`: jobs submitted, not ended, that hold nothing: new ones, paused ones, those that are started again.
-    * `n_holding`: jobs that hold something.
-    * `devices`, `cores`: held by all jobs.
-    * `devices_capacity`, `cores_capacity`: offered by all nodes.
+    Attributes
+    ----------
+    n_queued
+        Jobs submitted, not ended, that hold nothing: new ones, paused ones, those that are started again.
+    n_holding
+        Jobs that hold something.
+    devices, cores
+        Held by all jobs.
+    devices_capacity, cores_capacity
+        Offered by all nodes.
     """
 
     n_queued: LevelCourse
@@ -67,13 +73,22 @@ class ClusterHistory:
     A message costs constant time (a lost node: time proportional to the jobs that hold something), and nothing of it
     is kept without one of the flags: memory is some hundred bytes per job.
 
-    * `details`: keep every change of a job's grant, for a Gantt chart, and every decision. Memory then grows with their
-      number.
-    * `curves`: keep all that `JobHistory` can tell; memory then grows with the number of messages.
-    * `n_points`: largest number of points of each course over time.
+    Parameters
+    ----------
+    details
+        Keep every change of a job's grant, for a Gantt chart, and every decision. Memory then grows with their number.
+    curves
+        Keep all that `JobHistory` can tell; memory then grows with the number of messages.
+    n_points
+        Largest number of points of each course over time.
 
-    Raises `InvalidSpec`: `n_points` is not above zero.
+    Raises
+    ------
+    InvalidSpec
+        `n_points` is not above zero.
 
+    Notes
+    -----
     *Time.* Amounts are integrated on the cluster's clock: the latest instant that any message has named. A message
     whose instant lies before it counts as of now; submission, start, landing and end keep the instants they name.
     """
@@ -175,7 +190,10 @@ class ClusterHistory:
     def segments(self) -> list[Segment]:
         """Return the grants of all jobs over time, in order of their ends; present ones come last.
 
-        Raises `InvalidSpec`: the history was made without `details`.
+        Raises
+        ------
+        InvalidSpec
+            The history was made without `details`.
         """
         if self._segments is None:
             raise InvalidSpec(

@@ -85,10 +85,14 @@ def _value(instants: Sequence[float], spent_usd: Sequence[float], at: float) -> 
 class CostHistory:
     """The bill of a journal over time; give it each message (`add`), those of `bill.kinds` at least.
 
-    * `bill`: the sums.
-    * `by_pool`, `by_job`: dollars over time of each pool, and of each job on each pool; of many jobs those whose costs
-      ended first are forgotten.
-    * `since_at`: instant of the first machine; None: there was none.
+    Attributes
+    ----------
+    bill
+        The sums.
+    by_pool, by_job
+        Dollars over time of each pool, and of each job on each pool; of many jobs those whose costs ended first are forgotten.
+    since_at
+        Instant of the first machine; None: there was none.
     """
 
     def __init__(self) -> None:

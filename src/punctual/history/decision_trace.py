@@ -43,7 +43,10 @@ class DecisionStep:
 def decision_steps(history: JobHistory, n_steps: int | None = None, *, every: bool = False) -> list[DecisionStep]:
     """Return the last `n_steps` steps of a history with curves, oldest first; None: all.
 
-    `every`: also commands that changed only the pacing line; almost every tick has one.
+    Parameters
+    ----------
+    every
+        Also commands that changed only the pacing line; almost every tick has one.
     """
     return [step for _, step in islice(_latest_first(history, every=every), n_steps)][::-1]
 

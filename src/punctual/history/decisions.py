@@ -14,11 +14,16 @@ from punctual.core.resources import total
 class Decision:
     """One command about a job's grant.
 
-    * `kind`: ``"launch"``, ``"resize"``, ``"pause"`` or ``"reject"``.
-    * `n_devices`, `cores`, `n_nodes`: the amount asked for; zero for a pause and a rejection.
-    * `code`, `text`: the reason.
-    * `gap_frac`: largest distance of the plan in force from the best plan, by its bound; None: its policy proves
-      nothing.
+    Attributes
+    ----------
+    kind
+        ``"launch"``, ``"resize"``, ``"pause"`` or ``"reject"``.
+    n_devices, cores, n_nodes
+        The amount asked for; zero for a pause and a rejection.
+    code, text
+        The reason.
+    gap_frac
+        Largest distance of the plan in force from the best plan, by its bound; None: its policy proves nothing.
     """
 
     at: float

@@ -110,7 +110,10 @@ class PhaseCourse:
 class TracedMessage:
     """A message of a decision trace, with what was known when it came.
 
-    `repeats`: a command for the amount that the one before asked for: only its pacing line is new.
+    Attributes
+    ----------
+    repeats
+        A command for the amount that the one before asked for: only its pacing line is new.
     """
 
     message: Message
@@ -194,9 +197,15 @@ class JobHistory:
     Its fields say how the job stands; `record` gives its figures, `punctual.history.run` the summary and the curves,
     `punctual.history.decision_trace` the reasons of its grants, `punctual.sim.recorded` its work.
 
-    * `curves`: None: a history of bounded size, without everything over time.
-    * `KINDS`: kinds of messages that say something of a job.
+    Attributes
+    ----------
+    curves
+        None: a history of bounded size, without everything over time.
+    KINDS
+        Kinds of messages that say something of a job.
 
+    Notes
+    -----
     *What a job holds* is what the answers say (`JobStarted`, `GrantApplied`, `GrantFailed`), never what was asked for;
     a lost node takes what lay there. An answer about a process that is gone, or with a lower request number than one
     before it, changes nothing.
@@ -246,7 +255,10 @@ class JobHistory:
     def take(self, message: Message, now: float | None = None) -> None:
         """Fold the next message; ignore those about other jobs.
 
-        `now`: instant up to which amounts are integrated: not before the message's. None: that of the message.
+        Parameters
+        ----------
+        now
+            Instant up to which amounts are integrated: not before the message's. None: that of the message.
         """
         if type(message) in self.KINDS and about(message) in (self.id, None):
             self.fold(message, message.at if now is None else now)

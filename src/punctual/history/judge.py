@@ -49,11 +49,14 @@ class TimeText(Protocol):
 class Wait:
     """Events that a waiting job waits for, as far as they are known.
 
-    * `starts_at`: instant at which it is expected to start; of a job that runs after others, the earliest. None: not
-      known.
-    * `ends`, `ends_at`: job whose end is the next one expected, and when, for a job that waits for room; None: not
-      known.
-    * `lacks`: machines of pools that it could use and that are not there.
+    Attributes
+    ----------
+    starts_at
+        Instant at which it is expected to start; of a job that runs after others, the earliest. None: not known.
+    ends, ends_at
+        Job whose end is the next one expected, and when, for a job that waits for room; None: not known.
+    lacks
+        Machines of pools that it could use and that are not there.
     """
 
     starts_at: float | None = None
@@ -174,8 +177,12 @@ def headline(
 ) -> str:
     """Say in one sentence how a job stands.
 
-    * `most_cores`: cores of all nodes; None: not known.
-    * `is_promised`: whether the policy has promised its deadline.
+    Parameters
+    ----------
+    most_cores
+        Cores of all nodes; None: not known.
+    is_promised
+        Whether the policy has promised its deadline.
     """
     kind = kind_of(status, at)
     begun = _begun(status, kind)

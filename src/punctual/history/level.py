@@ -38,7 +38,10 @@ class Level:
     instants at which pieces begin are therefore never wrong, however often it is done; only what happens within a
     piece is lost.
 
-    `n_points`: largest number of pieces of the course.
+    Parameters
+    ----------
+    n_points
+        Largest number of pieces of the course.
     """
 
     __slots__ = ("_area", "_n_pieces_max", "_n_points", "_pieces", "_since_at", "value")

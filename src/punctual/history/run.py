@@ -51,27 +51,45 @@ class Warned:
 class RunSummary:
     """Figures of one run.
 
-    * `submitted_at`, `started_at`, `landed_at`, `ended_at`: instants in seconds; None: not yet, or never.
-    * `deadlines`: the one declared, then each change, in order.
-    * `deadline_s`: the last one in force before landing, in seconds from submission.
-    * `deviation_s`, `deviation_frac`: landing minus deadline: negative is early; as a fraction of `deadline_s`.
-    * `on_time`: landed at or before the deadline. A run that failed is not; None: undecided, no deadline, or a run that
-      was stopped or turned away.
-    * `worked_on_s`: seconds for which the program worked on after its last declared step or phase, until its end. That
-      is when it landed.
-    * `steps_done`, `steps_total`: last reported values.
-    * `used_core_s`, `granted_core_s`, `ceiling_core_s`: CPU used, and the integrals of the granted cores and, from the
-      start, of the job's ceiling; until landing.
-    * `n_resizes`: changes of the granted cores after the start and until landing; new pacing lines are not counted.
-    * `warnings`: each code once, when it was first told.
-    * `unsteered_s`: seconds for which no process steered the job, because the one that did had died.
-    * `status`, `exit_code`, `cause`: end of the process; None and empty while it runs.
-    * `argv`, `controller`: the command, and what turned readings into demand; empty: the journal does not hold it.
-    * `loss`: the last that was reported; None: none was.
-    * `shortfall`: unused part of its grants; None: not worth a word.
-    * `earliest_deadline_s`: of a job that was turned away because its deadline cannot be guaranteed: the earliest that
-      could be, in seconds from its submission; None: none could, or it was not.
-    * `peak_memory_bytes`: the most memory that its processes were seen to hold; 0: not known.
+    Attributes
+    ----------
+    submitted_at, started_at, landed_at, ended_at
+        Instants in seconds; None: not yet, or never.
+    deadlines
+        The one declared, then each change, in order.
+    deadline_s
+        The last one in force before landing, in seconds from submission.
+    deviation_s, deviation_frac
+        Landing minus deadline: negative is early; as a fraction of `deadline_s`.
+    on_time
+        Landed at or before the deadline. A run that failed is not; None: undecided, no deadline, or a run that was stopped
+        or turned away.
+    worked_on_s
+        Seconds for which the program worked on after its last declared step or phase, until its end. That is when
+        it landed.
+    steps_done, steps_total
+        Last reported values.
+    used_core_s, granted_core_s, ceiling_core_s
+        CPU used, and the integrals of the granted cores and, from the start, of the job's ceiling; until landing.
+    n_resizes
+        Changes of the granted cores after the start and until landing; new pacing lines are not counted.
+    warnings
+        Each code once, when it was first told.
+    unsteered_s
+        Seconds for which no process steered the job, because the one that did had died.
+    status, exit_code, cause
+        End of the process; None and empty while it runs.
+    argv, controller
+        The command, and what turned readings into demand; empty: the journal does not hold it.
+    loss
+        The last that was reported; None: none was.
+    shortfall
+        Unused part of its grants; None: not worth a word.
+    earliest_deadline_s
+        Of a job that was turned away because its deadline cannot be guaranteed: the earliest that could be, in seconds from
+        its submission; None: none could, or it was not.
+    peak_memory_bytes
+        The most memory that its processes were seen to hold; 0: not known.
     """
 
     job: JobId
@@ -125,18 +143,31 @@ class DeadlineLine:
 class RunSeries:
     """The course of one run; instants in seconds since submission.
 
-    * `progress`: share of the declared steps that is done, 0 to 1.
-    * `grant`: cores held from that instant on.
-    * `usage`: cores used on average since the point before.
-    * `demand`: cores demanded by the controller from that instant on, as far as commands tell.
-    * `deadlines`: deadline in force from that instant on, in seconds since submission.
-    * `forecasts`: expected landing, in seconds since submission, wherever a reason named one.
-    * `workers`: workers held from that instant on; empty for a job that is not made of workers.
-    * `losses`: training losses, at the instants at which they were reported.
-    * `resizes`: seconds from the command to the answer, at each change of what is held that was asked for: what a
-      start, or a change of the number of workers, took.
-    * `phases`: spans of phases.
-    * `lines`: the straight line to each deadline, as long as that was in force.
+    Attributes
+    ----------
+    progress
+        Share of the declared steps that is done, 0 to 1.
+    grant
+        Cores held from that instant on.
+    usage
+        Cores used on average since the point before.
+    demand
+        Cores demanded by the controller from that instant on, as far as commands tell.
+    deadlines
+        Deadline in force from that instant on, in seconds since submission.
+    forecasts
+        Expected landing, in seconds since submission, wherever a reason named one.
+    workers
+        Workers held from that instant on; empty for a job that is not made of workers.
+    losses
+        Training losses, at the instants at which they were reported.
+    resizes
+        Seconds from the command to the answer, at each change of what is held that was asked for: what a start, or a
+        change of the number of workers, took.
+    phases
+        Spans of phases.
+    lines
+        The straight line to each deadline, as long as that was in force.
     """
 
     progress: tuple[Point, ...]
@@ -170,7 +201,10 @@ def summarize_all(messages: Iterable[Message], jobs: Iterable[JobId]) -> dict[Jo
 def history_of(messages: Iterable[Message], job: JobId) -> JobHistory:
     """Fold all messages that concern `job`.
 
-    Raises `InvalidSpec`: no message says that the job was submitted.
+    Raises
+    ------
+    InvalidSpec
+        No message says that the job was submitted.
     """
     history = JobHistory(job)
     for message in messages:

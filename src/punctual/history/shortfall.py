@@ -45,9 +45,15 @@ def shortfall(
 ) -> Shortfall | None:
     """Return the unused part of a job's grants from its first step to `until`; None if it is not worth a word.
 
-    * `grants`: (instant, cores held from then on), in order.
-    * `pacing`: (instant, whether a pacing line was in force from then on), in order.
+    Parameters
+    ----------
+    grants
+        (instant, cores held from then on), in order.
+    pacing
+        (instant, whether a pacing line was in force from then on), in order.
 
+    Notes
+    -----
     The job can use the most that it used over any window: a training of one thread on two cores lacks nothing.
     """
     windows = list(

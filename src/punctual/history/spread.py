@@ -10,11 +10,20 @@ from punctual.core.errors import InvalidSpec
 def quantile(ascending: Sequence[float], p: float) -> float:
     """The `p`-quantile: below it lies the share `p` of the values.
 
-    * `ascending`: the values, in order; at least one.
-    * `p`: share from 0 to 1.
+    Parameters
+    ----------
+    ascending
+        The values, in order; at least one.
+    p
+        Share from 0 to 1.
 
-    Raises `InvalidSpec`: the values are empty, or `p` is not a share.
+    Raises
+    ------
+    InvalidSpec
+        The values are empty, or `p` is not a share.
 
+    Notes
+    -----
     With values x₀ ≤ … ≤ xₙ₋₁, h = p (n − 1), k = ⌊h⌋: the quantile is xₖ + (h − k)(xₖ₊₁ − xₖ), that is linear between
     the values (definition 7 of [hyndman1996], the default of NumPy and R).
 

@@ -16,12 +16,18 @@ PrivateTime = Callable[[JobRecord], float | None]
 class ClusterTotals:
     """Figures of the cluster that belong to no job.
 
-    * `makespan_s`: seconds from the first submission to the last job's end; to the last message while a job is
-      unfinished.
-    * `capacity_device_s`, `capacity_core_s`: integral of the nodes' capacities, over the same time.
-    * `n_rounds`: plans requested.
-    * `n_plans_refused`: plans that could not be used, or were not made because the policy failed.
-    * `n_plans`: plans proposed; the times below are between request and proposal, on the record's clock.
+    Attributes
+    ----------
+    makespan_s
+        Seconds from the first submission to the last job's end; to the last message while a job is unfinished.
+    capacity_device_s, capacity_core_s
+        Integral of the nodes' capacities, over the same time.
+    n_rounds
+        Plans requested.
+    n_plans_refused
+        Plans that could not be used, or were not made because the policy failed.
+    n_plans
+        Plans proposed; the times below are between request and proposal, on the record's clock.
     """
 
     makespan_s: float
@@ -111,11 +117,15 @@ def summarize_cluster(
 
     What a journal cannot say comes as an argument; a job that is missing there is left out of the metrics that need it.
 
-    * `alone_s`: seconds from start to landing if the job held its ceiling all the time, alone on the cluster.
-    * `private_s`: seconds from submission to landing if the job had 1/n of the cluster for itself, n being its
-      `n_present`.
-    * `least_device_s`: device-seconds that the job's whole work costs with no loss: alone, on the number of devices
-      that is fastest per device.
+    Parameters
+    ----------
+    alone_s
+        Seconds from start to landing if the job held its ceiling all the time, alone on the cluster.
+    private_s
+        Seconds from submission to landing if the job had 1/n of the cluster for itself, n being its `n_present`.
+    least_device_s
+        Device-seconds that the job's whole work costs with no loss: alone, on the number of devices that is fastest
+        per device.
     """
     alone_s, least_device_s = alone_s or {}, least_device_s or {}
     device_s = fsum(job.device_s for job in jobs)

@@ -26,7 +26,10 @@ from punctual.sim.traces.readers.live_journal import trace_job
 def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
     """The jobs that will be submitted, in their order.
 
-    Raises `InvalidSpec`: the trace cannot be used as the scenario says, or nothing is left of it.
+    Raises
+    ------
+    InvalidSpec
+        The trace cannot be used as the scenario says, or nothing is left of it.
     """
     rule = made(parts.scaling(scenario.scaling.name), scenario.scaling.parameters, "scaling")
     jobs = list(sim_jobs(trace_jobs(scenario, seed), rule, seed=seed, controller=scenario.controller))
@@ -69,7 +72,10 @@ def recording_of(scenario: Scenario) -> Recording | None:
 def open_trace(scenario: Scenario) -> Trace | None:
     """Open the file that the scenario names; None if its jobs are generated.
 
-    Raises `InvalidSpec`: it cannot be read, or is of no known format.
+    Raises
+    ------
+    InvalidSpec
+        It cannot be read, or is of no known format.
     """
     section = scenario.trace
     return (

@@ -45,10 +45,16 @@ class Interval:
 class PairedDifference:
     """Two runs on the same jobs: `other` minus `base`, job by job.
 
-    * `n`, `n_left_out`: jobs with a value in both runs; jobs with a value in one of them only.
-    * `n_lower`, `n_higher`: jobs whose value is lower, or higher, in `other`.
-    * `mean`: mean difference, with its interval.
-    * `p_value`: probability of a difference of this size if it does not matter which run a value is from; two-sided.
+    Attributes
+    ----------
+    n, n_left_out
+        Jobs with a value in both runs; jobs with a value in one of them only.
+    n_lower, n_higher
+        Jobs whose value is lower, or higher, in `other`.
+    mean
+        Mean difference, with its interval.
+    p_value
+        Probability of a difference of this size if it does not matter which run a value is from; two-sided.
     """
 
     n: int
@@ -78,13 +84,24 @@ def interval(
     Right where the values are independent. Jobs of one run share a queue and are not: use `pooled_interval` over
     several seeds where there are any, and `paired_difference` to compare.
 
-    * `values`: one number per job, shape (n,), finite.
-    * `statistic`: function from values drawn with replacement, shape (n,), to a number.
-    * `level`: confidence, between 0 and 1.
-    * `n_resamples`: number of resamples.
+    Parameters
+    ----------
+    values
+        One number per job, shape (n,), finite.
+    statistic
+        Function from values drawn with replacement, shape (n,), to a number.
+    level
+        Confidence, between 0 and 1.
+    n_resamples
+        Number of resamples.
 
-    Raises `InvalidSpec`: the values are empty, one is not finite, or `level` or `n_resamples` is out of range.
+    Raises
+    ------
+    InvalidSpec
+        The values are empty, one is not finite, or `level` or `n_resamples` is out of range.
 
+    Notes
+    -----
     *Formula.* θ̂ is the statistic of the values, θ₁ … θ_B that of n values drawn from them with replacement.
     Percentile: the quantiles α and 1 − α of the θ_b, α = (1 − level)/2, linear between values. BCa [efron1987]: the
     quantiles Φ(z₀ + (z₀ + z)/(1 − a(z₀ + z))) for z = Φ⁻¹(α) and Φ⁻¹(1 − α), with
@@ -138,15 +155,24 @@ def paired_difference(
 ) -> PairedDifference:
     """Compare two runs on the same jobs (or two policies on the same seeds).
 
-    * `base`, `other`: a number for each job (or seed). The result does not depend on their order.
-    * `n_resamples`: number of resamples for the interval, and of signs for the test.
-    * `group`: which jobs belong together, the seed of a job say: they are drawn together and get one sign together,
-      because the jobs of one run share a queue. None: each job by itself, which says something about these very
-      arrivals only. With n groups p is never below 2¹⁻ⁿ.
+    Parameters
+    ----------
+    base, other
+        A number for each job (or seed). The result does not depend on their order.
+    n_resamples
+        Number of resamples for the interval, and of signs for the test.
+    group
+        Which jobs belong together, the seed of a job say: they are drawn together and get one sign together, because
+        the jobs of one run share a queue. None: each job by itself, which says something about these very arrivals
+        only. With n groups p is never below 2¹⁻ⁿ.
 
-    Raises `InvalidSpec`: they have no job in common, a value is not finite, or `level` or `n_resamples` is out of
-    range.
+    Raises
+    ------
+    InvalidSpec
+        They have no job in common, a value is not finite, or `level` or `n_resamples` is out of range.
 
+    Notes
+    -----
     *Formula.* dᵢ = otherᵢ − baseᵢ, or the sum of these over group i. p is the share of sign flips s ∈ {−1, 1}ⁿ with |Σ sᵢdᵢ| ≥ |Σ dᵢ|: all 2ⁿ of them if
     that is at most `n_resamples`, otherwise (1 + hits)/(1 + B) over B = `n_resamples` random ones.
     """

@@ -19,7 +19,10 @@ _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 class PlugInChoice(BaseModel):
     """A registered name, and the values of its parameters.
 
-    `values`: given by their place in the text, not by name; `bound_to` gives them names.
+    Attributes
+    ----------
+    values
+        Given by their place in the text, not by name; `bound_to` gives them names.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,7 +58,10 @@ class PlugInChoice(BaseModel):
     def bound_to(self, kind: type, where: str) -> "PlugInChoice":
         """Return the choice with each value under the name of its parameter of `kind`.
 
-        Raises `InvalidSpec`: `kind` has no such parameter, or not as many, or a value is of the wrong type.
+        Raises
+        ------
+        InvalidSpec
+            `kind` has no such parameter, or not as many, or a value is of the wrong type.
         """
         known = parameters_of(kind)
         if len(self.values) > len(known):
@@ -71,7 +77,10 @@ class PlugInChoice(BaseModel):
 def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
     """A `kind` with these parameters.
 
-    Raises `InvalidSpec`: a parameter is unknown, missing or cannot be used; the error names it below the path `where`.
+    Raises
+    ------
+    InvalidSpec
+        A parameter is unknown, missing or cannot be used; the error names it below the path `where`.
     """
     known = parameters_of(kind)
     for key in parameters:
@@ -114,7 +123,10 @@ def _needed(kind: type) -> list[str]:
 def named(table: Mapping[str, T], name: str, family: str, where: str) -> T:
     """The entry `name` of `table`.
 
-    Raises `InvalidSpec`: there is none.
+    Raises
+    ------
+    InvalidSpec
+        There is none.
     """
     if name in table:
         return table[name]

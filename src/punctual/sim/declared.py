@@ -21,8 +21,11 @@ DECLARED = "declared"
 def declared(tables: Sequence[Mapping[str, Any]], cluster: Sequence[NodeGroup]) -> list[TraceJob]:
     """Return the jobs of tables `[[job]]`, each after those it depends on, and submitted no earlier.
 
-    Raises `InvalidSpec`: they cannot be simulated, one is to run after a job that there is not, or the cluster does not
-    say what jobs may hold.
+    Raises
+    ------
+    InvalidSpec
+        They cannot be simulated, one is to run after a job that there is not, or the cluster does not say what jobs may
+        hold.
     """
     if any(group.cores is None for group in cluster):
         raise InvalidSpec(

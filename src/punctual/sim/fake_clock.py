@@ -16,8 +16,11 @@ class FakeClock:
 
     Only for engines whose events come from the engine's own thread: an event from another one may find the clock ahead.
 
-    `work`: called before each jump with the instant it leads to: what goes on meanwhile. It returns that instant, or an
-    earlier one at which something happened that it has posted. None: nothing goes on.
+    Parameters
+    ----------
+    work
+        Called before each jump with the instant it leads to: what goes on meanwhile. It returns that instant, or an
+        earlier one at which something happened that it has posted. None: nothing goes on.
     """
 
     def __init__(self, now: float = 0.0, work: Callable[[float], float] | None = None) -> None:
@@ -47,7 +50,10 @@ class FakeClock:
     def next(self) -> Event | Due:
         """Return the timers that are due, else the next event, else the first of calls and timers.
 
-        Raises `RuntimeError`: None of these is set: a real clock would wait for ever.
+        Raises
+        ------
+        RuntimeError
+            None of these is set: a real clock would wait for ever.
         """
         while True:
             timer_at = self._timers.next_at()

@@ -15,15 +15,23 @@ from punctual.sim.speed_laws import SpeedLaw
 class SimJob:
     """One job to be submitted.
 
-    * `submitted_at`: instant of its submission, seconds.
-    * `spec`: the declaration for the scheduler.
-    * `truth`: the job's real speed; if it changes, the average over its work.
-    * `work_steps`: steps it really does; `spec.work_steps` are the declared ones.
-    * `restarts`: whether every change of its grant stops and starts its processes, at the price of a start-up.
-      Otherwise a change costs `spec.resize_cost_s`, as long as the job keeps one of its nodes.
-    * `phases`: speeds with the steps from which they hold, ascending from 0; empty: `truth` from beginning to end.
-    * `declared_steps`: steps in total that its training declares once it runs, where the spec says nothing; None: it
-      declares none.
+    Attributes
+    ----------
+    submitted_at
+        Instant of its submission, seconds.
+    spec
+        The declaration for the scheduler.
+    truth
+        The job's real speed; if it changes, the average over its work.
+    work_steps
+        Steps it really does; `spec.work_steps` are the declared ones.
+    restarts
+        Whether every change of its grant stops and starts its processes, at the price of a start-up. Otherwise a
+        change costs `spec.resize_cost_s`, as long as the job keeps one of its nodes.
+    phases
+        Speeds with the steps from which they hold, ascending from 0; empty: `truth` from beginning to end.
+    declared_steps
+        Steps in total that its training declares once it runs, where the spec says nothing; None: it declares none.
     """
 
     submitted_at: float

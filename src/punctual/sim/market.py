@@ -70,7 +70,10 @@ SUBJECTS = (_Provider, _Ready, _Gone)
 class Market:
     """Performs the commands about machines, and makes their pools' courses happen.
 
-    `join`, `lose`: make a node join the world, or leave it; what the scheduler hears of that.
+    Parameters
+    ----------
+    join, lose
+        Make a node join the world, or leave it; what the scheduler hears of that.
     """
 
     def __init__(

@@ -29,7 +29,10 @@ class SpeedTables:
       and batch of one device, and the seconds of a step. A step is one batch of one device, so that n devices do n at
       a time.
 
-    `rates`: rates by model, batch and kind of device.
+    Attributes
+    ----------
+    rates
+        Rates by model, batch and kind of device.
     """
 
     rates: Mapping[str, Mapping[int, Mapping[str, MeasuredTruth]]]
@@ -38,10 +41,15 @@ class SpeedTables:
     def read(cls, folder: str | Path, devices_per_node: int = 8) -> "SpeedTables":
         """The tables in `folder`.
 
-        `devices_per_node`: of the cluster that the first layout was measured on, which does not say how many nodes
-        there were.
+        Parameters
+        ----------
+        devices_per_node
+            Of the cluster that the first layout was measured on, which does not say how many nodes there were.
 
-        Raises `InvalidSpec`: there are none.
+        Raises
+        ------
+        InvalidSpec
+            There are none.
         """
         tables: dict[str, dict[int, dict[str, Rates]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(dict)))
         for model, batch, kind, shape, rate_sps in _entries(Path(folder), devices_per_node):

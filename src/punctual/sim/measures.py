@@ -15,9 +15,14 @@ Better = Literal["low", "high", "neither"]
 class Measure:
     """A column of a table.
 
-    * `name`: name in a run's summary.
-    * `heading`: heading in a table.
-    * `shown`: the number as text.
+    Attributes
+    ----------
+    name
+        Name in a run's summary.
+    heading
+        Heading in a table.
+    shown
+        The number as text.
     """
 
     name: str

@@ -35,7 +35,10 @@ def simulate_one(
 ) -> tuple[dict[str, Any], ClusterHistory]:
     """Run one simulation. Returns its facts as plain values, and the history of all jobs.
 
-    `tell`: gets the share of jobs that have ended, now and then.
+    Parameters
+    ----------
+    tell
+        Gets the share of jobs that have ended, now and then.
     """
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)

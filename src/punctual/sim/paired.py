@@ -54,10 +54,15 @@ class Comparison:
 
     A seed whose results equal those of an earlier seed for both adds nothing, and is left out.
 
-    * `n_common`: number of jobs in both.
-    * `by_seed`: whether jobs of one seed were drawn together: the interval and p then speak of arrivals of this kind,
-      and otherwise of these very arrivals.
-    * `differences`: column -> other minus first, over the common jobs for which both have a number.
+    Attributes
+    ----------
+    n_common
+        Number of jobs in both.
+    by_seed
+        Whether jobs of one seed were drawn together: the interval and p then speak of arrivals of this kind, and
+        otherwise of these very arrivals.
+    differences
+        Column -> other minus first, over the common jobs for which both have a number.
     """
 
     first: str
@@ -72,7 +77,10 @@ class Comparison:
 def contenders_in(folders: Sequence[Path]) -> list[Contender]:
     """Return the policies of the last study in each folder; several folders prefix the labels with their names.
 
-    Raises `InvalidSpec`: a folder has no study.
+    Raises
+    ------
+    InvalidSpec
+        A folder has no study.
     """
     contenders, names = [], [folder.name for folder in folders]
     for folder in folders:
@@ -85,7 +93,10 @@ def contenders_in(folders: Sequence[Path]) -> list[Contender]:
 def compare(first: Contender, others: Iterable[Contender], *, seed: int = 0) -> list[Comparison]:
     """Compare each of `others` with `first`; `seed` drives the resampling.
 
-    Raises `InvalidSpec`: two have no job in common.
+    Raises
+    ------
+    InvalidSpec
+        Two have no job in common.
     """
     return [_against(*_with_distinct_seeds(first, other), seed) for other in others]
 

@@ -15,20 +15,34 @@ _SPANS = ("report_s", "checkpoint_s", "node_mtbf_s", "node_repair_s")
 class Physics:
     """Delays, noise and failures; none by default.
 
-    * `startup_s`: seconds from a launch to the first step; None: as each job declares.
-    * `resize_s`: seconds until a change of a grant takes effect; the job goes on as before until then.
-    * `report_s`: seconds between reports of a job's progress; None: reported at changes, ticks and ends only.
-    * `solver_s`, `solver_per_job_s`: seconds that a plan takes, and in addition for each job of the snapshot.
-    * `rate_sigma`: standard deviation of the logarithm of a factor on the true rate. It has mean 1 and is drawn anew
-      whenever a job's allocation changes, or it comes to another phase.
-    * `failures_per_device_h`: failures of a job for each hour of training on one device (without devices: one core).
-    * `checkpoint_s`: seconds of training between checkpoints: a failed job falls back to its last one.
-    * `node_mtbf_s`, `node_repair_s`: mean seconds, exponentially distributed, from a node's joining to its loss and
-      from there to its return.
-    * `failed_launch_frac`, `failed_resize_frac`: share of launches and of resizes that have no effect.
-    * `lost_answer_frac`: share of answers to commands that are never heard. `Periods.answer_s` must be finite then.
+    Attributes
+    ----------
+    startup_s
+        Seconds from a launch to the first step; None: as each job declares.
+    resize_s
+        Seconds until a change of a grant takes effect; the job goes on as before until then.
+    report_s
+        Seconds between reports of a job's progress; None: reported at changes, ticks and ends only.
+    solver_s, solver_per_job_s
+        Seconds that a plan takes, and in addition for each job of the snapshot.
+    rate_sigma
+        Standard deviation of the logarithm of a factor on the true rate. It has mean 1 and is drawn anew whenever a
+        job's allocation changes, or it comes to another phase.
+    failures_per_device_h
+        Failures of a job for each hour of training on one device (without devices: one core).
+    checkpoint_s
+        Seconds of training between checkpoints: a failed job falls back to its last one.
+    node_mtbf_s, node_repair_s
+        Mean seconds, exponentially distributed, from a node's joining to its loss and from there to its return.
+    failed_launch_frac, failed_resize_frac
+        Share of launches and of resizes that have no effect.
+    lost_answer_frac
+        Share of answers to commands that are never heard. `Periods.answer_s` must be finite then.
 
-    Raises `InvalidSpec`: a number is outside of its range.
+    Raises
+    ------
+    InvalidSpec
+        A number is outside of its range.
     """
 
     startup_s: float | None = None

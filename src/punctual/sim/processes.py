@@ -42,7 +42,10 @@ def in_processes(
 ) -> Generator[tuple[int, R], None, None]:
     """Do the pieces in `n_processes` processes, in any order; `work` is a function of a module.
 
-    Raises `InvalidSpec`: a process was killed from outside.
+    Raises
+    ------
+    InvalidSpec
+        A process was killed from outside.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

@@ -19,7 +19,10 @@ from punctual.sim.scenario import Scenario
 def quote_first(scenario: Scenario, amounts: Sequence[Resources] = ()) -> Quote:
     """Return the quote of the scenario's first job, alone on its machines under its first policy; its instants count from 0.
 
-    Raises `InvalidSpec`: the job or the machines cannot be made, or an amount is more than one job may have.
+    Raises
+    ------
+    InvalidSpec
+        The job or the machines cannot be made, or an amount is more than one job may have.
     """
     job, pools = jobs_of(scenario, scenario.seeds[0])[0], PoolTable()
     for pool in courses_of(scenario.pool):

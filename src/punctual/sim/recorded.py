@@ -58,8 +58,12 @@ _N_STRETCHES_MAX = 500
 class ProportionalSpeed:
     """Speed proportional to the grant, up to the most that the job can use.
 
-    * `step_cost`: core-seconds of a step; with `by_workers`, worker-seconds.
-    * `usable`: the most cores, or workers, that make it faster.
+    Attributes
+    ----------
+    step_cost
+        Core-seconds of a step; with `by_workers`, worker-seconds.
+    usable
+        The most cores, or workers, that make it faster.
     """
 
     step_cost: float
@@ -88,15 +92,24 @@ ALWAYS = Period()
 class RecordedLoad:
     """The part of a journal that can be replayed.
 
-    * `jobs`: jobs in order of submission.
-    * `events`: changed deadlines, pauses and stops by users, and the machine's capacity, in order of time.
-    * `policy_changes`: changes of the host's policy; they belong to the policy that ran.
-    * `nodes`: the nodes with the last capacity of each.
-    * `estimated`, `left_out`: jobs whose cost was not measured to its end, and jobs that are not played; each with why.
-    * `n_outside`: jobs that are not played because they were not submitted in the period asked for.
-    * `startup_s`, `resize_s`, `solver_s`: medians of how long a start, a change of a grant and a plan took; 0 where the
-      journal does not say.
-    * `unsteered_s`: seconds without steering; the replay steers all the time.
+    Attributes
+    ----------
+    jobs
+        Jobs in order of submission.
+    events
+        Changed deadlines, pauses and stops by users, and the machine's capacity, in order of time.
+    policy_changes
+        Changes of the host's policy; they belong to the policy that ran.
+    nodes
+        The nodes with the last capacity of each.
+    estimated, left_out
+        Jobs whose cost was not measured to its end, and jobs that are not played; each with why.
+    n_outside
+        Jobs that are not played because they were not submitted in the period asked for.
+    startup_s, resize_s, solver_s
+        Medians of how long a start, a change of a grant and a plan took; 0 where the journal does not say.
+    unsteered_s
+        Seconds without steering; the replay steers all the time.
     """
 
     jobs: tuple[SimJob, ...]

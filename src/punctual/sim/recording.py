@@ -41,7 +41,10 @@ class Live:
 class Replayed:
     """The policy that ran, with its changes by users.
 
-    `policy`: its name; empty: as the record of the run says.
+    Attributes
+    ----------
+    policy
+        Its name; empty: as the record of the run says.
     """
 
     policy: str = ""
@@ -63,7 +66,10 @@ class Recording:
     def of(cls, path: Path, until: int | None = None, start_s: float = 0.0, end_s: float = inf) -> "Recording":
         """Return the part of a journal from `start_s` until before `end_s` after its first submission.
 
-        Raises `InvalidSpec`: the journal cannot be read.
+        Raises
+        ------
+        InvalidSpec
+            The journal cannot be read.
         """
         from punctual.journal.sqlite import About, SqliteJournal  # most studies read no journal
 

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 class Failure:
     """A run that failed.
 
-    * `invalid`: the four parts of an error that a user can repair; None: a bug, ours or a plug-in's.
-    * `trace`: traceback.
+    Attributes
+    ----------
+    invalid
+        The four parts of an error that a user can repair; None: a bug, ours or a plug-in's.
+    trace
+        Traceback.
     """
 
     policy: str
@@ -39,9 +43,14 @@ class Failure:
 class Faithfulness:
     """Agreement of the replay of the live policy with the recorded run.
 
-    * `n_landed`: jobs that landed live and in the replay.
-    * `shift_s`: median of the absolute difference of their landings, seconds; None: no such job.
-    * `n_with_deadline`, `n_same`: jobs among them with a deadline, and those that kept or missed it in both.
+    Attributes
+    ----------
+    n_landed
+        Jobs that landed live and in the replay.
+    shift_s
+        Median of the absolute difference of their landings, seconds; None: no such job.
+    n_with_deadline, n_same
+        Jobs among them with a deadline, and those that kept or missed it in both.
     """
 
     n_landed: int
@@ -54,11 +63,18 @@ class Faithfulness:
 class Result:
     """The finished runs of a scenario.
 
-    * `runs`: policy by policy within a seed.
-    * `folder`: folder of the runs.
-    * `failures`: runs that could not be finished.
-    * `n_bad_rows`: rows of the trace that made no sense and were left out.
-    * `load`: the load of the live journal that is the trace; None: the trace is another one.
+    Attributes
+    ----------
+    runs
+        Policy by policy within a seed.
+    folder
+        Folder of the runs.
+    failures
+        Runs that could not be finished.
+    n_bad_rows
+        Rows of the trace that made no sense and were left out.
+    load
+        The load of the live journal that is the trace; None: the trace is another one.
     """
 
     scenario: Scenario

@@ -65,18 +65,27 @@ def _earlier_run(name: str) -> EarlierRun:
 class TraceSection(BaseModel):
     """Source of the jobs.
 
-    * `file`: a trace; None: the jobs are generated.
-    * `generator`: the generator to use without a file.
-    * `jobs`: most jobs to take, the earliest ones; None: all of a file, `DEFAULT_N_JOBS` of a generator that can make
-      any number.
-    * `load`: work offered as a share of the cluster's capacity. A generator that has a load makes jobs for this one
-      (expected; `DEFAULT_LOAD` if None); other arrivals are drawn together or apart until it is exactly this one (left
-      as they are if None).
-    * `start_s`, `end_s`: jobs submitted earlier than `start_s`, or from `end_s` on, are left out; seconds since the
-      first submission.
-    * `messages`: number of the last message of a live journal that is read; filled in.
-    * `on_bad`: treatment of an invalid row.
-    * `unpacked_gib_max`: limit of a compressed file's contents, in GiB.
+    Attributes
+    ----------
+    file
+        A trace; None: the jobs are generated.
+    generator
+        The generator to use without a file.
+    jobs
+        Most jobs to take, the earliest ones; None: all of a file, `DEFAULT_N_JOBS` of a generator that can make any
+        number.
+    load
+        Work offered as a share of the cluster's capacity. A generator that has a load makes jobs for this one
+        (expected; `DEFAULT_LOAD` if None); other arrivals are drawn together or apart until it is exactly this one
+        (left as they are if None).
+    start_s, end_s
+        Jobs submitted earlier than `start_s`, or from `end_s` on, are left out; seconds since the first submission.
+    messages
+        Number of the last message of a live journal that is read; filled in.
+    on_bad
+        Treatment of an invalid row.
+    unpacked_gib_max
+        Limit of a compressed file's contents, in GiB.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -111,7 +120,10 @@ class TraceSection(BaseModel):
 class PolicyChoice(PlugInChoice):
     """A policy to be compared.
 
-    `label`: name in tables; by default the policy's with its parameters.
+    Attributes
+    ----------
+    label
+        Name in tables; by default the policy's with its parameters.
     """
 
     label: str = ""
@@ -139,12 +151,18 @@ class PolicyChoice(PlugInChoice):
 class Scenario(BaseModel):
     """A study: every policy on the same jobs, once for each seed.
 
-    * `policies`: compared with each other; the first is the one the others are measured against.
-    * `seeds`: each drives generated jobs, drawn deadlines and the world's chances; a number n stands for 0 to n-1.
-    * `job`: jobs as `punctual run --jobs` takes them; what only runs them is left out. Empty: they come from `trace`.
-    * `trace`, `deadlines`, `scaling`, `cluster`, `pool`, `physics`: see the reference. With pools and nothing said
-      there are no other machines.
-    * `controller`: registered name of who steers each job; None: jobs are looked at only when something happens.
+    Attributes
+    ----------
+    policies
+        Compared with each other; the first is the one the others are measured against.
+    seeds
+        Each drives generated jobs, drawn deadlines and the world's chances; a number n stands for 0 to n-1.
+    job
+        Jobs as `punctual run --jobs` takes them; what only runs them is left out. Empty: they come from `trace`.
+    trace, deadlines, scaling, cluster, pool, physics
+        See the reference. With pools and nothing said there are no other machines.
+    controller
+        Registered name of who steers each job; None: jobs are looked at only when something happens.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -318,7 +336,10 @@ class Scenario(BaseModel):
     def of(cls, keys: Mapping[str, Any], where: str = "the scenario") -> "Scenario":
         """The scenario with these keys.
 
-        Raises `InvalidSpec`: a key is unknown, missing, or its value cannot be used; the error names its path.
+        Raises
+        ------
+        InvalidSpec
+            A key is unknown, missing, or its value cannot be used; the error names its path.
         """
         try:
             return cls.model_validate(dict(keys))
@@ -332,7 +353,10 @@ class Scenario(BaseModel):
     def read(cls, path: Path) -> "Scenario":
         """Read the scenario in a TOML file; the path of its trace is relative to it.
 
-        Raises `InvalidSpec`: the file cannot be read, is no TOML, or holds no scenario.
+        Raises
+        ------
+        InvalidSpec
+            The file cannot be read, is no TOML, or holds no scenario.
         """
         return cls.of(keys_in(path), f"'{path}'")
 
@@ -386,7 +410,10 @@ def table_of(text: str) -> dict[str, Any]:
 def keys_in(path: Path) -> dict[str, Any]:
     """The keys of a scenario file, as they stand there but for paths, which are relative to it.
 
-    Raises `InvalidSpec`: the file cannot be read, is no TOML, or has keys of something else.
+    Raises
+    ------
+    InvalidSpec
+        The file cannot be read, is no TOML, or has keys of something else.
     """
     return with_paths(input_file.keys_in(path), lambda text: str(path.parent / text))
 

@@ -65,26 +65,45 @@ class Simulation:
     which they were entered, timers in that of their names. For each event: the scheduler handles it, its commands are
     performed, and the listeners get the event and the commands in their order.
 
-    * `jobs`: jobs in order of submission; taken one at a time, so that a trace need not be in memory.
-    * `nodes`: they join at the instant of the first submission.
-    * `policy`: asked inline, with the snapshot of the instant of the request; its answer comes after the time that
-      `physics` says a plan takes. What it raises ends the simulation.
-    * `controllers`, `models`: plug-ins by registered name; each job names its own.
-    * `periods`: None: without ticks where a job has no controller, and no answer is waited for in vain. Where answers
-      get lost they are given up after ten minutes.
-    * `listeners`: called with each message. What they raise ends the simulation.
-    * `events`: facts from outside at given instants: stops, changed deadlines, nodes that come and go.
-    * `strict`: a plan that is not valid ends the simulation with `InvariantBroken`; otherwise it is refused, as in a
-      live system.
-    * `n_retries`: number of times that the scheduler launches a failed job again.
-    * `end_at`: stop before the first entry after this instant.
-    * `scheduler`: one with a history that goes on here: `world` has to be told of its nodes and jobs, and the first of
-      `events` has to be `SteeringResumed`. What else a scheduler is made with is not looked at then. None: a new one.
-    * `fires_at`: see `VirtualTime`.
-    * `make_policy`: factory of a policy that replaces `policy`.
-    * `pools`: machines that can be asked for, over time; offered at the instant of the first submission.
+    Parameters
+    ----------
+    jobs
+        Jobs in order of submission; taken one at a time, so that a trace need not be in memory.
+    nodes
+        They join at the instant of the first submission.
+    policy
+        Asked inline, with the snapshot of the instant of the request; its answer comes after the time that `physics`
+        says a plan takes. What it raises ends the simulation.
+    controllers, models
+        Plug-ins by registered name; each job names its own.
+    periods
+        None: without ticks where a job has no controller, and no answer is waited for in vain. Where answers get lost
+        they are given up after ten minutes.
+    listeners
+        Called with each message. What they raise ends the simulation.
+    events
+        Facts from outside at given instants: stops, changed deadlines, nodes that come and go.
+    strict
+        A plan that is not valid ends the simulation with `InvariantBroken`; otherwise it is refused, as in a live
+        system.
+    n_retries
+        Number of times that the scheduler launches a failed job again.
+    end_at
+        Stop before the first entry after this instant.
+    scheduler
+        One with a history that goes on here: `world` has to be told of its nodes and jobs, and the first of `events` has
+        to be `SteeringResumed`. What else a scheduler is made with is not looked at then. None: a new one.
+    fires_at
+        See `VirtualTime`.
+    make_policy
+        Factory of a policy that replaces `policy`.
+    pools
+        Machines that can be asked for, over time; offered at the instant of the first submission.
 
-    Raises `InvalidSpec`: answers may be lost and `periods` waits for them for ever.
+    Raises
+    ------
+    InvalidSpec
+        Answers may be lost and `periods` waits for them for ever.
     """
 
     def __init__(
@@ -138,8 +157,12 @@ class Simulation:
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Play until the end, or until `until` holds, checked before each event; a second call does nothing.
 
-        * Raises `InvalidSpec`: a job cannot be used, or was submitted before the one that came before it.
-        * Raises `InvariantBroken`: a plan is not valid, or there is an error of ours.
+        Raises
+        ------
+        InvalidSpec
+            A job cannot be used, or was submitted before the one that came before it.
+        InvariantBroken
+            A plan is not valid, or there is an error of ours.
         """
         with rare_collections():
             self._open()

@@ -47,10 +47,15 @@ class AllReduceTruth:
     A step on n workers takes ``step_s * (1 / n + communication_frac * 2 (n - 1) / n)`` seconds; across several nodes
     the second term counts `across_factor` times.
 
-    * `step_s`: seconds one worker needs for a step.
-    * `communication_frac`: time to send the gradient once, as a share of `step_s`. No number of workers is more than
-      ``1 / (2 communication_frac)`` times as fast as one.
-    * `across_factor`: slowness of the network between nodes relative to the links inside one.
+    Attributes
+    ----------
+    step_s
+        Seconds one worker needs for a step.
+    communication_frac
+        Time to send the gradient once, as a share of `step_s`. No number of workers is more than
+        ``1 / (2 communication_frac)`` times as fast as one.
+    across_factor
+        Slowness of the network between nodes relative to the links inside one.
     """
 
     step_s: float
@@ -105,8 +110,12 @@ class Served:
 class CoresTruth:
     """A job that computes on a share of a machine: proportional up to one core, by Amdahl's law above.
 
-    * `step_core_s`: CPU seconds of one step on one core.
-    * `serial_frac`: share of a step that only one core can work on.
+    Attributes
+    ----------
+    step_core_s
+        CPU seconds of one step on one core.
+    serial_frac
+        Share of a step that only one core can work on.
     """
 
     step_core_s: float

@@ -31,7 +31,10 @@ Curve = Mapping[str, Any]
 class StoredRun:
     """Run of one policy on one seed's jobs.
 
-    `facts`: the contents of ``run.json``.
+    Attributes
+    ----------
+    facts
+        The contents of ``run.json``.
     """
 
     folder: Path
@@ -99,7 +102,10 @@ def read_run(folder: Path) -> StoredRun | None:
 def runs_in(study: Path) -> list[StoredRun]:
     """The runs of the last study in a folder.
 
-    Raises `InvalidSpec`: there is none.
+    Raises
+    ------
+    InvalidSpec
+        There is none.
     """
     try:
         index = json.loads((study / "study.json").read_text(encoding="utf-8"))
@@ -115,8 +121,12 @@ def runs_in(study: Path) -> list[StoredRun]:
 def write_run(folder: Path, facts: Mapping[str, Any], history: ClusterHistory, token: str) -> None:
     """Put a run into `folder`, all of it or nothing.
 
-    * `history`: one with details.
-    * `token`: mark of unfinished folders, by which `clear` removes them.
+    Parameters
+    ----------
+    history
+        One with details.
+    token
+        Mark of unfinished folders, by which `clear` removes them.
     """
     with _new_folder(folder, token) as new:
         table_of(JobRecord, history.jobs()).write_parquet(new / "jobs.parquet")

@@ -38,8 +38,12 @@ class Assignment:
 class StudyProgress:
     """Progress of a study.
 
-    * `n_runs`, `n_done`, `n_found`: all runs; those that are finished; those among them that had been finished before.
-    * `done_frac`: share done of the work of runs that were not found; 1 if none was missing.
+    Attributes
+    ----------
+    n_runs, n_done, n_found
+        All runs; those that are finished; those among them that had been finished before.
+    done_frac
+        Share done of the work of runs that were not found; 1 if none was missing.
     """
 
     n_runs: int
@@ -51,11 +55,17 @@ class StudyProgress:
 class Study:
     """A scenario and the folder of its results.
 
-    `out`: results lie in ``out/runs/KEY``. The key is a hash of all a run depends on: the scenario, the contents of the
-    trace and of measured tables, policy, seed, and the source of Punctual and of others' plug-ins. Several studies may
-    share a folder.
+    Parameters
+    ----------
+    out
+        Results lie in ``out/runs/KEY``. The key is a hash of all a run depends on: the scenario, the contents of the
+        trace and of measured tables, policy, seed, and the source of Punctual and of others' plug-ins. Several studies may
+        share a folder.
 
-    Raises `InvalidSpec`: the trace cannot be read, or a library of the extra `sim` is missing.
+    Raises
+    ------
+    InvalidSpec
+        The trace cannot be read, or a library of the extra `sim` is missing.
     """
 
     def __init__(self, scenario: Scenario, out: Path) -> None:
@@ -79,11 +89,17 @@ class Study:
     def run(self, *, n_processes: int = 1, tell: Callable[[StudyProgress], None] | None = None) -> Result:
         """Do the missing runs; an interrupted study keeps the finished ones.
 
-        * `n_processes`: runs at a time. With more than one, a script must be importable (``if __name__ ==
-          "__main__":``).
-        * `tell`: is called whenever there is something new.
+        Parameters
+        ----------
+        n_processes
+            Runs at a time. With more than one, a script must be importable (``if __name__ == "__main__":``).
+        tell
+            Is called whenever there is something new.
 
-        Raises `InvalidSpec`: a run could not be done for a reason that a user can repair.
+        Raises
+        ------
+        InvalidSpec
+            A run could not be done for a reason that a user can repair.
         """
         missing = [assignment for assignment in self.assignments if read_run(assignment.folder) is None]
         watch = _Watch(len(self.assignments), len(missing), tell or _tell_nobody)

@@ -20,11 +20,16 @@ class VirtualTime:
 
     All that an entry leads to is handled before the next entry is taken.
 
-    * `happenings`: handlers by priority of the entry, without timers.
-    * `goes_on`: asked before each entry; the simulation ends when it does not hold.
-    * `end_at`: the simulation ends before the first entry after this instant.
-    * `fires_at`: instant at which a timer fires, given the timer, the instant that it is set for and the present; None:
-      then.
+    Parameters
+    ----------
+    happenings
+        Handlers by priority of the entry, without timers.
+    goes_on
+        Asked before each entry; the simulation ends when it does not hold.
+    end_at
+        The simulation ends before the first entry after this instant.
+    fires_at
+        Instant at which a timer fires, given the timer, the instant that it is set for and the present; None: then.
     """
 
     def __init__(

@@ -55,8 +55,12 @@ class WhatIfFailed(Exception):
 class SimulatedEnd:
     """Predicted end of a job under one policy; instants in the journal's time.
 
-    * `landed_at`: instant of its landing; None: it does not land, or its end is unknown.
-    * `unknown`: reason why its end is unknown; empty: it has ended.
+    Attributes
+    ----------
+    landed_at
+        Instant of its landing; None: it does not land, or its end is unknown.
+    unknown
+        Reason why its end is unknown; empty: it has ended.
     """
 
     state: JobState
@@ -80,9 +84,14 @@ class JobOutlook:
 class WhatIf:
     """The answer.
 
-    * `at`: start of the simulation, in the journal's time.
-    * `policy`: the policy that the host has.
-    * `jobs`: all that have not ended, in order of submission.
+    Attributes
+    ----------
+    at
+        Start of the simulation, in the journal's time.
+    policy
+        The policy that the host has.
+    jobs
+        All that have not ended, in order of submission.
     """
 
     at: float
@@ -93,10 +102,15 @@ class WhatIf:
 def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
     """Simulate the jobs of the host of `run` from now on, under its policy and under another; changes nothing.
 
-    `limit_s`: CPU time that the simulation under each policy may take; of jobs that have not ended then nothing is
-    said.
+    Parameters
+    ----------
+    limit_s
+        CPU time that the simulation under each policy may take; of jobs that have not ended then nothing is said.
 
-    Raises `InvalidSpec`: the journal cannot be read.
+    Raises
+    ------
+    InvalidSpec
+        The journal cannot be read.
     """
     with closing(run.read_journal()) as journal:
         state, last_at = restored_state(run, journal)

@@ -73,8 +73,12 @@ class World:
     Every draw comes from a stream of its own, named by the seed, the job or node, and what it decides; so the fate of
     one job does not depend on what others do, nor on the order of events. Without noise and failures nothing is drawn.
 
-    * `queue`: queue of future events, with priority `FACT`.
-    * `pools`: machines that can be asked for, over time.
+    Parameters
+    ----------
+    queue
+        Queue of future events, with priority `FACT`.
+    pools
+        Machines that can be asked for, over time.
     """
 
     def __init__(

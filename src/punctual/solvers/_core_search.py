@@ -20,9 +20,14 @@ _N_SIFTED = 4096
 class CoreAnswer:
     """Result of one search.
 
-    * `choices`: shape (n_jobs,): the best choice among those searched; None: none is better than the known one.
-    * `least_missing`: any other better choice misses at least that much of the bound; inf: no other exists.
-    * `limited`: whether the limit of work kept it from searching as many configurations as asked.
+    Attributes
+    ----------
+    choices
+        Shape (n_jobs,): the best choice among those searched; None: none is better than the known one.
+    least_missing
+        Any other better choice misses at least that much of the bound; inf: no other exists.
+    limited
+        Whether the limit of work kept it from searching as many configurations as asked.
     """
 
     choices: IntArray | None
@@ -34,13 +39,22 @@ class CoreAnswer:
 class _Changes:
     """Changes of one job's configuration each, with the remaining possible gain.
 
-    * `flat`: place in the table of job and new configuration.
-    * `shifts`: cost beyond that of the present configuration, in multiples of `unit`.
-    * `losses`: loss of each at the multiplier.
-    * `unit`: divides every shift.
-    * `slack`: unused capacity, in multiples of `unit`, rounded down.
-    * `price`: the multiplier times `unit`.
-    * `missing`: what a better choice may lose, or leave unused at that price, beyond what nobody can use.
+    Attributes
+    ----------
+    flat
+        Place in the table of job and new configuration.
+    shifts
+        Cost beyond that of the present configuration, in multiples of `unit`.
+    losses
+        Loss of each at the multiplier.
+    unit
+        Divides every shift.
+    slack
+        Unused capacity, in multiples of `unit`, rounded down.
+    price
+        The multiplier times `unit`.
+    missing
+        What a better choice may lose, or leave unused at that price, beyond what nobody can use.
     """
 
     flat: IntArray
@@ -68,10 +82,16 @@ class _Changes:
 class CoreSearch:
     """Dynamic programming over the difference in cost from a choice that loses nothing at the multiplier.
 
-    * `cost`, `loss`: shape (n_jobs, n_configurations); a loss of inf: forbidden.
-    * `multiplier`: the one that `loss` belongs to, above zero.
-    * `base`: shape (n_jobs,): a choice that fits.
-    * `capacity`: capacity in the unit of `cost`.
+    Parameters
+    ----------
+    cost, loss
+        Shape (n_jobs, n_configurations); a loss of inf: forbidden.
+    multiplier
+        The one that `loss` belongs to, above zero.
+    base
+        Shape (n_jobs,): a choice that fits.
+    capacity
+        Capacity in the unit of `cost`.
     """
 
     def __init__(self, cost: FloatArray, loss: FloatArray, multiplier: float, base: IntArray, capacity: int) -> None:
@@ -191,8 +211,12 @@ class CoreSearch:
 class _Core:
     """Changes under search, job by job.
 
-    * `begins`: start of each job's changes.
-    * `first`, `last`: the differences in cost that can be passed on the way to one that fits and leaves little unused.
+    Attributes
+    ----------
+    begins
+        Start of each job's changes.
+    first, last
+        The differences in cost that can be passed on the way to one that fits and leaves little unused.
     """
 
     changes: _Changes

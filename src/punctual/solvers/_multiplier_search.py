@@ -15,12 +15,21 @@ class MultiplierSearch:
     is used up if each of them had only its two configurations: these are fractions of a relaxation that sorting
     solves. When no third configuration does better at that multiplier, it is the minimiser.
 
-    * `cost`, `value`: shape (n_jobs, n_configurations); `value` -inf: forbidden; every row has a finite value.
-    * `capacity`: capacity in the unit of `cost`.
+    Parameters
+    ----------
+    cost, value
+        Shape (n_jobs, n_configurations); `value` -inf: forbidden; every row has a finite value.
+    capacity
+        Capacity in the unit of `cost`.
 
-    * `most`: shape (n_jobs,): most valuable choice without regard to the capacity, the cheapest of several.
-    * `least_usage`, `most_usage`: usage of the cheapest choice, and of `most`.
-    * `low`, `high`: shape (n_jobs,): both best at `multiplier`, the first fits, the second uses at least the capacity.
+    Attributes
+    ----------
+    most
+        Shape (n_jobs,): most valuable choice without regard to the capacity, the cheapest of several.
+    least_usage, most_usage
+        Usage of the cheapest choice, and of `most`.
+    low, high
+        Shape (n_jobs,): both best at `multiplier`, the first fits, the second uses at least the capacity.
     """
 
     def __init__(self, cost: FloatArray, value: FloatArray, capacity: float) -> None:

@@ -16,13 +16,22 @@ _N_CHANGES = 400
 class PairSearch:
     """Changes the configuration of one job or of two at a time, where that fits and gains most.
 
-    * `share`: shape (n_jobs, n_configurations, n_resources), costs as shares of the capacity.
-    * `value`: shape (n_jobs, n_configurations).
-    * `loss`: shape of `value`: what each configuration loses at the multipliers. One that loses more than is missing to
-      the bound is in no better choice.
-    * `choices`: shape (n_jobs,), fits.
+    Parameters
+    ----------
+    share
+        Shape (n_jobs, n_configurations, n_resources), costs as shares of the capacity.
+    value
+        Shape (n_jobs, n_configurations).
+    loss
+        Shape of `value`: what each configuration loses at the multipliers. One that loses more than is missing to
+        the bound is in no better choice.
+    choices
+        Shape (n_jobs,), fits.
 
-    `choices`, `value`: the present choice, and the sum of its values.
+    Attributes
+    ----------
+    choices, value
+        The present choice, and the sum of its values.
     """
 
     def __init__(self, share: FloatArray, value: FloatArray, loss: FloatArray, choices: IntArray) -> None:

@@ -37,12 +37,21 @@ class _Point:
 class SmoothDual:
     """Minimises the bound over multipliers that are not negative; the capacity of each resource is 1.
 
-    * `share`: shape (n_jobs, n_configurations, n_resources), costs as shares of the capacity.
-    * `value`: shape (n_jobs, n_configurations); -inf: forbidden; every row has a finite value.
+    Parameters
+    ----------
+    share
+        Shape (n_jobs, n_configurations, n_resources), costs as shares of the capacity.
+    value
+        Shape (n_jobs, n_configurations); -inf: forbidden; every row has a finite value.
 
-    * `multipliers`: shape (n_resources,), where the bound was least.
-    * `bound`: the least bound seen.
-    * `weights`: shape (n_jobs, n_configurations): the fractional choice that the last stage ended with.
+    Attributes
+    ----------
+    multipliers
+        Shape (n_resources,), where the bound was least.
+    bound
+        The least bound seen.
+    weights
+        Shape (n_jobs, n_configurations): the fractional choice that the last stage ended with.
     """
 
     def __init__(self, share: FloatArray, value: FloatArray) -> None:

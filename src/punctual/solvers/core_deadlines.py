@@ -16,10 +16,16 @@ from punctual.solvers.timeline import WORK_TOLERANCE_FRAC, Share, Timeline
 class CoreJob:
     """A job that is faster in proportion to its cores, and may start at once.
 
-    * `work_core_s`: core-seconds left.
-    * `most_cores`: the most that it can use at a time.
-    * `due_s`: seconds from now until it is to be done.
-    * `weight`: weight of its lateness.
+    Attributes
+    ----------
+    work_core_s
+        Core-seconds left.
+    most_cores
+        The most that it can use at a time.
+    due_s
+        Seconds from now until it is to be done.
+    weight
+        Weight of its lateness.
     """
 
     work_core_s: float
@@ -32,9 +38,14 @@ class CoreJob:
 class CorePlan:
     """Cores of each job over time.
 
-    * `shares`: one share for each job, in spans of `free`.
-    * `missing_core_s`: work of each job that does not fit before it is due; all 0: every job is done in time.
-    * `free`: cores that the jobs leave free.
+    Attributes
+    ----------
+    shares
+        One share for each job, in spans of `free`.
+    missing_core_s
+        Work of each job that does not fit before it is due; all 0: every job is done in time.
+    free
+        Cores that the jobs leave free.
     """
 
     shares: Sequence[Share]
@@ -50,10 +61,18 @@ class CorePlan:
 def level(jobs: Sequence[CoreJob], timeline: Timeline) -> CorePlan:
     """The plan that leaves the most cores free at its fullest moment, if the jobs fit.
 
-    `timeline`: cores that are free.
+    Parameters
+    ----------
+    timeline
+        Cores that are free.
 
-    Returns if the jobs do not all fit, those that are due first have all there is.
+    Returns
+    -------
+    CorePlan
+        If the jobs do not all fit, those that are due first have all there is.
 
+    Notes
+    -----
     *Symbols.* Job j with work w_j, ceiling p_j and due instant d_j; span t of length τ_t, with room R_t.
 
     *Formula.* In order of d_j, job j takes x_jt = min(p_j, max(0, R_t − λ_j)) in each span before d_j, with the level
@@ -110,6 +129,8 @@ def fits_alone(job: CoreJob, timeline: Timeline) -> bool:
 def due_at_least_s(work_core_s: float, jobs: Sequence[CoreJob], timeline: Timeline) -> float:
     """Seconds before which such work cannot be due if all `jobs` are done in time; infinite: never.
 
+    Notes
+    -----
     *Symbols.* W the work; for each instant D, R(D) the room until D, A(D) the work of jobs due by then.
 
     *Formula.* The least d with A(D) + W ≤ R(D) for every D ≥ d: that all jobs fit without their ceilings. With these
@@ -143,14 +164,23 @@ def due_at_least_s(work_core_s: float, jobs: Sequence[CoreJob], timeline: Timeli
 def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int = 0, search: bool = True) -> Solution:
     """The jobs of largest weight that can all be done in time.
 
-    * `timeline`: cores that are free.
-    * `n_fixed`: the first so many jobs must be among them.
-    * `search`: whether a better choice than the first guess is looked for.
+    Parameters
+    ----------
+    timeline
+        Cores that are free.
+    n_fixed
+        The first so many jobs must be among them.
+    search
+        Whether a better choice than the first guess is looked for.
 
-    Returns `choices`: 1 for a job that is done in time, 0 for one that is not. Its value is the weight of the chosen
-    ones, and the weight that is missed at least is the total weight less `bound`. Infeasible if the fixed ones do not
-    fit.
+    Returns
+    -------
+    Solution
+        `choices`: 1 for a job that is done in time, 0 for one that is not. Its value is the weight of the chosen ones,
+        and the weight that is missed at least is the total weight less `bound`. Infeasible if the fixed ones do not fit.
 
+    Notes
+    -----
     *Formula.* Depth first in order of due instants, with the room that `level` leaves as the state. What the jobs still
     to come must miss at least: for each instant D, the excess of their work due by D over the room until D, covered by
     the jobs of least weight for their work, the last one in part.

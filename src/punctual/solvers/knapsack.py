@@ -30,22 +30,39 @@ def solve_knapsack(
     Use it whenever one resource (devices) is shared and the value of each count is known, whatever its shape. For
     several resources there is `punctual.solvers.vector_knapsack`.
 
-    * `costs`: whole amounts, not negative, shape (n_jobs, n_configurations), or (n_configurations,) if equal for all
-      jobs. Holding nothing is a configuration like any other: where it is allowed, it has a column of cost 0.
-    * `values`: shape (n_jobs, n_configurations), any sign; -inf: forbidden.
-    * `capacity`: the amount to share, in the unit of `costs`.
-    * `allowed`: truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
-    * `gap_limit`: enough is proven when no choice can be better by more than this share of the value; 0: go on until it
-      is proven best.
-    * `multiplier`: multiplier of a similar problem (`Solution.multipliers`), near which to begin. It saves little,
-      because a search from nothing takes a few rounds only, and changes no proof.
-    * `n_states_max`: most work one exact search may be, in table entries (about 10 ns each). Where it would be more, it
-      looks at fewer configurations; if that is not enough for `gap_limit`, the status is *partial*.
+    Parameters
+    ----------
+    costs
+        Whole amounts, not negative, shape (n_jobs, n_configurations), or (n_configurations,) if equal for all jobs.
+        Holding nothing is a configuration like any other: where it is allowed, it has a column of cost 0.
+    values
+        Shape (n_jobs, n_configurations), any sign; -inf: forbidden.
+    capacity
+        The amount to share, in the unit of `costs`.
+    allowed
+        Truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
+    gap_limit
+        Enough is proven when no choice can be better by more than this share of the value; 0: go on until it is
+        proven best.
+    multiplier
+        Multiplier of a similar problem (`Solution.multipliers`), near which to begin. It saves little, because a search
+        from nothing takes a few rounds only, and changes no proof.
+    n_states_max
+        Most work one exact search may be, in table entries (about 10 ns each). Where it would be more, it looks at
+        fewer configurations; if that is not enough for `gap_limit`, the status is *partial*.
 
-    Returns `multipliers` has one entry, the value of one more unit of capacity.
+    Returns
+    -------
+    Solution
+        `multipliers` has one entry, the value of one more unit of capacity.
 
-    Raises `InvalidSpec`: a value is NaN or +inf, a cost negative or not whole, a shape does not match.
+    Raises
+    ------
+    InvalidSpec
+        A value is NaN or +inf, a cost negative or not whole, a shape does not match.
 
+    Notes
+    -----
     *Symbols.* v_jk, c_jk value and cost of configuration k of job j, C capacity, λ ≥ 0 multiplier.
 
     *Formula.* L(λ) = λC + Σ_j max_k (v_jk − λ c_jk) is an upper bound for each λ; `bound` starts as its minimum.

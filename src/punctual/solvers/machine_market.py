@@ -84,10 +84,16 @@ class Seen:
 class Supply:
     """One pool as a job can use it now.
 
-    * `price_usd_s`: price of a machine-second.
-    * `n_held`, `n_most`: machines that the job has, or that start for it; the most it could have now, these included.
-    * `startup_s`: seconds for which a new machine is paid for and does nothing.
-    * `seen`: what was learned of a pool that takes machines away; None: it does not.
+    Attributes
+    ----------
+    price_usd_s
+        Price of a machine-second.
+    n_held, n_most
+        Machines that the job has, or that start for it; the most it could have now, these included.
+    startup_s
+        Seconds for which a new machine is paid for and does nothing.
+    seen
+        What was learned of a pool that takes machines away; None: it does not.
     """
 
     price_usd_s: float
@@ -108,14 +114,21 @@ class Supply:
 class Need:
     """A job's need at an instant.
 
-    * `work`: units of work that are left.
-    * `left_s`: seconds until the deadline.
-    * `speeds`: units of work a second with 0, 1, 2, ... machines; 0 for a number with which it cannot run.
-    * `restarts`: whether each change of its machines costs the whole job the start-up (a rigid job); else only the new
-      machine.
-    * `look_s`: seconds until it is decided again at the latest.
-    * `start_at_s`: seconds until the last instant at which it can start with its most machines; None: those of
-      `left_s`. Other jobs may need the machines later.
+    Attributes
+    ----------
+    work
+        Units of work that are left.
+    left_s
+        Seconds until the deadline.
+    speeds
+        Units of work a second with 0, 1, 2, ... machines; 0 for a number with which it cannot run.
+    restarts
+        Whether each change of its machines costs the whole job the start-up (a rigid job); else only the new machine.
+    look_s
+        Seconds until it is decided again at the latest.
+    start_at_s
+        Seconds until the last instant at which it can start with its most machines; None: those of `left_s`. Other jobs may
+        need the machines later.
     """
 
     work: float
@@ -178,8 +191,13 @@ def choose(
 ) -> MachineChoice:
     """Return the machines to have now.
 
-    `price_of_progress`: λ, dollars a unit of work.
+    Parameters
+    ----------
+    price_of_progress
+        λ, dollars a unit of work.
 
+    Notes
+    -----
     *free*: argmax_n λ·s(n) − cost(n), the cheapest machines first. *tight*, when the slack is down to the reserve for losses:
     the most machines that speed it up, spot machines among them where they are worth their start-up. *hard*, when the slack
     covers start-ups only: it takes new spot machines only as far as their loss at once would not make it late.
@@ -306,9 +324,12 @@ def _restarting(
 class Outlook:
     """Scenarios of the future from what was seen of spot pools, and the price of progress in them.
 
-    * `supplies`: at least one with counts; the cheapest that stays is the price at which the rest of the work can be
-      bought.
-    * `at`: the present instant.
+    Parameters
+    ----------
+    supplies
+        At least one with counts; the cheapest that stays is the price at which the rest of the work can be bought.
+    at
+        The present instant.
     """
 
     def __init__(self, speeds: Sequence[float], supplies: Sequence[Supply], at: float) -> None:
@@ -477,10 +498,17 @@ def bound_usd(
 ) -> float:
     """Return what any schedule costs at least that does the work, for known counts; start-ups are free.
 
-    * `spans`: seconds for which each combination of counts of the spot pools was to be had.
-    * `prices_usd_s`: price of a machine-second of each spot pool.
-    * `certain_usd_s`: the same of machines that stay.
+    Parameters
+    ----------
+    spans
+        Seconds for which each combination of counts of the spot pools was to be had.
+    prices_usd_s
+        Price of a machine-second of each spot pool.
+    certain_usd_s
+        The same of machines that stay.
 
+    Notes
+    -----
     *Formula.* max over λ of λ·work − Σ_c seconds(c)·max_n (λ·s(n) − cost_c(n)).
 
     *Properties.* Exact, and concave in λ: its breaks are where another number of machines becomes best. Golden sections to 1e-9.

@@ -15,13 +15,24 @@ def place(
 ) -> Allocation | None:
     """Put equal workers on one node if possible, otherwise on the fewest.
 
-    * `n_workers`: number of workers, at least one.
-    * `worker`: amount of each worker, not zero.
-    * `free`: free amount of each node.
-    * `slow`: nodes that are taken only where the others have no room.
+    Parameters
+    ----------
+    n_workers
+        Number of workers, at least one.
+    worker
+        Amount of each worker, not zero.
+    free
+        Free amount of each node.
+    slow
+        Nodes that are taken only where the others have no room.
 
-    Returns node -> amount; None if they do not fit.
+    Returns
+    -------
+    Allocation or None
+        Node -> amount; None if they do not fit.
 
+    Notes
+    -----
     *Formula.* With m(k) the number of workers that fit on node k: if some m(k) ≥ n, the node with the least such m(k)
     (best fit: large gaps stay whole). Otherwise nodes in descending order of m(k) are filled until one node can take
     the rest, and of those that can, the one with the least m(k) does.
@@ -93,7 +104,10 @@ def _spread(n_workers: int, worker: Resources, rooms: list[tuple[int, NodeId]]) 
 class Rooms:
     """Index of nodes by their free amounts: finds the tightest node with room among thousands quickly.
 
-    `free`: free amount of each node.
+    Parameters
+    ----------
+    free
+        Free amount of each node.
     """
 
     def __init__(self, free: Mapping[NodeId, Resources]) -> None:
@@ -141,13 +155,24 @@ def place_evenly(
 ) -> Allocation | None:
     """Put workers and servers on the fewest nodes that can each take an equal part of both.
 
-    * `n_workers`, `n_servers`: numbers of workers and servers; 0 servers for a job that has none.
-    * `worker`, `server`: amounts of a worker and a server.
-    * `rooms`: free amounts.
-    * `n_nodes_most`: more nodes than this are not tried.
+    Parameters
+    ----------
+    n_workers, n_servers
+        Numbers of workers and servers; 0 servers for a job that has none.
+    worker, server
+        Amounts of a worker and a server.
+    rooms
+        Free amounts.
+    n_nodes_most
+        More nodes than this are not tried.
 
-    Returns node -> amount; None if they do not fit in equal parts.
+    Returns
+    -------
+    Allocation or None
+        Node -> amount; None if they do not fit in equal parts.
 
+    Notes
+    -----
     *Formula.* For k = 1, 2, ... up to n_workers + n_servers: node i gets ⌊w/k⌋ or ⌈w/k⌉ workers and ⌊p/k⌋ or ⌈p/k⌉
     servers, those with a worker more having a server less where both are uneven. The largest part goes first, each on
     the node with the least room that is enough. The first k for which all parts find one is taken.

@@ -26,11 +26,17 @@ class Levels:
     >>> Levels.of([1, 2, 3, 4], [1.0, 2.0, 2.1, 3.0]).hull.tolist()
     [0, 1, 2, 4]
 
-    * `amounts`: shape (m,), devices (or cores), ascending, the first 0.
-    * `rates`: shape (m,), work per second, strictly ascending, the first 0: an amount that is not faster is none of
-      them.
+    Attributes
+    ----------
+    amounts
+        Shape (m,), devices (or cores), ascending, the first 0.
+    rates
+        Shape (m,), work per second, strictly ascending, the first 0: an amount that is not faster is none of them.
 
-    Raises `InvalidSpec`: amounts or rates do not ascend from 0.
+    Raises
+    ------
+    InvalidSpec
+        Amounts or rates do not ascend from 0.
     """
 
     amounts: FloatArray
@@ -78,11 +84,17 @@ class Levels:
 class Changes:
     """A job's holding when its share begins, and the costs of changing it.
 
-    * `holds`: devices (or cores).
-    * `ready_s`: seconds until it works with that: a change is under way.
-    * `start_s`, `change_s`: seconds without work after a start from nothing, and after another change. Changes that
-      follow each other before the job works cost their sum.
-    * `reserve_s`: seconds more without work, from its first amount on.
+    Attributes
+    ----------
+    holds
+        Devices (or cores).
+    ready_s
+        Seconds until it works with that: a change is under way.
+    start_s, change_s
+        Seconds without work after a start from nothing, and after another change. Changes
+        that follow each other before the job works cost their sum.
+    reserve_s
+        Seconds more without work, from its first amount on.
     """
 
     holds: float = 0.0
@@ -123,7 +135,10 @@ class Share:
     def work(self, levels: Levels, changes: "Changes") -> float:
         """Work that a job does with this share, in the unit of the rates, less what its changes cost.
 
-        `changes`: the job's first amount, and the time that each change costs.
+        Parameters
+        ----------
+        changes
+            The job's first amount, and the time that each change costs.
 
         Examples
         --------
@@ -163,8 +178,12 @@ class Timeline:
     A value: taking something gives another timeline. Spans begin where jobs begin or end, so that their number grows
     with that of the jobs and not with the time that is looked ahead.
 
-    * `starts_s`: shape (T,), seconds from now, ascending, the first 0.
-    * `free`: shape (T,), devices (or cores).
+    Attributes
+    ----------
+    starts_s
+        Shape (T,), seconds from now, ascending, the first 0.
+    free
+        Shape (T,), devices (or cores).
 
     Examples
     --------
@@ -203,10 +222,17 @@ class Timeline:
     def least_share(self, levels: Levels, work: float, until_s: float, *, least: int = 0) -> Share | None:
         """Return the least share that does the work in time; None if none does.
 
-        * `work`: work in the unit of the rates; above 0.
-        * `until_s`: deadline, seconds from now.
-        * `least`: index of the level that the job holds at least until it is done, which is free at all times.
+        Parameters
+        ----------
+        work
+            Work in the unit of the rates; above 0.
+        until_s
+            Deadline, seconds from now.
+        least
+            Index of the level that the job holds at least until it is done, which is free at all times.
 
+        Notes
+        -----
         *Symbols.* τ_t length of span t up to the deadline, F_t devices free in it, r(c) rate, W work; c ∧ F the largest
         level within both.
 
@@ -247,8 +273,10 @@ class Timeline:
     ) -> Share:
         """Return the share of an earlier plan, as far as it is free, until the work is done; endless if too little.
 
-        `starts_s`, `amounts`: the plan: amounts from these instants on; a span begins at each start that is not past
-        (`split`).
+        Parameters
+        ----------
+        starts_s, amounts
+            The plan: amounts from these instants on; a span begins at each start that is not past (`split`).
         """
         planned = np.searchsorted(levels.amounts, np.array([0.0, *amounts]) + ROOM_TOLERANCE, side="right") - 1
         i_step = np.searchsorted(starts_s, self.starts_s, side="right")
@@ -261,8 +289,13 @@ class Timeline:
 
         Spans are taken as a whole: the last one is the last that ends by `until_s`.
 
-        `late`: whether to do the work as late as its devices allow.
+        Parameters
+        ----------
+        late
+            Whether to do the work as late as its devices allow.
 
+        Notes
+        -----
         *Symbols.* As for `least_share`.
 
         *Formula.* The job takes in span t the best amount of the first s steps of its hull that F_t allows, for the
@@ -300,8 +333,11 @@ class Timeline:
     def planned_share(self, starts_s: Sequence[float], amounts: Sequence[float]) -> Share | None:
         """Return the share of an earlier plan; None if it exceeds the free amount.
 
-        `starts_s`, `amounts`: instants, ascending, and the amounts from each on; the last amount is 0. A span begins at
-        each start that is not past (`split`). The first amount also holds before the first start.
+        Parameters
+        ----------
+        starts_s, amounts
+            Instants, ascending, and the amounts from each on; the last amount is 0. A span begins at each start that is not
+            past (`split`). The first amount also holds before the first start.
         """
         n_spans = int(np.searchsorted(self.starts_s, starts_s[-1]))
         if n_spans == 0 or n_spans >= len(self.starts_s):

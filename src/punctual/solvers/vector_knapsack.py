@@ -26,18 +26,31 @@ def solve_vector_knapsack(
     Use it for cores, devices and memory together. It proves a bound but never searches to the end; for one resource
     `punctual.solvers.knapsack` does, and for small problems `scipy.optimize.milp`.
 
-    * `costs`: not negative, shape (n_jobs, n_configurations, n_resources), or without the first axis if equal for all
-      jobs.
-    * `values`: shape (n_jobs, n_configurations), any sign; -inf: forbidden.
-    * `capacities`: shape (n_resources,), each in the unit of its costs. Exceeding one by a share of 1e-9 counts as
-      fitting.
-    * `allowed`: truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
-    * `gap_limit`: stop improving when no choice can be better by more than this share of the value.
+    Parameters
+    ----------
+    costs
+        Not negative, shape (n_jobs, n_configurations, n_resources), or without the first axis if equal for all jobs.
+    values
+        Shape (n_jobs, n_configurations), any sign; -inf: forbidden.
+    capacities
+        Shape (n_resources,), each in the unit of its costs. Exceeding one by a share of 1e-9 counts as fitting.
+    allowed
+        Truth values, shape of `values` or (n_configurations,); None: every finite value is allowed.
+    gap_limit
+        Stop improving when no choice can be better by more than this share of the value.
 
-    Returns `multipliers`: value of one more unit of each resource.
+    Returns
+    -------
+    Solution
+        `multipliers`: value of one more unit of each resource.
 
-    Raises `InvalidSpec`: a value is NaN or +inf, a cost or capacity negative or not finite, a shape does not match.
+    Raises
+    ------
+    InvalidSpec
+        A value is NaN or +inf, a cost or capacity negative or not finite, a shape does not match.
 
+    Notes
+    -----
     *Symbols.* v_jk value, c_jk vector of costs, C vector of capacities, μ ≥ 0 vector of multipliers.
 
     *Formula.* L(μ) = μ·C + Σ_j max_k (v_jk − μ·c_jk) is an upper bound for each μ. Its kinks are smoothed,

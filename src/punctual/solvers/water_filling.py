@@ -7,12 +7,22 @@ from math import fsum
 def fill(weights: Sequence[float], floors: Sequence[float], caps: Sequence[float], capacity: float) -> list[float]:
     """Share a capacity in proportion to weights, none below its floor or above its cap.
 
-    * `weights`: shape (n,), above zero.
-    * `floors`, `caps`: shape (n,), in the unit of `capacity`, with 0 ≤ floors ≤ caps and Σ floors ≤ capacity.
-    * `capacity`: the amount to share.
+    Parameters
+    ----------
+    weights
+        Shape (n,), above zero.
+    floors, caps
+        Shape (n,), in the unit of `capacity`, with 0 ≤ floors ≤ caps and Σ floors ≤ capacity.
+    capacity
+        The amount to share.
 
-    Returns shape (n,); the caps themselves if they fit.
+    Returns
+    -------
+    list of float
+        Shape (n,); the caps themselves if they fit.
 
+    Notes
+    -----
     *Formula.* g_i = min(cap_i, max(floor_i, λ·weight_i)) with the level λ for which Σ g_i = capacity.
 
     *Properties.* Exact: the sum is piecewise linear in λ, and its breaks are at floor_i/weight_i and cap_i/weight_i.

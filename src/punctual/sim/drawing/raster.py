@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 class Raster:
     """Shares of time, rows × columns.
 
-    * `n_jobs_per_row`: the last row may stand for fewer.
-    * `from_s`, `until_s`: left and right edge.
+    Attributes
+    ----------
+    n_jobs_per_row
+        The last row may stand for fewer.
+    from_s, until_s
+        Left and right edge.
     """
 
     running_frac: "Floats"
@@ -49,7 +53,10 @@ class JobIntervals:
 def raster(stays: JobIntervals, n_rows_max: int = 240, n_columns: int = 480) -> Raster:
     """The image of `stays`.
 
-    `n_rows_max`, `n_columns`: most rows; columns. Cost grows with jobs and segments, not with the image times them.
+    Parameters
+    ----------
+    n_rows_max, n_columns
+        Most rows; columns. Cost grows with jobs and segments, not with the image times them.
     """
     import numpy as np
 

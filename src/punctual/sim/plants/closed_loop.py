@@ -87,8 +87,12 @@ def steer(
 ) -> None:
     """Have an engine run the job of `plant` until it has landed, or for `patience` times its deadline.
 
-    * `deadline_changes`: instants, and the deadlines from then on; both in seconds since submission.
-    * `policy`: policy; None: the job gets its demand.
+    Parameters
+    ----------
+    deadline_changes
+        Instants, and the deadlines from then on; both in seconds since submission.
+    policy
+        Policy; None: the job gets its demand.
     """
     spec = replace(spec, controller="steers")
     scheduler = Scheduler(

@@ -44,10 +44,13 @@ CHECKPOINT = PhaseLoad(name="checkpoint", n_units=1, unit_core_s=0.006)
 class Noise:
     """Variation of the cost of a unit; `STEADY` has none.
 
-    * `spread_frac`, `correlation`: standard deviation of a first-order autoregressive factor around 1, and its
-      correlation from unit to unit.
-    * `neighbour_factor`, `neighbour_dwell_s`: factor on the cost while a neighbour on the same physical core is busy,
-      and the mean time in which it stays busy, or idle.
+    Attributes
+    ----------
+    spread_frac, correlation
+        Standard deviation of a first-order autoregressive factor around 1, and its correlation from unit to unit.
+    neighbour_factor, neighbour_dwell_s
+        Factor on the cost while a neighbour on the same physical core is busy, and the mean time in which it stays
+        busy, or idle.
     """
 
     spread_frac: float = 0.05
@@ -67,10 +70,15 @@ STEADY = Noise(spread_frac=0.0, correlation=0.0, neighbour_factor=1.0)
 class Training:
     """The job in the plant.
 
-    * `n_epochs`, `epoch_steps`, `step_core_s`: steps and what one costs, in CPU seconds, while the neighbour is idle.
-    * `cost_change_at_frac`, `cost_change_factor`: share of the steps from which a step costs this factor more.
-    * `dear_every`, `dear_core_s`, `n_dear_max`: each so many steps one costs so many CPU seconds more, as an evaluation
-      does that nobody declared, but not more of them than this; 0: none does.
+    Attributes
+    ----------
+    n_epochs, epoch_steps, step_core_s
+        Steps and what one costs, in CPU seconds, while the neighbour is idle.
+    cost_change_at_frac, cost_change_factor
+        Share of the steps from which a step costs this factor more.
+    dear_every, dear_core_s, n_dear_max
+        Each so many steps one costs so many CPU seconds more, as an evaluation does that nobody declared, but not more of
+        them than this; 0: none does.
     """
 
     n_epochs: int = 4
@@ -118,8 +126,12 @@ class Contention:
 class PlantWorld:
     """Surroundings of the job.
 
-    * `deadline_changes`: instant and new deadline, both in seconds since submission; seen at the next tick.
-    * `can_pace`, `can_cap`: whether pacing lines are obeyed, and whether the quota is enforced.
+    Attributes
+    ----------
+    deadline_changes
+        Instant and new deadline, both in seconds since submission; seen at the next tick.
+    can_pace, can_cap
+        Whether pacing lines are obeyed, and whether the quota is enforced.
     """
 
     noise: Noise = Noise()
@@ -299,10 +311,16 @@ def run_closed_loop(
 ) -> QuotaRun:
     """Let `controller` steer the simulated training to its end.
 
-    * `deadline_s`: the deadline at submission, in seconds; `world.deadline_changes` may change it.
-    * `spec`: declaration of the job; by default a floor of 0.02 cores and a ceiling of `training.cores_max`.
-    * `seed`: seed of all randomness.
-    * `policy`: policy; None: the job gets its demand.
+    Parameters
+    ----------
+    deadline_s
+        The deadline at submission, in seconds; `world.deadline_changes` may change it.
+    spec
+        Declaration of the job; by default a floor of 0.02 cores and a ceiling of `training.cores_max`.
+    seed
+        Seed of all randomness.
+    policy
+        Policy; None: the job gets its demand.
     """
     if not deadline_s > 0:
         raise InvalidSpec("`deadline_s` must be above zero", f"{deadline_s} s", "the plant", "Give a later deadline.")

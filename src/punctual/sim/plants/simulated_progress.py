@@ -13,13 +13,23 @@ from punctual.core.protocols import Sink
 class SimulatedProgress:
     """Counts units of steps and phases. Nothing is declared until the first unit, the start-up, is completed.
 
-    * `n_steps`: steps of the whole training.
-    * `units_planned`: planned units of each phase, by its name.
-    * `jitter_s`, `seed`: bound of the random delay of each unit that keeps to the line, and its seed.
+    Parameters
+    ----------
+    n_steps
+        Steps of the whole training.
+    units_planned
+        Planned units of each phase, by its name.
+    jitter_s, seed
+        Bound of the random delay of each unit that keeps to the line, and its seed.
 
-    * `line`: the pacing line to keep to; None: run freely.
-    * `unit_at_s`: instant of the last completed unit.
-    * `landed_s`: instant of the training's end; None: not yet.
+    Attributes
+    ----------
+    line
+        The pacing line to keep to; None: run freely.
+    unit_at_s
+        Instant of the last completed unit.
+    landed_s
+        Instant of the training's end; None: not yet.
     """
 
     def __init__(self, n_steps: int, units_planned: Mapping[str, int], *, jitter_s: float = 0.0, seed: int = 0) -> None:

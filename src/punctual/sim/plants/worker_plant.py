@@ -44,10 +44,14 @@ class Scaling:
 class ElasticTraining:
     """The training in the plant.
 
-    * `n_epochs`, `epoch_steps`: steps of the whole job; after each epoch comes an evaluation and a checkpoint.
-    * `evaluation_units`, `evaluation_unit_steps`: units of an evaluation, and what one takes, in steps: it is shared
-      among the workers.
-    * `newcomer_s`, `stop_s`: seconds of a change in which new workers are prepared, and for which training stops.
+    Attributes
+    ----------
+    n_epochs, epoch_steps
+        Steps of the whole job; after each epoch comes an evaluation and a checkpoint.
+    evaluation_units, evaluation_unit_steps
+        Units of an evaluation, and what one takes, in steps: it is shared among the workers.
+    newcomer_s, stop_s
+        Seconds of a change in which new workers are prepared, and for which training stops.
     """
 
     scaling: Scaling = Scaling()
@@ -106,7 +110,10 @@ class ElasticTraining:
 class WorkerRun(Landing):
     """Record of one run.
 
-    `numbers`: instant of every change, and the number of workers from then on; the first at launch.
+    Attributes
+    ----------
+    numbers
+        Instant of every change, and the number of workers from then on; the first at launch.
     """
 
     worker_s: float  # Worker-seconds until the landing; new workers count from their request on.
@@ -255,10 +262,16 @@ def run_elastic(
 ) -> WorkerRun:
     """Let `controller` steer the simulated training to its end, through the scheduler.
 
-    * `deadline_s`: the deadline at submission, in seconds; `world.deadline_changes` may change it.
-    * `world`: its noise, its contention, its changes of the deadline, and whether pacing lines are obeyed.
-    * `seed`: seed of all randomness.
-    * `models`: models by name; the first learns the job's speed.
+    Parameters
+    ----------
+    deadline_s
+        The deadline at submission, in seconds; `world.deadline_changes` may change it.
+    world
+        Its noise, its contention, its changes of the deadline, and whether pacing lines are obeyed.
+    seed
+        Seed of all randomness.
+    models
+        Models by name; the first learns the job's speed.
     """
     training, world = training or ElasticTraining(), world or PlantWorld(can_pace=True)
     spec = JobSpec(

@@ -45,15 +45,24 @@ class ScalingRule(Protocol):
 class ScalingBase:
     """Parameters of all rules: the declaration of jobs.
 
-    * `model`: performance model that learns the job's speed from its profile and its reports; None: none.
-    * `startup_s`: seconds from a launch to the first step.
-    * `preemptible`: whether a policy may pause the job.
-    * `cores_and_memory`: whether a worker also takes the cores and memory the trace says; otherwise devices only.
-    * `worker_others`: a worker's further kinds of hardware, by name; the trace's parameter ``worker_NAME`` stands above
-      it. A job without workers takes it as a whole.
-    * `devices_per_node`: devices in a node of the recorded cluster.
-    * `size_sigma`: standard deviation of the logarithm of declared over true work: 0.5 makes sizes wrong by a factor of
-      about 1.6. The declaration is wrong, not the work.
+    Attributes
+    ----------
+    model
+        Performance model that learns the job's speed from its profile and its reports; None: none.
+    startup_s
+        Seconds from a launch to the first step.
+    preemptible
+        Whether a policy may pause the job.
+    cores_and_memory
+        Whether a worker also takes the cores and memory the trace says; otherwise devices only.
+    worker_others
+        A worker's further kinds of hardware, by name; the trace's parameter ``worker_NAME`` stands above it.
+        A job without workers takes it as a whole.
+    devices_per_node
+        Devices in a node of the recorded cluster.
+    size_sigma
+        Standard deviation of the logarithm of declared over true work: 0.5 makes sizes wrong by a factor of about
+        1.6. The declaration is wrong, not the work.
     """
 
     model: str | None = "tabulated"
@@ -130,9 +139,14 @@ class ScalingBase:
 class Changing(ScalingBase):
     """Further parameters of the rules for elastic jobs.
 
-    * `knows`: the declared part of the speed; the rest has to be learned.
-    * `resize_cost_s`: training time that a change of the grant costs.
-    * `restarts`: whether a change stops and starts the processes: it then costs `startup_s` instead.
+    Attributes
+    ----------
+    knows
+        The declared part of the speed; the rest has to be learned.
+    resize_cost_s
+        Training time that a change of the grant costs.
+    restarts
+        Whether a change stops and starts the processes: it then costs `startup_s` instead.
     """
 
     knows: Knowledge = "all"
@@ -174,8 +188,12 @@ def sim_jobs(
 ) -> Iterator[SimJob]:
     """`traces`, which must be in order of submission, by `rule`, one at a time.
 
-    * `seed`: seed of wrong declarations.
-    * `controller`: registered name of what steers each job; None: nothing looks at it between events.
+    Parameters
+    ----------
+    seed
+        Seed of wrong declarations.
+    controller
+        Registered name of what steers each job; None: nothing looks at it between events.
     """
     return (rule.job(trace, seed, controller) for trace in traces)
 

@@ -17,10 +17,16 @@ from punctual.sim.traces import TraceJob
 class Cores(ScalingBase):
     """Jobs that compute on any share of a machine's cores, by `punctual.sim.speed_laws.CoresTruth`; devices count as cores.
 
-    * `model`: another default than elsewhere: controllers measure for themselves.
-    * `least_cores`: its floor.
-    * `most_factor`: its ceiling: that many times the cores it had.
-    * `serial_frac`: see the law.
+    Attributes
+    ----------
+    model
+        Another default than elsewhere: controllers measure for themselves.
+    least_cores
+        Its floor.
+    most_factor
+        Its ceiling: that many times the cores it had.
+    serial_frac
+        See the law.
     """
 
     model: str | None = None

@@ -20,8 +20,12 @@ class Declared:
     It costs what it says: on shares of cores so many core-seconds, whatever it holds, and with workers what one of them
     takes alone, by the law of the rule ``elastic`` for more of them, or of ``parameter-server`` where it has servers.
 
-    * `startup_s`: seconds from a launch to the first step.
-    * `communication_frac`, `across_factor`: see `punctual.sim.speed_laws.AllReduceTruth`.
+    Attributes
+    ----------
+    startup_s
+        Seconds from a launch to the first step.
+    communication_frac, across_factor
+        See `punctual.sim.speed_laws.AllReduceTruth`.
     """
 
     startup_s: float = 0.0

@@ -22,8 +22,12 @@ class Elastic(Changing):
     The law is `punctual.sim.speed_laws.AllReduceTruth`. From `least` devices, or the trace's parameter ``n_gpus_min``, to
     `most_factor` times as many as it had, or ``n_gpus_max``.
 
-    * `counts`: powers of two, and the number it had; or all numbers.
-    * `communication_frac`, `across_factor`: see the law.
+    Attributes
+    ----------
+    counts
+        Powers of two, and the number it had; or all numbers.
+    communication_frac, across_factor
+        See the law.
     """
 
     least: int = 1

@@ -19,7 +19,10 @@ class Measured(Changing):
     The trace's own count of steps is taken where it has one. Otherwise the job does as much as it could in the
     recorded time with the recorded devices, or with the measured number nearest to them.
 
-    `tables`: folder with the tables, see `punctual.sim.measured.SpeedTables`.
+    Attributes
+    ----------
+    tables
+        Folder with the tables, see `punctual.sim.measured.SpeedTables`.
     """
 
     tables: str

@@ -28,9 +28,14 @@ class BadRow:
 class BadRows:
     """The bad rows met so far: how many, and the first of them.
 
-    * `on_bad`: ``"skip"``: count the row and go on; ``"fail"``: raise `InvalidSpec`.
-    * `n_rows`: all bad rows.
-    * `rows`: the first `N_KEPT` of them.
+    Attributes
+    ----------
+    on_bad
+        ``"skip"``: count the row and go on; ``"fail"``: raise `InvalidSpec`.
+    n_rows
+        All bad rows.
+    rows
+        The first `N_KEPT` of them.
     """
 
     on_bad: OnBad = "skip"
@@ -40,7 +45,10 @@ class BadRows:
     def add(self, path: str, line: int, reason: str) -> None:
         """Report a bad row.
 
-        Raises `InvalidSpec`: bad rows are fatal.
+        Raises
+        ------
+        InvalidSpec
+            Bad rows are fatal.
         """
         if self.on_bad == "fail":
             raise InvalidSpec(

@@ -35,11 +35,16 @@ class Keep:
 class UniformSlack:
     """A deadline at a random multiple of the job's duration.
 
-    * `low`, `high`: bounds of the multiple. The defaults are the rule of ElasticFlow's traces: half of its jobs can
-      only be on time if they get more devices than they ran with.
-    * `share_frac`: share of the jobs that get a deadline, whether the trace calls them best-effort or not; the others
-      have none.
+    Parameters
+    ----------
+    low, high
+        Bounds of the multiple. The defaults are the rule of ElasticFlow's traces: half of its jobs can only be on time
+        if they get more devices than they ran with.
+    share_frac
+        Share of the jobs that get a deadline, whether the trace calls them best-effort or not; the others have none.
 
+    Notes
+    -----
     *Formula*: deadline = submission + U(low, high) × duration.
 
     *Source*: [elasticflow2023], by its published traces.
@@ -65,10 +70,17 @@ class UniformSlack:
 class ChronusDeadlines:
     """Deadlines at a random multiple of the duration plus some time; best-effort jobs have none.
 
-    * `low`, `high`: bounds of the multiple.
-    * `extra_s`: upper bound of the time on top, seconds.
-    * `best_effort_frac`: share of the jobs without a deadline: 0 as in Chronus's trace `SLO`, 0.3 as in `MIX1`.
+    Parameters
+    ----------
+    low, high
+        Bounds of the multiple.
+    extra_s
+        Upper bound of the time on top, seconds.
+    best_effort_frac
+        Share of the jobs without a deadline: 0 as in Chronus's trace `SLO`, 0.3 as in `MIX1`.
 
+    Notes
+    -----
     *Formula*: deadline = submission + U(low, high) × duration + U(0, extra).
 
     *Source*: read off the traces published with [chronus2021], whose code has the result but not the rule. All of their
@@ -104,7 +116,10 @@ RULES: Mapping[str, type[DeadlineRule]] = {"keep": Keep, "uniform-slack": Unifor
 def assign(jobs: Iterable[TraceJob], rule: DeadlineRule, seed: int) -> Iterator[TraceJob]:
     """`jobs` with the deadlines that `rule` gives them.
 
-    Raises `InvalidSpec`: the rule needs a duration and a job has none.
+    Raises
+    ------
+    InvalidSpec
+        The rule needs a duration and a job has none.
     """
     return (rule.apply(job, seed) for job in jobs)
 

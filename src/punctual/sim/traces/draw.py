@@ -73,7 +73,10 @@ class Draw:
     def between(self, quantiles: Sequence[tuple[float, float]]) -> float:
         """Draw from a distribution given by some of its quantiles, linear between them.
 
-        `quantiles`: pairs of a fraction and a value, ascending from fraction 0 to fraction 1.
+        Parameters
+        ----------
+        quantiles
+            Pairs of a fraction and a value, ascending from fraction 0 to fraction 1.
         """
         at = self._random()
         for (low, low_value), (high, high_value) in pairwise(quantiles):

@@ -21,21 +21,38 @@ _ABOVE_ZERO = (("duration_s", "s"), ("work_steps", "steps"), ("batch_size", "sam
 class TraceJob:
     """One job of a trace; None for values that the trace lacks.
 
-    * `submitted_at`: seconds on the trace's own clock, which may start anywhere.
-    * `n_gpus`: devices the job asked for or held; may be a share of one. 0: a job without devices.
-    * `duration_s`: seconds it ran with `n_gpus` devices, waiting not counted.
-    * `work_steps`: training steps it did or was to do.
-    * `model_name`, `batch_size`: the model trained, and samples per step as the trace counts them.
-    * `deadline_s`: seconds from submission to the deadline.
-    * `device`: kind of device it asked for or ran on; kinds that will all do are joined by ``|``.
-    * `device_durations_s`: seconds it would run on each kind of device.
-    * `cores`, `memory_bytes`: cores and memory that it asked for, over all nodes.
-    * `user`: the submitting user; in traces without users, the virtual cluster it belonged to.
-    * `weight`: weight against others.
-    * `best_effort`: whether the trace calls it a job without claim to be served in time.
-    * `parameters`: numbers with names for a speed model, units in the names.
-    * `spec`: the job's declaration, if it has more than a trace.
-    * `recorded`: the job to simulate, if the trace is a live journal.
+    Attributes
+    ----------
+    submitted_at
+        Seconds on the trace's own clock, which may start anywhere.
+    n_gpus
+        Devices the job asked for or held; may be a share of one. 0: a job without devices.
+    duration_s
+        Seconds it ran with `n_gpus` devices, waiting not counted.
+    work_steps
+        Training steps it did or was to do.
+    model_name, batch_size
+        The model trained, and samples per step as the trace counts them.
+    deadline_s
+        Seconds from submission to the deadline.
+    device
+        Kind of device it asked for or ran on; kinds that will all do are joined by ``|``.
+    device_durations_s
+        Seconds it would run on each kind of device.
+    cores, memory_bytes
+        Cores and memory that it asked for, over all nodes.
+    user
+        The submitting user; in traces without users, the virtual cluster it belonged to.
+    weight
+        Weight against others.
+    best_effort
+        Whether the trace calls it a job without claim to be served in time.
+    parameters
+        Numbers with names for a speed model, units in the names.
+    spec
+        The job's declaration, if it has more than a trace.
+    recorded
+        The job to simulate, if the trace is a live journal.
     """
 
     id: str

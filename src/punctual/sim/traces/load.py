@@ -27,7 +27,10 @@ def core_s(job: TraceJob) -> float | None:
 def offered_load(jobs: Sequence[TraceJob], n_units: int, amount: Amount = device_s) -> float:
     """Return the requests of `jobs` over the capacity of `n_units` devices or cores, first to last submission.
 
-    Raises `InvalidSpec`: a job does not say its amount, no job asks for any, or all are submitted at one instant.
+    Raises
+    ------
+    InvalidSpec
+        A job does not say its amount, no job asks for any, or all are submitted at one instant.
     """
     return _total(jobs, amount) / (_check_units(n_units) * _span_s(jobs))
 
@@ -37,9 +40,15 @@ def rescaled(jobs: Iterable[TraceJob], load: float, n_units: int, amount: Amount
 
     The first submission stays where it is; durations and deadlines (which count from the submission) stay too.
 
-    `n_units`: devices or, with `core_s` as `amount`, cores of the cluster.
+    Parameters
+    ----------
+    n_units
+        Devices or, with `core_s` as `amount`, cores of the cluster.
 
-    Raises `InvalidSpec`: `load` is not above zero, or the present load is not known (see `offered_load`).
+    Raises
+    ------
+    InvalidSpec
+        `load` is not above zero, or the present load is not known (see `offered_load`).
     """
     listed = list(jobs)
     check_above_zero("a trace", load=load)

@@ -76,8 +76,11 @@ def rows_of(
 ) -> Iterator[Row]:
     """Yield the rows of a table, without blank lines.
 
-    `columns`: names of the columns, for a file without a header. If the file's first line holds just these names, it is
-    passed over. None: the first line that is not blank is the header.
+    Parameters
+    ----------
+    columns
+        Names of the columns, for a file without a header. If the file's first line holds just these names, it is
+        passed over. None: the first line that is not blank is the header.
     """
     names = None if columns is None else list(columns)
     is_first = True

@@ -54,8 +54,11 @@ class Source:
     def lines(self) -> Iterator[tuple[int, str]]:
         """The lines, numbered from 1, with their ends.
 
-        Raises `InvalidSpec`: the file cannot be opened, ends in the middle of its compressed content, holds more of it
-        than it may, or has a line without end.
+        Raises
+        ------
+        InvalidSpec
+            The file cannot be opened, ends in the middle of its compressed content, holds more of it than it may, or
+            has a line without end.
         """
         with self._reading() as text:
             for number, line in enumerate(iter(partial(text.readline, N_LINE_CHARACTERS_MAX), ""), start=1):
@@ -115,7 +118,10 @@ class _Unpacked(gzip.GzipFile):
     def read1(self, size: int = -1) -> bytes:
         """Read some bytes; `TextIOWrapper` calls it.
 
-        Raises `InvalidSpec`: the contents exceed the limit.
+        Raises
+        ------
+        InvalidSpec
+            The contents exceed the limit.
         """
         content = super().read1(size)
         if self.tell() > self._gib_max * GIB_BYTES:

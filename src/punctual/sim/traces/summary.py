@@ -24,15 +24,26 @@ QUANTILES: Mapping[str, float] = MappingProxyType(
 class TraceSummary:
     """Summary of a trace; quantiles by name, empty if the trace lacks the values.
 
-    * `first_at`: earliest submission, seconds on the trace's own clock; 0 for no jobs.
-    * `span_s`: seconds from the first submission to the last.
-    * `in_order`: whether the file is in order of submission.
-    * `n_gpus`: device count -> jobs; jobs that do not say are missing.
-    * `gpu_s`: device-seconds of all jobs that say both.
-    * `durations_s`: quantiles of the durations.
-    * `n_deadlines`: jobs with a deadline.
-    * `slack`: quantiles of deadline over duration, for the jobs that have both.
-    * `devices`: kinds of devices asked for -> jobs; for jobs with a duration per kind, those kinds.
+    Attributes
+    ----------
+    first_at
+        Earliest submission, seconds on the trace's own clock; 0 for no jobs.
+    span_s
+        Seconds from the first submission to the last.
+    in_order
+        Whether the file is in order of submission.
+    n_gpus
+        Device count -> jobs; jobs that do not say are missing.
+    gpu_s
+        Device-seconds of all jobs that say both.
+    durations_s
+        Quantiles of the durations.
+    n_deadlines
+        Jobs with a deadline.
+    slack
+        Quantiles of deadline over duration, for the jobs that have both.
+    devices
+        Kinds of devices asked for -> jobs; for jobs with a duration per kind, those kinds.
     """
 
     format: str

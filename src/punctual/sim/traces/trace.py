@@ -32,8 +32,12 @@ class Reader(Protocol):
 class Trace:
     """The jobs of a file, in its order; each iteration reads the file again.
 
-    * `format`: registered name of the reader.
-    * `bad`: the rows left out by the last iteration, as far as it went.
+    Attributes
+    ----------
+    format
+        Registered name of the reader.
+    bad
+        The rows left out by the last iteration, as far as it went.
     """
 
     source: Source
@@ -50,11 +54,19 @@ class Trace:
 def read(path: str | Path, on_bad: OnBad = "skip", unpacked_gib_max: float = UNPACKED_GIB_MAX) -> Trace:
     """Open a trace file; its content determines the format.
 
-    * `path`: plain or gzip-compressed text.
-    * `on_bad`: rows that cannot be used are skipped and counted in the result's `bad`, or raise `InvalidSpec`.
-    * `unpacked_gib_max`: limit of a compressed file's contents, in GiB; reading more raises `InvalidSpec`.
+    Parameters
+    ----------
+    path
+        Plain or gzip-compressed text.
+    on_bad
+        Rows that cannot be used are skipped and counted in the result's `bad`, or raise `InvalidSpec`.
+    unpacked_gib_max
+        Limit of a compressed file's contents, in GiB; reading more raises `InvalidSpec`.
 
-    Raises `InvalidSpec`: the file cannot be read, or is of no known format.
+    Raises
+    ------
+    InvalidSpec
+        The file cannot be read, or is of no known format.
     """
     source = Source(Path(path), unpacked_gib_max)
     head = source.head()

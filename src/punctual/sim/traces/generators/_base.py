@@ -24,9 +24,14 @@ def daily_arrivals(draw: Draw, n_jobs: int, gap_s: float, swing_frac: float, pea
 
     Candidates come at the highest rate, and each stays with the ratio of the rate at its time to the highest.
 
-    * `gap_s`: mean gap over whole days.
-    * `swing_frac`: relative amplitude of the rate: 0 steady, 1 down to zero.
-    * `peak_at_s`: time of day of the highest rate, seconds after the start; twelve hours later it is lowest.
+    Parameters
+    ----------
+    gap_s
+        Mean gap over whole days.
+    swing_frac
+        Relative amplitude of the rate: 0 steady, 1 down to zero.
+    peak_at_s
+        Time of day of the highest rate, seconds after the start; twelve hours later it is lowest.
     """
     highest, at, n_left = 1.0 + swing_frac, 0.0, n_jobs
     while n_left:

@@ -19,9 +19,14 @@ class Diurnal(Poisson):
 
     Queues then form at a mean load below 1, as they do in real clusters.
 
-    * `n_jobs`, `load`, `n_devices`, `gpus`, `duration_s`: see `poisson`.
-    * `swing_frac`: amplitude of the rate relative to its mean.
-    * `peak_at_s`: time of the highest rate, seconds after the start of each day; the first day starts at 0.
+    Parameters
+    ----------
+    n_jobs, load, n_devices, gpus, duration_s
+        See `poisson`.
+    swing_frac
+        Amplitude of the rate relative to its mean.
+    peak_at_s
+        Time of the highest rate, seconds after the start of each day; the first day starts at 0.
     """
 
     name: ClassVar[str] = "diurnal"

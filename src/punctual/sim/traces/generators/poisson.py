@@ -16,11 +16,18 @@ class Poisson:
 
     With jobs of one device this is the M/M/c queue, of which the waiting times are known in closed form.
 
-    * `n_jobs`: number of jobs.
-    * `load`: expected device-seconds of the jobs over those of `n_devices`: sets the gap between arrivals.
-    * `n_devices`: devices of the cluster that the load is meant for.
-    * `gpus`: pairs of a device count and its weight.
-    * `duration_s`: mean duration.
+    Parameters
+    ----------
+    n_jobs
+        Number of jobs.
+    load
+        Expected device-seconds of the jobs over those of `n_devices`: sets the gap between arrivals.
+    n_devices
+        Devices of the cluster that the load is meant for.
+    gpus
+        Pairs of a device count and its weight.
+    duration_s
+        Mean duration.
     """
 
     name: ClassVar[str] = "poisson"

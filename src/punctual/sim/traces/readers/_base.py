@@ -16,8 +16,10 @@ MS_PER_S = 1_000
 class TableReader(ABC):
     """Reads a format that is recognised by its header.
 
-    `columns`: the header has all of these names, and none beyond them but those of `optional_columns`; separated by
-    blanks.
+    Attributes
+    ----------
+    columns
+        The header has all of these names, and none beyond them but those of `optional_columns`; separated by blanks.
     """
 
     __slots__ = ()
