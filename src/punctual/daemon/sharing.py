@@ -11,11 +11,11 @@ from itertools import chain
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.capacity import usable_hardware
 from punctual.daemon.paths import refused_if_unwritable, runtime_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.distribution import __version__
+from punctual.executors.local.devices import visible_devices
 
 #: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
 SHARED_NAME = "daemon"
@@ -53,7 +53,7 @@ def _locked(file: int, give_up_at: float) -> bool:
 def shared_run() -> RunFolder | None:
     """Return the run that a new job joins: that of the daemon, or else one whose jobs the next daemon goes on with.
 
-    The daemon may use the same processors and GPUs as this process. None: a new daemon begins a run. Jobs that were
+    The daemon may use the same GPUs as this process. None: a new daemon begins a run. Jobs that were
     interrupted, and that neither a command waits for nor a service had, are left alone until `punctual attach`.
     """
     unsteered = (run for run in live_folders() if _is_shared(run) and (run.is_followed() or run.supervised_jobs()))
@@ -100,7 +100,7 @@ def check_no_service(run: RunFolder) -> None:
     """Raise `InvalidSpec` if a service steers `run`, since there can be one at a time."""
     if run.has_service():
         raise InvalidSpec(
-            "one service at a time must run for a user on these processors",
+            "one service at a time must run for a user on these GPUs",
             f"another one, process {run.record()['pid']}",
             "`punctual up`",
             "Give it jobs (`punctual submit`), or end it first (`punctual down`).",
@@ -112,6 +112,6 @@ def _is_shared(run: RunFolder) -> bool:
         facts = run.records.run_facts()
     except InvalidSpec:  # its daemon, or the next one, says what is wrong with the journal
         return bool(run.supervised_jobs()) and run.machine() is None
-    # What was started on certain processors or GPUs is to stay there: its host has the same.
-    is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("hardware") == usable_hardware()
+    # A daemon gives its jobs GPUs of its own: those of a command that is shown others are to be others.
+    is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("gpus") == list(visible_devices())
     return is_shared and run.machine() is None
