@@ -398,7 +398,7 @@ def test_commands_on_other_cpus_have_the_same_daemon(machine: SharedMachine) -> 
 
     def shares() -> bool:
         """Whether the jobs hold no more than their CPUs have."""
-        held = {row["job"]: row["granted_cores"] for row in machine.jobs()}
+        held = {row["job"]: row["grant_cores"] for row in machine.jobs()}
         return held["a"] + held["b"] <= 1.01 and held["d"] <= 1.01 and sum(held.values()) <= 2.01
 
     wait_until(shares)

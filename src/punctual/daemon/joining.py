@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import resource
 import select
 import signal
 import time
@@ -21,7 +22,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
-from punctual.daemon.sharing import host_lock, is_outdated, shared_run, too_nice
+from punctual.daemon.sharing import host_lock, is_outdated, lower_limits, shared_run, too_nice
 from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.output import Streams
 from punctual.request.submission import Submission
@@ -177,6 +178,7 @@ class Joining:
                         check_options(self._options, run, self._or_else)
                         self._before(run, named)
                         _tell_of_niceness(run)
+                        _tell_of_limits(run)
                         submit(run, named, self._streams, stdin_fd)
                         return run, named
             if has_lock and (run is None or not run.is_live() or is_outdated(run) or is_silent(run)):
@@ -233,6 +235,26 @@ def _tell_of_niceness(run: RunFolder) -> None:
             niceness,
             wanted,
         )
+
+
+def _tell_of_limits(run: RunFolder) -> None:
+    limits = lower_limits(run)
+    if not limits:
+        return
+    lower = ", ".join(f"{name} {_limit_text(hard)} and not {_limit_text(own)}" for name, (hard, own) in limits.items())
+    again = (
+        "Start the service again" if run.has_service() else "It ends with its jobs; or stop them and start it from here"
+    )
+    _LOG.warning(
+        "hard limits of the job are lower than those of this command: %s. The daemon was started with less, and this user may not "
+        "raise it. %s: punctual down, punctual up",
+        lower,
+        again,
+    )
+
+
+def _limit_text(limit: int) -> str:
+    return "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
 
 
 def check_options(options: HostOptions, run: RunFolder, or_else: str) -> None:

@@ -6,7 +6,7 @@ import re
 import resource
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from punctual.executors.local.devices import visible_devices
 
 #: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
 SHARED_NAME = "daemon"
+#: Numbers of the capabilities of who may choose any niceness, and any limit.
+_CAP_SYS_NICE, _CAP_SYS_RESOURCE = 23, 24
 _SHARED_RUN = re.compile(rf"{SHARED_NAME}(-\d+)?")
 
 
@@ -75,9 +77,14 @@ def daemon_run() -> RunFolder | None:
 def is_outdated(run: RunFolder) -> bool:
     """Whether a daemon of this process is to take the place of that of `run`: a service stays as it is.
 
-    That one is of another version of Punctual, or may not give jobs the niceness of this process.
+    That one is of another version of Punctual, or may not give jobs the niceness or the limits of this process.
     """
-    return not run.has_service() and (run.facts().get("version") != __version__ or too_nice(run) is not None)
+    if run.has_service():
+        return False
+    if run.facts().get("version") != __version__ or too_nice(run) is not None:
+        return True
+    # One with more of one limit and less of another would have to leave its place to the next command again.
+    return bool(lower_limits(run)) and not any(_is_lower(own, hard) for hard, own in _hard_limits(run).values())
 
 
 def too_nice(run: RunFolder) -> int | None:
@@ -87,13 +94,47 @@ def too_nice(run: RunFolder) -> int | None:
         if pid is None or (niceness := os.getpriority(os.PRIO_PROCESS, pid)) <= wanted:
             return None
         limit = resource.prlimit(pid, resource.RLIMIT_NICE)[0]
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        may_choose = _has_capability(pid, _CAP_SYS_NICE)
     except OSError:  # it has just ended, or this system does not tell
         return None
-    # Bit 23 is the capability of who may choose any niceness (CAP_SYS_NICE).
-    may_choose = int(status.partition("CapEff:")[2].split()[0], 16) >> 23 & 1
     # The limit counts from 1 for niceness 19 to 40 for -20.
     return None if may_choose or limit == resource.RLIM_INFINITY or 20 - wanted <= limit else niceness
+
+
+def lower_limits(run: RunFolder) -> dict[str, tuple[int, int]]:
+    """Return the hard limits of the daemon of `run` below those of this process that it may not raise, and these.
+
+    By their names in `resource`. Empty: it may give a job all limits of this process.
+    """
+    limits = {name: each for name, each in _hard_limits(run).items() if _is_lower(*each)}
+    pid = run.daemon_pid()
+    try:
+        return {} if not limits or pid is None or _has_capability(pid, _CAP_SYS_RESOURCE) else limits
+    except OSError:  # it has just ended
+        return {}
+
+
+def _hard_limits(run: RunFolder) -> dict[str, tuple[int, int]]:
+    """Return each hard limit of the daemon of `run` and of this process; none if there is no daemon."""
+    pid, limits = run.daemon_pid(), dict[str, tuple[int, int]]()
+    for name in [name for name in dir(resource) if name.startswith("RLIMIT_")] if pid is not None else ():
+        number = getattr(resource, name)
+        with suppress(OSError, ValueError):  # it has just ended, or this kernel does not know the limit
+            limits[name] = resource.prlimit(pid, number)[1], resource.getrlimit(number)[1]
+    return limits
+
+
+def _is_lower(limit: int, other: int) -> bool:
+    """Whether a limit of a resource is lower than another one; either may be infinite."""
+    if limit == resource.RLIM_INFINITY:
+        return False
+    return other == resource.RLIM_INFINITY or limit < other
+
+
+def _has_capability(pid: int, number: int) -> bool:
+    """Whether a process has the capability of this number; raises `OSError` if it has ended."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    return bool(int(status.partition("CapEff:")[2].split()[0], 16) >> number & 1)
 
 
 def check_no_service(run: RunFolder) -> None:
