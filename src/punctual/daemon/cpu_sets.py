@@ -192,9 +192,9 @@ def _confined(snapshot: Snapshot, bounds: Mapping[JobId, Bound]) -> Snapshot:
 
 def _explained(event: Event, bounds: Mapping[JobId, Bound]) -> Event:
     """Return the plan with its bounds as the reasons of what they bind, where the plan says anything of it."""
-    plan: Plan | None = event.plan if isinstance(event, PlanProposed) else None
-    if plan is None:
+    if not isinstance(event, PlanProposed) or event.plan is None:
         return event
+    plan = event.plan
     told = {
         job: bound.reason()
         for job, bound in bounds.items()

@@ -117,7 +117,9 @@ def lower_limits(run: RunFolder) -> dict[str, tuple[int, int]]:
 def _hard_limits(run: RunFolder) -> dict[str, tuple[int, int]]:
     """Return each hard limit of the daemon of `run` and of this process; none if there is no daemon."""
     pid, limits = run.daemon_pid(), dict[str, tuple[int, int]]()
-    for name in [name for name in dir(resource) if name.startswith("RLIMIT_")] if pid is not None else ():
+    if pid is None:
+        return limits
+    for name in [name for name in dir(resource) if name.startswith("RLIMIT_")]:
         number = getattr(resource, name)
         with suppress(OSError, ValueError):  # it has just ended, or this kernel does not know the limit
             limits[name] = resource.prlimit(pid, number)[1], resource.getrlimit(number)[1]
