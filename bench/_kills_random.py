@@ -23,6 +23,7 @@ from _common import revision
 from _faults import faults_of_end, faults_of_rest, faults_of_work, pid_of, send, watcher_of, words_of
 from _faults_training import Job
 from _processes import home, processes_of, wait_for_daemons, wait_until
+from _report import Target, conclude_targets
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished
@@ -241,12 +242,11 @@ def _told(played: Sequence[Round], n_rounds: int) -> int:
     faulty = [one for one in played if one.faults]
     for one in faulty:
         print(f"round {one.number} ({one.victim}, {one.moment}):", *one.faults, sep="\n  ")
-    missed, longest_s = (
+    n_missed, longest_s = (
         sum(not one.has_hit for one in played),
         max((one.longest_unsteered_s for one in played), default=0.0),
     )
-    print(
-        f"{len(played)} of {n_rounds} rounds played: {len(faulty)} with a fault (target: 0), {missed} without a victim, "
-        f"longest without steering {longest_s:.1f} s (target: {UNSTEERED_S_MAX:g})"
-    )
-    return int(bool(faulty) or len(played) < n_rounds)
+    text = f"rounds of {n_rounds} after which all held, {n_missed} of them without a victim"
+    rounds = Target(text, n_rounds, len(played) - len(faulty), "{:.0f}".format, at_least=True)
+    unsteered = Target("longest time without steering (s)", UNSTEERED_S_MAX, longest_s, "{:.1f}".format)
+    return conclude_targets([rounds, unsteered], rounds, quick=False)

@@ -21,7 +21,7 @@ from punctual.daemon.cpu_sets import Bound, ConfinedPlanner, CpuSets, bounds_wit
 from punctual.daemon.planner import InlinePlanner
 from punctual.policies.promises_first import PromisesFirst
 
-FOUR = {"here": Resources(4)}
+FOUR: dict[str, int | Resources | tuple[Resources, str]] = {"here": Resources(4)}
 
 
 def bounded(sets: Mapping[str, set[int]], *views: JobView) -> dict[str, Bound]:
@@ -126,7 +126,7 @@ def test_a_plan_keeps_to_the_bounds_and_says_so() -> None:
         fraction("c", 2.0, floor=0.05, ceiling=2.0, on="here", held=0.1),
     ]
     plan = planned(sets, picture(views, {"here": Resources(2)}))
-    given = {name: sum(amount.cores for amount in grant.values()) for name, grant in plan.grants.items()}
+    given = {str(name): sum(amount.cores for amount in grant.values()) for name, grant in plan.grants.items()}
     assert given["a"] + given["b"] <= 1.0 + 1e-6
     assert given["c"] >= 1.0 - 1e-6
     assert plan.reasons[JobId("a")].code == "cpu-set"

@@ -42,8 +42,8 @@ _LOG = logging.getLogger(__name__)
 URL_VARIABLE, COMMAND_VARIABLE = "PUNCTUAL_NOTIFY_URL", "PUNCTUAL_NOTIFY_COMMAND"
 #: Seconds that a receiver may take to answer, and pauses before it is tried again.
 _ANSWER_S_MAX, _PAUSES_S = 10.0, (1.0, 5.0)
-#: Seconds that a command may take, that it may take to end then, and that it may go on once the daemon is gone or hangs.
-_COMMAND_S_MAX, _END_S_MAX, _SILENT_S_MAX = 30.0, 5.0, 10.0
+#: Seconds that a command may take.
+_COMMAND_S_MAX = 30.0
 #: Most notices that wait for a receiver, as many as a person would read: one that hangs must not fill the memory.
 N_WAITING_MAX = 100
 #: Seconds for all notices of the last look, when the daemon ends; what is left then is dropped.
@@ -265,10 +265,10 @@ class _CommandReceiver(_Receiver):
             except OSError as error:
                 return f"could not be started: {error}"
             opened.callback(link.finish)
-            request = LaunchRequest(
-                argv=shlex.split(self._command), environment={**os.environ, **told}, fence_s=_SILENT_S_MAX, grace_s=0.0,
-                kill_s=1.0,
-            )  # fmt: skip
+            # The command ends so many seconds after a daemon that is killed, or hangs.
+            environment, fence_s = {**os.environ, **told}, 10.0
+            argv = shlex.split(self._command)
+            request = LaunchRequest(argv=argv, environment=environment, fence_s=fence_s, grace_s=0.0, kill_s=1.0)
             return self._outcome(link, request, _Said(said_fd))
 
     def _outcome(self, link: SupervisorLink, request: LaunchRequest, said: "_Said") -> str:
@@ -296,7 +296,7 @@ class _CommandReceiver(_Receiver):
         if talking.is_alive():
             is_slow = time.monotonic() >= begun_at + _COMMAND_S_MAX
             link.terminate()
-            talking.join(_END_S_MAX)
+            talking.join(5.0)  # more than it takes to kill it
             why = f"took longer than {_COMMAND_S_MAX:.0f} s" if is_slow else "had not ended when the daemon did"
             return f"{why}, and was ended{said}"
         said.read_on()

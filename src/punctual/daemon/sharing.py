@@ -19,8 +19,6 @@ from punctual.executors.local.devices import visible_devices
 
 #: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
 SHARED_NAME = "daemon"
-#: Numbers of the capabilities of who may choose any niceness, and any limit.
-_CAP_SYS_NICE, _CAP_SYS_RESOURCE = 23, 24
 _SHARED_RUN = re.compile(rf"{SHARED_NAME}(-\d+)?")
 
 
@@ -94,7 +92,7 @@ def too_nice(run: RunFolder) -> int | None:
         if pid is None or (niceness := os.getpriority(os.PRIO_PROCESS, pid)) <= wanted:
             return None
         limit = resource.prlimit(pid, resource.RLIMIT_NICE)[0]
-        may_choose = _has_capability(pid, _CAP_SYS_NICE)
+        may_choose = _has_capability(pid, 23)  # any niceness: CAP_SYS_NICE
     except OSError:  # it has just ended, or this system does not tell
         return None
     # The limit counts from 1 for niceness 19 to 40 for -20.
@@ -109,7 +107,8 @@ def lower_limits(run: RunFolder) -> dict[str, tuple[int, int]]:
     limits = {name: each for name, each in _hard_limits(run).items() if _is_lower(*each)}
     pid = run.daemon_pid()
     try:
-        return {} if not limits or pid is None or _has_capability(pid, _CAP_SYS_RESOURCE) else limits
+        # Number 24 is the capability of who may raise any limit (CAP_SYS_RESOURCE).
+        return {} if not limits or pid is None or _has_capability(pid, 24) else limits
     except OSError:  # it has just ended
         return {}
 
