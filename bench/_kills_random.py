@@ -117,7 +117,11 @@ class _Stage:
         if victim.startswith("daemon"):
             watcher_pid = watcher_of(daemon_pid) if "watcher" in victim else 0
             return bool(watcher_pid and send(watcher_pid)) | bool(daemon_pid and send(daemon_pid))
-        pid = pid_of({"supervisor": "keeper"}.get(victim, victim), daemon_pid, self.run(), name) if daemon_pid else 0
+        pid = (
+            pid_of({"supervisor": "keeper"}.get(victim, victim), daemon_pid, self.run(), name)
+            if daemon_pid or victim != "planner"
+            else 0
+        )
         has_hit = bool(pid) and send(pid)
         self.n_taken[name] += has_hit and victim in ("supervisor", "job")
         return has_hit
@@ -207,8 +211,12 @@ def play(one: Round) -> None:
         elif one.moment == "shut-down":
             wait_until(lambda: stage.n_steps(name) >= JOB.n_steps or is_over(), _PATIENCE_S, 0.005)
             time.sleep(rng.random() * 0.6)
-        # A daemon may have to start before it has what is to be killed.
-        one.has_hit = wait_until(lambda: stage.kill(one.victim, name) or is_over(), _PATIENCE_S, 0.02) and not is_over()
+
+        def hit() -> bool:
+            one.has_hit = stage.kill(one.victim, name)
+            return one.has_hit or is_over()
+
+        wait_until(hit, _PATIENCE_S, 0.02)  # a daemon may have to start before it has what is to be killed
         one.faults += stage.finish()
         is_watched.set()
         watching.join()

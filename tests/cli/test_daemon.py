@@ -135,7 +135,7 @@ def test_of_a_service_with_lower_hard_limits_than_a_command_it_is_said(terminal:
     program = [sys.executable, "-c", PRINTS_LIMITS]
     output, errors = _finished(terminal.start_python("-c", LIMITED, "1000", "950", "run", "--quiet", "--", *program))
     assert output == "1000 900"
-    assert "hard limits of the job are lower" in errors
+    assert "the job has the hard limits RLIMIT_" in errors
     assert "RLIMIT_NOFILE 900 and not 950" in errors
     assert "Start the service again" in errors
     assert terminal.tell("down").returncode == 0

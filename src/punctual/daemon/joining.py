@@ -238,18 +238,14 @@ def _tell_of_niceness(run: RunFolder) -> None:
 
 
 def _tell_of_limits(run: RunFolder) -> None:
-    limits = lower_limits(run)
-    if not limits:
+    if not (limits := lower_limits(run)):
         return
-    lower = ", ".join(f"{name} {_limit_text(hard)} and not {_limit_text(own)}" for name, (hard, own) in limits.items())
-    again = (
-        "Start the service again" if run.has_service() else "It ends with its jobs; or stop them and start it from here"
-    )
+    lower = [f"{name} {_limit_text(hard)} and not {_limit_text(own)}" for name, (hard, own) in limits.items()]
+    remedy = "Start the service again: punctual down, punctual up" if run.has_service() else "It ends with its last job"
     _LOG.warning(
-        "hard limits of the job are lower than those of this command: %s. The daemon was started with less, and this user may not "
-        "raise it. %s: punctual down, punctual up",
-        lower,
-        again,
+        "the job has the hard limits %s: the daemon was started with less, and this user may not raise them. %s",
+        "; ".join(lower),
+        remedy,
     )
 
 
