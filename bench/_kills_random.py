@@ -36,12 +36,12 @@ MOMENTS = ("start", "run", "recovery", "shut-down")
 JOBS = ("one", "two")
 #: Longest time without steering.
 UNSTEERED_S_MAX = 15.0
-#: Steps of a job take two to three seconds.
-JOB = Job(n_steps=100, sleep_s=0.02)
+#: Steps of a job take some four seconds: a daemon and its planner start in less.
+JOB = Job(n_steps=200, sleep_s=0.02)
 #: For a job to do its first step, to be done, and for all to end; hundreds of times what it takes.
 _PATIENCE_S = 180.0
 #: Seconds that a round takes on two quiet cores.
-ROUND_S = 9.0
+ROUND_S = 10.0
 
 
 @dataclass
@@ -210,7 +210,7 @@ def play(one: Round) -> None:
             time.sleep(rng.random() * 2.0)
         elif one.moment == "shut-down":
             wait_until(lambda: stage.n_steps(name) >= JOB.n_steps or is_over(), _PATIENCE_S, 0.005)
-            time.sleep(rng.random() * 0.6)
+            time.sleep(rng.random() ** 3 * 0.6)  # most of them end at once
 
         def hit() -> bool:
             one.has_hit = stage.kill(one.victim, name)

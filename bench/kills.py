@@ -7,7 +7,7 @@ such a training is killed again and again, also amid changes of size and amid ta
 starts the next one; with that process, so that the command that follows the training does; or with both, so that `punctual attach`
 does. Now and then the command alone is killed, which changes nothing for the training.
 
-With ``--random`` it plays other rounds instead, 300 in about 45 minutes on two quiet cores: two commands start a daemon at once, and one
+With ``--random`` it plays other rounds instead, 300 in about 50 minutes on two quiet cores: two commands start a daemon at once, and one
 of daemon, watcher, supervisor, planner, job and command is killed at start, run, recovery or shut-down (`bench/_kills_random.py`).
 """
 
