@@ -201,7 +201,12 @@ def faults_of_rest(home: Path, run: RunFolder, pids: Sequence[int], jobs: Iterab
     yield from (f"socket left: {file}" for file in home.resolve().rglob("*.sock"))
     if run.runtime_dir.exists():
         yield f"live places left: {[file.name for file in run.runtime_dir.iterdir()]}"
-    kept = {"journal.db", "journal.db-wal", "journal.db-shm", *(f"{job}.log" for job in jobs)}
+    kept = {
+        "journal.db",
+        "journal.db-wal",
+        "journal.db-shm",
+        *(f"{job}.log{end}" for job in jobs for end in ("", ".err")),
+    }
     yield from (f"file left: {file.name}" for file in run.state_dir.iterdir() if file.name not in kept)
 
 

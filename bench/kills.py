@@ -6,6 +6,9 @@ size was asked for, and now and then the agent is killed, after which the same c
 such a training is killed again and again, also amid changes of size and amid taking over: alone, so that the process that watches it
 starts the next one; with that process, so that the command that follows the training does; or with both, so that `punctual attach`
 does. Now and then the command alone is killed, which changes nothing for the training.
+
+With ``--random`` it plays other rounds instead, 300 in about 50 minutes on two quiet cores: two commands start a daemon at once, and one
+of daemon, watcher, supervisor, planner, job and command is killed at start, run, recovery or shut-down (`bench/_kills_random.py`).
 """
 
 import random
@@ -20,11 +23,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from _agent import Agent
-from _common import Results
+from _common import Results, parser
 from _faults import send, watcher_of, words_of
 from _faults_training import FINAL, Job
+from _kills_random import play_rounds
 from _processes import home, processes_of, wait_until, workers_of
-from _report import Column, Section, Target, run, table_of
+from _report import Column, Section, Target, conclude_report, table_of
 
 from punctual.channel import SharedBlock
 from punctual.core.errors import InvalidSpec
@@ -414,5 +418,19 @@ def _section(name: str, results: Results, part: str, rows: dict[str, str]) -> Se
     return Section(name, *table_of(runs, rows, columns), [Target(text, len(runs), n_same, COUNT, at_least=True)])
 
 
+def main() -> int:
+    made = parser(__doc__ or "")
+    made.add_argument("--random", action="store_true", help="play random kills; goes on where it was interrupted")
+    made.add_argument("--rounds", type=int, default=300, help="random kills in all (default: 300)")
+    made.add_argument("--minutes", type=float, default=120.0, help="begin no round of them later (default: 120)")
+    made.add_argument("--seed", type=int, default=0, help="of random kills")
+    made.add_argument("--round", type=int, help="this random kill alone, by its number")
+    made.add_argument("--log", type=Path, help="file of the rounds that were played (default: one for each revision)")
+    options = made.parse_args()
+    if options.random:
+        return play_rounds(options.rounds, options.seed, options.minutes, options.round, options.log)
+    return conclude_report("kills", measured(quick=options.quick), sections, quick=options.quick)
+
+
 if __name__ == "__main__":
-    sys.exit(run("kills", __doc__, measured, sections))
+    sys.exit(main())

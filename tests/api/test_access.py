@@ -410,7 +410,7 @@ def test_services_for_different_processors_run_beside_each_other_and_the_first_h
         local_host("two", OPTIONS, facts=facts) as two,
         serve(one, "127.0.0.1:0") as first,
     ):
-        two.run_folder.record_facts(hardware="another")
+        two.run_folder.record_facts(gpus=["another"])
         with serve(two, "127.0.0.1:0") as second:
             assert (first.socket, second.socket) == (service_socket(), None)
             token = second.token_file.read_text().strip()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.api.live_service import program, steered_host
 from tests.core.test_verdict import FAILED, LANDED, STATUS, STOPPED, TURNED_AWAY, expecting
+from tests.forked_python import ForkedPython
 from tests.waiting import wait_until
 
 from punctual.api.database import ServiceDatabase
@@ -209,7 +210,7 @@ def test_a_command_gets_each_notice(host: LocalHost, tmp_path: Path, caplog: pyt
 def test_a_command_that_hangs_is_ended_with_what_it_has_started(
     host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("punctual.api.notifier._COMMAND_S_MAX", 0.0)
+    monkeypatch.setattr("punctual.api.notifier._COMMAND_S_MAX", 1.0)
     command = f"sh -c 'sleep 600 & echo $! > {tmp_path}/pid; wait'"
     with Notifier(NotifyOptions(command=command), host):
         submit(host, "one")
@@ -316,3 +317,70 @@ def test_a_change_that_came_while_no_daemon_was_there_is_told_by_the_next_one(ho
         with Notifier(NotifyOptions(url=receiver.url), host):
             pass
     assert [each["job"] for each in receiver.got] == ["lands"]
+
+
+def test_a_receiver_that_hangs_delays_no_other_one_and_the_order_is_kept(
+    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("punctual.api.notifier._ANSWER_S_MAX", 600.0)
+    monkeypatch.setattr("punctual.api.notifier._LAST_S_MAX", 0.0)
+    told = tmp_path / "told"
+    command = f"sh -c 'echo $PUNCTUAL_NOTICE_JOB >> {told}'"
+    names = ["one", "two", "three"]
+    with _silent_server(drips=False) as (url, connections), Notifier(NotifyOptions(url=url, command=command), host):
+        for n, name in enumerate(names, start=1):
+            submit(host, name)
+            wait_until(lambda: told.read_text().split() if told.exists() else [], lambda seen: seen == names[:n])  # noqa: B023
+        assert len(connections) == 1
+    assert told.read_text().split() == names
+
+
+def test_a_receiver_that_is_away_is_asked_once_for_each_notice_until_it_is_back(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("punctual.api.notifier._PAUSES_S", (0.0, 0.0))
+    with Receiver([503] * 4).listening() as receiver, Notifier(NotifyOptions(url=receiver.url), host):
+        for name, n_asked in (("one", 3), ("two", 4), ("three", 5)):
+            submit(host, name)
+            wait_until(lambda: len(receiver.paths), lambda seen: seen == n_asked)  # noqa: B023 -- it is done by then
+    assert [each["job"] for each in receiver.got] == ["three"]
+
+
+def test_what_a_receiver_cannot_take_in_time_is_dropped_and_said(
+    host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("punctual.api.notifier.N_WAITING_MAX", 1)
+    monkeypatch.setattr("punctual.api.notifier._LAST_S_MAX", 0.0)
+    begun = tmp_path / "begun"
+    with Notifier(NotifyOptions(command=f"sh -c 'touch {begun}; sleep 600'"), host):
+        submit(host, "one")
+        wait_until(begun.exists)
+        submit(host, "two")
+        submit(host, "three")
+        wait_until(lambda: "1 notices were dropped" in caplog.text)
+
+
+#: A daemon of one job, with a command for notices that hangs with a process of its own, beyond its session.
+NOTIFYING = """
+import sys, time
+from tests.api.live_service import steered_host
+from tests.api.test_notices import submit
+from punctual.api.notifier import Notifier, NotifyOptions
+
+with steered_host() as host, Notifier(NotifyOptions(command=sys.argv[1]), host):
+    submit(host, "one")
+    time.sleep(600)
+"""
+
+
+def test_a_command_does_not_outlive_a_daemon_that_is_killed(tmp_path: Path) -> None:
+    pids = [tmp_path / "pid", tmp_path / "other-pid"]
+    command = f"sh -c 'setsid sleep 600 & echo $! > {pids[1]}; echo $$ > {pids[0]}; wait'"
+    daemon = ForkedPython([sys.executable, "-c", NOTIFYING, command])
+    try:
+        wait_until(lambda: all(pid.exists() and pid.read_text() for pid in pids) or daemon.poll() is not None)
+    finally:
+        daemon.kill()
+        daemon.wait()
+    places = [Path(f"/proc/{pid.read_text().strip()}") for pid in pids]
+    wait_until(lambda: not any(place.exists() for place in places))

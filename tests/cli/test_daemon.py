@@ -96,6 +96,51 @@ def test_of_a_service_that_is_nicer_than_a_command_it_is_said(terminal: Terminal
     assert terminal.tell("down").returncode == 0
 
 
+#: Runs `punctual` with such hard limits for core files and open files, without the right to raise any.
+LIMITED = """
+import ctypes, os, resource, sys
+ctypes.CDLL(None).prctl(24, 24, 0, 0, 0)  # root too, from the next program on: PR_CAPBSET_DROP, CAP_SYS_RESOURCE
+for name, limit in zip((resource.RLIMIT_CORE, resource.RLIMIT_NOFILE), sys.argv[1:3]):
+    resource.setrlimit(name, (min(int(limit), resource.getrlimit(name)[0]), int(limit)))
+os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[3:]])
+"""
+PRINTS_LIMITS = (
+    "import resource; print(*[resource.getrlimit(name)[1] for name in (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE)])"
+)
+
+
+def test_a_job_has_the_hard_limits_of_its_command_though_the_daemon_has_less(terminal: Terminal) -> None:
+    first = terminal.start_python("-c", LIMITED, "1000", "900", "run", "--name", "a", "--", *terminal.script(PAUSING))
+    wait_until(lambda: (terminal.folder / "begun").exists() or first.poll() is not None)
+    (before,) = terminal.daemons()
+    program = [sys.executable, "-c", PRINTS_LIMITS]
+
+    def told(core: str, files: str) -> tuple[str, str]:
+        return _finished(terminal.start_python("-c", LIMITED, core, files, "run", "--quiet", "--", *program))
+
+    assert told("500", "800") == ("500 800", "")
+    assert terminal.daemons() == [before], "for a job with less no other is needed"
+    output, errors = told("2000", "800")
+    assert output == "1000 800"
+    assert "RLIMIT_CORE 1000 and not 2000" in errors, "a daemon with less of another limit is none to take its place"
+    assert terminal.daemons() == [before]
+    assert told("2000", "900") == ("2000 900", "")
+    terminal.go_on()
+    assert _finished(first)[0] == "trained"
+
+
+def test_of_a_service_with_lower_hard_limits_than_a_command_it_is_said(terminal: Terminal) -> None:
+    service = terminal.start_python("-c", LIMITED, "1000", "900", "daemon", "--stay", "--actuator", "pacing")
+    wait_until(lambda: terminal.daemons() == [service.pid])
+    program = [sys.executable, "-c", PRINTS_LIMITS]
+    output, errors = _finished(terminal.start_python("-c", LIMITED, "1000", "950", "run", "--quiet", "--", *program))
+    assert output == "1000 900"
+    assert "the job has the hard limits RLIMIT_" in errors
+    assert "RLIMIT_NOFILE 900 and not 950" in errors
+    assert "Start the service again" in errors
+    assert terminal.tell("down").returncode == 0
+
+
 def test_the_end_of_a_pipe_of_its_caller_is_seen(terminal: Terminal) -> None:
     """A daemon has none of the descriptors of the command that starts it."""
     submit = [sys.executable, "-m", "punctual", "submit", "--name", "job", "--", "sleep", "100"]

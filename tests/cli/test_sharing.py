@@ -169,10 +169,10 @@ def test_a_run_that_wants_to_be_alone_shares_nothing(machine: SharedMachine) -> 
     assert machine.runs() == ["b", "daemon"]
 
 
-def test_what_is_started_on_other_processors_is_not_moved_to_those_of_the_daemon(machine: SharedMachine) -> None:
+def test_what_is_started_on_other_gpus_is_not_moved_to_those_of_the_daemon(machine: SharedMachine) -> None:
     a = machine.begin_job("a")
     run = machine.run_folder("daemon")
-    run.record_facts(hardware={**run.facts()["hardware"], "cpus": [4096]})
+    run.record_facts(gpus=["4096"])
     b = machine.begin_job("b")
     machine.let("a", "b")
     finished(a)
@@ -354,3 +354,62 @@ def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_polic
     ):
         assert words in lines
     assert finished(b)[0] == "trained b\n"
+
+
+#: Runs `punctual` on some of the CPUs.
+ON_CPUS = """
+import os, sys
+os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
+os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[2:]])
+"""
+#: Writes its CPUs into a file, and waits.
+TELLS_CPUS = """
+import os, pathlib, sys, time
+name = sys.argv[1]
+pathlib.Path(name + ".cpus").write_text(str(sorted(os.sched_getaffinity(0))))
+while not pathlib.Path(name + ".go").exists():
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_commands_on_other_cpus_have_the_same_daemon(machine: SharedMachine) -> None:
+    one, two, *_ = sorted(os.sched_getaffinity(0))
+
+    def on(cpus: str, *arguments: str) -> "subprocess.Popen[str]":
+        return machine.start_python("-c", ON_CPUS, cpus, *arguments)
+
+    def job(name: str, cpus: str, verb: str = "run") -> "subprocess.Popen[str]":
+        options = ["--quiet"] if verb == "run" else []
+        return on(cpus, verb, *options, "--name", name, "--", *machine.script(TELLS_CPUS, f"{name}.py"), name)
+
+    def told(name: str) -> str:
+        file = machine.folder / f"{name}.cpus"
+        return wait_until(lambda: file.read_text() if file.exists() else "")
+
+    a = job("a", f"{one}")
+    assert told("a") == f"[{one}]"
+    daemon_pid = machine.daemon_pid()
+    b, c = job("b", f"{one}"), job("c", f"{one},{two}")
+    finished(job("d", f"{two}", "submit"))
+    assert {name: told(name) for name in "bcd"} == {"b": f"[{one}]", "c": f"[{one}, {two}]", "d": f"[{two}]"}
+    assert machine.daemon_pid() == daemon_pid
+    assert machine.runs() == ["daemon"]
+
+    def shares() -> bool:
+        """Whether the jobs hold no more than their CPUs have."""
+        held = {row["job"]: row["grant_cores"] for row in machine.jobs()}
+        return held["a"] + held["b"] <= 1.01 and held["d"] <= 1.01 and sum(held.values()) <= 2.01
+
+    wait_until(shares)
+    (pid,) = machine.daemons()
+    os.kill(pid, signal.SIGKILL)
+    wait_until(machine.daemon_pid, lambda new: new not in (0, pid))
+    wait_until(lambda: [row["state"] for row in machine.jobs()] == ["running"] * 4)
+    wait_until(shares)
+    found = on(f"{two}", "stop", "a")
+    assert found.wait(PATIENCE_S) == 0
+    assert a.wait(PATIENCE_S) != 0
+    machine.let("b", "c", "d")
+    for run in (b, c):
+        finished(run)

@@ -24,7 +24,7 @@ from punctual.core.events import JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.core.status import StatusBoard
 from punctual.daemon import joining
-from punctual.daemon.capacity import capacity_here, usable_hardware
+from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import stop
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest
@@ -34,6 +34,7 @@ from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.run_folder import SERVICE, RunFolder, create_run, new_job
 from punctual.daemon.runs import find_job, known_jobs, live_folders, messages_of, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock
+from punctual.executors.local.devices import visible_devices
 from punctual.executors.local.output import ProcessSettings, ignore_output
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
@@ -395,7 +396,7 @@ def test_a_command_ends_with_its_last_job_although_the_ends_of_the_first_are_for
 def accepted(job: Submission, options: HostOptions = SHARED) -> RunFolder:
     """The run of a daemon that has accepted a job, and was killed before that was in its journal or answered."""
     run = create_run("host", {"options": asdict(options), SERVICE: True})
-    run.record_facts(hardware=usable_hardware(), actuator=PACED.actuator)
+    run.record_facts(gpus=list(visible_devices()), actuator=PACED.actuator)
     with SqliteJournal(run.journal):
         pass
     run.record_submitted([new_job(job.spec.id, encode(submitted(job)), job.inherited)])
@@ -541,8 +542,7 @@ def test_a_job_inherits_of_its_command_and_not_of_the_daemon(
     with ForkedPython(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.communicate("what its caller writes")[0].strip() == "['finished']"
     told: dict[str, Any] = json.loads(path.read_text())
-    core = [1000, 2000] if may_raise else [100, 100]
-    assert told == {"umask": 0o027, "nice": nice + nicer, "core": core, "input": "what its caller writes"}
+    assert told == {"umask": 0o027, "nice": nice + nicer, "core": [1000, 2000], "input": "what its caller writes"}
     go.touch()
 
 

@@ -5,15 +5,15 @@ import logging
 import os
 import shlex
 import shutil
-import signal
-import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from math import inf
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any, Self
 from urllib.error import HTTPError
@@ -29,6 +29,8 @@ from punctual.core.status import JobStatus
 from punctual.core.units import DAY_S
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.paths import service_root
+from punctual.executors.local.supervisor import LaunchRequest
+from punctual.executors.local.supervisor_client import SupervisorLink, start_supervisor
 from punctual.history.judge import NO_WAIT, headline, landing_at
 from punctual.request.deadlines import Now
 from punctual.request.words import visible
@@ -42,6 +44,8 @@ URL_VARIABLE, COMMAND_VARIABLE = "PUNCTUAL_NOTIFY_URL", "PUNCTUAL_NOTIFY_COMMAND
 _ANSWER_S_MAX, _PAUSES_S = 10.0, (1.0, 5.0)
 #: Seconds that a command may take.
 _COMMAND_S_MAX = 30.0
+#: Most notices that wait for a receiver, as many as a person would read: one that hangs must not fill the memory.
+N_WAITING_MAX = 100
 #: Seconds for all notices of the last look, when the daemon ends; what is left then is dropped.
 _LAST_S_MAX = 10.0
 
@@ -115,85 +119,100 @@ class NotifyOptions:
             )
 
 
-class Notifier:
-    """Tells receivers of a host's jobs in a thread of its own; a context manager.
+@dataclass(slots=True)
+class _Notice:
+    """A notice, and how many receivers have still to have it."""
 
-    A receiver that hangs delays other notices, and nothing else: what it was asked for is ended with the daemon.
+    job: JobId
+    kind: NoticeKind | None
+    fields: Mapping[str, Any]
+    n_left: int
 
-    A notice counts as told once its receivers have had it, or have failed as often as they may. So a daemon that is killed
-    meanwhile leaves it to the next one, which may tell it twice; what was told before is not told again.
-    """
 
-    def __init__(self, options: NotifyOptions, host: LocalHost) -> None:
-        self._options, self._host = options, host
-        self._run = host.run_folder.name
-        self._ends = Event()
+class _Receiver(ABC):
+    """Has notices one after the other, in a thread of its own: one that hangs delays no other receiver."""
+
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[_Notice | None] = SimpleQueue()
+        #: Gets each notice once this receiver has had it, or cannot have it.
+        self.done: SimpleQueue[_Notice] = SimpleQueue()
+        #: Whether the next daemon tells of what this receiver has not had.
+        self.is_left = False
+        #: Instant at which nothing is waited for any more.
+        self.give_up_at = inf
         self._thread = Thread(target=self._work, name="notices", daemon=True)
-        self._opener = build_opener(_NoRedirects)
-        now = host.now()
-        #: Begins with the jobs that are over: of these it is known what was told, or that nothing is to be.
-        self._filter = NoticeFilter({status.id: notice_kind(status, now) for status in host.jobs() if status.ended})
-        #: Whether the next daemon goes on with these jobs, and tells of them.
-        self._is_left = False
-        #: Instant at which no receiver is waited for any more.
-        self._give_up_at = inf
-        #: Waits for the answer of the URL.
-        self._posting: Thread | None = None
+        self._thread.start()
+
+    def add(self, notice: _Notice) -> bool:
+        """Add a notice; return whether there is room for it."""
+        if self._waiting.qsize() >= N_WAITING_MAX:
+            return False
+        self._waiting.put(notice)
+        return True
+
+    def leave(self, give_up_at: float, *, is_left: bool) -> None:
+        """Give the notices that wait until `give_up_at`, and then no more."""
+        self.is_left, self.give_up_at = is_left, give_up_at
+        self._waiting.put(None)
+
+    def join(self) -> None:
+        """Return when it has had all notices or gives up."""
+        self._thread.join(max(0.0, self.give_up_at - time.monotonic()) + 1.0)
+
+    @abstractmethod
+    def deliver(self, fields: Mapping[str, Any]) -> str:
+        """Deliver a notice; return why that failed, empty if it did not."""
 
     def _work(self) -> None:
+        while (notice := self._waiting.get()) is not None:
+            failure = "the daemon has ended" if time.monotonic() > self.give_up_at else self._delivered(notice.fields)
+            if failure and self.is_left:
+                continue
+            if failure:
+                _LOG.warning("the notice that %s is %s%s", notice.fields["job"], notice.fields["kind"], failure)
+            self.done.put(notice)
+
+    def _delivered(self, fields: Mapping[str, Any]) -> str:
         try:
-            with closing(ServiceDatabase(service_root())) as database:
-                self._filter.known.update(self._told_before(database))
-                while not self._ends.wait(1.0):
-                    self._look(database, 120.0)
-                self._look(database, _LAST_S_MAX)
-        except Exception:  # noqa: BLE001 -- no notice may cost a job its daemon
-            _LOG.exception("no notices are sent any more")
+            return self.deliver(fields)
+        except Exception as error:  # noqa: BLE001 -- the next notice may be taken
+            _LOG.exception("a notice could not be sent")
+            return f" was not sent: {error}"
 
-    def _told_before(self, database: ServiceDatabase) -> dict[JobId, NoticeKind | None]:
-        """Return how each job of the run stood when it was last told of."""
-        with database.writing() as connection:
-            connection.execute("DELETE FROM notice WHERE at < ?", (time.time() - 30 * DAY_S,))
-        rows = database.rows("SELECT job, kind FROM notice WHERE run = ?", self._run)
-        return {JobId(job): kind for job, kind in rows}
+    def wait(self, lasts: Callable[[], bool], most_s: float) -> None:
+        """Wait while something `lasts`, for `most_s` seconds or until the daemon waits no more."""
+        begun_at, pause_s = time.monotonic(), 0.01
+        while lasts() and time.monotonic() < min(begun_at + most_s, self.give_up_at):
+            time.sleep(pause_s)
+            pause_s = min(2.0 * pause_s, 0.1)
 
-    def _look(self, database: ServiceDatabase, batch_s_max: float) -> None:
-        """Tell of what has changed since the last look."""
-        give_up_at, n_dropped, jobs, now = time.monotonic() + batch_s_max, 0, self._host.jobs(), self._host.clocks()
-        for status, kind, is_news in list(self._filter.changes(jobs, now.at)):
-            is_late = time.monotonic() > give_up_at
-            if is_news and not self._is_left and not is_late:
-                self._deliver(_fields(self._host, status, kind, now), give_up_at)
-            n_dropped += is_news and not self._is_left and is_late
-            # The next daemon tells of what was not told for certain.
-            told = None if is_news and self._is_left else kind
-            with database.writing() as connection:
-                row = (self._run, status.id, told, time.time())
-                connection.execute("INSERT OR REPLACE INTO notice VALUES (?, ?, ?, ?)", row)
-        if n_dropped:
-            _LOG.warning("%d notices were dropped: their receivers took too long", n_dropped)
 
-    def _deliver(self, fields: Mapping[str, Any], give_up_at: float) -> None:
-        about = f"the notice that {fields['job']} is {fields['kind']}"
-        if self._options.url is not None and (failure := self._posted(self._options.url, fields, give_up_at)):
-            parts = urlsplit(self._options.url)
-            _LOG.warning("%s was not taken by %s://%s: %s", about, parts.scheme, parts.hostname, failure)
-        if self._options.command is not None and (
-            failure := self._commanded(self._options.command, fields, give_up_at)
-        ):
-            _LOG.warning("%s: the command for notices %s", about, failure)
+class _UrlReceiver(_Receiver):
+    """Posts notices to an address."""
 
-    def _posted(self, url: str, fields: Mapping[str, Any], give_up_at: float) -> str:
-        """Post a notice, again if the receiver is away or busy; return why it was not taken, empty if it was."""
+    def __init__(self, url: str) -> None:
+        self._url, self._opener = url, build_opener(_NoRedirects)
+        #: Waits for an answer.
+        self._posting: Thread | None = None
+        #: Whether it has not taken the last notice: it is asked once for each until it takes one.
+        self._is_away = False
+        super().__init__()
+
+    def deliver(self, fields: Mapping[str, Any]) -> str:
+        """Post a notice, again if the receiver is away or busy."""
         headers = {"Content-Type": "application/json", "User-Agent": f"punctual/{__version__}"}
-        request, pauses_s = Request(url, json.dumps(fields).encode(), headers), iter(_PAUSES_S)  # noqa: S310 -- checked
+        request = Request(self._url, json.dumps(fields).encode(), headers)  # noqa: S310 -- checked
+        pauses_s = iter(() if self._is_away else _PAUSES_S)
         while True:
             failure = self._refused(request)
             pause_s = next(pauses_s, None)
-            last_at = min(give_up_at, self._give_up_at)
-            if not failure or failure[1] or pause_s is None or time.monotonic() + pause_s > last_at:
-                return failure[0] if failure else ""
-            self._ends.wait(pause_s)
+            self._is_away = failure is not None and not failure[1]
+            if failure is None:
+                return ""
+            if failure[1] or pause_s is None or time.monotonic() + pause_s > self.give_up_at:
+                parts = urlsplit(self._url)
+                return f" was not taken by {parts.scheme}://{parts.hostname}: {failure[0]}"
+            self.wait(lambda: True, pause_s)
 
     def _refused(self, request: Request) -> tuple[str, bool] | None:
         """Post once; return why it failed, and whether for good; None: it was taken.
@@ -204,7 +223,7 @@ class Notifier:
         if self._posting is None or not self._posting.is_alive():
             self._posting = Thread(target=lambda: outcome.append(self._answer(request)), name="notice", daemon=True)
             self._posting.start()
-            self._wait(self._posting.is_alive, _ANSWER_S_MAX)
+        self.wait(self._posting.is_alive, _ANSWER_S_MAX)
         return outcome[0] if outcome else (f"no answer within {_ANSWER_S_MAX:g} s", False)
 
     def _answer(self, request: Request) -> tuple[str, bool] | None:
@@ -217,45 +236,153 @@ class Notifier:
             return str(getattr(error, "reason", error)) or type(error).__name__, False
         return None
 
-    def _wait(self, lasts: Callable[[], bool], most_s: float) -> None:
-        """Wait for a receiver while it `lasts`, for `most_s` seconds or until the daemon waits no more."""
-        begun_at, pause_s = time.monotonic(), 0.01
-        while lasts() and time.monotonic() < min(begun_at + most_s, self._give_up_at):
-            time.sleep(pause_s)
-            pause_s = min(2.0 * pause_s, 0.1)
 
-    def _commanded(self, command: str, fields: Mapping[str, Any], give_up_at: float) -> str:
-        """Run the command with a notice, as JSON and in its environment; return why it failed, empty if it did not."""
+class _CommandReceiver(_Receiver):
+    """Runs a command for each notice, under a supervisor: nothing of it outlives the daemon, also one that is killed."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        super().__init__()
+
+    def deliver(self, fields: Mapping[str, Any]) -> str:
+        """Run the command with a notice, as JSON and in its environment."""
+        failure = self._failure(fields)
+        return f": the command for notices {failure}" if failure else ""
+
+    def _failure(self, fields: Mapping[str, Any]) -> str:
         told = {f"PUNCTUAL_NOTICE_{name.upper()}": visible(str(fields[name] or "")) for name in fields}
-        limit_s, begun_at = max(1.0, min(_COMMAND_S_MAX, give_up_at - time.monotonic())), time.monotonic()
         with ExitStack() as opened:
             try:
                 notice_fd = os.memfd_create("punctual-notice", os.MFD_CLOEXEC)
                 opened.callback(os.close, notice_fd)
                 os.write(notice_fd, json.dumps(fields).encode() + b"\n")
                 os.lseek(notice_fd, 0, os.SEEK_SET)
-                process = subprocess.Popen(
-                    shlex.split(command),
-                    stdin=notice_fd,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, **told},
-                    start_new_session=True,
-                )
-            except (OSError, ValueError) as error:
+                said_fd, write_fd = os.pipe()
+                opened.callback(os.close, said_fd)
+                with ExitStack() as starting:
+                    starting.callback(os.close, write_fd)
+                    link = start_supervisor((), (), write_fd, write_fd, notice_fd)
+            except OSError as error:
                 return f"could not be started: {error}"
-            assert process.stdout is not None
-            said = _Said(opened.enter_context(process.stdout).fileno())
-            self._wait(lambda: said.read_on() and process.poll() is None, limit_s)
-            if process.poll() is None:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                is_slow = time.monotonic() >= begun_at + limit_s
-                why = f"took longer than {limit_s:.0f} s" if is_slow else "had not ended when the daemon did"
-                return f"{why}, and was ended{said}"
+            opened.callback(link.finish)
+            # The command ends so many seconds after a daemon that is killed, or hangs.
+            environment, fence_s = {**os.environ, **told}, 10.0
+            argv = shlex.split(self._command)
+            request = LaunchRequest(argv=argv, environment=environment, fence_s=fence_s, grace_s=0.0, kill_s=1.0)
+            return self._outcome(link, request, _Said(said_fd))
+
+    def _outcome(self, link: SupervisorLink, request: LaunchRequest, said: "_Said") -> str:
+        """Return why the command of `request` has failed; empty: it has not."""
+        lines = list[dict[str, Any] | None]()
+
+        def talk() -> None:
+            """Collect what the supervisor says: that it is ready, that the command was started, and how it ended."""
+            while not lines or (lines[-1] is not None and not {"failed", "ended"} & lines[-1].keys()):
+                lines.append(link.read())
+                if lines[-1] is not None and "ready" in lines[-1]:
+                    with suppress(OSError):  # it has ended
+                        link.send(request)
+
+        talking = Thread(target=talk, name="notice", daemon=True)
+        talking.start()
+
+        def lasts() -> bool:
             said.read_on()
-        return f"ended with status {process.returncode}{said}" if process.returncode else ""
+            link.renew()
+            return talking.is_alive()
+
+        begun_at = time.monotonic()
+        self.wait(lasts, _COMMAND_S_MAX)
+        if talking.is_alive():
+            is_slow = time.monotonic() >= begun_at + _COMMAND_S_MAX
+            link.terminate()
+            talking.join(5.0)  # more than it takes to kill it
+            why = f"took longer than {_COMMAND_S_MAX:.0f} s" if is_slow else "had not ended when the daemon did"
+            return f"{why}, and was ended{said}"
+        said.read_on()
+        last = lines[-1]
+        if last is None:
+            return f"was killed{said}"
+        if "failed" in last:
+            return f"could not be started: {last['failed']}"
+        return f"ended with status {last['ended']}{said}" if last["ended"] else ""
+
+
+class Notifier:
+    """Tells receivers of a host's jobs; a context manager.
+
+    A receiver that hangs delays its own notices, and nothing else: what it was asked for is ended with the daemon.
+
+    A notice counts as told once its receivers have had it, or have failed as often as they may. So a daemon that is killed
+    meanwhile leaves it to the next one, which may tell it twice; what was told before is not told again.
+    """
+
+    def __init__(self, options: NotifyOptions, host: LocalHost) -> None:
+        self._host = host
+        self._run = host.run_folder.name
+        self._ends = Event()
+        self._thread = Thread(target=self._work, name="notices", daemon=True)
+        self._receivers = list[_Receiver]()
+        if options.url is not None:
+            self._receivers.append(_UrlReceiver(options.url))
+        if options.command is not None:
+            self._receivers.append(_CommandReceiver(options.command))
+        now = host.now()
+        #: Begins with the jobs that are over: of these it is known what was told, or that nothing is to be.
+        self._filter = NoticeFilter({status.id: notice_kind(status, now) for status in host.jobs() if status.ended})
+        #: Whether the next daemon goes on with these jobs, and tells of them.
+        self._is_left = False
+
+    def _work(self) -> None:
+        try:
+            with closing(ServiceDatabase(service_root())) as database:
+                self._filter.known.update(self._told_before(database))
+                while not self._ends.wait(1.0):
+                    self._look(database)
+                self._look(database)
+                give_up_at = time.monotonic() + (0.0 if self._is_left else _LAST_S_MAX)
+                for receiver in self._receivers:
+                    receiver.leave(give_up_at, is_left=self._is_left)
+                for receiver in self._receivers:
+                    receiver.join()
+                self._note_done(database)
+        except Exception:  # noqa: BLE001 -- no notice may cost a job its daemon
+            _LOG.exception("no notices are sent any more")
+
+    def _told_before(self, database: ServiceDatabase) -> dict[JobId, NoticeKind | None]:
+        """Return how each job of the run stood when it was last told of."""
+        with database.writing() as connection:
+            connection.execute("DELETE FROM notice WHERE at < ?", (time.time() - 30 * DAY_S,))
+        rows = database.rows("SELECT job, kind FROM notice WHERE run = ?", self._run)
+        return {JobId(job): kind for job, kind in rows}
+
+    def _look(self, database: ServiceDatabase) -> None:
+        """Give the receivers what has changed since the last look, and note what they have had."""
+        n_dropped, jobs, now = 0, self._host.jobs(), self._host.clocks()
+        for status, kind, is_news in list(self._filter.changes(jobs, now.at)):
+            # Until it was told the next daemon has to tell of it.
+            self._note(database, status.id, None if is_news else kind)
+            if is_news and not self._is_left:
+                notice = _Notice(status.id, kind, _fields(self._host, status, kind, now), len(self._receivers))
+                for receiver in self._receivers:
+                    if not receiver.add(notice):
+                        receiver.done.put(notice)
+                        n_dropped += 1
+        if n_dropped:
+            _LOG.warning("%d notices were dropped: their receivers took too long", n_dropped)
+        self._note_done(database)
+
+    def _note_done(self, database: ServiceDatabase) -> None:
+        for receiver in self._receivers:
+            while not receiver.done.empty():
+                notice = receiver.done.get()
+                notice.n_left -= 1
+                if not notice.n_left and self._filter.known.get(notice.job) == notice.kind:
+                    self._note(database, notice.job, notice.kind)
+
+    def _note(self, database: ServiceDatabase, job: JobId, told: NoticeKind | None) -> None:
+        with database.writing() as connection:
+            connection.execute("INSERT OR REPLACE INTO notice VALUES (?, ?, ?, ?)", (self._run, job, told, time.time()))
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -264,9 +391,11 @@ class Notifier:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Tell of the last changes, unless the next daemon does; returns soon, whatever the receivers do."""
         self._is_left = kind is not None or bool(self._host.open_jobs())
-        self._give_up_at = time.monotonic() + (0.0 if self._is_left else _LAST_S_MAX)
+        if self._is_left:
+            for receiver in self._receivers:
+                receiver.leave(time.monotonic(), is_left=True)
         self._ends.set()
-        self._thread.join(max(0.0, self._give_up_at - time.monotonic()) + 1.0)
+        self._thread.join((0.0 if self._is_left else _LAST_S_MAX) + 2.0)
 
 
 class _Said:
@@ -276,12 +405,11 @@ class _Said:
         os.set_blocking(fd, False)
         self._fd, self._text = fd, b""
 
-    def read_on(self) -> bool:
-        """Read what is there, a megabyte at most: a command that writes without end costs no processor; return True."""
+    def read_on(self) -> None:
+        """Read what is there, a megabyte at most: a command that writes without end costs no processor."""
         with suppress(BlockingIOError):
             for _ in range(16):
                 self._text = (self._text + os.read(self._fd, 1 << 16))[:2000]  # bytes enough for a reason
-        return True
 
     def __str__(self) -> str:
         text = visible(" ".join(self._text.decode("utf-8", "replace").split()))

@@ -14,7 +14,8 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.units import format_duration
 from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, remove
-from punctual.daemon.runs import Steering
+from punctual.daemon.runs import Steering, unreadable
+from punctual.journal.errors import StoreUnreachable
 from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_duration_s
 
@@ -45,6 +46,9 @@ def clean(
     chosen = [past for past in beyond if past.job.steering in allowed]
     removed = chosen if dry_run else remove(chosen)
     _tell_removed(jobs, removed, dry_run=dry_run, as_json=as_json)
+    for error in unreadable():
+        if isinstance(error, StoreUnreachable):
+            write_line(f"punctual: jobs are kept, because they are not known: {error}", err=True)
     for fleet in abandoned():  # last: also those that waited with jobs that are removed now
         done = "would be ended" if dry_run else f"{', '.join(fleet.end()) or 'none was left'}; ended"
         write_line(f"machines of '{fleet.run.name}' that no daemon has: {done}", err=True)

@@ -22,7 +22,7 @@ from punctual.daemon.joining import Joining, log_notice
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import messages_of
 from punctual.daemon.sharing import daemon_run
-from punctual.executors.local.output import ProcessSettings
+from punctual.executors.local.output import ProcessSettings, cpus_here
 from punctual.history.run import RunSummary, summarize
 from punctual.request.json_text import json_text
 
@@ -85,7 +85,9 @@ def submit(given: QueueOptions) -> None:
         running.warn_of_room(submissions)
     if given.wait:
         raise typer.Exit(given.follow(submissions, options))
-    joining = Joining(options, streams=ProcessSettings(), or_else="end the service first (`punctual down`)", http={})
+    joining = Joining(
+        options, streams=ProcessSettings(cpus=cpus_here()), or_else="end the service first (`punctual down`)", http={}
+    )
     run, named = joining.submit(submissions)
     names = [submission.spec.id for submission in named]
     if joining.started is not None:

@@ -12,16 +12,17 @@ from punctual.executors.local.devices import DEVICES, visible_devices
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def capacity_here() -> Resources:
-    """Resources of this machine that this process may use."""
-    return Resources(usable_cores(), usable_gpus(), usable_memory_bytes())
+def capacity_here(n_cpus: int | None = None) -> Resources:
+    """Resources of this machine that this process may use; `n_cpus`: CPUs instead of those of its affinity mask."""
+    return Resources(usable_cores(n_cpus), usable_gpus(), usable_memory_bytes())
 
 
-def usable_cores() -> float:
+def usable_cores(n_cpus: int | None = None) -> float:
     """CPUs of this process's affinity mask, or the quota of a group that it is in, whichever is less."""
     if not hasattr(os, "sched_getaffinity"):  # not on Linux
         return float(os.cpu_count() or 1)
-    return min([float(len(os.sched_getaffinity(0))), *_quotas(Path("/proc/self/cgroup").read_text(), _CGROUPS)])
+    n_cpus = len(os.sched_getaffinity(0)) if n_cpus is None else n_cpus
+    return min([float(n_cpus), *_quotas(Path("/proc/self/cgroup").read_text(), _CGROUPS)])
 
 
 def usable_gpus(devices: Path = DEVICES) -> int:
@@ -55,11 +56,6 @@ def _values(files: Iterable[Path], key: str) -> Iterator[str]:
         with suppress(OSError):
             lines = (line.partition(":") for line in file.read_text(errors="replace").splitlines())
             yield from (value.strip() for name, _, value in lines if name.strip() == key)
-
-
-def usable_hardware() -> dict[str, list[int] | list[str]]:
-    """Return the ids of the processors and GPUs that this process may use: processes share only what both list."""
-    return {"cpus": sorted(os.sched_getaffinity(0)), "gpus": list(visible_devices())}
 
 
 def _quotas(membership: str, root: Path) -> Iterator[float]:

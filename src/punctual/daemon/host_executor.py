@@ -20,6 +20,7 @@ from punctual.core.protocols import Sink
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import HostExecutor
+from punctual.daemon.cpu_sets import CpuSets
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.machine_providers import machines_ended, pools_of, provider_of
 from punctual.daemon.mailbox import MonotonicClock
@@ -33,7 +34,7 @@ from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_log import begin_anew, note_time
-from punctual.executors.local.output import JobInputs
+from punctual.executors.local.output import JobInputs, ProcessSettings, cpus_here
 from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.sqlite import SqliteJournal
 
@@ -77,6 +78,7 @@ class ExecutorSetup:
       room; None: the cluster is not asked.
     * `news`: returns the news of a cluster's nodes for the user.
     * `inputs`: standard inputs of jobs that have not started; those on a cluster's nodes get none.
+    * `cpu_sets`: CPUs of the jobs on this machine; those on a cluster's nodes have the nodes'.
     """
 
     executor: HostExecutor
@@ -87,6 +89,7 @@ class ExecutorSetup:
     scale: Callable[[Snapshot], None] | None = None
     news: Callable[[], Mapping[NodeId, NodeNews]] = dict
     inputs: JobInputs = field(default_factory=JobInputs)
+    cpu_sets: CpuSets | None = None
 
 
 def local_executor(
@@ -113,15 +116,18 @@ def local_executor(
     )
 
 
-def local_site(executor: LocalExecutor, options: HostOptions, inputs: JobInputs) -> ExecutorSetup:
+def local_site(run: RunFolder, executor: LocalExecutor, options: HostOptions, inputs: JobInputs) -> ExecutorSetup:
     """Return the site of this machine alone."""
-    capacity = capacity_here()
+    cpu_sets = CpuSets(cpus_here())
+    for job in run.open_jobs():
+        cpu_sets.add(job, (run.streams(job) or ProcessSettings()).cpus)
+    capacity = capacity_here(len(cpu_sets.all))
     jobs_at_once = options.jobs_at_once_on(capacity)
 
     def join(sink: Sink) -> None:
         sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
 
-    return ExecutorSetup(executor, join, capacity, jobs_at_once, inputs=inputs)
+    return ExecutorSetup(executor, join, capacity, jobs_at_once, inputs=inputs, cpu_sets=cpu_sets)
 
 
 def cluster_executor(
@@ -187,7 +193,7 @@ def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions) -> E
     """Make the site for the jobs of a new run."""
     if options.engine == "local":
         inputs = JobInputs()
-        return local_site(local_executor(run, journal, options.actuator, inputs), options, inputs)
+        return local_site(run, local_executor(run, journal, options.actuator, inputs), options, inputs)
     return cluster_site(cluster_executor(run, options), options)
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import resource
 import select
 import signal
 import time
@@ -21,7 +22,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
-from punctual.daemon.sharing import host_lock, is_outdated, shared_run, too_nice
+from punctual.daemon.sharing import host_lock, is_outdated, lower_limits, shared_run, too_nice
 from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.output import ProcessSettings
 from punctual.request.submission import Submission
@@ -177,6 +178,7 @@ class Joining:
                         check_options(self._options, run, self._or_else)
                         self._before(run, named)
                         _tell_of_niceness(run)
+                        _tell_of_limits(run)
                         submit(run, named, self._streams, stdin_fd)
                         return run, named
             if has_lock and (run is None or not run.is_live() or is_outdated(run) or is_silent(run)):
@@ -233,6 +235,22 @@ def _tell_of_niceness(run: RunFolder) -> None:
             niceness,
             wanted,
         )
+
+
+def _tell_of_limits(run: RunFolder) -> None:
+    if not (limits := lower_limits(run)):
+        return
+    lower = [f"{name} {_limit_text(hard)} and not {_limit_text(own)}" for name, (hard, own) in limits.items()]
+    remedy = "Start the service again: punctual down, punctual up" if run.has_service() else "It ends with its last job"
+    _LOG.warning(
+        "the job has the hard limits %s: the daemon was started with less, and this user may not raise them. %s",
+        "; ".join(lower),
+        remedy,
+    )
+
+
+def _limit_text(limit: int) -> str:
+    return "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
 
 
 def check_options(options: HostOptions, run: RunFolder, or_else: str) -> None:

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -16,6 +16,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     GrantApplied,
     JobFailed,
+    NodeJoined,
     PauseRequested,
     PolicyChanged,
     ResumeRequested,
@@ -28,12 +29,13 @@ from punctual.core.resources import TOLERANCE, Resources, largest, total
 from punctual.core.status import JobStatus
 from punctual.core.timer import Timer
 from punctual.core.units import format_duration
-from punctual.daemon.capacity import usable_hardware
+from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
 from punctual.daemon.control_socket import FDS, ControlFailed, ControlSocket
+from punctual.daemon.cpu_sets import ConfinedPlanner
 from punctual.daemon.engine import Question
 from punctual.daemon.host import Host
-from punctual.daemon.host_executor import ExecutorSetup, new_setup
+from punctual.daemon.host_executor import HERE, ExecutorSetup, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.journal_clock import JournalClock
@@ -44,6 +46,7 @@ from punctual.daemon.quotes import told
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
 from punctual.daemon.status_reader import standing
+from punctual.executors.local.devices import visible_devices
 from punctual.executors.local.output import LogTail, ProcessSettings
 from punctual.history.judge import NO_WAIT, Wait, lack_text
 from punctual.journal.boot import boot_id, clock_shift
@@ -114,7 +117,7 @@ class LocalHost(Host):
             policy=state.run.facts().get("options", {}).get("policy", ""),
         )
         self.run_folder, self.executor = state.run, executor
-        self._inputs = site.inputs
+        self._inputs, self._cpu_sets = site.inputs, site.cpu_sets
         self._own_capacity, self._pooled, self._scale = site.capacity, site.pooled, site.scale
         #: News of a cluster's nodes for the user.
         self.node_news = site.news
@@ -140,7 +143,7 @@ class LocalHost(Host):
         self.run_folder.record_facts(
             actuator=executor.actuator,
             actuator_reason=executor.actuator_reason,
-            hardware=usable_hardware(),
+            gpus=list(visible_devices()),
             **told_suspended(self._suspended_s),
         )
 
@@ -196,9 +199,23 @@ class LocalHost(Host):
             in_journal_time = [self._in_journal_time(submission) for submission in ordered]
             self._store(in_journal_time, streams)
             undoing.pop_all()
+        self._add_cpus([submission.spec.id for submission in ordered], streams)
         for submission in in_journal_time:
             self._announce(submission)
         return [submission.spec.id for submission in submissions]
+
+    def _add_cpus(self, jobs: Iterable[JobId], streams: ProcessSettings | None) -> None:
+        """Add the CPUs of new jobs; the capacity grows by those that no job had before."""
+        if self._cpu_sets is None:
+            return
+        cpus = () if streams is None else streams.cpus
+        n_before = len(self._cpu_sets.all)
+        for job in jobs:
+            self._cpu_sets.add(job, cpus)
+        if len(self._cpu_sets.all) > n_before:
+            self._own_capacity = capacity = capacity_here(len(self._cpu_sets.all))
+            jobs_at_once = HostOptions.of(self.run_folder.facts()).jobs_at_once_on(capacity)
+            self.post(NodeJoined(at=self.now(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
 
     def _without_finished(self, submission: Submission, others: Sequence[Submission]) -> Submission:
         """Drop from `after` the jobs of earlier hosts that have finished and that this host does not know."""
@@ -503,6 +520,8 @@ class LocalHost(Host):
         job = ended_by(message)
         if job is not None and self.has_ended(job):
             self._inputs.forget(job)  # it may have ended before it began
+            if self._cpu_sets is not None:
+                self._cpu_sets.remove(job)
             self.run_folder.record_end(job, self.status(job).state, self._end_facts(job))
             self._upkeep.scrub()
         elif isinstance(message, JobFailed):
@@ -771,7 +790,7 @@ def opened(
         with ExitStack() as failing:
             failing.callback(executor.release)
             planner = closing.enter_context(SwitchingPlanner(*policy, alone=INLINE_POLICY, now=state.time.now))
-            host = LocalHost(state, site, planner)
+            host = LocalHost(state, site, planner if site.cpu_sets is None else ConfinedPlanner(planner, site.cpu_sets))
             begin(host)
             control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)
             failing.pop_all()

@@ -169,7 +169,9 @@ def _check_closed(folder: Path) -> None:
             "a folder above those of runs must be one that only this user may write to",
             got,
             f"'{folder}'",
-            f"Take the right to write from others (`chmod go-w {folder}`), or set {HOME_VARIABLE} to another folder.",
+            f"Set {HOME_VARIABLE} to a folder of your own."
+            if is_others
+            else f"Take the right to write from others (`chmod go-w {folder}`), or set {HOME_VARIABLE} to another folder.",
         )
 
 

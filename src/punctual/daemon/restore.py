@@ -150,7 +150,7 @@ def _local_site(state: HostState, options: HostOptions, jobs: list[JobId], steer
         executor.follow()
         for job in kept.keys() - granted.keys():
             kept[job].close()
-    site = local_site(executor, options, inputs)
+    site = local_site(run, executor, options, inputs)
     # Only now: until it was claimed a job may still have ended.
     return Resumed(site, granted, lambda last_at: _missed_here(state, last_at, granted, site))
 

@@ -6,16 +6,16 @@ import re
 import resource
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.capacity import usable_hardware
 from punctual.daemon.paths import refused_if_unwritable, runtime_root
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.distribution import __version__
+from punctual.executors.local.devices import visible_devices
 
 #: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
 SHARED_NAME = "daemon"
@@ -53,7 +53,7 @@ def _locked(file: int, give_up_at: float) -> bool:
 def shared_run() -> RunFolder | None:
     """Return the run that a new job joins: that of the daemon, or else one whose jobs the next daemon goes on with.
 
-    The daemon may use the same processors and GPUs as this process. None: a new daemon begins a run. Jobs that were
+    The daemon may use the same GPUs as this process. None: a new daemon begins a run. Jobs that were
     interrupted, and that neither a command waits for nor a service had, are left alone until `punctual attach`.
     """
     unsteered = (run for run in live_folders() if _is_shared(run) and (run.is_followed() or run.supervised_jobs()))
@@ -75,9 +75,14 @@ def daemon_run() -> RunFolder | None:
 def is_outdated(run: RunFolder) -> bool:
     """Whether a daemon of this process is to take the place of that of `run`: a service stays as it is.
 
-    That one is of another version of Punctual, or may not give jobs the niceness of this process.
+    That one is of another version of Punctual, or may not give jobs the niceness or the limits of this process.
     """
-    return not run.has_service() and (run.facts().get("version") != __version__ or too_nice(run) is not None)
+    if run.has_service():
+        return False
+    if run.facts().get("version") != __version__ or too_nice(run) is not None:
+        return True
+    # One with more of one limit and less of another would have to leave its place to the next command again.
+    return bool(lower_limits(run)) and not any(_is_lower(own, hard) for hard, own in _hard_limits(run).values())
 
 
 def too_nice(run: RunFolder) -> int | None:
@@ -87,20 +92,57 @@ def too_nice(run: RunFolder) -> int | None:
         if pid is None or (niceness := os.getpriority(os.PRIO_PROCESS, pid)) <= wanted:
             return None
         limit = resource.prlimit(pid, resource.RLIMIT_NICE)[0]
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        may_choose = _has_capability(pid, 23)  # any niceness: CAP_SYS_NICE
     except OSError:  # it has just ended, or this system does not tell
         return None
-    # Bit 23 is the capability of who may choose any niceness (CAP_SYS_NICE).
-    may_choose = int(status.partition("CapEff:")[2].split()[0], 16) >> 23 & 1
     # The limit counts from 1 for niceness 19 to 40 for -20.
     return None if may_choose or limit == resource.RLIM_INFINITY or 20 - wanted <= limit else niceness
+
+
+def lower_limits(run: RunFolder) -> dict[str, tuple[int, int]]:
+    """Return the hard limits of the daemon of `run` below those of this process that it may not raise, and these.
+
+    By their names in `resource`. Empty: it may give a job all limits of this process.
+    """
+    limits = {name: each for name, each in _hard_limits(run).items() if _is_lower(*each)}
+    pid = run.daemon_pid()
+    try:
+        # Number 24 is the capability of who may raise any limit (CAP_SYS_RESOURCE).
+        return {} if not limits or pid is None or _has_capability(pid, 24) else limits
+    except OSError:  # it has just ended
+        return {}
+
+
+def _hard_limits(run: RunFolder) -> dict[str, tuple[int, int]]:
+    """Return each hard limit of the daemon of `run` and of this process; none if there is no daemon."""
+    pid, limits = run.daemon_pid(), dict[str, tuple[int, int]]()
+    if pid is None:
+        return limits
+    for name in [name for name in dir(resource) if name.startswith("RLIMIT_")]:
+        number = getattr(resource, name)
+        with suppress(OSError, ValueError):  # it has just ended, or this kernel does not know the limit
+            limits[name] = resource.prlimit(pid, number)[1], resource.getrlimit(number)[1]
+    return limits
+
+
+def _is_lower(limit: int, other: int) -> bool:
+    """Whether a limit of a resource is lower than another one; either may be infinite."""
+    if limit == resource.RLIM_INFINITY:
+        return False
+    return other == resource.RLIM_INFINITY or limit < other
+
+
+def _has_capability(pid: int, number: int) -> bool:
+    """Whether a process has the capability of this number; raises `OSError` if it has ended."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    return bool(int(status.partition("CapEff:")[2].split()[0], 16) >> number & 1)
 
 
 def check_no_service(run: RunFolder) -> None:
     """Raise `InvalidSpec` if a service steers `run`, since there can be one at a time."""
     if run.has_service():
         raise InvalidSpec(
-            "one service at a time must run for a user on these processors",
+            "one service at a time must run for a user on these GPUs",
             f"another one, process {run.record()['pid']}",
             "`punctual up`",
             "Give it jobs (`punctual submit`), or end it first (`punctual down`).",
@@ -112,6 +154,6 @@ def _is_shared(run: RunFolder) -> bool:
         facts = run.records.run_facts()
     except InvalidSpec:  # its daemon, or the next one, says what is wrong with the journal
         return bool(run.supervised_jobs()) and run.machine() is None
-    # What was started on certain processors or GPUs is to stay there: its host has the same.
-    is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("hardware") == usable_hardware()
+    # A daemon gives its jobs GPUs of its own: those of a command that is shown others are to be others.
+    is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("gpus") == list(visible_devices())
     return is_shared and run.machine() is None

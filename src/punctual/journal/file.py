@@ -74,7 +74,11 @@ def no_file_at(path: Path) -> str:
 
 
 def is_there(path: Path) -> bool:
-    """Whether the file exists; raises `JournalUnusable` if something else is in its place."""
+    """Whether the file exists; raises `JournalUnusable` if something else is in its place.
+
+    Raises `StoreUnreachable` if this user may not read it.
+    """
+    _check_allowed(path, read_only=True)
     if kind := no_file_at(path):
         remedy = f"Move it away. If there was a journal of jobs: {_LOST}"
         raise JournalUnusable("the journal must be a file", kind, place_of(path), remedy)
@@ -87,8 +91,11 @@ def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Conn
     `copies`: gets a callback that removes the copy that is read where nothing can be written beside the file.
 
     * Raises `InvalidSpec`: the file is missing, or cannot be opened.
+    * Raises `StoreUnreachable`: this user may not use it.
     * Raises `JournalUnusable`: it is no journal, one of another version, or no file.
     """
+    if not read_only:
+        _check_allowed(path, read_only=False)
     if not is_there(path) and read_only:
         raise _invalid(path, "the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
     if not read_only:
@@ -106,6 +113,25 @@ def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Conn
             raise _no_journal(path, str(error)) from error
         failing.pop_all()
     return connection
+
+
+def _check_allowed(path: Path, *, read_only: bool) -> None:
+    """Raise `StoreUnreachable` if this user may not read the file or, unless `read_only`, write it and files beside it."""
+    rights, verb = (os.R_OK, "read") if read_only else (os.R_OK | os.W_OK, "write")
+    # A file that is missing is none that may not be used; it cannot be looked for in a folder that may not be.
+    folder_rights = os.X_OK if read_only else os.X_OK | os.W_OK
+    for place, needed, bits in ((path.parent, folder_rights, "rwx"), (path, rights, "rw")):
+        if not os.access(place, os.F_OK) or os.access(place, needed):
+            continue
+        there, is_read_only = place.stat(), bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+        got = f"one of user {there.st_uid}, mode {stat.S_IMODE(there.st_mode):o}"
+        remedy = f"Take the right to (`chmod u+{bits} {place}`), or set PUNCTUAL_HOME to another folder."
+        if is_read_only:
+            got, remedy = "one on a read-only file system", "Make it writable, or set PUNCTUAL_HOME to another folder."
+        elif there.st_uid != os.geteuid():
+            remedy = f"Have it given back to user {os.geteuid()} (`chown`), or set PUNCTUAL_HOME to another folder."
+        where = f"folder '{place}'" if place == path.parent else place_of(place)
+        raise StoreUnreachable(f"a journal, with its folder, must be one that this user may {verb}", got, where, remedy)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

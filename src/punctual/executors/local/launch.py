@@ -367,6 +367,7 @@ class JobProcess:
             },
             umask=self._streams.umask,
             nice=self._streams.nice,
+            cpus=list(self._streams.cpus),
             page_fd=self._page_fd,
             asked_memory_bytes=self.asked_memory_bytes,
             progress_pattern=program.progress_pattern,

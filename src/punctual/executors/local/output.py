@@ -36,6 +36,7 @@ class ProcessSettings:
     * `terminal_size`: rows and columns of the terminal that the job sees; None: it sees a pipe.
     * `umask`, `nice`: mask of file modes, and niceness; None: those of its supervisor.
     * `limits`: limits of resources by their names in `resource`, soft and hard.
+    * `cpus`: CPUs that it may use; empty: those of its supervisor.
     """
 
     is_split: bool = False
@@ -43,6 +44,7 @@ class ProcessSettings:
     umask: int | None = None
     nice: int | None = None
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    cpus: tuple[int, ...] = ()
 
     @classmethod
     def here(cls, receive: Receive | None) -> Self:
@@ -51,6 +53,7 @@ class ProcessSettings:
         names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
         limits = {name: resource.getrlimit(getattr(resource, name)) for name in names}
         inherited: dict[str, Any] = {"umask": umask, "nice": os.getpriority(os.PRIO_PROCESS, 0), "limits": limits}
+        inherited["cpus"] = cpus_here()
         if not os.isatty(1):
             return cls(is_split=receive is None, **inherited)
         rows, columns, *_ = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, b"\0" * 8))
@@ -66,7 +69,13 @@ class ProcessSettings:
             umask=fields.get("umask"),
             nice=fields.get("nice"),
             limits={str(name): (int(soft), int(hard)) for name, (soft, hard) in limits.items()},
+            cpus=tuple(map(int, fields.get("cpus", ()))),
         )
+
+
+def cpus_here() -> tuple[int, ...]:
+    """Ids of the CPUs that this process may use; empty where the system does not tell."""
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
 
 
 class JobInputs:

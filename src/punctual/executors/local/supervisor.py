@@ -108,6 +108,7 @@ class LaunchRequest:
     * `limits`: limits of resources that the job gets, by their names in `resource`: soft and hard.
     * `umask`, `nice`: mask of file modes, and niceness, of the job, as far as that is allowed. None: those of the
       supervisor.
+    * `cpus`: CPUs that the job may use, as far as they are there. Empty: those of the supervisor.
     * `asked_memory_bytes`: memory that the job has asked for; 0: none.
     * `actuator`, `progress_pattern`: not for the supervisor, but for the process that takes the job over.
     """
@@ -133,6 +134,7 @@ class LaunchRequest:
     limits: dict[str, list[int]] = field(default_factory=dict)
     umask: int | None = None
     nice: int | None = None
+    cpus: list[int] = field(default_factory=list)
     page_fd: int | None = None
     asked_memory_bytes: int = 0
     progress_pattern: str | None = None
@@ -425,6 +427,11 @@ def _inherit(request: LaunchRequest) -> None:
         try:
             os.setpriority(os.PRIO_PROCESS, 0, request.nice)
         except OSError:  # the daemon is nicer, and this user may not undo that
+            pass
+    if request.cpus:
+        try:
+            os.sched_setaffinity(0, request.cpus)
+        except OSError:  # none of them is there any more, or may be used any more
             pass
 
 
