@@ -75,6 +75,13 @@ def opened(browser: "Browser", live: Service) -> "Page":
     return shown
 
 
+def unfold(shown: "Page") -> None:
+    """Show a lane for each job, also of those that wait."""
+    shown.wait_for_selector("#jobs tr")
+    shown.locator("#more-waiting").click()
+    shown.locator("#more-waiting[aria-expanded=true]").wait_for()
+
+
 def closed(shown: "Page") -> None:
     shown.context.close()
 
@@ -96,7 +103,7 @@ def paints(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, list[fl
 def updates(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, float]:
     looks: list[str] = []
     shown = opened(browser, live)
-    shown.wait_for_selector("#jobs tr")
+    unfold(shown)
     shown.on("response", lambda answer: looks.append(answer.url) if "/v1/jobs?" in answer.url else None)
     spent_s = _meter(shown)
     shown.wait_for_timeout(2000)
@@ -146,7 +153,7 @@ def cost(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, list[floa
         for name, place in places.items():
             tell(f"the service beside an open page, block {i + 1} of {sizes.n_blocks}: {name}, {sizes.block_s:.0f} s")
             shown = opened(browser, live)
-            shown.wait_for_selector("#jobs tr")
+            unfold(shown)
             shown.goto(f"http://127.0.0.1:{live.server.port}/{place}")
             shown.wait_for_timeout(3000)  # what it takes to open it comes once
             blocks[name].append(_used_frac(live, sizes.block_s))
