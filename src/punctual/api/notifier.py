@@ -26,7 +26,7 @@ from punctual.api.notices import NoticeFilter, NoticeKind, notice_kind
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
-from punctual.core.units import DAY_S
+from punctual.core.units import DAY_S, span
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.paths import service_root
 from punctual.history.judge import NO_WAIT, headline, landing_at
@@ -205,7 +205,7 @@ class Notifier:
             self._posting = Thread(target=lambda: outcome.append(self._answer(request)), name="notice", daemon=True)
             self._posting.start()
             self._wait(self._posting.is_alive, _ANSWER_S_MAX)
-        return outcome[0] if outcome else (f"no answer within {_ANSWER_S_MAX:g} s", False)
+        return outcome[0] if outcome else (f"no answer within {span(_ANSWER_S_MAX)}", False)
 
     def _answer(self, request: Request) -> tuple[str, bool] | None:
         try:
@@ -252,7 +252,7 @@ class Notifier:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 is_slow = time.monotonic() >= begun_at + limit_s
-                why = f"took longer than {limit_s:.0f} s" if is_slow else "had not ended when the daemon did"
+                why = f"took longer than {span(limit_s)}" if is_slow else "had not ended when the daemon did"
                 return f"{why}, and was ended{said}"
             said.read_on()
         return f"ended with status {process.returncode}{said}" if process.returncode else ""

@@ -9,8 +9,8 @@ from typing import Protocol
 from punctual.core.ids import JobId
 from punctual.core.pools import Lack
 from punctual.core.status import JobStatus
+from punctual.core.units import span
 from punctual.core.verdict import JobKind, Verdict, remaining_time, verdict
-from punctual.request.words import span
 
 #: Kinds of jobs that are over.
 OVER: frozenset[JobKind] = frozenset({"met", "missed", "done", "failed", "stopped"})
