@@ -508,6 +508,27 @@ def test_an_earlier_job_fills_the_form(browser: Browser) -> None:
         expect(page.locator("#fault-program")).to_contain_text("type it in place of ***")
 
 
+def test_a_job_that_has_landed_fills_in_the_work_that_it_took(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/submit/vgg") as page:
+        expect(page.locator("#job-work")).to_have_value("13m20s")
+        page.goto("http://punctual.example/#/submit/resnet")
+        expect(page.locator("#job-work")).to_have_value("")
+
+
+def test_what_has_the_focus_by_pointer_has_no_box(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        STATES["landed"].done(page)
+        box = page.locator("#course-chart .handle .grip").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] - 40, box["y"] + 60)
+        page.mouse.up()
+        page.mouse.click(box["x"] - 200, box["y"] + 60)
+        for place in ("#course-chart", "#course-chart .handle"):
+            assert page.locator(place).evaluate("(each) => (each.focus({ focusVisible: false }), getComputedStyle(each).outlineStyle)") == "none"  # fmt: skip
+
+
 def test_what_would_change_is_said_first_and_a_job_that_waits_is_said_to_wait(browser: Browser) -> None:
     with staged(browser, Stage(), "#/what-if") as page:
         STATES["what if"].done(page)

@@ -5,7 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -316,7 +316,7 @@ def _ended(job: KnownJob, states: Mapping[JobId, JobState], known: Mapping[str, 
         name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause", "spent_usd")
     }
     state = states.get(job.job, "ended")
-    judged = _judged(job.job, state, told) if state in ENDED else {}
+    judged = _judged(job.job, state, known) if state in ENDED else {}
     return {
         "job": job.title,
         "state": state,
@@ -327,10 +327,11 @@ def _ended(job: KnownJob, states: Mapping[JobId, JobState], known: Mapping[str, 
     }
 
 
-def _judged(job: JobId, state: JobState, told: Mapping[str, Any]) -> dict[str, Any]:
+def _judged(job: JobId, state: JobState, known: Mapping[str, Any]) -> dict[str, Any]:
     """Return how an ended job came out, in the words of all displays."""
-    spec = JobSpec(id=job, ceiling=Resources(1.0), deadline_s=told["deadline_s"])
-    status = JobStatus(spec=spec, submitted_at=0.0, state=state, landed_at=told["landed_s"], cause=told["cause"] or "")
+    spec = JobSpec(id=job, ceiling=Resources(1.0), deadline_s=known.get("deadline_s"))
+    ended = JobStatus(spec=spec, submitted_at=0.0, state=state, landed_at=known.get("landed_s"))
+    status = replace(ended, cause=known.get("cause") or "", exit_code=known.get("exit_code"))
     now = Now.read()
     return asdict(judge(status, now.at, now.clock))
 
