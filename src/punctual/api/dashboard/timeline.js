@@ -48,7 +48,7 @@ export function drawAxis(head, width, axis, nowMs) {
   const said = [now, ...ticks.map(({ text }) => text)].join();
   if (head.dataset.said === said) return;
   head.dataset.said = said;
-  const text = (/** @type {number} */ x, /** @type {string} */ words, className = "") => drawn("text", { x: `${x}%`, y: 12, "text-anchor": "middle", class: className }, words);
+  const text = (/** @type {number} */ x, /** @type {string} */ words, className = "") => drawn("text", { x: `${x}%`, y: 10, "text-anchor": "middle", class: className }, words);
   head.replaceChildren(
     ...ticks.map(({ time, text: words }) => [across(axis, time), words]).filter(([x]) => Math.abs(Number(x) - now) > 0.9 * room && Number(x) > room / 2 && Number(x) < 100 - room / 2)
       .map(([x, words]) => text(Number(x), String(words))),
@@ -84,9 +84,9 @@ export function drawLane(svg, said) {
   else if (deadline && Number(deadline) >= 0) parts.push(drawn("use", { href: "#flag", class: "flag", x: `${deadline}%`, y: 6, width: 12, height: 32 }));
   if (end && Number(end) <= 0) parts.push(drawn("text", { class: "beyond", x: "0.5%", y: middle + 4 }, "◂"));
   if (lack === "start" || lack === "end") {
-    // At the other end where the flag would stand in the words.
-    const from = Math.max(0, Number(lack === "end" ? end : submitted)), isFar = deadline !== "" && Number(deadline) >= from && Number(deadline) < from + WORDS_PERCENT;
-    parts.push(drawn("text", { class: "unknown", x: isFar ? "99%" : `${from}%`, dx: isFar ? 0 : 8, "text-anchor": isFar ? "end" : "start", y: lack === "end" ? middle + 4 : top }, `its ${lack} is not known yet`));
+    const from = Math.max(0, Number(lack === "end" ? end : submitted)), flag = Number(deadline || -1), isInTheWay = flag >= from && flag < from + WORDS_PERCENT;
+    const [x, dx, anchor] = !isInTheWay ? [from, 8, "start"] : flag < 100 - WORDS_PERCENT ? [flag, 18, "start"] : [99, 0, "end"];
+    parts.push(drawn("text", { class: "unknown", x: `${x}%`, dx, "text-anchor": anchor, y: lack === "end" ? middle + 4 : top }, `its ${lack} is not known yet`));
   }
   const group = drawn("g", { class: kind });
   group.append(...parts);
