@@ -115,6 +115,7 @@ def _costs(page: Page) -> None:
 
 def _no_budget(page: Page) -> None:
     expect(page.locator("#budget-caption")).to_contain_text("No job has held any cores")
+    expect(page.locator("#budget-chart")).to_be_hidden()
 
 
 def _quoted(page: Page) -> None:

@@ -165,6 +165,7 @@ async function look() {
   offerNodes();
   try {
     const told = await budget(hours(), at("budget-node").value), byJob = jobs(told), byPool = pools(told);
+    for (const id of ["budget-chart", "budget-readout"]) at(id).toggleAttribute("hidden", !byJob.length && !byPool.length);
     draw(told, byJob, byPool);
     list(told, byJob, byPool);
     at("budget-table").hidden = !at("budget-jobs").rows.length;

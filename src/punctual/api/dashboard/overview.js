@@ -2,7 +2,7 @@
 import "./hints.js";
 import { answer, byAttention, cause, ICONS, isOver, landingAt, notices, reason, tally, title } from "./judge.js";
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, present, Refused } from "./service.js";
-import { amount, at, clock, dollars, drawn, element, expected, icon, jobLink, memory, relative, roughly, timed, visible } from "./texts.js";
+import { amount, at, capital, clock, dollars, drawn, element, expected, icon, jobLink, memory, relative, roughly, timed, visible } from "./texts.js";
 import { axisOf, drawAxis, drawLane, laneOf } from "./timeline.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
@@ -332,7 +332,7 @@ function tell(error) {
   at("loading").hidden = true;
   document.body.classList.toggle("is-away", !isRefused);
   const since = listedAt ? ` What is shown is of ${clock(listedAt)}, ${relative(listedAt, Date.now())}.` : "";
-  at("problem").textContent = isRefused ? error.message : `The service does not answer. Is \`punctual up\` running? This page goes on trying.${since}`;
+  at("problem").textContent = isRefused ? capital(error.message) : `The service does not answer. Is \`punctual up\` running? This page goes on trying.${since}`;
   if (isRefused && error.status === 401) {
     forgetToken();
     at("entry").hidden = false;
