@@ -54,7 +54,7 @@ export function byAttention(a, b) {
 }
 
 /** Whether a job that waits starts, as is expected, when its deadline has passed. @param {any} job */
-const cannotMakeIt = (job) => Boolean(job.deadline && job.expectedStart) && Date.parse(job.expectedStart) >= Date.parse(job.deadline);
+const cannotMakeIt = (job) => Boolean(job.expectedStart) && Date.parse(job.expectedStart) >= job.due;
 
 /** How many jobs stand how. @param {any[]} jobs @param {number} nowMs */
 export function tally(jobs, nowMs) {
