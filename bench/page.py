@@ -59,7 +59,13 @@ class Sizes:
 
 
 FULL = Sizes(n_jobs=500, n_paints=10, n_blocks=3, block_s=30.0)
-QUICK = Sizes(n_jobs=120, n_paints=2, n_blocks=1, block_s=12.0)
+#: A block is longer than the page ever waits before it asks for all jobs again.
+QUICK = Sizes(n_jobs=120, n_paints=2, n_blocks=1, block_s=6.0)
+
+
+def tell(text: str) -> None:
+    """Say on standard error what comes now, and when."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def opened(browser: "Browser", live: Service) -> "Page":
@@ -67,6 +73,13 @@ def opened(browser: "Browser", live: Service) -> "Page":
     shown = browser.new_context().new_page()
     shown.goto(f"http://127.0.0.1:{live.server.port}/#token={live.server.token}")
     return shown
+
+
+def unfold(shown: "Page") -> None:
+    """Show a lane for each job, also of those that wait."""
+    shown.wait_for_selector("#jobs tr")
+    shown.locator("#more-waiting").click()
+    shown.locator("#more-waiting[aria-expanded=true]").wait_for()
 
 
 def closed(shown: "Page") -> None:
@@ -90,7 +103,7 @@ def paints(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, list[fl
 def updates(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, float]:
     looks: list[str] = []
     shown = opened(browser, live)
-    shown.wait_for_selector("#jobs tr")
+    unfold(shown)
     shown.on("response", lambda answer: looks.append(answer.url) if "/v1/jobs?" in answer.url else None)
     spent_s = _meter(shown)
     shown.wait_for_timeout(2000)
@@ -136,14 +149,16 @@ def cost(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, list[floa
     """Return what the service pays for a page with all jobs, and for one with a job that runs."""
     places = {PLACES[0]: "#/", PLACES[1]: f"#/jobs/{live.names[0]}"}
     turns_s, blocks = [turn_s()], {name: list[float]() for name in (*places, "no page")}
-    for _ in range(sizes.n_blocks):
+    for i in range(sizes.n_blocks):
         for name, place in places.items():
+            tell(f"the service beside an open page, block {i + 1} of {sizes.n_blocks}: {name}, {sizes.block_s:.0f} s")
             shown = opened(browser, live)
-            shown.wait_for_selector("#jobs tr")
+            unfold(shown)
             shown.goto(f"http://127.0.0.1:{live.server.port}/{place}")
             shown.wait_for_timeout(3000)  # what it takes to open it comes once
             blocks[name].append(_used_frac(live, sizes.block_s))
             closed(shown)
+        tell(f"the service without a page, block {i + 1} of {sizes.n_blocks}: {sizes.block_s:.0f} s")
         blocks["no page"].append(_used_frac(live, sizes.block_s))
     turns_s.append(turn_s())
     return {**blocks, "turn_s": turns_s}
@@ -226,13 +241,16 @@ def main() -> int:
     if program is None:
         raise SystemExit(f"this benchmark needs Chromium: none of {', '.join(PROGRAMS)} is in PATH")
     results: Results = {"sizes": asdict(sizes)}
+    tell(f"starting a service with {sizes.n_jobs} jobs")
     with (
         tempfile.TemporaryDirectory(prefix="punctual-bench-") as name,
         service(Path(name) / "home", sizes.n_jobs) as live,
     ):
         time.sleep(2.0)  # the last of the submitted trainings start
         with browser_of(program) as browser:
+            tell(f"{sizes.n_paints} first paints")
             results["paints"] = paints(sizes, live, browser)
+            tell(f"updates with all jobs, {sizes.block_s:.0f} s")
             results["updates"] = updates(sizes, live, browser)
             results["cost"] = cost(sizes, live, browser)
     results["files"] = files()

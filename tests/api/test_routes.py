@@ -233,6 +233,13 @@ def test_what_cannot_be_a_policy_is_refused(service: LiveService, asked: object,
     assert service.host.policy == "proportional"
 
 
+def test_a_change_is_logged_in_words(service: LiveService, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
+    with caplog.at_level("INFO", "punctual"):
+        service.caller.send("PATCH", "/jobs/a", {"weight": 2, "cores": "0.1..1"})
+    assert "job 'a' was changed: weight 2.0, cores 0.1..1, by token 'owner'" in caplog.text
+
+
 def test_a_job_is_stopped_and_says_by_whom(service: LiveService, tmp_path: Path) -> None:
     service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
     assert service.caller.post("/jobs/a/stop", {"cause": "enough"}).status == 202

@@ -2,8 +2,14 @@
 
 import ast
 import re
+from itertools import pairwise
 
 from tests.architecture.source import Function, Module, modules
+
+#: Papers and simulations tell of numbers, not of the reader's jobs; the training side needs the standard library alone; and an
+#: error repeats what was given.
+FREE_TO_FORMAT = {"papers", "sim", "elastic_training", "integrations"}
+ECHOES = {"punctual.core.job": "self.deadline_s", "punctual.daemon.host_options": "self.lost_after_s"}
 
 #: A line that begins so has lost its subject, or begins in the middle of a sentence.
 OPENINGS = re.compile(
@@ -41,3 +47,29 @@ def whether():
 '''
     found = riddles([Module("punctual.core.job", ast.parse(text))])
     assert found == ["punctual.core.job.A: What is left.", "punctual.core.job.g: There is none."]
+
+
+def seconds_by_hand(all_modules: list[Module]) -> list[str]:
+    """Texts that write seconds themselves, ``f"{late_s:.1f} s late"``, with their modules."""
+    return [
+        f"{module.name}: {ast.unparse(value.value)}"
+        for module in all_modules
+        if module.part not in FREE_TO_FORMAT and module.name != "punctual.core.units"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.JoinedStr)
+        for value, after in pairwise([*node.values, ast.Constant("")])
+        if isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant)
+        and re.match(r" (s|seconds)\b", str(after.value)) and ECHOES.get(module.name) != ast.unparse(value.value)
+    ]  # fmt: skip
+
+
+def test_durations_are_written_in_the_same_words_everywhere() -> None:
+    assert not seconds_by_hand(modules())
+
+
+def test_seconds_by_hand_are_found() -> None:
+    text = (
+        'a = f"lands {late_s:.1f} s late"\nb = f"{n} steps, {lasts:g} seconds"\nc = f"{n} seeds, {span(late_s)} late"'
+    )
+    found = seconds_by_hand([Module("punctual.core.job", ast.parse(text))])
+    assert found == ["punctual.core.job: late_s", "punctual.core.job: lasts"]

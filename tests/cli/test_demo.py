@@ -122,7 +122,7 @@ def test_the_course_of_a_market_is_told_in_hours_of_its_trace_with_machines_and_
     assert course.end is not None
     assert course.conclude() == 0
     out = capsys.readouterr().out
-    assert "It landed 4h30m before its deadline." in out
+    assert "It landed 4 h 30 min before its deadline." in out
     assert "It cost $50:" in out
     assert "on 2 machines" in out
     late = Course()

@@ -65,7 +65,7 @@ class TestView:
         forecast = Forecast(finish_s=59.93, std_s=0.05, earliest_finish_s=45.0, feasible=True)
         text = drawn(replace(status, forecast=forecast), now, "epoch 3")
         for part in (
-            "step 450 of 1,000, 45.0%", "┃ is at 47.4%", "in 30.0s", "● On track: lands ", "± 100 ms; due in 30 s; holds 2 cores",
+            "step 450 of 1,000, 45.0%", "┃ is at 47.4%", "in 30 s", "● On track: lands ", "± 100 ms; due in 30 s; holds 2 cores",
             "2.00 of 2.00 cores", "13.0 core-seconds used", "34.2 core-seconds are left", "epoch 3",
         ):  # fmt: skip
             assert part in text, f"{part!r} is missing in\n{text}"
@@ -124,7 +124,7 @@ class TestLines:
             warning(21.0, "infeasible"), progressed(49.9, 1000, 9.0, landed=True),
             progressed(50.9, 1000, 9.0, landed=True),
         )  # fmt: skip
-        assert told[0].endswith("50.0s after the start")
+        assert told[0].endswith("50 s after the start")
         assert told[1:] == [
             "WARNING: the grant could not be changed: busy",
             "WARNING: text of infeasible",
@@ -238,7 +238,7 @@ class TestChain:
 
     def test_it_says_how_long_nobody_steered(self) -> None:
         links = chain([submitted(0.0), self.LAUNCH, started(0.2), resumed(9.0, 5.0)], JOB)
-        assert links[-1].text == "it is steered again, after 4.0s in which nobody did"
+        assert links[-1].text == "it is steered again, after 4 s in which nobody did"
 
     def test_what_concerns_all_jobs_is_told_while_this_one_is_there(self) -> None:
         policy = PolicyChanged(at=0.0, policy="fifo", by="me", before="max-min")
@@ -322,7 +322,7 @@ def test_the_list_of_jobs_tells_where_they_lie_and_what_is_wrong_with_the_nodes_
     assert list(budgets(jobs))[1:] == [
         "node tick: one",
         "node tock: one, two",
-        f"node tock has not answered for 12.0s: what is told of its jobs is as old, and at {clock(soon)} it counts as lost",
+        f"node tock has not answered for 12 s: what is told of its jobs is as old, and at {clock(soon)} it counts as lost",
         f"node tick is leaving at {clock(soon)}: its jobs move, see `punctual why`",
         f"node tack was to leave by {clock(past)}: no job runs there until `punctual node undrain tack`",
         "node tick: other applications of the cluster hold 6 cores",

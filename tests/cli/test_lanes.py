@@ -84,6 +84,11 @@ def test_what_needs_attention_comes_first() -> None:
     assert "now" in head
 
 
+def test_a_job_that_starts_too_late_comes_before_others_that_wait() -> None:
+    told = rows(job("resnet"), queued("soon", due=10.0), queued("hopeless", due=38.0, after=(JobId("resnet"),)))
+    assert [row["job"] for row in Lanes(told, NOW.wall, 120).rows] == ["resnet", "hopeless", "soon"]
+
+
 def test_a_lane_is_solid_up_to_now_whatever_is_done_and_has_the_forecast_and_the_deadline() -> None:
     _, late, risk, *_ = lines_of(rows(*ALL), 100)
     assert late.index("━") < late.index("│") < late.index("─") < late.index("⚑") < late.index("▒"), late

@@ -47,7 +47,10 @@ def test_past_runs_are_listed_the_oldest_first_with_how_each_landed(terminal: Te
     assert [row.split()[0] for row in rows[1:]] == ["old", "c", "b", "a"]
     assert rows[1].split()[:5] == ["old", "finished", "-", "-", "-"]
     assert "exit code 7" in rows[2]
-    assert "landed 2.5s late" in rows[3]
+    assert "landed 2.5 s late" in rows[3]
+    leave("d", {**LATE, "landed_s": None, "cause": "its process ended", "exit_code": 7}, failed=True)
+    ended = {told["job"]: told for told in map(json.loads, terminal.tell("ps", "--all", "--json").stdout.splitlines())}
+    assert [ended[name]["phrase"] for name in "cd"] == ["exit code 7", "exit status 7"]
     assert rows[3].endswith("python train.py")
     assert "landed 50 ms early" in rows[4]
     assert rows[4].endswith(f" {'x' * 99}"), "nothing is cut where nobody looks at a terminal"

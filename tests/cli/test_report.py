@@ -40,10 +40,10 @@ def test_a_run_that_goes_on_or_was_left_has_not_landed() -> None:
 
 
 def test_a_run_that_did_not_get_what_it_held_is_told_so() -> None:
-    assert paragraph(landed()).startswith("Landed 20.0s (33.33%) before the deadline of 1m00s.")
+    assert paragraph(landed()).startswith("Landed 20 s (33.33%) before the deadline of 1 min.")
     assert "for something other than the processor" not in paragraph(landed())
     assert paragraph(landed(shortfall=SHORTFALL)).endswith(
-        "For 7.0s it used 0.40 of the 1.00 cores that it held and can use: the machine gave it no more, or it waited for "
+        "For 7 s it used 0.40 of the 1.00 cores that it held and can use: the machine gave it no more, or it waited for "
         "something other than the processor."
     )
 
@@ -77,5 +77,5 @@ def test_a_picture_says_what_the_page_and_the_terminal_say(
     event = replace(submitted(0.0), program=Program(argv=("python", "train.py")))
     messages: list[Message] = [event, started(0.0), granted(10.0, 1.0), progressed(40.0, 1000, 30.0, landed=True)]
     draw(tmp_path / "out.png", run, messages, JOB)
-    assert drawn[:2] == [f"{JOB}: landed 20.0s before its deadline of 1m00s", paragraph(summarize(messages, JOB))]
+    assert drawn[:2] == [f"{JOB}: landed 20 s before its deadline of 1 min", paragraph(summarize(messages, JOB))]
     assert {"Command: python train.py", "Host: workstation", "Actuator: cgroup-v2"} <= set(drawn)

@@ -361,8 +361,8 @@ def test_a_deadline_that_is_only_perhaps_met_again_has_no_time_to_spare(desk: De
         )
         texts.append(only(desk.tick(A, at=1.0), WarnUser).reason.text)
     assert texts == [
-        "the deadline cannot be met: at full speed the job lands 20.0 s after it",
-        "the deadline can perhaps be met: at full speed the job lands about 0.2 s after it",
+        "the deadline cannot be met: at full speed the job lands 20 s after it",
+        "the deadline can perhaps be met: at full speed the job lands about 200 ms after it",
     ]
 
 

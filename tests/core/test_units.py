@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from punctual.core import units
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import format_bytes, format_duration
+from punctual.core.units import format_bytes, format_duration, span
 from punctual.request.quantities import parse_bytes, parse_bytes_range, parse_cores, parse_cores_range, parse_duration_s
 
 DURATIONS = {
@@ -89,6 +89,17 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 )  # fmt: skip
 def test_format(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"), (1e-9, "0 s"), (0.0671, "67 ms"), (0.9996, "1 s"), (-20.04, "20 s"), (59.7, "1 min"), (-400, "6 min 40 s"),
+        (599.6, "10 min"), (3570, "1 h"), (5400, "1 h 30 min"), (93_600, "26 h"), (200_000, "2 d 8 h"), (inf, "for ever"),
+    ],
+)  # fmt: skip
+def test_a_span_is_written_as_a_sentence_has_it(seconds: float, text: str) -> None:
+    assert span(seconds) == text
 
 
 @given(st.floats(0, 1e8))

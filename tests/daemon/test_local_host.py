@@ -300,7 +300,7 @@ def test_a_suspension_of_the_machine_brings_deadlines_forward_and_is_told(
     awaited.touch()
     host.run(host.all_ended)
     (change,) = changed  # it is made up for once
-    assert (change.spec.id, change.by) == ("dated", "the machine, which was suspended for 2m00s")
+    assert (change.spec.id, change.by) == ("dated", "the machine, which was suspended for 2 min")
     assert change.spec.deadline_s == pytest.approx(480.0, abs=1.0)
 
 

@@ -122,7 +122,7 @@ def test_an_agent_that_does_not_answer(stage: Stage, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(workers, "_CHANGE_S_MAX", 0.2)
     launch(stage, AGENT.format(status="WorkerStatus(os.getpid())"))
     resize(stage, 2)
-    assert "not ready within 0.2 s" in stage.wait(GrantFailed).cause
+    assert "not ready within 200 ms" in stage.wait(GrantFailed).cause
 
 
 def test_a_program_without_an_agent_has_the_cores_of_its_workers(stage: Stage) -> None:

@@ -55,6 +55,7 @@ def clock(at: float, *, about: bool = False) -> str:
         (replace(LANDED, landed_at=1100.25, ended_at=1101.0, state="finished"), 1105.0, "missed", "missed", "landed 250 ms late", "Missed: landed 250 ms late; took 17 min"),
         (replace(LANDED, spec=UNDATED.spec, ended_at=1090.0, state="finished"), 1105.0, "done", "done", "took 16 min", "Done: took 16 min"),
         (replace(FAILED, exit_code=3), 600.0, "failed", "failed", "exit status 3", "Failed: exit status 3; took 6 min 40 s"),
+        (replace(FAILED, exit_code=None, cause="it was killed by signal 9; the host lacks memory\nmore"), 600.0, "failed", "failed", "it was killed by signal 9", "Failed: it was killed by signal 9; took 6 min 40 s"),
         (STOPPED, 600.0, "stopped", "stopped", "stopped", "Stopped: took 6 min 40 s"),
         (TURNED_AWAY, 600.0, "stopped", "turned away", "turned away", "Turned away: took 6 min 40 s"),
     ],

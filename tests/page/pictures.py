@@ -50,6 +50,7 @@ PICTURES = [
     Picture("page-phone", "All jobs on a phone", "lanes", PHONE, "dark"),
     Picture("page-many", "500 jobs", "500 jobs", LARGE),
     Picture("page-empty", "No jobs yet", "empty"),
+    Picture("page-started", "Jobs that have just started, or wait, say what is not known yet", "just started"),
     Picture("page-one", "One job alone", "one job"),
     Picture("page-table", "The same jobs as a table", "table", LARGE, "dark"),
     Picture("page-refused", "Without a token", "refused", PHONE),

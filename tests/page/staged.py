@@ -54,9 +54,9 @@ from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
+from punctual.core.units import span
 from punctual.history.judge import NO_WAIT, expected_waits, judge, landing_at
 from punctual.request.deadlines import Now
-from punctual.request.words import span
 
 ADDRESS = "http://punctual.example"
 #: The stage's now; the page's clock is set to it.
@@ -176,7 +176,7 @@ def several() -> list[JobStanding]:
     return [
         job("bert-large", verdict="infeasible", deadline=at(25), estimated_remaining_seconds=1900.0, estimated_remaining_seconds_low=1860.0,
             estimated_remaining_seconds_high=1940.0, slack_seconds=-400.0, reason=late, granted_cores=0.7, used_cores=0.68, most_cores=0.7,
-            warnings={"infeasible": "the deadline cannot be met: at full speed the job lands 400.0 s after it"}),
+            warnings={"infeasible": "the deadline cannot be met: at full speed the job lands 6 min 40 s after it"}),
         job("gan", verdict="at_risk", deadline=at(42), granted_cores=0.2, used_cores=0.19, estimated_remaining_seconds=2300.0, **left),
         job("resnet", promised_until=at(40)),
         job("transformer", deadline=at(95), started=at(-12), estimated_remaining_seconds=5600.0, estimated_remaining_seconds_low=5500.0, estimated_remaining_seconds_high=5690.0, granted_cores=0.1, used_cores=0.1),

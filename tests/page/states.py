@@ -20,7 +20,7 @@ def _table(page: Page) -> None:
 
 def _unfolded(page: Page) -> None:
     _jobs(page)
-    page.get_by_role("button", name="Show 6 ended jobs").click()
+    page.get_by_role("button", name="Show 5 ended jobs").click()
     for each in page.locator("#jobs .why button").all():
         each.click()
     expect(page.locator("#jobs")).to_contain_text("landed 483 ms late")
@@ -115,6 +115,7 @@ def _costs(page: Page) -> None:
 
 def _no_budget(page: Page) -> None:
     expect(page.locator("#budget-caption")).to_contain_text("No job has held any cores")
+    expect(page.locator("#budget-chart")).to_be_hidden()
 
 
 def _quoted(page: Page) -> None:
@@ -165,12 +166,30 @@ def _nothing() -> Stage:
     return Stage(jobs=[])
 
 
+def _just_started() -> Stage:
+    first = job(
+        "first",
+        estimated_remaining_seconds=None,
+        progress_percentage=None,
+        started=at(-0.2),
+        submitted=at(-0.3),
+        granted_cores=0.2,
+    )
+    return Stage(jobs=[first, job("second", "queued", submitted=at(-0.1), deadline=at(90)), job("third", "queued", deadline=None, submitted=at(-0.1))])  # fmt: skip
+
+
+def _only_waiting() -> Stage:
+    return Stage(jobs=[job(f"run-{i}", "queued", after=["last"] if i else [], submitted=at(-i), deadline=at(20 + 30 * i)) for i in range(3)])  # fmt: skip
+
+
 STATES = {
     "lanes": State(_jobs),
     "table": State(_table),
     "unfolded": State(_unfolded),
     "empty": State(_empty, stage=_nothing),
     "one job": State(_jobs, stage=lambda: Stage(jobs=[job("resnet", promised_until=at(40))])),
+    "just started": State(_jobs, stage=_just_started),
+    "only waiting": State(_jobs, stage=_only_waiting),
     "500 jobs": State(_jobs, stage=lambda: Stage(jobs=many())),
     "loading": State(_loading, stage=lambda: Stage(is_slow=True)),
     "refused": State(_refused, stage=lambda: Stage(refusal=401)),

@@ -125,7 +125,7 @@ def test_the_report_is_the_page_and_asks_nobody(terminal: Terminal, reader: Read
 
 def a_report_of_one_job_is_shown(page: Page) -> None:
     expect(page.locator("#one-title")).to_have_text("Job mine")
-    expect(page.locator("#one-said")).to_contain_text("before the deadline of 1m00s")
+    expect(page.locator("#one-said")).to_contain_text("before the deadline of 1 min")
     expect(fact(page, "Verdict")).to_have_text("met")
     expect(page.locator("#progress-caption")).to_contain_text("Progress: 100 %")
     expect(page.locator("#one-log")).to_have_text("<b>red</b> line </script>")

@@ -8,17 +8,24 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect
 from tests.page.live_page import barriers, overflows
-from tests.page.staged import NOW, Stage, at, job, many, several
+from tests.page.staged import NOW, Stage, at, ended, job, many, several
 from tests.page.states import STATES
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
+
+from punctual.core.units import span
 
 #: Width and height, and how many pixels of the screen one of the page has: the third is a small window at 200 %.
-SIZES = {"large": (1440, 900, 1), "phone": (390, 844, 1), "200 %": (640, 450, 2)}
+SIZES = {"large": (1440, 900, 1), "medium": (1024, 720, 1), "phone": (390, 844, 1), "200 %": (640, 450, 2)}
 
 
 @contextmanager
 def staged(
-    browser: Browser, stage: Stage, place: str = "#/", size: str = "large", scheme: str = "light"
+    browser: Browser,
+    stage: Stage,
+    place: str = "#/",
+    size: str = "large",
+    scheme: str = "light",
+    script: str = "",
 ) -> Iterator[Page]:
     """A tab that shows a view of a stage; no script in it must fail, and nothing must be kept back."""
     width, height, scale = SIZES[size]
@@ -28,6 +35,7 @@ def staged(
     )  # fmt: skip
     context.set_default_timeout(1000 * PATIENCE_S)
     stage.set(context)
+    context.add_init_script(script)
     page, faults = context.new_page(), list[str]()
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda said: faults.append(said.text) if said.type == "error" and "Failed to load" not in said.text else None)  # fmt: skip
@@ -45,6 +53,9 @@ def later(page: Page) -> None:
     page.clock.set_fixed_time(NOW + timedelta(seconds=10))
 
 
+#: Texts of elements that are seen and say nothing: an empty dash, or a value that a script did not have.
+NOTHING_SAID = r"""[...document.querySelectorAll("body *")].filter((each) => !each.children.length && each.checkVisibility())
+    .map((each) => each.textContent.trim()).filter((text) => /^[–-]$|\b(NaN|undefined|null|Infinity)\b/.test(text))"""
 LOOKS = [("large", "light"), ("phone", "dark"), ("200 %", "light")]
 
 
@@ -57,6 +68,7 @@ def test_a_state_keeps_nobody_out_and_fits_each_screen(browser: Browser, state: 
             assert barriers(page) == [], f"{size}, {scheme}"
             assert not overflows(page), f"{size}, {scheme}"
             assert page.evaluate("document.getAnimations().length") == 0, "motion is reduced"
+            assert page.evaluate(NOTHING_SAID) == [], f"{size}, {scheme}"
 
 
 def test_the_overview_answers_at_a_glance(browser: Browser) -> None:
@@ -65,7 +77,17 @@ def test_the_overview_answers_at_a_glance(browser: Browser) -> None:
         expect(page).to_have_title("1 late – Punctual")
         expect(page.locator("link[rel=icon]")).to_have_attribute("href", "/page/icon-late.svg")
         names = page.locator("#jobs .name a").all_inner_texts()
-        assert names == ["bert-large", "gan", "resnet", "fresh", "transformer", "sweep-3", "ablation", "sweep-4"]
+        assert names == [
+            "bert-large",
+            "gan",
+            "resnet",
+            "fresh",
+            "transformer",
+            "sweep-3",
+            "ablation",
+            "sweep-4",
+            "diffusion",
+        ], "the last one failed today"
         late = page.locator("#jobs tr").first
         expect(late).to_contain_text("lands 6 min 40 s late")
         expect(late.get_by_role("link", name="See what would help")).to_be_visible()
@@ -85,7 +107,7 @@ def test_a_job_that_has_just_started_is_measured_and_has_no_verdict(browser: Bro
             expect(row.locator(".verdict")).to_have_text("measuring")
             expect(row.locator(".end")).to_be_empty()
             expect(row.locator(".spread")).to_have_count(0)
-        expect(page.locator("#jobs-title")).to_have_text("Measuring")
+        expect(page.locator("#jobs-title")).to_have_text("Nothing can be said yet: 2 jobs are being measured")
         page.get_by_role("link", name="waits").click()
         expect(page.locator("#one-headline")).to_contain_text("Measuring: its speed is not known yet")
         expect(page.locator("#course-chart .interval")).to_have_count(0)
@@ -143,6 +165,97 @@ def test_of_many_jobs_that_will_be_late_the_first_say_why_at_once(browser: Brows
     with staged(browser, Stage(jobs=many())) as page:
         expect(page.get_by_role("link", name="See what would help")).to_have_count(5)
         expect(page.locator("#jobs tr").first.get_by_role("link", name="See what would help")).to_be_visible()
+
+
+def test_of_many_jobs_those_that_wait_and_those_that_have_ended_are_folded(browser: Browser) -> None:
+    with staged(browser, Stage(jobs=many())) as page:
+        rows = page.locator("#jobs tr")
+        expect(rows.filter(has_text="queued")).to_have_count(3)
+        expect(rows).to_have_count(53)
+        page.get_by_role("button", name="Show 297 more that wait").click()
+        expect(rows).to_have_count(350)
+        page.get_by_role("button", name="Show 150 ended jobs").click()
+        expect(rows).to_have_count(500)
+        page.get_by_role("button", name="Hide those that wait").click()
+        expect(rows).to_have_count(203)
+        page.get_by_label("Search", exact=True).fill("job-49")
+        expect(rows).to_have_count(10)
+
+
+def test_those_that_start_too_late_stand_before_others_that_wait(browser: Browser) -> None:
+    waiting = [job(f"soon-{i}", "queued", deadline=at(30 + i)) for i in range(9)]
+    hopeless = job("hopeless", "queued", after=["resnet"], deadline=at(39))
+    with staged(browser, Stage(jobs=[job("resnet"), *waiting, hopeless])) as page:
+        expect(page.locator("#jobs .name a")).to_have_text(["resnet", "hopeless", "soon-0", "soon-1"])
+
+
+def test_lanes_without_a_forecast_say_so_and_the_headline_says_what_there_is(browser: Browser) -> None:
+    with staged(browser, STATES["just started"].stage()) as page:
+        expect(page.locator("#jobs-title")).to_have_text("Nothing can be said yet: 1 job is being measured")
+        expect(page.locator("#jobs .lane text")).to_have_text(["its end is not known yet", *2 * ["its start is not known yet"]])  # fmt: skip
+    with staged(browser, STATES["only waiting"].stage()) as page:
+        expect(page.locator("#jobs-title")).to_have_text("3 jobs wait, and nothing runs yet")
+
+
+def test_the_chart_of_a_job_without_progress_says_why_and_has_no_empty_panels(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/ablation") as page:
+        chart = page.locator("#course-chart")
+        expect(chart).to_contain_text("Starts after resnet, not before 16:12")
+        expect(chart.locator(".title")).to_have_text(["Progress, %"])
+        expect(chart.locator(".mark.start")).to_have_count(1)
+        expect(page.locator("#course-legend")).to_contain_text("expected start")
+
+
+@pytest.mark.parametrize("size", ["large", "medium"])
+def test_heads_stand_above_what_they_name(browser: Browser, size: str) -> None:
+    with staged(browser, Stage(), size=size) as page:
+        STATES["lanes"].done(page)
+        table = (
+            "[...document.querySelectorAll('#all tr')].map((row) => [...row.cells].filter((cell) => cell.offsetWidth)"
+        )
+        heads, *rows = page.evaluate(table + ".map((cell) => [cell.offsetLeft, cell.offsetWidth]))")
+        assert all(row == heads for row in rows)
+        axis, lane = (page.locator(f"#all {cell}.lane svg").first.bounding_box() for cell in ("th", "td"))
+        assert axis is not None
+        assert lane is not None
+        assert (axis["x"], axis["width"]) == (lane["x"], lane["width"])
+        lines = page.evaluate(
+            "[document.querySelector('#all th'), document.querySelector('.axis text')].map((each) => {"
+            " const range = document.createRange(); range.selectNodeContents(each); return range.getBoundingClientRect().bottom; })"
+        )
+        assert abs(lines[0] - lines[1]) <= 2, "their words stand on one line"
+
+
+def test_the_columns_of_all_reasons_are_the_same(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        STATES["landed"].done(page)
+        for column in ("time", "small", "span"):
+            lefts = page.locator(f"#one-reasons li > {column}").evaluate_all("all => all.map((each) => each.getBoundingClientRect().left)")  # fmt: skip
+            assert len(lefts) > 1
+            assert len(set(lefts)) == 1
+
+
+def test_a_browser_is_asked_once_whether_it_may_tell_of_changes(browser: Browser) -> None:
+    """The browser of the test has no notices to give, and its address is not one that may."""
+    stands_in = """
+        Object.defineProperty(window, "isSecureContext", { value: true });
+        window.told = [];
+        window.Notification = class {
+            static permission = "default";
+            static async requestPermission() { return (window.Notification.permission = "granted"); }
+            constructor(title, { body }) { window.told.push(body); }
+        };
+    """
+    stage = Stage()
+    with staged(browser, stage, script=stands_in) as page:
+        STATES["lanes"].done(page)
+        asks = page.get_by_role("button", name="Tell me when that changes")
+        asks.click()
+        expect(asks).to_be_hidden()
+        stage.jobs = [each if each.name != "gan" else ended("gan", 0.1, -40) for each in stage.jobs]
+        later(page)
+        wait_until(lambda: bool(page.evaluate("window.told.length")))
+        assert page.evaluate("window.told") == ["gan: missed"]
 
 
 def test_the_headline_tells_of_jobs_that_failed_today(browser: Browser) -> None:
@@ -395,6 +508,27 @@ def test_an_earlier_job_fills_the_form(browser: Browser) -> None:
         expect(page.locator("#fault-program")).to_contain_text("type it in place of ***")
 
 
+def test_a_job_that_has_landed_fills_in_the_work_that_it_took(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/submit/vgg") as page:
+        expect(page.locator("#job-work")).to_have_value("13m20s")
+        page.goto("http://punctual.example/#/submit/resnet")
+        expect(page.locator("#job-work")).to_have_value("")
+
+
+def test_what_has_the_focus_by_pointer_has_no_box(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/resnet") as page:
+        STATES["landed"].done(page)
+        box = page.locator("#course-chart .handle .grip").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] - 40, box["y"] + 60)
+        page.mouse.up()
+        page.mouse.click(box["x"] - 200, box["y"] + 60)
+        for place in ("#course-chart", "#course-chart .handle"):
+            assert page.locator(place).evaluate("(each) => (each.focus({ focusVisible: false }), getComputedStyle(each).outlineStyle)") == "none"  # fmt: skip
+
+
 def test_what_would_change_is_said_first_and_a_job_that_waits_is_said_to_wait(browser: Browser) -> None:
     with staged(browser, Stage(), "#/what-if") as page:
         STATES["what if"].done(page)
@@ -427,9 +561,10 @@ def test_what_becomes_late_fails_or_lands_is_worth_a_notice(browser: Browser) ->
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0412, "41 ms"), (4.84, "4.8 s"), (59.7, "1 min"), (90, "1 min 30 s"), (3599, "1 h"), (3661, "1 h 1 min"), (90000, "25 h"), (200000, "2 d 8 h")]
+    ("seconds", "text"), [(0.0, "0 s"), (0.0412, "41 ms"), (0.9996, "1 s"), (4.84, "4.8 s"), (59.7, "1 min"), (90, "1 min 30 s"), (3599, "1 h"), (3661, "1 h 1 min"), (90000, "25 h"), (200000, "2 d 8 h")]
 )  # fmt: skip
-def test_spans_are_written_in_two_units(browser: Browser, seconds: float, text: str) -> None:
+def test_spans_are_written_in_two_units_here_and_by_the_service(browser: Browser, seconds: float, text: str) -> None:
+    assert span(seconds) == text
     with staged(browser, Stage()) as page:
         assert page.evaluate("async (s) => (await import('/page/texts.js')).span(s)", seconds) == text
 
@@ -561,7 +696,7 @@ def test_a_late_job_names_who_holds_the_cores_and_tells_its_lateness_once(browse
         late, risk = page.locator("#jobs .why").nth(0), page.locator("#jobs .why").nth(1)
         assert late.inner_text().count(" late") == 1
         expect(late).to_contain_text("It has all 0.7 cores that it may have.")
-        expect(late).not_to_contain_text("400.0 s")
+        expect(late).not_to_contain_text("after it")
         expect(risk).to_contain_text(
             "It has 0.2 cores; resnet has 0.6, promised; bert-large has 0.7; 3 others have the rest."
         )

@@ -208,7 +208,7 @@ def test_what_is_not_known() -> None:
 def test_what_a_change_is_worth_is_said() -> None:
     jobs = [job("a", (2, 4), steps=2640.0, on={"n": 2})]
     said = reason(decide(PLAIN, jobs, {"n": 4}), "a")
-    assert said.text == "2 -> 4 workers: finishes 11 min earlier; 15.2% of what is left in the next 100 s"
+    assert said.text == "2 -> 4 workers: finishes 11 min earlier; 15.2% of what is left in the next 1 min 40 s"
     assert said.facts["value_before"] == pytest.approx(100 / 1320)
     assert said.facts["value"] == pytest.approx(100 / 660)
 

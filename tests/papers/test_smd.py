@@ -226,7 +226,7 @@ def test_says_what_a_start_is_worth_and_the_first_that_waits_what_for(policy: Po
     ]  # fmt: skip
     plan = decide(policy, jobs, {"n": 4})
     assert codes(plan) == {"a": "starts", "b": "waits"}
-    assert plan.reasons[JobId("a")].text == "starts with 4 workers on 1 node, done in 100 s: worth 80.1"
+    assert plan.reasons[JobId("a")].text == "starts with 4 workers on 1 node, done in 1 min 40 s: worth 80.1"
     assert plan.reasons[JobId("a")].facts["n_workers"] == 4
 
 

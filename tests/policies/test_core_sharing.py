@@ -59,7 +59,7 @@ def test_jobs_that_fit_only_one_after_the_other_are_planned_so() -> None:
     assert cores(plan)["near"] == pytest.approx(1.98)
     assert codes(plan)["far"] == "planned"
     assert reason(plan, "far").text == (
-        "it holds 0.02 cores, and its 99 core-s due in 100 s need 0.99: "
+        "it holds 0.02 cores, and its 99 core-s due in 1 min 40 s need 0.99: "
         "others are due first; it is planned to hold 1.97 in 50 s"
     )
 
@@ -69,7 +69,7 @@ def test_a_job_that_holds_enough_but_not_its_demand_is_told_so() -> None:
     eager = replace(steered("eager", 90.0, 100.0), demand=Resources(2.0))
     plan = decide(SURE, [steered("urgent", 10.0, 10.0), eager], TWO)
     assert cores(plan) == pytest.approx({"urgent": 1.0, "eager": 1.0}, abs=0.02)
-    assert "90 core-s due in 100 s need 0.9: others get the rest of its demand of 2" in reason(plan, "eager").text
+    assert "90 core-s due in 1 min 40 s need 0.9: others get the rest of its demand of 2" in reason(plan, "eager").text
 
 
 def test_a_deadline_that_does_not_fit_beside_promised_ones_is_told_and_the_job_has_what_is_left() -> None:
@@ -79,7 +79,7 @@ def test_a_deadline_that_does_not_fit_beside_promised_ones_is_told_and_the_job_h
     plan = decide(SURE, after(before, [first, heavy]), TWO, carry=before.carry)
     assert promised(plan) == {"first"}
     assert warned(plan) == {"heavy": "not-promised"}
-    assert "100 core-s in 91 s do not fit beside what is promised" in plan.warnings[heavy.id].text
+    assert "100 core-s in 1 min 31 s do not fit beside what is promised" in plan.warnings[heavy.id].text
     assert cores(plan)["first"] == pytest.approx(1.15)
     assert cores(plan)["heavy"] == pytest.approx(0.85)
     assert not decide(SURE, after(plan, [first, heavy]), TWO, carry=plan.carry).warnings, "it was told already"

@@ -57,7 +57,7 @@ def test_a_promised_job_of_which_the_plan_rises_later_says_so() -> None:
     plan = decide(SURE, jobs, {"a": 4})
     assert (promised(plan), counts(plan, jobs)["tight"]) == ({"tight"}, 2)
     reason = plan.reasons[jobs[0].spec.id]
-    assert reason.text == "starts with 2 workers; promised deadline in 100 s, rises to 4 in 50 s"
+    assert reason.text == "starts with 2 workers; promised deadline in 1 min 40 s, rises to 4 in 50 s"
     assert (reason.facts["n_workers_later"], reason.facts["rises_s"]) == (4.0, pytest.approx(50.0, abs=0.1))
     assert "slack_s" not in reason.facts
 
@@ -65,7 +65,7 @@ def test_a_promised_job_of_which_the_plan_rises_later_says_so() -> None:
 def test_a_promised_job_that_is_to_keep_what_it_has_says_when_it_will_end() -> None:
     one = elastic("steady", 150.0, deadline_s=100.0)
     plan = decide(SURE, [one, *(elastic(f"rival-{i}", 50.0, weight=100.0) for i in range(3))], {"a": 4})
-    assert plan.reasons[one.spec.id].text == "starts with 2 workers; promised deadline 6 s behind its end"
+    assert plan.reasons[one.spec.id].text == "starts with 2 workers; promised deadline 6.2 s behind its end"
 
 
 def test_a_promise_outlives_a_process_that_has_not_said_yet_how_long_it_is() -> None:

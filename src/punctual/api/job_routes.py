@@ -129,7 +129,8 @@ def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) 
     if change != SpecChange():
         status = replace(status, spec=context.host.change(status.id, change, by=str(caller)))
         context.host.settle()
-        note_change(caller, f"job '{job}' was changed: {asked.model_dump(exclude_unset=True)}")
+        changes = ", ".join(f"{name} {value}" for name, value in asked.model_dump(exclude_unset=True).items())
+        note_change(caller, f"job '{job}' was changed: {changes}")
     return _shown(context, status)
 
 

@@ -26,7 +26,7 @@ from punctual.api.notices import NoticeFilter, NoticeKind, notice_kind
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
-from punctual.core.units import DAY_S
+from punctual.core.units import DAY_S, span
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.paths import service_root
 from punctual.executors.local.supervisor import LaunchRequest
@@ -224,7 +224,7 @@ class _UrlReceiver(_Receiver):
             self._posting = Thread(target=lambda: outcome.append(self._answer(request)), name="notice", daemon=True)
             self._posting.start()
         self.wait(self._posting.is_alive, _ANSWER_S_MAX)
-        return outcome[0] if outcome else (f"no answer within {_ANSWER_S_MAX:g} s", False)
+        return outcome[0] if outcome else (f"no answer within {span(_ANSWER_S_MAX)}", False)
 
     def _answer(self, request: Request) -> tuple[str, bool] | None:
         try:
@@ -297,7 +297,7 @@ class _CommandReceiver(_Receiver):
             is_slow = time.monotonic() >= begun_at + _COMMAND_S_MAX
             link.terminate()
             talking.join(5.0)  # more than it takes to kill it
-            why = f"took longer than {_COMMAND_S_MAX:.0f} s" if is_slow else "had not ended when the daemon did"
+            why = f"took longer than {span(_COMMAND_S_MAX)}" if is_slow else "had not ended when the daemon did"
             return f"{why}, and was ended{said}"
         said.read_on()
         last = lines[-1]

@@ -9,7 +9,7 @@ from datetime import datetime
 from threading import Timer
 
 from punctual.cli._streams import write_error
-from punctual.core.units import format_duration
+from punctual.core.units import span
 from punctual.daemon.follower import JobFollower
 from punctual.executors.local.job_signals import ALLOCATION_END_VARIABLE, allocation_left_s
 from punctual.executors.slurm_commands import SlurmFailure, slurm_answer
@@ -79,10 +79,10 @@ def warn_of_end(submissions: Sequence[Submission], end: SlurmAllocation | None) 
         if spec.deadline_s is None or began_at + spec.deadline_s <= end.stop_at:
             continue
         behind_s = began_at + spec.deadline_s - end.ends_at
-        where = f"{format_duration(abs(behind_s))} {'after' if behind_s > 0 else 'before'}"
+        where = f"{span(behind_s)} {'after' if behind_s > 0 else 'before'}"
         write_error(
             f"punctual: warning: the deadline of job '{spec.id}' is {where} the end of this Slurm allocation, and the job is "
-            f"asked to stop {format_duration(end.ends_at - end.stop_at)} before that end. Give an earlier deadline, or ask "
+            f"asked to stop {span(end.ends_at - end.stop_at)} before that end. Give an earlier deadline, or ask "
             "Slurm for more time (sbatch --time)."
         )
 

@@ -32,7 +32,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.lifecycle import end_state
 from punctual.core.protocols import Message
-from punctual.core.units import HOUR_S, format_duration
+from punctual.core.units import HOUR_S, span
 from punctual.daemon.control_client import capacity_for_jobs, leave, policy, stop, submit
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions
@@ -135,7 +135,7 @@ def market_demo() -> int:
         f"({about['instance_type']}); on-demand ones cost ${about['on_demand_price']:.2f}."
     )
     write_line(
-        f"An hour takes {HOUR_S / scene.speed:g} s here; a machine is a Ray node of this computer, and needs about "
+        f"An hour takes {span(HOUR_S / scene.speed)} here; a machine is a Ray node of this computer, and needs about "
         f"{scene.startup_s * scene.speed / 60:.0f} minutes of that time to start. "
         "#: it is there, +: it starts, .: it could be had."
     )
@@ -335,7 +335,7 @@ class Course:
         bill, prices = self.bill, {"spot": about["spot_price"], "on-demand": about["on_demand_price"]}
         hours = {name: usd / prices[name] for name, usd in bill.by_pool.items()}
         parts = " and ".join(f"{n:.1f} machine-hours of {name}" for name, n in hours.items() if n > 0.05)
-        write_line(f"It landed {format_duration(abs(left_s))} {'before' if left_s >= 0 else 'AFTER'} its deadline.")
+        write_line(f"It landed {span(left_s)} {'before' if left_s >= 0 else 'AFTER'} its deadline.")
         write_line(f"It cost ${bill.total_usd:.0f}: {parts}, on {self.n_asked} machines.")
         at_least_usd = self.scene.work_h * about["on_demand_price"]
         write_line(

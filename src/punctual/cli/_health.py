@@ -15,7 +15,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined
 from punctual.core.ids import NodeId
 from punctual.core.resources import Resources
-from punctual.core.units import format_bytes, format_duration
+from punctual.core.units import format_bytes, span
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import is_answering
 from punctual.daemon.disk_space import FREE_WARNING_BYTES, free_in
@@ -196,7 +196,7 @@ def _clock() -> Iterator[Finding]:
     if moved_s is not None and abs(moved_s) > 1.0:
         yield Finding(
             "warning",
-            f"the wall clock was set by {format_duration(abs(moved_s))} since a journal that is in use was begun",
+            f"the wall clock was set by {span(moved_s)} since a journal that is in use was begun",
             "None: deadlines are durations inside. Say those again that you gave as a time of day.",
         )
     if _is_synchronised() is False:

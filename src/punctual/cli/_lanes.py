@@ -262,7 +262,9 @@ def _by_attention(row: Row) -> tuple[float, ...]:
         ended = _at(row, _end_s(row)) or 0.0
         return (attention(row["kind"]), -ended)
     deadline, submitted = _at(row, row.get("deadline_s")), _at(row, 0.0)
-    return (attention(row["kind"]), inf if deadline is None else deadline, submitted or 0.0)
+    starts = _at(row, row.get("starts_s"))
+    may_be_on_time = deadline is None or starts is None or starts < deadline
+    return (attention(row["kind"]), may_be_on_time, inf if deadline is None else deadline, submitted or 0.0)
 
 
 def _cut(name: str, n_characters: int) -> str:

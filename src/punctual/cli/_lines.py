@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from punctual.cli._shown_job import ShownJob
-from punctual.cli._words import against_deadline, clock, holding, short, steps
+from punctual.cli._words import against_deadline, clock, holding, span, steps
 from punctual.core.commands import RejectJob, StopJob, WarnUser
 from punctual.core.events import (
     GrantApplied,
@@ -104,7 +104,7 @@ class Lines:
         at, seconds = status.deadline_at, status.spec.deadline_s
         if at is None or seconds is None:
             return "no deadline: the job runs at its ceiling"
-        return f"{prefix} {clock(self._job.clocks().wall_of(at))}, {short(seconds)} after the start"
+        return f"{prefix} {clock(self._job.clocks().wall_of(at))}, {span(seconds)} after the start"
 
     def _granted(self, at: float) -> str:
         status = self._job.status()

@@ -11,7 +11,7 @@ from typing import Any
 from punctual.channel import DeviceUse, WorkerStatus
 from punctual.cli._errors import EXIT_USER_ERROR
 from punctual.cli._report import paragraph, report_fields
-from punctual.cli._words import short
+from punctual.cli._words import span
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon.run_folder import RunFolder
@@ -156,7 +156,7 @@ def told_of(status: WorkerStatus | None) -> str:
         return ""
     lost = f", {status.n_workers_lost} lost and {status.n_steps_redone} steps done again" * (status.n_workers_lost > 0)
     stop_s = status.longest_stop_ns / 1e9
-    return f" Its workers changed {_times(status.n_resizes)}{lost}; training stood still for {short(stop_s)} at most."
+    return f" Its workers changed {_times(status.n_resizes)}{lost}; training stood still for {span(stop_s)} at most."
 
 
 def _device_fields(use: DeviceUse) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _told_of_device(use: DeviceUse | None) -> str:
     if use is None:
         return ""
     gib = f"{use.memory_bytes / 2**30:.1f} of {use.total_bytes / 2**30:.1f} GiB"
-    turns = f", and waited {short(use.waited_ns / 1e9)} in all for {use.n_turns} turns on it" if use.n_turns else ""
+    turns = f", and waited {span(use.waited_ns / 1e9)} in all for {use.n_turns} turns on it" if use.n_turns else ""
     return f" It held {gib} on {use.name}{turns}."
 
 

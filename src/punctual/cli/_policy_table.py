@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from punctual.cli._study_page import cell, in_words
-from punctual.cli._words import short, visible
+from punctual.cli._words import span, visible
 from punctual.sim.measures import Measure, best_of
 from punctual.sim.result import Result
 
@@ -52,7 +52,7 @@ def cost_lines(result: Result) -> list[str]:
         total_usd = sum(bill["by_pool"].values())
         lines.append(f"{visible(label)} costs ${total_usd:,.2f}: {jobs}{more} (machines: {pools}{unused})")
         told = bill["told"][:_N_COSTS]
-        lines += [f"  {visible(each['job'])}, after {short(each['at_s'])}: {each['text']}" for each in told]
+        lines += [f"  {visible(each['job'])}, after {span(each['at_s'])}: {each['text']}" for each in told]
     return lines
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.core.units import format_duration
+from punctual.core.units import span
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, find_job, known_jobs, known_runs
 from punctual.journal.boot import clock_shift
@@ -117,7 +117,7 @@ def recorded_lines(result: Result) -> list[str]:
     lines = []
     if agreement is not None and agreement.shift_s is not None:
         lines.append(
-            f"Of {agreement.n_landed:,} jobs that landed, half land within {format_duration(agreement.shift_s)} of "
+            f"Of {agreement.n_landed:,} jobs that landed, half land within {span(agreement.shift_s)} of "
             f"their live landing when the same policy is replayed; of {agreement.n_with_deadline:,} with a deadline, "
             f"{agreement.n_same:,} keep or miss it as they did. Smaller differences between policies say nothing."
         )
@@ -128,7 +128,7 @@ def recorded_lines(result: Result) -> list[str]:
             f"Not played: {load.n_outside:,} jobs submitted at other times, whatever they took of the machine."
         )
     if load.unsteered_s:
-        lines.append(f"Nobody steered for {format_duration(load.unsteered_s)}; the replay steers all the time.")
+        lines.append(f"Nobody steered for {span(load.unsteered_s)}; the replay steers all the time.")
     if load.policy_changes:
         names = ", ".join(dict.fromkeys(change.policy for change in load.policy_changes))
         lines.append(f"The policy was changed while jobs ran ({names}); 'replayed' changes it at the same instants.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.cli import _plot
-from punctual.cli._words import dollars, short, steps
+from punctual.cli._words import dollars, span, steps
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
@@ -35,11 +35,11 @@ def _outcome(summary: RunSummary) -> str:
     if summary.landed_at is None:
         return f"The job has not landed; the last that was heard of it is {steps(summary.steps_done, summary.steps_total)}."
     if summary.deadline_s is None or summary.deviation_s is None:
-        return f"Landed after {short(summary.landed_at - summary.submitted_at)}; there was no deadline."
+        return f"Landed after {span(summary.landed_at - summary.submitted_at)}; there was no deadline."
     side = "after" if summary.deviation_s > 0 else "before"
     share = f"{abs(summary.deviation_s) / summary.deadline_s:.2%}"
     verdict = "Deadline missed: landed" if summary.deviation_s > 0 else "Landed"
-    return f"{verdict} {short(abs(summary.deviation_s))} ({share}) {side} the deadline of {short(summary.deadline_s)}."
+    return f"{verdict} {span(summary.deviation_s)} ({share}) {side} the deadline of {span(summary.deadline_s)}."
 
 
 def _amounts(summary: RunSummary) -> str:
@@ -58,7 +58,7 @@ def _amounts(summary: RunSummary) -> str:
 
 def _changes(summary: RunSummary) -> list[str]:
     changes = _worked_on(summary) + [
-        f"The deadline was set to {short(one.deadline_s)} at {short(one.at - summary.submitted_at)}."
+        f"The deadline was set to {span(one.deadline_s)} at {span(one.at - summary.submitted_at)}."
         for one in summary.deadlines[1:]
         if one.deadline_s is not None
     ]
@@ -68,10 +68,10 @@ def _changes(summary: RunSummary) -> list[str]:
         if (warning := summary.warned(code)) is not None:
             changes.append(f"{warning.text[0].upper()}{warning.text[1:]}.")
     if summary.unsteered_s:
-        changes.append(f"Nobody steered it for {short(summary.unsteered_s)}.")
+        changes.append(f"Nobody steered it for {span(summary.unsteered_s)}.")
     infeasible = summary.warned("infeasible")
     if infeasible is not None:
-        changes.append(f"At {short(infeasible.at - summary.submitted_at)} it was told that {infeasible.text}.")
+        changes.append(f"At {span(infeasible.at - summary.submitted_at)} it was told that {infeasible.text}.")
     return changes
 
 
@@ -82,13 +82,13 @@ def _worked_on(summary: RunSummary) -> list[str]:
     if not is_cause and summary.worked_on_s < 1.0:
         return []
     remedy = "put that into `punctual.phase`, and it is planned for"
-    return [f"It worked on for {short(summary.worked_on_s)} after its last declared step: {remedy}."]
+    return [f"It worked on for {span(summary.worked_on_s)} after its last declared step: {remedy}."]
 
 
 def _shortfall(lack: Shortfall) -> str:
     """Report missing CPU time as the likely cause of a late landing, with other possible causes."""
     return (
-        f"For {short(lack.duration_s)} it used {lack.used_cores:.2f} of the {lack.granted_cores:.2f} cores that it held and can "
+        f"For {span(lack.duration_s)} it used {lack.used_cores:.2f} of the {lack.granted_cores:.2f} cores that it held and can "
         "use: the machine gave it no more, or it waited for something other than the processor."
     )
 
@@ -180,4 +180,4 @@ def _title(summary: RunSummary) -> str:
     if summary.deviation_s is None or summary.deadline_s is None:
         return "no deadline"
     side = "after" if summary.deviation_s > 0 else "before"
-    return f"landed {short(abs(summary.deviation_s))} {side} its deadline of {short(summary.deadline_s)}"
+    return f"landed {span(summary.deviation_s)} {side} its deadline of {span(summary.deadline_s)}"

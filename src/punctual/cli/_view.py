@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from punctual.cli._lanes import Row, marked
-from punctual.cli._words import clock, cores, short, steps, visible
+from punctual.cli._words import clock, cores, span, steps, visible
 from punctual.core.status import JobStatus
 from punctual.daemon.status_reader import standing
 from punctual.request.deadlines import Now
@@ -83,7 +83,7 @@ def _deadline(status: JobStatus, now: Now) -> str:
     if status.deadline_at is None:
         return "none: the job runs at its ceiling"
     left_s = status.deadline_at - now.at
-    said = f"in {short(left_s)}" if left_s > 0 else f"{short(-left_s)} ago"
+    said = f"in {span(left_s)}" if left_s > 0 else f"{span(left_s)} ago"
     return f"{clock(now.wall_of(status.deadline_at))}, {said}"
 
 

@@ -1,7 +1,8 @@
 """Format amounts and moments for people, as `punctual.request.words` and more."""
 
+from punctual.core.units import span
 from punctual.request.deadlines import clock
-from punctual.request.words import cores, holding, proven, short, steps, visible
+from punctual.request.words import cores, holding, proven, steps, visible
 
 __all__ = [
     "against_deadline",
@@ -11,7 +12,7 @@ __all__ = [
     "early_or_late",
     "holding",
     "proven",
-    "short",
+    "span",
     "steps",
     "visible",
 ]
@@ -28,11 +29,11 @@ def dollars(usd: float) -> str:
 
 
 def early_or_late(deviation_s: float) -> str:
-    """Format a deviation: `67 ms early`, `2.1s late`."""
-    return f"{short(abs(deviation_s))} {'late' if deviation_s > 0 else 'early'}"
+    """Format a deviation: `67 ms early`, `2.1 s late`."""
+    return f"{span(deviation_s)} {'late' if deviation_s > 0 else 'early'}"
 
 
 def against_deadline(deviation_s: float) -> str:
-    """Format a deviation: `67 ms before the deadline`, `2.1s after the deadline`."""
+    """Format a deviation: `67 ms before the deadline`, `2.1 s after the deadline`."""
     side = "after" if deviation_s > 0 else "before"
-    return f"{short(abs(deviation_s))} {side} the deadline"
+    return f"{span(deviation_s)} {side} the deadline"

@@ -11,7 +11,7 @@ import typer
 
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import format_duration
+from punctual.core.units import span
 from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, remove
 from punctual.daemon.runs import Steering, unreadable
@@ -87,7 +87,7 @@ def _jobs(count: int) -> str:
 
 
 def _age(past: PastJob) -> str:
-    return format_duration(max(0.0, time.time() - past.written_at)) if past.written_at > 0 else "of unknown age,"
+    return span(max(0.0, time.time() - past.written_at)) if past.written_at > 0 else "of unknown age,"
 
 
 def _written_wall(past: PastJob) -> str | None:

@@ -7,7 +7,7 @@ import typer
 
 from punctual.cli._completion import open_job_names
 from punctual.cli._options import AsJson
-from punctual.cli._words import clock, short
+from punctual.cli._words import clock, span
 from punctual.cli.steer import show_answer
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_client import change
@@ -39,5 +39,5 @@ def deadline(
     line = f"{answer['job']}: it has no deadline any more"
     if answer["deadline_wall"] is not None:
         wall = clock(datetime.fromisoformat(answer["deadline_wall"]))
-        line = f"{answer['job']}: the deadline is now {wall}, in {short(answer['left_s'])}"
+        line = f"{answer['job']}: the deadline is now {wall}, in {span(answer['left_s'])}"
     show_answer(answer, line, as_json=as_json)

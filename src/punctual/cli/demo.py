@@ -20,7 +20,7 @@ from punctual.cli._report import draw, paragraph
 from punctual.cli._screens import PlainScreen, Screen, screen_for
 from punctual.cli._shown_job import ShownJob
 from punctual.cli._streams import write_line
-from punctual.cli._words import short
+from punctual.cli._words import span
 from punctual.cli.run import begin_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
@@ -83,8 +83,8 @@ def demo(market: Market = False) -> None:
     speed = calibrate()
     steps_per_epoch = pick_steps(speed)
     write_line(
-        f"A step takes {short(speed.step_s)} at full speed. {_N_EPOCHS} epochs of {steps_per_epoch} steps are given "
-        f"{short(_DEADLINE_S)}, {_SLACK:g} times what they need; half-way the deadline will be tightened."
+        f"A step takes {span(speed.step_s)} at full speed. {_N_EPOCHS} epochs of {steps_per_epoch} steps are given "
+        f"{span(_DEADLINE_S)}, {_SLACK:g} times what they need; half-way the deadline will be tightened."
     )
     outcome = land(steps_per_epoch)
     raise typer.Exit(_conclude(outcome))

@@ -12,6 +12,7 @@ from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
+from punctual.core.units import span
 from punctual.daemon.control_client import leave, pause, standings, stop
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.machine_providers import abandoned, has_machines
@@ -143,7 +144,7 @@ def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
         if time.monotonic() > give_up_at:
             raise InvalidSpec(
                 "a daemon must end when asked to",
-                f"one that has not within {_END_S_MAX:g} s",
+                f"one that has not within {span(_END_S_MAX)}",
                 f"process {process['pid']}",
                 "See whether it is stopped or hangs (`punctual doctor`).",
             )

@@ -5,7 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from punctual.cli._streams import table_lines, write_line, write_lines
-from punctual.cli._words import clock, dollars, early_or_late, short, visible
+from punctual.cli._words import clock, dollars, early_or_late, span, visible
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobSpec, JobState
 from punctual.core.resources import Resources
@@ -262,7 +262,7 @@ def _nodes(jobs: Sequence[dict[str, Any]], budget: Mapping[str, Any]) -> Iterato
         then = (
             "see `punctual why`" if lost is None else f"and at {clock(datetime.fromisoformat(lost))} it counts as lost"
         )
-        yield f"node {node} has not answered for {short(silent_s)}: what is told of its jobs is as old, {then}"
+        yield f"node {node} has not answered for {span(silent_s)}: what is told of its jobs is as old, {then}"
     for node, wall in budget.get("leaving_nodes_wall", {}).items():
         yield f"node {node} {_leaving(node, datetime.fromisoformat(wall))}"
     for node, cores in budget.get("taken_cores", {}).items():
@@ -315,7 +315,7 @@ def _ended(job: KnownJob, states: Mapping[JobId, JobState], known: Mapping[str, 
         name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause", "spent_usd")
     }
     state = states.get(job.job, "ended")
-    judged = _judged(job.job, state, told) if state in ENDED else {}
+    judged = _judged(job.job, state, known) if state in ENDED else {}
     return {
         "job": job.title,
         "state": state,
@@ -326,10 +326,11 @@ def _ended(job: KnownJob, states: Mapping[JobId, JobState], known: Mapping[str, 
     }
 
 
-def _judged(job: JobId, state: JobState, told: Mapping[str, Any]) -> dict[str, Any]:
+def _judged(job: JobId, state: JobState, known: Mapping[str, Any]) -> dict[str, Any]:
     """Return how an ended job came out, in the words of all displays."""
-    spec = JobSpec(id=job, ceiling=Resources(1.0), deadline_s=told["deadline_s"])
-    status = JobStatus(spec=spec, submitted_at=0.0, state=state, landed_at=told["landed_s"], cause=told["cause"] or "")
+    spec = JobSpec(id=job, ceiling=Resources(1.0), deadline_s=known.get("deadline_s"))
+    ended = JobStatus(spec=spec, submitted_at=0.0, state=state, landed_at=known.get("landed_s"))
+    status = replace(ended, cause=known.get("cause") or "", exit_code=known.get("exit_code"))
     now = Now.read()
     return asdict(judge(status, now.at, now.clock))
 
@@ -340,7 +341,7 @@ def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:
         standing["job"],
         standing["state"],
         "-" if begun is None else f"{datetime.fromisoformat(begun):%Y-%m-%d %H:%M}",
-        "-" if deadline_s is None else short(deadline_s),
+        "-" if deadline_s is None else span(deadline_s),
         _came_to(standing),
         _cut(shlex.join(standing["argv"] or ["-"])),
     )
@@ -352,7 +353,7 @@ def _came_to(standing: dict[str, Any]) -> str:
     if standing["state"] != "finished" or landed_s is None:
         return _cut(" ".join(str(standing["cause"] or "-").split()))
     if deadline_s is None:
-        return f"landed after {short(landed_s)}"
+        return f"landed after {span(landed_s)}"
     return f"landed {early_or_late(landed_s - deadline_s)}"
 
 
@@ -372,7 +373,7 @@ def _row(standing: dict[str, Any]) -> tuple[str, ...]:
         standing["state"],
         "-" if standing["progress_frac"] is None else f"{standing['progress_frac']:.1%}",
         "-" if left_s is None else clock(datetime.fromisoformat(standing["deadline_wall"])),
-        "-" if left_s is None else ("-" if left_s < 0 else "") + short(abs(left_s)),
+        "-" if left_s is None else ("-" if left_s < 0 else "") + span(left_s),
         _forecast(standing),
         _grant(standing),
         "-" if standing["demand_cores"] is None else f"{standing['demand_cores']:.2f}",

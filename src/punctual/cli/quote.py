@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._streams import write_lines
-from punctual.cli._words import clock, cores, holding, option_name, short
+from punctual.cli._words import clock, cores, holding, option_name, span
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
 from punctual.daemon.control_client import capacity_for_jobs, quote_job, quote_new
@@ -185,7 +185,7 @@ def sentences(answer: dict[str, Any]) -> list[str]:
             lines.append(f"`{hurt['job']}` would lose its promise of {_clock(hurt['promised_until_wall'])}")
         else:
             change = f"{cores(hurt['cores_before'])} -> {cores(hurt['cores_after'])}"
-            later = "" if not hurt["later_s"] else f", {short(hurt['later_s'])} later if that lasts"
+            later = "" if not hurt["later_s"] else f", {span(hurt['later_s'])} later if that lasts"
             lines.append(f"`{hurt['job']}` would have less at once: {change}{later}")
     lines += [
         f"with {holding(finish['cores'], finish['n_workers'] or 0)}: done {_clock(finish['finish_wall'])}, "

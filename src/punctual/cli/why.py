@@ -8,7 +8,7 @@ import typer
 
 from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_line
-from punctual.cli._words import clock, cores, proven, short
+from punctual.cli._words import clock, cores, proven, span
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.control_client import standings
 from punctual.daemon.runs import job_to_tell_of, messages_of, now_of
@@ -63,7 +63,7 @@ def why(
     _tell_links(links, last, now, submitted_at, every=every)
     told = next((each for each in standings(target.run) if each["job"] in (target.job, target.title)), {})
     if told.get("kind") == "waiting":
-        write_line(f"{clock(now.wall)} {short(told['elapsed_s']):>8}  {told['headline']}")
+        write_line(f"{clock(now.wall)} {span(told['elapsed_s']):>11}  {told['headline']}")
 
 
 def _tell_links(links: Sequence[DecisionStep], last: int, now: Now, submitted_at: float, *, every: bool) -> None:
@@ -71,7 +71,7 @@ def _tell_links(links: Sequence[DecisionStep], last: int, now: Now, submitted_at
         link = group[-1]
         together = f" (the last of {len(group)} such changes within a second)" if len(group) > 1 else ""
         at = clock(now.wall_of(submitted_at + link.elapsed_s))
-        write_line(f"{at} {short(link.elapsed_s):>8}  {link.text}{together}")
+        write_line(f"{at} {span(link.elapsed_s):>11}  {link.text}{together}")
 
 
 def grouped(links: Iterable[DecisionStep]) -> list[list[DecisionStep]]:
@@ -122,7 +122,7 @@ def _tell_policy(policy: str, seed: int, rows: Iterable[dict[str, Any]], *, as_j
         if as_json:
             write_line(json_text({"policy": policy, "seed": seed, **row}))
         else:
-            write_line(f"{short(row['at']):>12}  {_asked(row)}: {row['text']}{proven(row['gap_frac'])}")
+            write_line(f"{span(row['at']):>12}  {_asked(row)}: {row['text']}{proven(row['gap_frac'])}")
 
 
 def _asked(row: dict[str, Any]) -> str:

@@ -38,6 +38,7 @@ from punctual.client.schema import (
 )
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.status import ToldState
+from punctual.core.units import span
 from punctual.core.verdict import Verdict
 from punctual.daemon.control_socket import short_enough
 from punctual.daemon.paths import owner_token_file, service_root, service_socket
@@ -230,7 +231,7 @@ class Client:
             if standing.ended is not None:
                 return standing
             time.sleep(pause_s)
-        raise TimeoutError(f"job '{name}' has not ended in {timeout_s} s")
+        raise TimeoutError(f"job '{name}' has not ended in {span(timeout_s or 0.0)}")
 
     def logs(
         self,

@@ -28,6 +28,7 @@ from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, P
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import LEAST_CORES, TOLERANCE
+from punctual.core.units import span
 
 #: A cost sample needs at least this much CPU, because the clocks behind it tick.
 _SAMPLE_CORE_S = 0.08
@@ -497,7 +498,7 @@ def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Projec
 
 def _reason(code: str, text: str, outlook: _Projection) -> Reason:
     facts = {"work_left_steps": outlook.work_left, "need_core_s": outlook.need_core_s, "time_left_s": outlook.time_s}
-    return Reason(code, f"{text} ({outlook.need_core_s:.1f} core-s of work in {outlook.time_s:.1f} s)", facts)
+    return Reason(code, f"{text} ({outlook.need_core_s:.1f} core-s of work in {span(max(0.0, outlook.time_s))})", facts)
 
 
 def _waiting_left_s(state: RemainingCostState, reading: Reading) -> float:

@@ -27,6 +27,7 @@ from punctual.controllers._work import blend, is_another_run, largest_unit_steps
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
+from punctual.core.units import span
 
 #: A sample spans at least this much time; the first with each number twice as much, but no more than so many steps.
 _SAMPLE_S = 0.25
@@ -270,7 +271,7 @@ class TwoLevel(LandingController):
         now = plan.second if plan.first_s <= 0.0 else plan.first
         if plan.is_level:
             return now, _reason("level", f"{_named(now)} to the end", outlook)
-        text = f"{_named(plan.first)} for {plan.first_s:.1f} s, then {plan.second}"
+        text = f"{_named(plan.first)} for {span(plan.first_s)}, then {plan.second}"
         return now, _reason("two-level", text, outlook)
 
     def _number_without_plan(self, state: TwoLevelState, outlook: Projection) -> tuple[int, Reason]:
@@ -381,7 +382,7 @@ def _named(n_workers: int) -> str:
 
 def _reason(code: str, text: str, outlook: Projection) -> Reason:
     facts = {"work_left_steps": outlook.steps, "time_left_s": outlook.time_s, "stop_s": outlook.stop_s}
-    return Reason(code, f"{text} ({outlook.steps:.0f} steps of work in {outlook.time_s:.1f} s)", facts)
+    return Reason(code, f"{text} ({outlook.steps:.0f} steps of work in {span(max(0.0, outlook.time_s))})", facts)
 
 
 # Learning from a reading.

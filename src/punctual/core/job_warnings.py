@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from punctual.core.control import Forecast
 from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import Periods, ScheduledJob
+from punctual.core.units import span
 
 
 def warnings_at_tick(job: ScheduledJob, periods: Periods) -> Iterator[Reason]:
@@ -33,7 +34,7 @@ def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
         return None
     return Reason(
         "no-progress",
-        f"no progress was reported in {job.ran_s:.0f} s, nor read from the output; the job goes on at full speed",
+        f"no progress was reported in {span(job.ran_s)}, nor read from the output; the job goes on at full speed",
     )
 
 
@@ -87,7 +88,7 @@ def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
 def told_late(forecast: Forecast, deadline_s: float) -> str:
     """Return a text that says by how much the deadline is missed at full speed."""
     late_s = forecast.earliest_finish_s - deadline_s
-    return f"the deadline cannot be met: at full speed the job lands {late_s:.1f} s after it"
+    return f"the deadline cannot be met: at full speed the job lands {span(late_s)} after it"
 
 
 def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
@@ -100,8 +101,8 @@ def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reaso
     if not forecast.feasible:
         text = told_late(forecast, deadline_s)
     elif late_s <= 0:
-        text = f"the deadline can be met again, with {-late_s:.1f} s to spare at full speed"
+        text = f"the deadline can be met again, with {span(-late_s)} to spare at full speed"
     else:
-        text = f"the deadline can perhaps be met: at full speed the job lands about {late_s:.1f} s after it"
+        text = f"the deadline can perhaps be met: at full speed the job lands about {span(late_s)} after it"
     facts = {"earliest_finish_s": forecast.earliest_finish_s, "deadline_s": deadline_s}
     return Reason("feasible" if forecast.feasible else "infeasible", text, facts)

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any
 
 from punctual.core.ids import JobId
+from punctual.core.units import span
 
 #: Shortest time between a plan and one that it asks for or makes room for, in seconds.
 _SOONEST_S = 0.1
@@ -172,7 +173,9 @@ class Planning:
         is_news = not self.is_late
         self.requested_at, self.is_due, self.is_late = None, True, True
         return (
-            f"no plan came within {plan_s:g} s; the last one stays in force and another is asked for" if is_news else ""
+            f"no plan came within {span(plan_s)}; the last one stays in force and another is asked for"
+            if is_news
+            else ""
         )
 
     def exchange_policy(self, *, keeps_promises: bool) -> Iterable[JobId]:

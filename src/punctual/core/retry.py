@@ -3,7 +3,7 @@
 from punctual.core.events import GrantFailed, JobFailed
 from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import Periods, ScheduledJob
-from punctual.core.units import format_bytes
+from punctual.core.units import format_bytes, span
 
 
 def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
@@ -68,5 +68,5 @@ def told_of_retry(job: ScheduledJob, event: JobFailed) -> Reason:
     if event.out_of_memory:
         again = f"started again with {format_bytes(job.spec.asked_memory_bytes)}"
         facts["memory_bytes"] = job.spec.asked_memory_bytes
-    text = f"{event.cause}; {again} in {wait_s:g} s, from its last checkpoint if it made one"
+    text = f"{event.cause}; {again} in {span(wait_s)}, from its last checkpoint if it made one"
     return Reason("retried", text, facts)

@@ -72,6 +72,7 @@ from punctual.core.retry import after_refusal, fault_of_retry, told_of_retry
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.targets import Targets
+from punctual.core.units import span
 from punctual.core.waiting import tell_waiting
 from punctual.core.watch import Watch
 
@@ -483,7 +484,7 @@ class Scheduler:
             return
         self._unplan(node)
         left_s = max(0.0, event.ends_at - event.at)
-        text = f"its node '{node}' is taken away in {left_s:.0f} s"
+        text = f"its node '{node}' is taken away in {span(left_s)}"
         for job in [job for job in self._active.values() if job.is_on(node)]:
             reason = Reason("node-noticed", f"{text}: the job leaves it before", {"left_s": left_s})
             self._outbox.warn(event.at, job, reason, node)
@@ -509,7 +510,7 @@ class Scheduler:
             job.leaves_at = inf
         elif job.stop_cause is None:
             left_s = max(0.0, min(self._pools.ends_at[node] for node in leaving) - at)
-            job.ask_to_move(f"its node '{leaving[0]}' is taken away in {left_s:.0f} s")
+            job.ask_to_move(f"its node '{leaving[0]}' is taken away in {span(left_s)}")
         self._reconciler.mark_dirty(job)
 
     def _pool_offered(self, event: PoolOffered) -> None:

@@ -7,6 +7,9 @@ HOUR_S = 3_600
 DAY_S = 86_400
 GIB_BYTES = 1 << 30
 
+#: Durations above this are of a number that means nothing: ten thousand years.
+_FOR_EVER_S = 10_000 * 365 * DAY_S
+
 UNITS_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -31,6 +34,31 @@ def format_duration(seconds: float) -> str:
     if round(seconds / MINUTE_S) < DAY_S / MINUTE_S:
         return _two_parts(round(seconds / MINUTE_S), "h", "m", 60)
     return _two_parts(round(seconds / HOUR_S), "d", "h", 24)
+
+
+def span(seconds: float) -> str:
+    """Format a duration without its sign as a sentence has it: `42 min`, `6 min 40 s`.
+
+    Examples
+    --------
+    >>> [span(s) for s in (0.0, 0.067, 2.34, 43.2, 400, 2520, 5400, 200_000, 1e300)]
+    ['0 s', '67 ms', '2.3 s', '43 s', '6 min 40 s', '42 min', '1 h 30 min', '2 d 8 h', 'for ever']
+    """
+    s = abs(seconds)
+    if s > _FOR_EVER_S:
+        return "for ever"
+    if s < 0.9995:
+        return f"{1000 * s:.0f} ms" if s >= 0.0005 else "0 s"
+    if s < MINUTE_S - 0.5:
+        return f"{s:.2g} s"
+    if round(s) < 10 * MINUTE_S:
+        return _two_words(round(s), "min", "s", MINUTE_S)
+    minutes = round(s / MINUTE_S)
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 2 * 24 * 60:
+        return _two_words(minutes, "h", "min", 60)
+    return _two_words(round(minutes / 60), "d", "h", 24)
 
 
 def exact_text(seconds: float) -> str:
@@ -60,3 +88,7 @@ def format_bytes(n_bytes: float) -> str:
 
 def _two_parts(count: int, large: str, small: str, base: int) -> str:
     return f"{count // base}{large}{count % base:02d}{small}"
+
+
+def _two_words(count: int, large: str, small: str, base: int) -> str:
+    return f"{count // base} {large}" + (f" {count % base} {small}" if count % base else "")

@@ -11,6 +11,7 @@ from punctual.core.outbox import Outbox
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import TOLERANCE
 from punctual.core.scheduled_job import Periods, ScheduledJob
+from punctual.core.units import span
 
 #: A job stands still once no step has come for so many times what steps take, and for `_AGAIN` times the longest that one has
 #: taken so far, or would take with what it holds now.
@@ -159,9 +160,9 @@ class _Silence:
 
     def told(self) -> str:
         if not self.has_begun:
-            return f"the first step has not ended after {self.lasted_s:.0f} s"
-        return f"no step for {self.lasted_s:.0f} s" + (
-            "" if self.step_s is None else f"; they took {self.step_s:.2g} s"
+            return f"the first step has not ended after {span(self.lasted_s)}"
+        return f"no step for {span(self.lasted_s)}" + (
+            "" if self.step_s is None else f"; they took {span(self.step_s)}"
         )
 
     def is_to_end(self) -> bool:

@@ -10,6 +10,7 @@ from punctual import registry
 from punctual.core.cluster import usual_jobs_at_once
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.resources import Resources
+from punctual.core.units import span
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class HostOptions:
                 )
         if not self.lost_after_s >= _LOST_AFTER_S_MIN:
             raise InvalidSpec(
-                f"`--node-lost-after` must be {_LOST_AFTER_S_MIN:g} s or longer",
+                f"`--node-lost-after` must be {span(_LOST_AFTER_S_MIN)} or longer",
                 f"{self.lost_after_s:g} s",
                 "`punctual up`",
                 "What runs there must have ended before it may be started elsewhere.",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.units import span
 from punctual.daemon.control_client import is_silent, submit
 from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest, Ready
@@ -82,7 +83,7 @@ def start_daemon(request: DaemonRequest, n_starts: int = 1) -> Ready:
     if line is None:
         raise InvalidSpec(
             "a daemon that was started must answer",
-            f"no answer of process {process.pid} within {_START_S_MAX:g} s",
+            f"no answer of process {process.pid} within {span(_START_S_MAX)}",
             "the daemon of this machine",
             f"See what it has written: {log}.",
         )

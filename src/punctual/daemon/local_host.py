@@ -28,7 +28,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, Resources, largest, total
 from punctual.core.status import JobStatus
 from punctual.core.timer import Timer
-from punctual.core.units import format_duration
+from punctual.core.units import span
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
 from punctual.daemon.control_socket import FDS, ControlFailed, ControlSocket
@@ -415,7 +415,7 @@ class LocalHost(Host):
         except TimeoutError:
             raise StoreUnreachable(
                 "a change must be in the journal before it is reported as accepted",
-                f"a host that has not saved it within {_SETTLE_S_MAX:g} s",
+                f"a host that has not saved it within {span(_SETTLE_S_MAX)}",
                 self._journal.place,
                 "Check `punctual show` before you retry: the change may be in force, and may still be saved.",
             ) from None
@@ -441,7 +441,7 @@ class LocalHost(Host):
         if slept_s < LEAST_S:
             return
         self._suspended_s += slept_s
-        by = f"the machine, which was suspended for {format_duration(slept_s)}"
+        by = f"the machine, which was suspended for {span(slept_s)}"
         for status in self.jobs():
             if status.spec.deadline_s is not None:
                 change = SpecChange(deadline_s=max(status.spec.deadline_s - slept_s, LEAST_S))

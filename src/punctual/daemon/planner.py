@@ -24,6 +24,7 @@ from punctual.core.events import Event, PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy, Sink
 from punctual.core.quoting import Quote, QuoteRequest, encode_quote, refusing_guarantees
+from punctual.core.units import span
 from punctual.daemon.policy_worker import BadFrameError, Channel
 
 T = TypeVar("T")
@@ -247,7 +248,7 @@ class ProcessPlanner:
         try:
             return question.answer.result(limit_s)
         except TimeoutError:
-            raise QuoteFailed(f"the policy '{self._policy}' had no answer within {limit_s:.3g} s") from None
+            raise QuoteFailed(f"the policy '{self._policy}' had no answer within {span(limit_s)}") from None
 
     # In the planner's thread, with which the worker ends.
 
@@ -417,7 +418,7 @@ class _Worker:
         except TimeoutError:
             if self._is_starting and time.monotonic() < self._give_up_at:
                 raise _StartingError("has not started yet") from None
-            raise _LostError(f"took more than {limit_s:.3g} s") from None
+            raise _LostError(f"took more than {span(limit_s)}") from None
         except (OSError, EOFError):
             raise _LostError(f"ended: {self._exit_cause()}") from None
         except (BadFrameError, ValueError) as error:

@@ -15,6 +15,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.pools import PoolSpec
+from punctual.core.units import span
 from punctual.executors.cluster.machines import (
     ClusterPlace,
     Offer,
@@ -147,7 +148,7 @@ class RayMachines:
             pool = self._pools.get(self._pool_of[machine])
             limit_s = self._wait_s + (pool.spec.startup_s if pool is not None else 0.0)
             if now > self._asked_at[machine] + limit_s:
-                lost[machine] = f"Ray's autoscaler has started no node ({self._words(machine)}) within {limit_s:.0f} s"
+                lost[machine] = f"Ray's autoscaler has started no node ({self._words(machine)}) within {span(limit_s)}"
         if waiting and self._requests.n_impossible == len(self._pool_of):  # then it starts none of them
             lost[waiting[-1]] = f"Ray's autoscaler can never start so many nodes ({self._words(waiting[-1])}) at once"
         # A node that has just come is named within a second or two.

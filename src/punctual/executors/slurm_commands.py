@@ -5,6 +5,8 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from punctual.core.units import span
+
 
 class SlurmFailure(Exception):
     """Raised if a command of Slurm has no answer, or refuses; its text is Slurm's."""
@@ -31,7 +33,7 @@ def slurm_answer(command: Sequence[str], environment: Mapping[str, str], limit_s
                 output, complaint = process.communicate(timeout=limit_s)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)  # with all that a wrapper has started
-                raise SlurmFailure(f"{command[0]} has not answered for {limit_s:g} s") from None
+                raise SlurmFailure(f"{command[0]} has not answered for {span(limit_s)}") from None
     except OSError as error:
         raise SlurmFailure(f"{command[0]} cannot be run: {error.strerror}") from error
     if process.returncode:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.core.pools import PoolSpec
+from punctual.core.units import span
 from punctual.executors.cluster.machines import (
     MACHINE_LABEL,
     ClusterPlace,
@@ -218,7 +219,7 @@ class SlurmMachines:
             if now - since > self._options.wait_s:
                 job = self._jobs.pop(node)
                 self._cancelled.add(job.number)
-                self._lose(node, job, f"has waited for {self._options.wait_s:g} s")
+                self._lose(node, job, f"has waited for {span(self._options.wait_s)}")
         self._cancel(self._cancelled)
 
     def _lose(self, node: NodeId, job: _Job, text: str) -> None:

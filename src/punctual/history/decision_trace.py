@@ -22,9 +22,10 @@ from punctual.core.lifecycle import end_state
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import OVER, n_workers_of
+from punctual.core.units import span
 from punctual.history.job import Answer, JobHistory, TracedMessage
 from punctual.history.user_requests import told_request
-from punctual.request.words import cores, holding, proven, short, steps
+from punctual.request.words import cores, holding, proven, steps
 
 #: Codes of warnings that make a job late or at risk as long as they are in force.
 _AGAINST_THE_DEADLINE = {"infeasible", "deadline-passed", "stalled"}
@@ -137,7 +138,7 @@ def _grant(
         told = f"given {_amount(traced.spec, answer.granted)}"
         if isinstance(answer, GrantFailed):
             told = f"not given ({answer.cause})"
-        text += f"; {told} after {short(max(0.0, answer.at - command.at))}"
+        text += f"; {told} after {span(max(0.0, answer.at - command.at))}"
         facts["answer"] = told
     return DecisionStep(command.at - history.submitted_at, "grant", text, facts)
 
@@ -158,14 +159,14 @@ def _step(traced: TracedMessage, history: JobHistory) -> DecisionStep | None:
         case JobSubmitted(by=by):
             return step("submitted", _submitted(message), {"by": by})
         case SteeringResumed(at=at, lost_at=lost_at):
-            text = f"it is steered again, after {short(at - lost_at)} in which nobody did"
+            text = f"it is steered again, after {span(at - lost_at)} in which nobody did"
             return step("resumed", text, {"unsteered_s": at - lost_at})
         case WarnUser(reason=reason):
             return step("warning", reason.text, {"code": reason.code, "facts": dict(reason.facts)})
         case StopJob(cause=cause, moves=False):
             return step("stop", f"asked to stop: {cause}", {})
         case JobFinished(landed_at=landed_at):
-            return step("finished", f"the job finished; it had landed at {short(landed_at - since_at)}", {})
+            return step("finished", f"the job finished; it had landed at {span(landed_at - since_at)}", {})
         case JobFailed() | RejectJob():
             return step(*_failed(message))
     request = told_request(message, traced.spec)
@@ -188,7 +189,7 @@ def _failed(message: JobFailed | RejectJob) -> tuple[str, str, dict[str, Any]]:
 
 def _submitted(event: JobSubmitted) -> str:
     spec = event.spec
-    goal = f"with a deadline {short(spec.deadline_s)} after its start" if spec.deadline_s else "without a deadline"
+    goal = f"with a deadline {span(spec.deadline_s)} after its start" if spec.deadline_s else "without a deadline"
     by = f" {told_by(event.by)}" if event.by else ""
     after = f", to run after {', '.join(spec.after)}" if spec.after else ""
     at_most = f"at most {cores(spec.ceiling.cores)}, steered by {spec.controller}{after}"

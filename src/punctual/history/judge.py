@@ -9,8 +9,8 @@ from typing import Protocol
 from punctual.core.ids import JobId
 from punctual.core.pools import Lack
 from punctual.core.status import JobStatus
+from punctual.core.units import span
 from punctual.core.verdict import JobKind, Verdict, remaining_time, verdict
-from punctual.request.words import span
 
 #: Kinds of jobs that are over.
 OVER: frozenset[JobKind] = frozenset({"met", "missed", "done", "failed", "stopped"})
@@ -249,7 +249,8 @@ def _phrase(status: JobStatus, kind: JobKind, at: float, clock: TimeText, wait: 
             return f"took {span(status.landed_at - status.submitted_at)}"
         return _against(status.deadline_at - status.landed_at, is_past=True)
     if kind == "failed":
-        return f"exit status {status.exit_code}" if status.exit_code else "see why" if status.cause else "failed"
+        first, *_ = status.cause.splitlines() or [""]
+        return f"exit status {status.exit_code}" if status.exit_code else first.partition(";")[0] or "failed"
     if kind == "waiting":
         return _waiting(status, clock, wait)
     if status.display_state == "stalled":

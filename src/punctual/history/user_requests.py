@@ -14,7 +14,8 @@ from punctual.core.events import (
 )
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
-from punctual.request.words import cores, short
+from punctual.core.units import span
+from punctual.request.words import cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def _changed(event: SpecChanged, before: JobSpec | None) -> ToldRequest:
     said: list[str] = []
     facts: dict[str, Any] = {}
     if before is None or spec.deadline_s != before.deadline_s:
-        now = f"{short(spec.deadline_s)} after the start" if spec.deadline_s else "none"
+        now = f"{span(spec.deadline_s)} after the start" if spec.deadline_s else "none"
         said.append(f"the deadline was changed {by}: now {now}")
         facts["deadline_s"] = spec.deadline_s
     if before is not None and spec.weight != before.weight:

@@ -11,7 +11,8 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
-from punctual.policies._jobs import ROUNDING_S, Size, span_text
+from punctual.core.units import span
+from punctual.policies._jobs import ROUNDING_S, Size
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._reservations import ReservationLedger, ReservationRequest
 from punctual.solvers.timeline import Levels, Share, Timeline
@@ -108,5 +109,5 @@ def _refusal(request: ReservationRequest, late: set[JobId]) -> Reason:
     who = "it" if request.id in late else f"'{min(late)}'"
     alone_s = request.work / float(request.levels.rates[1])
     facts = {"until_s": request.until_s, "alone_s": alone_s, "n_late": float(len(late))}
-    text = f"declined: {who} would be late; its deadline is in {span_text(max(0.0, request.until_s))}"
+    text = f"declined: {who} would be late; its deadline is in {span(max(0.0, request.until_s))}"
     return Reason("no-room", text, facts)

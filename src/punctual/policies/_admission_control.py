@@ -10,11 +10,12 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.recent_messages import Reason
+from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._carried import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import has_promise, is_protected, n_workers, span_text
+from punctual.policies._jobs import has_promise, is_protected, n_workers
 from punctual.policies._promised_shares import (
     NOW_S,
     PromiseRequest,
@@ -519,7 +520,7 @@ class AdmissionControl:
         if claim.id not in self._told:
             left_frac = max(0.0, best.left_after(share))
             text = (
-                f"its promised deadline in {span_text(claim.due_at - self._at)} is in danger: with what other promises "
+                f"its promised deadline in {span(max(0.0, claim.due_at - self._at))} is in danger: with what other promises "
                 f"leave, {left_frac:.0%} of its remaining work would not be done by then"
             )
             facts = {"left_s": claim.due_at - self._at, "left_frac": left_frac}
@@ -531,12 +532,12 @@ class AdmissionControl:
             self._endangered.add(view.id)
             if view.id not in self._told:
                 left_s = (view.deadline_at or self._at) - self._at
-                text = f"its promised deadline in {span_text(left_s)} is in danger: no node there is can hold it"
+                text = f"its promised deadline in {span(max(0.0, left_s))} is in danger: no node there is can hold it"
                 self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s, "left_frac": 1.0})
         for candidate in self._candidates if self._admission != "none" else ():
             is_sooner = candidate.view.promised_until_at is not None and not has_promise(candidate.view, self._at)
             if is_sooner and 0 < candidate.left_s < inf and not self.is_promised(candidate):
-                text = f"its deadline in {span_text(candidate.left_s)} cannot be promised: it was promised a later one"
+                text = f"its deadline in {span(candidate.left_s)} cannot be promised: it was promised a later one"
                 self.warnings[candidate.id] = Reason("not-promised", text, {"left_s": candidate.left_s})
 
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
@@ -556,7 +557,7 @@ class AdmissionControl:
     def _refuse(self, candidate: Candidate) -> None:
         self._refused.add(candidate.id)
         if self._admission == "decline" and candidate.view.status == "queued":
-            text = f"its deadline in {span_text(candidate.left_s)} cannot be promised beside what is promised already"
+            text = f"its deadline in {span(candidate.left_s)} cannot be promised beside what is promised already"
             self._declines[candidate.id] = Reason("declined", text, {"left_s": candidate.left_s})
 
     def _claim(self, candidate: Candidate) -> ShareRequest | None:

@@ -11,6 +11,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
+from punctual.core.units import span
 from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
 from punctual.policies._core_job_state import CoreJobState
 from punctual.policies._core_promises import CorePromises, fit_beside
@@ -24,7 +25,6 @@ from punctual.policies._jobs import (
     never_fits,
     same_amount,
     seniority,
-    span_text,
     starts,
 )
 from punctual.policies._plan_builder import PlanBuilder
@@ -189,7 +189,7 @@ class CoreAllocator:
         for view in unplaced:
             if view.id not in self._carried("unplaced"):
                 left_s = (view.deadline_at or self._at) - self._at
-                text = f"its promised deadline in {span_text(left_s)} is in danger: no node has the room that it needs at least"
+                text = f"its promised deadline in {span(max(0.0, left_s))} is in danger: no node has the room that it needs at least"
                 self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s})
         return unplaced
 
@@ -373,7 +373,7 @@ def _planned_text(member: CoreJobState, share: Share, held_cores: float) -> str:
     """Return a text on a planned job below its demand: its cores, its need, and its later cores."""
     due_s = max(member.due_s + member.slack_s, 0.0)
     mean_cores = member.left_core_s / due_s if due_s > 0 else inf
-    work = f"{member.left_core_s:.3g} core-s due in {span_text(due_s)} need {mean_cores:.3g}"
+    work = f"{member.left_core_s:.3g} core-s due in {span(due_s)} need {mean_cores:.3g}"
     need = f"it holds {held_cores:.3g} cores, and its {work}"
     if held_cores >= mean_cores:
         return f"{need}: others get the rest of its demand of {member.wanted.cores:.3g}"
@@ -381,7 +381,7 @@ def _planned_text(member: CoreJobState, share: Share, held_cores: float) -> str:
     if not len(later):
         return f"{need}: others are due first, and no more is planned for it"
     more_cores, start_s = member.base.cores + float(share.amounts[later[0]]), float(share.starts_s[later[0]])
-    return f"{need}: others are due first; it is planned to hold {more_cores:.3g} in {span_text(start_s)}"
+    return f"{need}: others are due first; it is planned to hold {more_cores:.3g} in {span(start_s)}"
 
 
 def _growth(promises: CorePromises) -> Timeline:

@@ -5,8 +5,7 @@ from math import ceil, floor, isfinite, log10
 
 from punctual.core.job import JobView, awaits_promise
 from punctual.core.recent_messages import Reason
-from punctual.core.units import exact_text
-from punctual.policies._jobs import span_text
+from punctual.core.units import exact_text, span
 
 #: Relative precision of the search, and the number of later deadlines to try if the first guess is too early.
 EXACT_FRAC, _N_LATER = 0.01, 6
@@ -66,11 +65,11 @@ def no_guarantee(view: JobView, at: float, earliest_s: float | None) -> Reason:
         Seconds from instant `at` until then; None: no deadline can be promised.
     """
     left_s = (view.deadline_at or at) - at
-    text = f"its deadline in {span_text(max(0.0, left_s))} cannot be guaranteed beside what is promised"
+    text = f"its deadline in {span(max(0.0, left_s))} cannot be guaranteed beside what is promised"
     if earliest_s is not None:
         from_submission_s = rounded_up(at - view.submitted_at + earliest_s)
         facts = {"left_s": left_s, "earliest_deadline_s": from_submission_s}
-        named = f"in {span_text(from_submission_s)} (`--deadline {exact_text(from_submission_s)}`)"
+        named = f"in {span(from_submission_s)} (`--deadline {exact_text(from_submission_s)}`)"
         return Reason("declined", f"{text}; the earliest that can be is {named}", facts)
     if view.work is None and view.curve is None:
         text = "no deadline can be guaranteed to a job whose amount of work is unknown"

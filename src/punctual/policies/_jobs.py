@@ -95,13 +95,6 @@ def seconds_for(steps: float | None, rate_sps: float) -> float:
     return steps / rate_sps
 
 
-def span_text(seconds: float) -> str:
-    """A duration for people: ``"11 min"``."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 def amount_text(view: JobView, allocation: Allocation, n: int | None = None) -> str:
     """Return the job's amount as text: ``"8 workers on 2 nodes"``; `n`: its workers, if known already."""
     n_nodes = len(allocation)

@@ -7,7 +7,8 @@ from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.policies._jobs import n_workers, seconds_for, seniority, span_text, starts, waits
+from punctual.core.units import span
+from punctual.policies._jobs import n_workers, seconds_for, seniority, starts, waits
 from punctual.policies._plan_builder import PlanBuilder
 
 #: A job, the number of workers it has, and the number it is to have.
@@ -84,5 +85,5 @@ def _why(builder: PlanBuilder, view: JobView, n_before: int, n_after: int, alloc
     if not (before_s < inf and after_s < inf):
         return Reason(code, f"{change}; its speed is not known and taken as proportional to them", facts)
     sooner_s = before_s - after_s
-    effect = f"finishes {span_text(abs(sooner_s))} {'earlier' if sooner_s >= 0 else 'later'}"
+    effect = f"finishes {span(sooner_s)} {'earlier' if sooner_s >= 0 else 'later'}"
     return Reason(code, f"{change}: {effect}", facts | {"sooner_s": sooner_s})

@@ -10,7 +10,8 @@ from punctual.core.job import STOP_GRACE_S, JobView
 from punctual.core.pools import Pool
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.policies._jobs import has_promise, span_text
+from punctual.core.units import span
+from punctual.policies._jobs import has_promise
 from punctual.solvers.machine_market import Outlook, Supply, usd_text
 
 #: The latest deadline that is sought for a job.
@@ -135,7 +136,7 @@ def budget_warning(want: Want, at: float) -> Reason | None:
     else:
         late_s = want.bought_s - want.left_s
         facts["late_s"] = late_s
-        text += f", but are expected to by {span_text(late_s)} after it"
+        text += f", but are expected to by {span(late_s)} after it"
     return Reason("promise-lost" if has_promise(want.view, at) else "over-budget", text, facts)
 
 
@@ -148,4 +149,4 @@ def lacking(want: Want, at: float) -> str:
     if n_now:
         return f"{n_now} spot machine{'s' if n_now > 1 else ''} can be had for the {want.n_best} that it needs"
     gone_at = [after for pool in pools for (_, n), (after, _) in pairwise(pool.counts) if n]
-    return f"spot was last had {span_text(at - max(gone_at))} ago" if gone_at else "spot was never had"
+    return f"spot was last had {span(at - max(gone_at))} ago" if gone_at else "spot was never had"

@@ -12,9 +12,10 @@ from punctual.core.plan import Plan
 from punctual.core.pools import Pool
 from punctual.core.recent_messages import Reason
 from punctual.core.speed import made_shape
+from punctual.core.units import span
 from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
-from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, span_text, waits
+from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, waits
 from punctual.policies._machine_wants import LONGEST_S, SPENT, Machines, Want, budget_warning, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
@@ -509,11 +510,11 @@ class _Round:
             left_s = want.left_s if want.bought_s in (None, inf) else want.bought_s
             best_s = want.work / want.speeds[want.n_best]
             facts |= {"left_s": left_s, "best_s": best_s}
-            need = f"{span_text(best_s)} of work at its fastest {{}} {span_text(left_s)}"
+            need = f"{span(best_s)} of work at its fastest {{}} {span(left_s)}"
             is_bought = any(place.source is not None and place.stays for place, _ in numbers)
             cause = lacking(want, self._at)
             if left_s <= 0:
-                text += f"; {span_text(best_s)} of work at its fastest are left, and its deadline is over"
+                text += f"; {span(best_s)} of work at its fastest are left, and its deadline is over"
             elif want.mode == "free" or not is_bought or not cause:
                 text += "; " + need.format("in")
             else:

@@ -13,7 +13,7 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import total
-from punctual.core.units import HOUR_S
+from punctual.core.units import HOUR_S, span
 from punctual.policies._admission_control import AdmissionControl, Reservation
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
@@ -21,7 +21,7 @@ from punctual.policies._carried import amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
 from punctual.policies._core_allocator import CoreAllocator, CoreSharingOptions
 from punctual.policies._earliest import no_guarantee, waits_for_promise
-from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for, seniority, span_text
+from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for, seniority
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._reachable import least_device_s, reachable_together
@@ -570,7 +570,7 @@ def _why(candidate: Candidate, column: int, promise: Reservation | None) -> Reas
     facts["sooner_s"] = sooner_s
     gain = "earlier, worth more per device than elsewhere"
     loss = "later, the devices are worth more elsewhere"
-    return Reason(code, f"{change}: finishes {span_text(abs(sooner_s))} {gain if sooner_s >= 0 else loss}{due}", facts)
+    return Reason(code, f"{change}: finishes {span(sooner_s)} {gain if sooner_s >= 0 else loss}{due}", facts)
 
 
 def _due(
@@ -589,9 +589,9 @@ def _due(
         if isfinite(rises_s):
             n_later = -(-int(promise.share.at(rises_s)) // options.per_worker)
             facts |= {"rises_s": rises_s, "n_workers_later": float(n_later)}
-            return f"; {word} in {span_text(candidate.left_s)}, rises to {n_later} in {span_text(rises_s)}"
+            return f"; {word} in {span(max(0.0, candidate.left_s))}, rises to {n_later} in {span(rises_s)}"
     if after_s is None:
         return ""
     slack_s = candidate.left_s - after_s
     facts["slack_s"] = slack_s
-    return f"; {word} {span_text(abs(slack_s))} {'behind' if slack_s >= 0 else 'before'} its end"
+    return f"; {word} {span(slack_s)} {'behind' if slack_s >= 0 else 'before'} its end"

@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import DAY_S, format_duration
+from punctual.core.units import DAY_S, span
 from punctual.request.written_time import After, Day, Extend, WallTime, parse_when
 
 #: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
@@ -194,12 +194,12 @@ def _in_future(at: float, text: str, now: Now, where: str) -> float:
     if at - now.at > _HORIZON_S:
         raise InvalidSpec(
             "`deadline` must lie within ten years",
-            f"{text}, which is {format_duration(at - now.at)} from now",
+            f"{text}, which is {span(at - now.at)} from now",
             where,
             "Give a shorter duration (`90m`) or an earlier time (`18:00`).",
         )
     if at <= now.at:
-        ago = f"{format_duration(now.at - at)} ago"
+        ago = f"{span(now.at - at)} ago"
         said = f"{now.wall_of(at):%Y-%m-%d %H:%M:%S} ({ago})" if now.at - at < _HORIZON_S else ago
         remedy = "Give a longer duration (`90m`) or a later time (`18:00`)."
         raise InvalidSpec("`deadline` must be later than now", f"{text}, which is {said}", where, remedy)

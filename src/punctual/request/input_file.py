@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec, did_you_mean
+from punctual.core.units import span
 
 #: Keys of simulations only.
 SIMULATED_KEYS = ("policies", "seeds", "trace", "deadlines", "scaling", "physics", "controller")
@@ -91,7 +92,7 @@ def _content(path: Path) -> bytes:
         poll.register(fd, select.POLLIN)
         while n_left > 0:
             if not poll.poll(_SILENT_S_MAX * 1e3):
-                got = f"a pipe from which nothing has come for {_SILENT_S_MAX:g} s"
+                got = f"a pipe from which nothing has come for {span(_SILENT_S_MAX)}"
                 raise InvalidSpec("the file must be one that can be read", got, f"'{path}'", "Name a file.")
             piece = os.read(fd, min(n_left, 1 << 20))
             if not piece:

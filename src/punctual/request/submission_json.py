@@ -7,6 +7,7 @@ from typing import Any
 from punctual.core.codec import decode, encode
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobSubmitted
+from punctual.core.units import span
 from punctual.request.submission import Submission, check_plug_ins
 
 
@@ -34,7 +35,7 @@ def decode_submission(told: Mapping[str, Any]) -> Submission:
     if not 0.0 <= event.at <= time.monotonic():
         raise InvalidSpec(
             "a job must be submitted between the start of this machine and now",
-            f"{event.at:g} s after its start",
+            f"{span(event.at)} after its start",
             f"job '{event.spec.id}'",
             "Submit it with `punctual submit`, or over HTTP.",
         )

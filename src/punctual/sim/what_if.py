@@ -30,7 +30,7 @@ from punctual.core.resources import LEAST_CORES
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
 from punctual.core.timer import Timer
-from punctual.core.units import DAY_S
+from punctual.core.units import DAY_S, span
 from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.host_state import HostState, new_state
 from punctual.daemon.policy_worker import end_with
@@ -143,7 +143,7 @@ def asked(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: f
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise WhatIfFailed(f"it took longer than {_ANSWER_S_MAX:.0f} s") from None
+        raise WhatIfFailed(f"it took longer than {span(_ANSWER_S_MAX)}") from None
     if process.returncode:
         last = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise WhatIfFailed(last[:300] or f"its process ended with status {process.returncode}")

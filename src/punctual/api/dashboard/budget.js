@@ -130,21 +130,21 @@ const mean = ({ held }) => held.reduce((sum, part) => sum + part, 0) / (held.len
 
 /** The same in words, in the chart's order. @param {any} told @param {Layer[]} byJob @param {Layer[]} byPool */
 function list(told, byJob, byPool) {
-  const spent = new Map((told.costs?.jobs || []).map((/** @type {any} */ each) => [each.job, each.spentUsd]));
+  const spent = new Map((told.costs?.jobs || []).map((/** @type {any} */ each) => [each.job, each.spentUsd])), cost = (/** @type {string} */ name) => (spent.has(name) ? dollars(spent.get(name)) : "none yet");
   const drawnNames = new Set(byJob.map(({ name }) => name)), all = latest.jobs.filter((job) => job.kind === "waiting" && !drawnNames.has(job.name)).sort(byAttention), waiting = all.slice(0, N_WAITING);
   at("budget-cost").hidden = !byPool.length;
   at("budget-waiting").textContent = all.length > waiting.length ? `${counted(all.length - waiting.length, "more job waits", "more jobs wait")}.` : "";
   at("budget-jobs").replaceChildren(...byJob.map((layer) => {
     const { planned } = layer, sum = planned.reduce((total, each) => total + each.amount, 0);
     const job = latest.jobs.find(({ name }) => name === layer.name), isLate = job && (job.kind === "late" || job.kind === "risk");
-    const times = planned.map((each) => `${clock(each.until)} (${roughly(Date.parse(each.until), Date.now())})${each.promised ? ", promised" : ", expected"}${isLate ? `, ${job.word}: due ${clock(job.deadline)}` : ""}`), usd = spent.get(layer.name);
-    const made = row(layer, [amount(mean(layer)), sum ? amount(sum) : "none", byPool.length ? (usd === undefined ? "–" : dollars(usd)) : null, times.length > 3 ? `${times.length} times` : times.join("; ") || job?.word || ""], 3);
+    const times = planned.map((each) => `${clock(each.until)} (${roughly(Date.parse(each.until), Date.now())})${each.promised ? ", promised" : ", expected"}${isLate ? `, ${job.word}: due ${clock(job.deadline)}` : ""}`);
+    const made = row(layer, [amount(mean(layer)), sum ? amount(sum) : "none", byPool.length ? cost(layer.name) : null, times.length > 3 ? `${times.length} times` : times.join("; ") || job?.word || ""], 3);
     if (layer.name !== "all others") made.children[0].lastChild?.replaceWith(jobLink(layer.name));
     if (isLate) made.lastElementChild?.prepend(icon(ICONS[/** @type {import("./judge.js").Kind} */ (job.kind)]), " ");
     if (isLate) made.lastElementChild?.classList.add(job.kind);
     return made;
   }), ...waiting.map((job) => {
-    const made = row({ name: "", className: "none", held: [], planned: [] }, ["0", "none yet", byPool.length ? "–" : null, capital(timed(job.phrase))], 3);
+    const made = row({ name: "", className: "none", held: [], planned: [] }, ["0", "none yet", byPool.length ? cost(job.name) : null, capital(timed(job.phrase))], 3);
     made.children[0].lastChild?.replaceWith(jobLink(job.name));
     return made;
   }));
@@ -165,6 +165,7 @@ async function look() {
   offerNodes();
   try {
     const told = await budget(hours(), at("budget-node").value), byJob = jobs(told), byPool = pools(told);
+    for (const id of ["budget-chart", "budget-readout"]) at(id).toggleAttribute("hidden", !byJob.length && !byPool.length);
     draw(told, byJob, byPool);
     list(told, byJob, byPool);
     at("budget-table").hidden = !at("budget-jobs").rows.length;

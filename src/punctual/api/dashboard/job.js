@@ -20,10 +20,12 @@ let shownFor = "", shownOther = chosenOther(), nLooks = 0, isFinal = false;
 
 /** @param {number | null} least @param {number | null} most */
 const bounds = (least, most) => (least === null ? "" : `${amount(least)} to ${most === null ? "any" : amount(most)}`);
+/** A number of steps as the terminal writes it. @param {number} n */
+const whole = (n) => Math.round(n).toLocaleString("en");
 /** @param {any} job */
 const progress = (job) =>
-  (job.progressPercentage === null ? "not told" : `${job.progressPercentage.toFixed(1)} %`) +
-  (job.stepsDone === null ? "" : ` (${amount(job.stepsDone)}${job.stepsTotal === null ? "" : ` of ${amount(job.stepsTotal)}`} steps)`);
+  (job.progressPercentage === null ? (job.stepsDone ? "not told" : "none yet") : `${job.progressPercentage.toFixed(1)} %`) +
+  (!job.stepsDone ? "" : ` (${whole(job.stepsDone)}${job.stepsTotal === null ? "" : ` of ${whole(job.stepsTotal)}`} steps)`);
 /** An instant, and how far it is from now. @param {string | null} time @param {number} nowMs */
 const instant = (time, nowMs) => (time === null ? "" : `${clock(time)}, ${relative(Date.parse(time), nowMs)}`);
 /** An amount with its unit; "": not known. @param {number | null} number @param {string} unit */
@@ -98,7 +100,7 @@ function showFacts(job) {
   if (line.lastChild.textContent !== said) line.lastChild.textContent = visible(said);
   const warned = warnings(job), list = at("one-warnings");
   list.hidden = !warned.length;
-  if (list.textContent !== warned.map(visible).join("")) list.replaceChildren(...warned.map((text) => element("li", text)));
+  if (list.textContent !== warned.map(capital).map(visible).join("")) list.replaceChildren(...warned.map((text) => element("li", capital(text))));
   showLast(kind === "failed" ? job.name : "");
 }
 

@@ -3,9 +3,9 @@ import { explorer, valueAt } from "./chart.js";
 import { jumpTo } from "./job_log.js";
 import { frozen } from "./service.js";
 import { drawStack, height, poolColour } from "./stacked.js";
-import { amount, at, clock, dollars, drawn, element, relative, roundDollars, span as duration } from "./texts.js";
+import { amount, at, capital, clock, dollars, drawn, element, relative, roundDollars, span as duration, timed } from "./texts.js";
 
-const HEIGHT = { progress: 200, cores: 110, loss: 90, costs: 90 };
+const HEIGHT = { progress: 200, nothing: 80, cores: 110, loss: 90, costs: 90 };
 /** What one press of an arrow key, and one of it with Shift, moves the deadline by: shares of what is shown. */
 const STEP_FRAC = 0.01, LONG_STEP_FRAC = 0.1;
 /** So much room is left behind the deadline, to move it there. */
@@ -198,13 +198,13 @@ function progressPanel(told, span, other) {
   const done = curveOf(told, told.progress), here = done.values[done.values.length - 1] ?? 0;
   const forecast = span.expected ? [{ name: "forecast", className: "forecast", times: [span.now, span.expected[1]], values: [here, 100] }] : [];
   return {
-    title: "Progress, %", least: 0, most: 100, height: HEIGHT.progress,
-    bands: told.phases.map((/** @type {any} */ { name, sinceSeconds, untilSeconds }) => ({ from: since + 1000 * sinceSeconds, to: since + 1000 * untilSeconds, className: "phase", name: `${name}, ${amount(untilSeconds - sinceSeconds)} s` })),
+    title: "Progress, %", least: 0, most: 100, height: done.times.length || other ? HEIGHT.progress : HEIGHT.nothing,
+    bands: told.phases.map((/** @type {any} */ { name, sinceSeconds, untilSeconds }) => ({ from: since + 1000 * sinceSeconds, to: since + 1000 * untilSeconds, className: "phase", name: `${name}, ${duration(untilSeconds - sinceSeconds)}` })),
     series: [...(other ? [{ ...beside(told, other, other.told.progress), name: `progress of ${other.job.name}`, className: "other" }] : []), ...lines, ...forecast, { ...done, name: "progress", className: "progress" }],
   };
 }
 
-/** @param {any} told @param {any} job @param {Other} other @returns {import("./chart.js").Panel} */
+/** @param {any} told @param {any} job @param {Other} other @returns {import("./chart.js").Panel[]} none: it has held nothing yet */
 function coresPanel(told, job, other) {
   const granted = curveOf(told, told.granted), used = curveOf(told, told.used), theirs = other && beside(told, other, other.told.granted), now = Date.parse(told.until), since = Date.parse(told.submitted);
   const demanded = curveOf(told, told.demanded);
@@ -212,15 +212,16 @@ function coresPanel(told, job, other) {
     demanded.times.push(now);
     demanded.values.push(job.demandCores);
   }
-  return {
+  if (!granted.times.length && !theirs) return [];
+  return [{
     title: "Cores", least: 0, most: 1.05 * Math.max(0.1, ...demanded.values, ...granted.values, ...used.values, ...(theirs?.values || [])), height: HEIGHT.cores,
-    bands: told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => ({ from: since + 1000 * (second - told.resizes.values[i]), to: since + 1000 * second, className: "resize", name: `a change that took ${amount(told.resizes.values[i])} s` })),
+    bands: told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => ({ from: since + 1000 * (second - told.resizes.values[i]), to: since + 1000 * second, className: "resize", name: `a change that took ${duration(told.resizes.values[i])}` })),
     series: [
       ...(other && theirs ? [{ ...theirs, name: `granted to ${other.job.name}`, className: "other", isSteps: true, until: other.byProgress ? undefined : since + lasted(other.told) }] : []),
       { ...demanded, name: "demanded", className: "demand", isSteps: true, until: now },
       { ...granted, name: "granted", className: "granted", isSteps: true, until: now }, { ...used, name: "used", className: "used" },
     ],
-  };
+  }];
 }
 
 /** A loss in five digits, as a report has it. @param {number | null | undefined} value */
@@ -252,6 +253,7 @@ function marks(told, job, entries, span) {
   return [
     ...former.map((/** @type {number} */ time) => ({ time, className: "former", name: `deadline before it was changed, ${clock(time)}` })),
     ...entries.filter(({ kind }) => kind === "warning").map(({ time, text }) => ({ time: Date.parse(time), className: "warning", name: text })),
+    ...(job.expectedStart ? [{ time: Date.parse(job.expectedStart), className: "start", name: `starts, as is expected, at ${clock(job.expectedStart)}` }] : []),
     ...(job.ended ? [] : [{ time: span.now, className: "now", text: "now" }]),
   ];
 }
@@ -260,13 +262,13 @@ function marks(told, job, entries, span) {
 function draw(told, job, span, entries, other) {
   if (isHeld) return;
   if (moved !== null && at("steer-deadline").value !== written(moved)) moved = null; // something else was typed, or it was done
-  const hadFocus = document.activeElement?.closest(".handle"), deadline = Date.parse(job.deadline), paid = costs(told), panels = [progressPanel(told, span, other), coresPanel(told, job, other), ...lossPanel(told, other), ...costPanel(paid)];
+  const hadFocus = document.activeElement?.closest(".handle"), deadline = Date.parse(job.deadline), paid = costs(told), panels = [progressPanel(told, span, other), ...coresPanel(told, job, other), ...lossPanel(told, other), ...costPanel(paid)];
   const workers = curveOf(told, told.workers), done = panels[0].series[panels[0].series.length - 1], here = done.values[done.values.length - 1] ?? 0;
   const drawnMarks = marks(told, job, entries, span), has = (/** @type {string} */ className) => drawnMarks.some((mark) => mark.className === className);
   named = [
     ...(told.phases.length ? [["phase", `phase: ${[...new Set(told.phases.map((/** @type {any} */ { name }) => name))].join(", ")}`]] : []),
     ...(told.resizes.seconds.length ? [["resize", "waits for a start or change of its cores"]] : []), ...(span.expected ? [["interval", "forecast, nine times out of ten"]] : []),
-    ...(has("warning") ? [["warning", "warning"]] : []), ...(has("former") ? [["former", "earlier deadline"]] : []), ...(Date.parse(job.deadline) <= span.to ? [["kept", "present deadline"]] : []), ...(has("now") ? [["now", "now"]] : []),
+    ...(has("warning") ? [["warning", "warning"]] : []), ...(has("former") ? [["former", "earlier deadline"]] : []), ...(Date.parse(job.deadline) <= span.to ? [["kept", "present deadline"]] : []), ...(has("start") ? [["start", "expected start"]] : []), ...(has("now") ? [["now", "now"]] : []),
   ];
   course.show({
     from: span.from, to: span.to, panels, marks: drawnMarks,
@@ -279,6 +281,7 @@ function draw(told, job, span, entries, other) {
       scale.svg.append(fan);
     },
     draw: (scale) => {
+      if (!done.times.length && !job.ended) grounded(scale.svg, drawn("text", { class: "name", x: Math.max(scale.left, scale.x(span.now)) + 12, y: scale.y(0, 50) + 4 }, capital(timed(job.phrase))));
       workers.times.forEach((time, i) => { if (time >= scale.from && time <= scale.to) scale.svg.append(drawn("text", { x: scale.x(time) + 2, y: scale.y(1, 0) - 4 }, `${workers.values[i]}w`)); });
       redrawQuote = () => drawQuote(scale, span, deadline);
       if (!job.deadline) nameMarks([]);
@@ -308,7 +311,7 @@ function tell(told, job, span) {
   at("progress-caption").textContent = progress.times.length ? `Progress: ${amount(last(progress.values))} % at ${clock(last(progress.times))}.${expected}${against}${phases(told)}` : `No progress is known yet.${against}`;
   const n = Math.max(0, granted.values.length - 1), mean = used.values.reduce((sum, cores) => sum + cores, 0) / (used.values.length || 1);
   const took = told.resizes.values.reduce((/** @type {number} */ sum, /** @type {number} */ seconds) => sum + seconds, 0);
-  const workers = ` They took ${amount(took)} s in all, the start included (bands).${told.workers.values.length ? " Numbers with w are its workers from then on." : ""}`;
+  const workers = ` They took ${duration(took)} in all, the start included (bands).${told.workers.values.length ? " Numbers with w are its workers from then on." : ""}`;
   at("cores-caption").textContent = granted.times.length ? `Cores: ${amount(job.grantedCores)} granted now, ${n} ${n === 1 ? "change" : "changes"}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
   const spent = told.spent.map((/** @type {any} */ { pool, usd }) => `${dollars(last(usd.values))} on ${pool}`);
   at("cost-caption").textContent = spent.length ? `Cost: ${spent.join(", ")}. It pays for the start of a machine to which it comes first.` : "";
@@ -328,7 +331,7 @@ function row(head, cells) {
 function listGrants(told) {
   const since = Date.parse(told.submitted), granted = curveOf(told, told.granted);
   const took = new Map(told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => [since + 1000 * second, told.resizes.values[i]]));
-  at("grants").replaceChildren(...granted.times.map((time, i) => row(clock(time), [amount(granted.values[i]), took.has(time) ? `${amount(took.get(time))} s` : "at once"])).reverse());
+  at("grants").replaceChildren(...granted.times.map((time, i) => row(clock(time), [amount(granted.values[i]), took.has(time) ? duration(Number(took.get(time))) : "at once"])).reverse());
 }
 
 /** What of a run is compared in numbers. @type {[string, (job: any, told: any) => string][]} */
@@ -340,7 +343,7 @@ const COMPARED = [
   ["Core time used", (job) => (job.usedCoreSeconds === null ? "none" : `${amount(job.usedCoreSeconds)} core seconds`)],
   ["Cost", (job) => (job.spentUsd === null ? "" : dollars(job.spentUsd))],
   ["Changes of the grant", (_, told) => String(Math.max(0, told.granted.seconds.length - 1))],
-  ["Last loss", (_, told) => loss(told.losses.values.at(-1))],
+  ["Last loss", (_, told) => (told.losses.values.length ? loss(told.losses.values.at(-1)) : "")],
   ["Arguments", (job) => job.program.slice(1).join(" ") || "none"],
 ];
 
@@ -350,7 +353,7 @@ function compare(told, job, other) {
   if (!other) return;
   at("compared-own").textContent = job.name;
   at("compared-other").textContent = other.job.name;
-  at("compared-rows").replaceChildren(...COMPARED.map(([term, of]) => ({ term, cells: [of(job, told), of(other.job, other.told)] })).filter(({ cells }) => cells.some(Boolean)).map(({ term, cells }) => row(term, cells)));
+  at("compared-rows").replaceChildren(...COMPARED.map(([term, of]) => ({ term, cells: [of(job, told), of(other.job, other.told)] })).filter(({ cells }) => cells.some(Boolean)).map(({ term, cells }) => row(term, cells.map((cell) => cell || "none"))));
 }
 
 /** Forgets which part of another job's course was shown. */

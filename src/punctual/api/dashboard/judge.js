@@ -49,11 +49,12 @@ export function byAttention(a, b) {
   if (isOver(a) !== isOver(b)) return Number(isOver(a)) - Number(isOver(b));
   if (isOver(a)) return (b.ended || b.landed) < (a.ended || a.landed) ? -1 : 1;
   if (left !== right) return left - right;
+  if (cannotMakeIt(a) !== cannotMakeIt(b)) return Number(cannotMakeIt(b)) - Number(cannotMakeIt(a));
   return a.due === b.due ? Date.parse(a.submitted) - Date.parse(b.submitted) : a.due - b.due;
 }
 
 /** Whether a job that waits starts, as is expected, when its deadline has passed. @param {any} job */
-const cannotMakeIt = (job) => Boolean(job.deadline && job.expectedStart) && Date.parse(job.expectedStart) >= Date.parse(job.deadline);
+const cannotMakeIt = (job) => Boolean(job.expectedStart) && Date.parse(job.expectedStart) >= job.due;
 
 /** How many jobs stand how. @param {any[]} jobs @param {number} nowMs */
 export function tally(jobs, nowMs) {
@@ -81,9 +82,9 @@ export function answer({ good, risk, late, measuring, waiting, hopeless, free, o
   if (failed) parts.push(`${parts.length ? failed : counted(failed, "job")} failed today`);
   if (parts.length) return `${parts.join(", ")}${good && !late && !risk ? "; what runs is on track" : ""}`;
   if (good) return measuring ? "On track, as far as is measured" : "Everything is on track";
-  if (measuring) return "Measuring";
+  if (measuring) return `Nothing can be said yet: ${counted(measuring, "job")} ${measuring === 1 ? "is" : "are"} being measured`;
   if (free || others) return "No deadline is in sight";
-  return waiting ? "Jobs wait" : nJobs ? "Nothing runs" : "No jobs yet";
+  return waiting ? `${counted(waiting, "job waits", "jobs wait")}, and nothing runs yet` : nJobs ? "Nothing runs" : "No jobs yet";
 }
 
 /** What stands in the browser's tab. @param {ReturnType<typeof tally>} count */

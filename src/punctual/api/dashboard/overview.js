@@ -2,7 +2,7 @@
 import "./hints.js";
 import { answer, byAttention, cause, ICONS, isOver, landingAt, notices, reason, tally, title } from "./judge.js";
 import { allJobs, cluster, follow, forgetToken, frozen, hasToken, health, keepToken, latest, present, Refused } from "./service.js";
-import { amount, at, clock, dollars, drawn, element, expected, icon, jobLink, memory, relative, roughly, timed, visible } from "./texts.js";
+import { amount, at, capital, clock, dollars, drawn, element, expected, icon, jobLink, memory, relative, roughly, timed, visible } from "./texts.js";
 import { axisOf, drawAxis, drawLane, laneOf } from "./timeline.js";
 import { onView, openViews } from "./views.js";
 import "./budget.js";
@@ -16,8 +16,8 @@ const PAUSE_MS = 1000, LONGEST_MS = 5000;
 const UNSEEN_MS = 15000;
 /** No sign of life for so long: the connection is made again. The service gives one every 15 s. */
 const SILENCE_MS = 40000;
-/** So many ended jobs are not folded. */
-const N_ENDED = 3;
+/** Fewer than so many jobs are not worth a button to fold them. */
+const N_FOLDED = 4;
 /** So many jobs that want attention say why at once, the first; the others when they are asked. */
 const N_URGENT = 5;
 
@@ -25,7 +25,7 @@ const N_URGENT = 5;
 const rows = new Map();
 /** By name, as they stood at the last look. @type {Map<string, any>} */
 let named = new Map();
-let lastId = "", isLooking = false, listedAt = 0, isUnfolded = false, areLanes = true, wanted = "";
+let lastId = "", isLooking = false, listedAt = 0, areLanes = true, wanted = "";
 
 const axis = drawn("svg", { class: "axis", "aria-hidden": "true" });
 let axisWidth = 0;
@@ -125,27 +125,47 @@ function fill(cell, column, said) {
 /** @param {any} job */
 const needsHelp = (job) => job.kind === "late" || job.kind === "risk";
 /** Whether the reader has asked for jobs of this kind. @param {any} job @param {number} nowMs */
-const isWanted = (job, nowMs) => !wanted || (wanted === "done" ? isOver(job) && Date.parse(job.ended || job.landed) >= new Date(nowMs).setHours(0, 0, 0, 0) : job.kind === wanted);
+const isWanted = (job, nowMs) => !wanted || (wanted === "done" ? isOver(job) && Date.parse(job.ended || job.landed) >= midnight(nowMs) : job.kind === wanted);
 
-/** @param {number} nowMs @returns {[any[], number]} the jobs to be shown in their order, and how many ended ones are folded */
+/** When the reader's day began. @param {number} nowMs */
+const midnight = (nowMs) => new Date(nowMs).setHours(0, 0, 0, 0);
+/**
+ * Folded behind a button but for the first `n`: jobs that wait, those first that start too late; and those that have ended, unless they failed today.
+ * @type {{button: string, n: number, text: (n: number) => string, hide: string, has: (job: any, nowMs: number) => boolean, isOpen: boolean}[]}
+ */
+const folds = [
+  { button: "more-waiting", n: 3, text: (n) => `Show ${n} more that wait`, hide: "Hide those that wait", has: (job) => job.kind === "waiting", isOpen: false },
+  { button: "more", n: 0, text: (n) => `Show ${n} ended jobs`, hide: "Hide the ended jobs", has: (job, nowMs) => isOver(job) && !(job.kind === "failed" && Date.parse(job.ended || job.landed) >= midnight(nowMs)), isOpen: false },
+];
+
+/** The jobs without those that are folded; says on each button what it does. @param {any[]} jobs in order of attention @param {number} nowMs @param {boolean} mayFold */
+function folded(jobs, nowMs, mayFold) {
+  const away = new Set();
+  for (const { button, n, text, hide, has, isOpen } of folds) {
+    const all = mayFold ? jobs.filter((job) => has(job, nowMs)) : [], foldable = all.slice(n), isWorth = foldable.length >= N_FOLDED && foldable.length < jobs.length;
+    at(button).hidden = !isWorth;
+    at(button).setAttribute("aria-expanded", String(isOpen));
+    at(button).textContent = isOpen ? hide : text(foldable.length);
+    if (isWorth && !isOpen) for (const job of foldable) away.add(job);
+  }
+  return jobs.filter((job) => !away.has(job));
+}
+
+/** @param {number} nowMs @returns {any[]} the jobs to be shown, in their order */
 function chosen(nowMs) {
   const text = at("search").value.toLowerCase(), key = at("sort").value, state = at("state").value;
   const found = latest.jobs.filter((job) => isWanted(job, nowMs) && (!state || job.state === state) && `${job.name} ${job.program.join(" ")}`.toLowerCase().includes(text));
   if (key === "attention") {
     found.sort(byAttention);
-    const nOpen = found.findIndex(isOver), nEnded = nOpen < 0 ? 0 : found.length - nOpen;
-    const isFolded = nOpen > 0 && nEnded > N_ENDED && !wanted && !text && !state;
-    at("more").hidden = !isFolded;
-    return isFolded && !isUnfolded ? [found.slice(0, nOpen), nEnded] : [found, isFolded ? nEnded : 0];
+    return folded(found, nowMs, !wanted && !text && !state);
   }
-  at("more").hidden = true;
   const order = (/** @type {any} */ job) => (key === "slackSeconds" || key === "name" ? job[key] : job[key] && Date.parse(job[key]));
   found.sort((a, b) => {
     const [left, right] = [order(a), order(b)];
     if (left === null || right === null) return Number(left === null) - Number(right === null);
     return left < right ? -1 : Number(left > right);
   });
-  return [found, 0];
+  return folded(found, nowMs, false);
 }
 
 function made() {
@@ -218,10 +238,8 @@ function submitLink() {
   return made;
 }
 
-/** @param {number} n how many jobs are shown @param {number} nFolded */
-function showRest(n, nFolded) {
-  at("more").textContent = isUnfolded ? "Hide the ended jobs" : `Show ${nFolded} ended jobs`;
-  at("more").setAttribute("aria-expanded", String(isUnfolded));
+/** @param {number} n how many jobs are shown */
+function showRest(n) {
   at("empty").hidden = n > 0;
   at("figures").hidden = at("choices").hidden = !latest.jobs.length;
   at("legend").hidden = !n || !areLanes;
@@ -232,10 +250,10 @@ function showRest(n, nFolded) {
 }
 
 function show() {
-  const nowMs = present(), [shown, nFolded] = chosen(nowMs), body = at("jobs"), urgent = new Set(shown.filter(needsHelp).slice(0, N_URGENT));
+  const nowMs = present(), shown = chosen(nowMs), body = at("jobs"), urgent = new Set(shown.filter(needsHelp).slice(0, N_URGENT));
   const scene = { nowMs, axis: axisOf(shown, nowMs), isUrgent: (/** @type {any} */ job) => urgent.has(job) };
   showAnswer(nowMs);
-  showRest(shown.length, nFolded);
+  showRest(shown.length);
   if (areLanes) drawAxis(axis, axisWidth, scene.axis, nowMs);
   const names = new Set(shown.map((job) => job.name));
   for (const [name, { row }] of rows) if (!names.has(name)) { row.remove(); rows.delete(name); }
@@ -314,7 +332,7 @@ function tell(error) {
   at("loading").hidden = true;
   document.body.classList.toggle("is-away", !isRefused);
   const since = listedAt ? ` What is shown is of ${clock(listedAt)}, ${relative(listedAt, Date.now())}.` : "";
-  at("problem").textContent = isRefused ? error.message : `The service does not answer. Is \`punctual up\` running? This page goes on trying.${since}`;
+  at("problem").textContent = isRefused ? capital(error.message) : `The service does not answer. Is \`punctual up\` running? This page goes on trying.${since}`;
   if (isRefused && error.status === 401) {
     forgetToken();
     at("entry").hidden = false;
@@ -363,7 +381,7 @@ onView("", () => { isDue = true; });
 for (const id of ["search", "state", "sort"]) at(id).addEventListener("input", show);
 at("as-lanes").addEventListener("click", () => choose(true));
 at("as-table").addEventListener("click", () => choose(false));
-at("more").addEventListener("click", () => { isUnfolded = !isUnfolded; show(); });
+for (const fold of folds) at(fold.button).addEventListener("click", () => { fold.isOpen = !fold.isOpen; show(); });
 at("notify").addEventListener("click", async () => { await Notification.requestPermission(); notify([]); });
 // A key alone works only where the jobs have the focus, and nothing is typed.
 at("overview").addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {

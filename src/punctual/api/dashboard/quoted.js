@@ -81,7 +81,7 @@ export function shown(quote, verb, onTake, width) {
     parts.push(earliest);
     earliest.append(take);
   }
-  if (quote.expected) parts.push(element("p", `Expected: ${landing(quote.expected)}, with ${size(quote.expected)} from now on`));
+  if (quote.expected) parts.push(element("p", `With ${size(quote.expected)}, as it would begin, and no change: ${landing(quote.expected)}`));
   const prices = pricesDrawn(quote, width || 480), bought = quote.bought === null ? [] : [{ deadline: quote.bought, text: `${dollars(quote.budgetUsd)} buy it by ${clock(quote.bought)}` }];
   const costs = [...quote.prices.map((/** @type {any} */ each) => ({ deadline: each.deadline, text: price(each) })), ...bought].sort((a, b) => Date.parse(a.deadline) - Date.parse(b.deadline));
   for (const [title, lines, curve] of [

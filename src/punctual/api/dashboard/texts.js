@@ -79,7 +79,7 @@ export function jobLink(name) {
 export function span(seconds) {
   const s = Math.abs(seconds), two = (/** @type {number} */ a, /** @type {string} */ large, /** @type {number} */ b, /** @type {string} */ small) => `${a} ${large}${b ? ` ${b} ${small}` : ""}`;
   if (!Number.isFinite(s)) return "for ever";
-  if (s < 1) return `${Math.round(1000 * s)} ms`;
+  if (s < 0.9995) return s < 0.0005 ? "0 s" : `${Math.round(1000 * s)} ms`;
   if (s < 59.5) return `${Number(s.toPrecision(2))} s`;
   const whole = Math.round(s);
   if (whole < 600) return two(Math.floor(whole / 60), "min", whole % 60, "s");

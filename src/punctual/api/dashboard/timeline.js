@@ -7,6 +7,8 @@ import { roundDown, roundSpan, timeTicks } from "./ticks.js";
 const N_MEDIANS = 3;
 /** Round spans that the axis has about, and the pixels that one label takes. */
 const N_SPANS = 8, LABEL_PX = 80;
+/** Words in a lane take so much of it on a phone. */
+const WORDS_PERCENT = 40;
 /** Where a lane's bar lies, in pixels. */
 const BAR = { y: 15, height: 14 };
 
@@ -46,11 +48,11 @@ export function drawAxis(head, width, axis, nowMs) {
   const said = [now, ...ticks.map(({ text }) => text)].join();
   if (head.dataset.said === said) return;
   head.dataset.said = said;
-  const text = (/** @type {number} */ x, /** @type {string} */ words, className = "") => drawn("text", { x: `${x}%`, y: 16, "text-anchor": "middle", class: className }, words);
+  const text = (/** @type {number} */ x, /** @type {string} */ words, className = "") => drawn("text", { x: `${x}%`, y: 10, "text-anchor": "middle", class: className }, words);
   head.replaceChildren(
     ...ticks.map(({ time, text: words }) => [across(axis, time), words]).filter(([x]) => Math.abs(Number(x) - now) > 0.9 * room && Number(x) > room / 2 && Number(x) < 100 - room / 2)
       .map(([x, words]) => text(Number(x), String(words))),
-    text(Math.min(97, Math.max(3, now)), "now", "now"),
+    text(Math.min(100 - room / 3, Math.max(room / 3, now)), "now", "now"),
   );
 }
 
@@ -61,15 +63,15 @@ export function laneOf(job, axis, nowMs) {
   const end = landing ?? (job.ended ? Date.parse(job.ended) : job.started ? nowMs : null);
   const spread = isForecast ? [job.estimatedRemainingSecondsLow, job.estimatedRemainingSecondsHigh].map((left) => at(left === null ? null : nowMs + 1000 * left)) : ["", ""];
   const begun = job.started || (job.ended ? job.ended : null), start = begun ?? job.expectedStart ?? Infinity;
-  return [job.kind, at(job.submitted), at(start), begun ? at(end) : "", at(job.deadline), ...spread, begun || start === Infinity ? "" : "starts"].join(" ");
+  return [job.kind, at(job.submitted), at(start), begun ? at(end) : "", at(job.deadline), ...spread, begun ? (isOpen && landing === null ? "end" : "") : start === Infinity ? "start" : "starts"].join(" ");
 }
 
 /** Draws what `laneOf` says. A bar is solid up to now: the style sheet cuts it there, so that no lane has to be drawn again as time goes on. @param {any} svg @param {string} said */
 export function drawLane(svg, said) {
-  const [kind, submitted, start, end, deadline, low, high, starts] = said.split(" ");
+  const [kind, submitted, start, end, deadline, low, high, lack] = said.split(" ");
   const parts = [], top = BAR.y, middle = top + BAR.height / 2, line = { y1: middle, y2: middle };
   if (Number(start) > Number(submitted)) parts.push(drawn("line", { class: "wait", x1: `${submitted}%`, x2: `${start}%`, ...line }));
-  if (starts) parts.push(drawn("rect", { class: "edge", x: `${start}%`, y: top, width: 3, height: BAR.height }));
+  if (lack === "starts") parts.push(drawn("rect", { class: "edge", x: `${start}%`, y: top, width: 3, height: BAR.height }));
   if (end) {
     const bar = { x: `${start}%`, y: top, width: `${Math.max(0.3, Number(end) - Number(start))}%`, height: BAR.height, rx: 2 };
     parts.push(drawn("rect", { class: "bar", ...bar }), drawn("rect", { class: "bar gone", ...bar }));
@@ -81,6 +83,11 @@ export function drawLane(svg, said) {
   if (deadline && Number(deadline) > 100) parts.push(drawn("text", { class: "beyond", x: "99.5%", y: middle + 4, "text-anchor": "end" }, "⚑ ▸"));
   else if (deadline && Number(deadline) >= 0) parts.push(drawn("use", { href: "#flag", class: "flag", x: `${deadline}%`, y: 6, width: 12, height: 32 }));
   if (end && Number(end) <= 0) parts.push(drawn("text", { class: "beyond", x: "0.5%", y: middle + 4 }, "◂"));
+  if (lack === "start" || lack === "end") {
+    const from = Math.max(0, Number(lack === "end" ? end : submitted)), flag = Number(deadline || -1), isInTheWay = flag >= from && flag < from + WORDS_PERCENT;
+    const [x, dx, anchor] = !isInTheWay ? [from, 8, "start"] : flag < 100 - WORDS_PERCENT ? [flag, 18, "start"] : [99, 0, "end"];
+    parts.push(drawn("text", { class: "unknown", x: `${x}%`, dx, "text-anchor": anchor, y: lack === "end" ? middle + 4 : top }, `its ${lack} is not known yet`));
+  }
   const group = drawn("g", { class: kind });
   group.append(...parts);
   svg.replaceChildren(group);

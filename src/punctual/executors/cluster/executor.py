@@ -40,6 +40,7 @@ from punctual.core.pools import HeldMachines
 from punctual.core.protocols import Clock, Sink
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
+from punctual.core.units import span
 from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.machines import MachineProvider
@@ -446,8 +447,8 @@ class ClusterExecutor:
 
     def fell_silent(self, link: NodeLink) -> None:
         text = (
-            f"node '{link.node}', where the job runs, has not answered for {link.silent_s:.0f} s: nothing newer is known "
-            f"of it. If that lasts, the node counts as lost in {link.lost_in_s:.0f} s"
+            f"node '{link.node}', where the job runs, has not answered for {span(link.silent_s)}: nothing newer is known "
+            f"of it. If that lasts, the node counts as lost in {span(link.lost_in_s)}"
         )
         self._warn_of(link, Reason("silent-node", text, {"silent_s": link.silent_s, "lost_in_s": link.lost_in_s}))
 
@@ -467,7 +468,7 @@ class ClusterExecutor:
             link.close()
             with self._lock:
                 self._links.pop(link.node, None)
-        text = f"it has not answered for {link.silent_s:.0f} s"
+        text = f"it has not answered for {span(link.silent_s)}"
         self._lose(link.node, Reason("lost-node", text, {"silent_s": link.silent_s}))
 
     def _lose(self, node: NodeId, why: Reason) -> None:

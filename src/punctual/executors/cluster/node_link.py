@@ -16,6 +16,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.instants import moved
 from punctual.core.protocols import Clock
 from punctual.core.resources import Resources
+from punctual.core.units import span
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, heard, told
 from punctual.executors.cluster.link_loop import LinkLoop
 
@@ -237,7 +238,7 @@ class NodeLink:
         if self.is_silent or self.silent_s < 5.0:
             return
         self.is_silent = True
-        ends = f"; if that lasts, it counts as lost in {self.lost_in_s:.0f} s" if self.is_joined else ""
+        ends = f"; if that lasts, it counts as lost in {span(self.lost_in_s)}" if self.is_joined else ""
         why = f": {error}" if str(error) else ""
         _LOG.warning("node '%s' has not answered for %.0f s%s%s", self.node, self.silent_s, ends, why)
         if self.is_joined:

@@ -15,6 +15,7 @@ from punctual.core.events import Event, MachinesAsked, MachinesRefused, PoolOffe
 from punctual.core.ids import NodeId
 from punctual.core.pools import HeldMachines, PoolSpec
 from punctual.core.protocols import Clock
+from punctual.core.units import span
 from punctual.executors.cluster.machines import MachineProvider, MachinesUnknown, Offer, machine_name
 from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
@@ -259,7 +260,7 @@ class PoolMachines:
         # As long as an order may be without an answer (`core.pools`), and then twice its start-up.
         limit_s = 600.0 + 2 * (offer.spec.startup_s if offer else 0.0)
         is_late = self._clock.now() > self._since_at[node] + limit_s
-        return f"it has not joined within {limit_s:.0f} s" if is_late else ""
+        return f"it has not joined within {span(limit_s)}" if is_late else ""
 
     def _give_up(self, gone: Mapping[NodeId, tuple[str, str]], offers: Mapping[str, Offer]) -> None:
         """Tell which machines are gone, with their pools and causes, and what is offered.

@@ -27,6 +27,7 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Clock
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources
+from punctual.core.units import span
 
 #: Seconds until the first process reports its address for the parts; it loads its script before.
 _GROUP_S_MAX = 120.0
@@ -239,7 +240,7 @@ class SpreadJob:
         """Give up parts that have waited too long."""
         if self._clock.now() > self._asked_at + _GROUP_S_MAX:
             self._give_up(
-                f"its first process has not said within {_GROUP_S_MAX:g} s where workers of other nodes join it"
+                f"its first process has not said within {span(_GROUP_S_MAX)} where workers of other nodes join it"
             )
 
     def _give_up(self, cause: str) -> None:

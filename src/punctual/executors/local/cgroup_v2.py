@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from punctual.core.ids import JobId
+from punctual.core.units import span
 from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, quota_writes, try_out
 from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
 from punctual.executors.local.freezer import Freezer, freezer_of
@@ -148,7 +149,7 @@ class UserScope:
         try:
             answer = subprocess.run(look, capture_output=True, text=True, timeout=_SYSTEMD_S_MAX, check=False)
         except subprocess.TimeoutExpired:
-            raise Unusable(f"the user's systemd did not answer in {_SYSTEMD_S_MAX:g} s") from None
+            raise Unusable(f"the user's systemd did not answer in {span(_SYSTEMD_S_MAX)}") from None
         if answer.returncode:
             raise Unusable(f"the user's systemd refused a scope ({answer.stderr.strip()})")
         self.limits_memory = "memory" in answer.stdout.split()

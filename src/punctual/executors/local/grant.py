@@ -8,6 +8,7 @@ from dataclasses import replace
 from punctual.core.control import PacingLine
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
+from punctual.core.units import span
 from punctual.executors.local.devices import NoDeviceError
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.workers import parts_in
@@ -126,7 +127,7 @@ class JobGrant:
         if time.monotonic() < self._give_up_at:
             return None
         self._resume()
-        return f"its processes could not be paused within {_FREEZE_S_MAX:g} s"
+        return f"its processes could not be paused within {span(_FREEZE_S_MAX)}"
 
     def _resume(self) -> None:
         if self.is_paused:

@@ -20,6 +20,7 @@ from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources
+from punctual.core.units import span
 from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.ending import end_event, faults_of
 from punctual.executors.local.freezer import is_killed
@@ -458,7 +459,7 @@ class JobRun:
             text = (
                 f"it was killed before its time to save was over, by a second signal or the end of its allocation: {cut_off}"
                 if forced_after_s < self._process.stop_grace_s
-                else f"it had not ended {forced_after_s:.0f} s after it was asked to, and was killed: {cut_off} "
+                else f"it had not ended {span(forced_after_s)} after it was asked to, and was killed: {cut_off} "
                 "(`--stop-grace` gives it more time)"
             )
             self._sink(self._events.warned(self._context.clock.now(), Reason("cut-off", text)))

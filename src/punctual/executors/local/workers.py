@@ -8,6 +8,7 @@ from punctual.channel import ProgramState, SharedBlock, WorkerStatus, WorkerTarg
 from punctual.core.ids import NodeId
 from punctual.core.job import JobSpec, shape_of
 from punctual.core.resources import Resources
+from punctual.core.units import span
 
 #: Seconds that a change may take: new workers load the data and build the model before they count.
 _CHANGE_S_MAX = 120.0
@@ -76,7 +77,7 @@ class Workers:
             return Answer(status.n_workers, status.cause)
         if time.monotonic() < self._give_up_at:
             return None
-        return Answer(status.n_workers or self.n_target, f"its workers were not ready within {_CHANGE_S_MAX:g} s")
+        return Answer(status.n_workers or self.n_target, f"its workers were not ready within {span(_CHANGE_S_MAX)}")
 
 
 def parts_in(spec: JobSpec, amount: Resources) -> tuple[int, int]:

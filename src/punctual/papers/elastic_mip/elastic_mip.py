@@ -15,10 +15,11 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
+from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._configurations import Pool
-from punctual.policies._jobs import same_amount, span_text, waits
+from punctual.policies._jobs import same_amount, waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import prepare
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution, status_of
@@ -202,7 +203,7 @@ class _Round:
         before, after = before / weight, after / weight
         facts = {**reason.facts, "value_before": before, "value": after, "interval_s": p.interval_s}
         if p.objective == "fraction":
-            text = f"{after:.1%} of what is left in the next {span_text(p.interval_s)}"
+            text = f"{after:.1%} of what is left in the next {span(p.interval_s)}"
         else:
             text = f"work of {after:.1f} {p.unit} at their best"
         self._builder.explain(candidate.view, Reason(reason.code, f"{reason.text}; {text}", facts))

@@ -11,10 +11,11 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
+from punctual.core.units import span
 from punctual.papers.elasticflow.buddy import Block, moves_for
 from punctual.papers.elasticflow.minimum_shares import DeadlineClaim, DeadlinePromises
 from punctual.policies._base import PolicyBase
-from punctual.policies._jobs import never_fits, seniority, span_text, starts, waits
+from punctual.policies._jobs import never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder
@@ -273,7 +274,7 @@ def _explain_waiting(builder: PlanBuilder, states: Iterable[_JobState], promises
     for state in idle:
         if state.share is not None and promises.is_new(state.claim.id):
             wait_s = state.rises_at_s()
-            text = f"promised: it begins within {span_text(wait_s)} and is on time"
+            text = f"promised: it begins within {span(wait_s)} and is on time"
             builder.explain(state.view, Reason("promised", text, {"wait_s": wait_s, "until_s": state.claim.until_s}))
     others = [state.view for state in idle if state.share is None]
     if others:
@@ -288,7 +289,7 @@ def _paused(state: _JobState) -> Reason:
     if share is None:
         return Reason("paused", "paused: deadlines of other jobs need what it had", facts)
     wait_s = share.rises_at_s(0.0)
-    text = f"paused for at most {span_text(wait_s)}: its deadline leaves time, those of other jobs do not"
+    text = f"paused for at most {span(wait_s)}: its deadline leaves time, those of other jobs do not"
     return Reason("paused", text, facts | {"wait_s": wait_s})
 
 

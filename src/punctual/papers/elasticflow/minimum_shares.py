@@ -12,9 +12,10 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
+from punctual.core.units import span
 from punctual.policies._configurations import counts_on_kind
 from punctual.policies._hardware import JobRates
-from punctual.policies._jobs import n_workers, never_fits, seniority, span_text
+from punctual.policies._jobs import n_workers, never_fits, seniority
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._reservations import Pool, ReservationLedger, ReservationRequest
 from punctual.solvers.timeline import Levels, Share, Timeline
@@ -286,11 +287,11 @@ class DeadlinePromises:
         return after if after.late <= self.ledgers.of_pool[claim.pool].late else None
 
     def _refusal(self, claim: DeadlineClaim) -> Reason:
-        n, deadline = claim.counts[-1], span_text(max(0.0, claim.until_s))
+        n, deadline = claim.counts[-1], span(max(0.0, claim.until_s))
         n_promised = float(len(self.ledgers.of_pool[claim.pool].requests))
         facts = {"until_s": claim.until_s, "alone_s": claim.alone_s(), "n_promised": n_promised}
         if claim.alone_s() > claim.until_s - self._margin_s:
-            alone, code = span_text(claim.alone_s()), "too-soon"
+            alone, code = span(claim.alone_s()), "too-soon"
             text = f"with {n} workers it takes {alone}, its deadline is in {deadline}"
         else:
             code, n_others = "no-room", f"{n_promised:.0f} jobs promised before"

@@ -13,8 +13,9 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
+from punctual.core.units import span
 from punctual.policies._base import PolicyBase
-from punctual.policies._jobs import never_fits, seconds_for, seniority, shares_of, span_text, waits
+from punctual.policies._jobs import never_fits, seconds_for, seniority, shares_of, waits
 from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import prepare
@@ -465,9 +466,9 @@ def _why(job: _JobState, parts: Parts, allocation: Allocation) -> Reason:
         return Reason("shifts", f"{change}; its speed or length is not known and taken as average", facts)
     facts["sooner_s"] = sooner_s
     if sooner_s >= 0:
-        text = f"{change}: finishes {span_text(sooner_s)} earlier, more for what it takes than others would gain by it"
+        text = f"{change}: finishes {span(sooner_s)} earlier, more for what it takes than others would gain by it"
         return Reason("grows", text, facts)
-    text = f"{change}: finishes {span_text(-sooner_s)} later, less for what it gives up than others gain by it"
+    text = f"{change}: finishes {span(-sooner_s)} later, less for what it gives up than others gain by it"
     return Reason("shrinks", text, facts)
 
 

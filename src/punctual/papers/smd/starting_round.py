@@ -11,8 +11,9 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.units import span
 from punctual.papers.smd.worker_server_pairs import Pairs, pairs_of, vector, worths
-from punctual.policies._jobs import never_fits, seniority, span_text, waits
+from punctual.policies._jobs import never_fits, seniority, waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import apply_demands, repair
 from punctual.solvers.placement import place_together
@@ -165,7 +166,7 @@ class StartingRound:
         when = ""
         if finish_s < inf:
             facts["finish_s"] = finish_s
-            when = f", done in {span_text(finish_s)}"
+            when = f", done in {span(finish_s)}"
         verb = "starts" if view.started_at is None else "goes on"
         text = f"{verb} with {what} on {_counted(len(allocation), 'node')}{when}: worth {offer.worths[i]:.3g}"
         return Reason("starts", text, facts)
@@ -175,7 +176,7 @@ class StartingRound:
         left = [view for view in self._unplaced if not self._decided(view)]
         again_at = self._next_at if left else None
         if left and not self.waiting and again_at is not None:
-            text = f"it is decided about with all that wait in {span_text(again_at - self._at)}"
+            text = f"it is decided about with all that wait in {span(again_at - self._at)}"
             self.builder.explain(left[0], Reason("waits", text, {"in_s": again_at - self._at}))
         elif left:
             first = left[0]
