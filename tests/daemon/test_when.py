@@ -34,6 +34,15 @@ def test_tomorrow_is_the_next_day_also_where_that_time_is_still_to_come_today() 
         assert moved_s == pytest.approx(expected_s)
 
 
+def test_a_deadline_is_told_as_it_was_given() -> None:
+    """Between two looks at both clocks a little of them differs."""
+    told = Now(at=1000.0004, wall=NOON.wall)
+    at = 1000.0 + deadline_s("18:00", started_at=1000.0, now=NOON)
+    assert told.clock(at).endswith("18:00:00")
+    assert told.clock(at, about=True).endswith("18:00")
+    assert "T18:00:00" in told.iso(at)
+
+
 def test_a_date_is_taken_as_it_stands() -> None:
     assert deadline_s("2026-11-21 12:01", started_at=1000.0, now=NOON) == pytest.approx(60)
 

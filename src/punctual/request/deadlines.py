@@ -52,7 +52,7 @@ class Now:
 
     def iso(self, at: float, *, about: bool = False) -> str:
         """Format instant `at` by ISO 8601; `about`: without seconds."""
-        return self.wall_of(at).isoformat(timespec="minutes" if about else "seconds")
+        return _to_second(self.wall_of(at)).isoformat(timespec="minutes" if about else "seconds")
 
     def wall_of(self, at: float) -> datetime:
         """Return the wall time of instant `at`, with its offset from UTC; at most that of the year 9999."""
@@ -62,8 +62,13 @@ class Now:
 
 def clock(wall: datetime) -> str:
     """Format a time of day, with its date if that is not today."""
-    today = datetime.now().astimezone().date()
+    today, wall = datetime.now().astimezone().date(), _to_second(wall)
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def _to_second(wall: datetime) -> datetime:
+    """Round to the nearest second: a deadline of 18:00 went through two clocks, and may be an instant before it."""
+    return (wall + timedelta(milliseconds=500)).replace(microsecond=0)
 
 
 def process_started_at() -> float:
@@ -222,7 +227,7 @@ def _in_future(at: float, text: str, now: Now, where: str) -> float:
         )
     if at <= now.at:
         ago = f"{format_duration(now.at - at)} ago"
-        said = f"{now.wall_of(at):%Y-%m-%d %H:%M:%S} ({ago})" if now.at - at < _HORIZON_S else ago
+        said = f"{_to_second(now.wall_of(at)):%Y-%m-%d %H:%M:%S} ({ago})" if now.at - at < _HORIZON_S else ago
         remedy = "Give a longer duration (`90m`) or a later time (`18:00`)."
         raise InvalidSpec("`deadline` must be later than now", f"{text}, which is {said}", where, remedy)
     return at
