@@ -95,6 +95,10 @@ def seconds_for(steps: float | None, rate_sps: float) -> float:
     return steps / rate_sps
 
 
+#: A deadline that cannot be promised is told of while at least so much time is left; a later word is of no use.
+TOLD_LEAST_S = 1.0
+
+
 def span_text(seconds: float) -> str:
     """A duration for people: ``"11 min"``."""
     if seconds < 120:
