@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,18 @@ def report_of(command: "subprocess.Popen[str]") -> dict[str, Any]:
     output, errors = command.communicate(timeout=PATIENCE_S)
     assert command.returncode == 0, errors
     return objects(output)[-1]
+
+
+def test_times_of_day_are_those_of_the_command_whatever_zone_the_first_one_had(terminal: Terminal) -> None:
+    terminal.environment["TZ"] = "XXX-11:30"
+    terminal.begin(PAUSING, "--name", "job", "--deadline", "20h")
+    told = terminal.tell("deadline", "job", "23:59:30 tomorrow")
+    assert "23:59:30" in told.stdout
+    [row] = objects(terminal.tell("ps", "--json").stdout)
+    deadline = datetime.fromisoformat(row["deadline_wall"]).astimezone()
+    assert (deadline + timedelta(milliseconds=500)).strftime("%H:%M:%S") == "23:59:30"
+    assert "23:59:30" in terminal.tell("ps").stdout
+    terminal.go_on()
 
 
 @pytest.mark.parametrize("actuator", ["pacing", pytest.param("auto", marks=pytest.mark.cgroup)])
