@@ -193,6 +193,11 @@ def test_the_number_of_a_process_tells_counts_apart() -> None:
     assert only("12:00:01 step 3/9").template == only("12:00:02 step 4/9").template
 
 
+@pytest.mark.parametrize("text", ["第3/12轮 训练损失: 2.05", "エポック3/12 損失 2.05", "에폭3/12 손실 2.05"])
+def test_scripts_without_blanks_have_counts_as_well(text: str) -> None:
+    assert (only(text).step, only(text).total) == (3, 12)
+
+
 def test_a_number_that_may_be_cut_off_is_left_out() -> None:
     assert read_line("step 12", is_complete=False).mentions == ()
     assert read_line("step 12/3", is_complete=False).mentions == ()
