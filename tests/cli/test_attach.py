@@ -178,6 +178,7 @@ def test_a_job_that_is_steered_is_followed_again(terminal: Terminal) -> None:
     report = report_of(command)
     assert (report["status"], report["steps_done"]) == ("finished", 200)
     assert refused(terminal.tell("attach", "job")) == "one that has ended"
+    assert "and there are none" in refused(terminal.tell("attach")), "none that has not ended"
 
 
 def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:
