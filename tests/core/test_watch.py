@@ -142,7 +142,7 @@ def test_a_program_that_counted_all_its_steps_has_time_to_leave_before_it_is_tol
     assert none(commands, WarnUser)
     (again,) = deadline_timers(commands)
     assert told(deadline(desk, again), "deadline-passed") == [
-        "the deadline has passed at step 200 of 200, and the program works on"
+        "the deadline has passed at step 200 of 200, and the program works on; `--like a` tells the next run of that"
     ]
 
 

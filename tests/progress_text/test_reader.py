@@ -511,6 +511,21 @@ def test_the_number_of_steps_may_be_declared(
     assert found == expected or (expected is not None and found == (expected[0] + 1, expected[1]))
 
 
+@pytest.mark.parametrize("line", ["Epoch {i}/10 loss 0.31", "step {i}/10 loss 0.31", "[{i}/10] loss 0.31"])
+def test_what_is_declared_of_trainings_in_a_row_counts_through_all_of_them(line: str) -> None:
+    reader, done = ProgressReader(deadline_s=DEADLINE_S, steps_total=30), []
+    for i in range(30):
+        read([line.format(i=i % 10 + 1) + "\n"], reader=reader, at=i)
+        done.append(sure(reader))
+    assert done[9:] == [(i, 30) for i in range(10, 31)]
+
+
+def test_epochs_that_begin_again_after_all_declared_steps_have_no_total() -> None:
+    reader = ProgressReader(deadline_s=DEADLINE_S, steps_total=3000)
+    assert sure(read([f"Epoch {i}/10 loss 0.31\n" for i in range(1, 11)], reader=reader)) == (3000, 3000)
+    assert sure(read(["Epoch 1/10 loss 0.31\n"], reader=reader, at=20.0)) == (3300, None)
+
+
 def test_a_declared_number_in_another_unit_is_told() -> None:
     reader = ProgressReader(deadline_s=DEADLINE_S, steps_total=50)
     read((f"Train Epoch: 1 [{i}/600] Loss: 0.3\n" for i in range(0, 600, 60)), s=10, reader=reader)

@@ -74,8 +74,13 @@ class Watch:
         if may_leave and at < job.deadline_at + _LEAVING_S:
             self._outbox.set_timer(at, "deadline", job, job.deadline_at + _LEAVING_S - at)
             return ""
-        works_on = ", and the program works on" if may_leave else _lateness(job)
-        self._tell(job, at, Reason("deadline-passed", f"the deadline has passed{_where(job)}{works_on}"))
+        text = f"the deadline has passed{_where(job)}"
+        text += (
+            f", and the program works on; `--like {job.spec.id}` tells the next run of that"
+            if may_leave
+            else _lateness(job)
+        )
+        self._tell(job, at, Reason("deadline-passed", text))
         return "its deadline has come" if is_to_stop else ""
 
     def look(self, job: ScheduledJob, at: float) -> None:

@@ -15,6 +15,11 @@ _N_FIT_MAX = 6
 _SEEN_FRAC, _SEEN_STEPS = 0.05, 3
 
 
+#: Epochs that go to 10 are declared as 30 steps if they begin anew for each of three parts: as steps of the data they
+#: would be more, for an epoch mostly has at least this many.
+_N_PARTS_MAX = 10
+
+
 class Doubt(StrEnum):
     """Reasons why the number of all steps is not known.
 
@@ -304,8 +309,13 @@ class Judge:
         declared, series, length = self._steps_total, meaning.series, meaning.series.known_total
         if declared is None:
             return meaning
-        if series.unit is Unit.EPOCH or series.mention.is_fraction:  # in another unit than the user's
-            steps = meaning.steps if meaning.total is None else meaning.steps * declared / meaning.total
+        if series.unit is Unit.EPOCH or series.mention.is_fraction:  # perhaps in another unit than the user's
+            steps, counted = meaning.steps, meaning.total or length
+            is_of_parts = (
+                counted and series.unit is Unit.EPOCH and declared in {n * counted for n in range(1, _N_PARTS_MAX)}
+            )
+            if counted and not is_of_parts:
+                steps *= declared / counted
             return replace(meaning, steps=steps, total=declared, doubt=Doubt.NONE)
         if length is not None and length > declared:
             return replace(meaning, total=None, doubt=Doubt.UNITS)
