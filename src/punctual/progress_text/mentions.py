@@ -303,8 +303,8 @@ _VALUE = re.compile(r"(?:\d[\d.]*|\?)(?:s/\w{1,12}|\w{1,12}/s)|[-+]?\d[\d.,:]*(?
 _PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
 _AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
 _TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run", re.IGNORECASE)
-#: The rest of a clause: `for 200 epochs (patience 10)`, `for 200 epochs with early stopping`.
-_CLAUSE = re.compile(r".*?(?=[(,;]|\bwith\b|$)")
+#: Ends of a clause: `for 200 epochs (patience 10)`, `for 200 epochs with early stopping`.
+_CLAUSE_END = re.compile(r"[(,;]|\bwith\b")
 _TO_STOP = re.compile(r"improve|patience|early|every|until|warm", re.IGNORECASE)
 
 #: The families of shares of a hundred, and of parts of an epoch; of these there are so many.
@@ -469,7 +469,7 @@ class _Place:
             word in _PLURALS
             and not _EACH.match(self._after)
             and _TO_TRAIN.search(self._before)
-            and not _TO_STOP.search(self._before + _CLAUSE.match(self._after)[0])
+            and not _TO_STOP.search(self._before + _CLAUSE_END.split(self._after, 1)[0])
         ):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)
