@@ -279,7 +279,10 @@ class RemainingCost(LandingController):
         wait_s = _waiting_left_s(state, reading) + _untold_core_s(spec, state, reading) / usable_cores
         time_s = aim_s - reading.elapsed_s - wait_s
         paced_left = max(0.0, work_total - work_done)
-        n_expected, n_most = state.dear.left(reading.steps_done, reading.steps_total or 0.0)
+        # A program that is only read lands after what follows its last step, as an evaluation that seems to be of the next.
+        is_followed = state.dear.n > 1 and not reading.can_pace
+        last_step = (reading.steps_total or 0.0) + is_followed * max(state.report_steps)
+        n_expected, n_most = state.dear.left(reading.steps_done, last_step)
         work_left = paced_left + n_expected * state.dear.mean_steps
         most_left = paced_left + n_most * state.dear.mean_steps
         dear_steps = state.dear.most_steps if n_most >= 0.5 else 0.0
