@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,18 @@ def report_of(command: "subprocess.Popen[str]") -> dict[str, Any]:
     return objects(output)[-1]
 
 
+def test_times_of_day_are_those_of_the_command_whatever_zone_the_first_one_had(terminal: Terminal) -> None:
+    terminal.environment["TZ"] = "XXX-11:30"
+    terminal.begin(PAUSING, "--name", "job", "--deadline", "20h")
+    told = terminal.tell("deadline", "job", "23:59:30 tomorrow")
+    assert "23:59:30" in told.stdout
+    [row] = objects(terminal.tell("ps", "--json").stdout)
+    deadline = datetime.fromisoformat(row["deadline_wall"]).astimezone()
+    assert (deadline + timedelta(milliseconds=500)).strftime("%H:%M:%S") == "23:59:30"
+    assert "23:59:30" in terminal.tell("ps").stdout
+    terminal.go_on()
+
+
 @pytest.mark.parametrize("actuator", ["pacing", pytest.param("auto", marks=pytest.mark.cgroup)])
 def test_a_job_with_cores_is_steered_again(terminal: Terminal, actuator: str) -> None:
     run = terminal.begin(PAUSING, "--name", "job", "--deadline", "20s", "--actuator", actuator)
@@ -165,6 +178,7 @@ def test_a_job_that_is_steered_is_followed_again(terminal: Terminal) -> None:
     report = report_of(command)
     assert (report["status"], report["steps_done"]) == ("finished", 200)
     assert refused(terminal.tell("attach", "job")) == "one that has ended"
+    assert "and there are none" in refused(terminal.tell("attach")), "none that has not ended"
 
 
 def test_a_job_that_cannot_be_taken_over_goes_on(terminal: Terminal) -> None:

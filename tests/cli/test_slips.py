@@ -59,6 +59,7 @@ def test_one_slip_is_one_error(terminal: Terminal, options: list[str], must: str
     assert done.returncode == 2
     (told,) = errors(done.stderr)
     assert told.startswith(must)
+    assert done.stderr.startswith("error: "), "nothing is told before it"
 
 
 def test_several_slips_are_told_together_and_each_once(terminal: Terminal) -> None:

@@ -57,6 +57,16 @@ def test_no_more_are_expected_once_the_last_one_has_come() -> None:
     assert dear(100, 200, 300, 400).left(420, 480)[1] < 0.5
 
 
+def test_an_evaluation_after_the_last_step_is_expected_of_a_program_that_is_only_read() -> None:
+    """The plant has landed at its last step; the fifth evaluation, of 2 core-seconds, would show with another one."""
+    work = Training(n_epochs=1, epoch_steps=999, step_core_s=0.025, phases=(), dear_every=200, dear_core_s=2.0)
+    for run in runs(work, CAPPED):
+        reading, demand = run.ticks[-1]
+        assert demand.work is not None
+        assert demand.work.core_s > 1.5
+        assert demand.resources.cores * (run.deadline_s - reading.elapsed_s) > 1.5
+
+
 def test_a_small_one_before_a_large_one_is_forgotten() -> None:
     assert dear(20, extra_steps=3).seen(100, Span(198, 200)).n == 1
 

@@ -75,6 +75,20 @@ def test_lands_within_a_hundredth_by_the_quota_alone(ratio: float, startup_core_
         assert -0.01 < run.deviation_frac + exit_s / DEADLINE_S <= 0.001
 
 
+@pytest.mark.parametrize("margin_frac", [None, 0.001])
+def test_declared_work_that_no_step_tells_of_comes_after_the_last_step(margin_frac: float | None) -> None:
+    """The plant has landed at its last unit; five core-seconds more were declared, on one core."""
+    work = training(2.0, STEADY, phases=())
+    spec = replace(job_spec(work, DEADLINE_S, margin_frac), work_core_s=work.core_s() + 5.0)
+    world = PlantWorld(can_pace=False, noise=STEADY)
+    run = run_closed_loop(RemainingCost(), work, deadline_s=DEADLINE_S, world=world, spec=spec)
+    assert run.landed_s == pytest.approx(DEADLINE_S - 5.0, abs=0.01 * DEADLINE_S)
+    expected = [demand.forecast.finish_s for _, demand in run.ticks if demand.forecast is not None]
+    assert expected[len(expected) // 2 :] == pytest.approx(
+        [DEADLINE_S] * (len(expected) - len(expected) // 2), rel=0.01
+    )
+
+
 def test_a_dearer_step_that_nobody_declared_is_at_most_two_percent_late_at_twice_the_fastest_time() -> None:
     work = training(2.0, cost_change_at_frac=0.5, cost_change_factor=1.8)
     for run in runs(work, PlantWorld(can_pace=True)):

@@ -95,6 +95,17 @@ def test_a_deadline_that_passes_is_told_at_that_moment_and_once(desk: Desk) -> N
     assert none(deadline(desk, 100.5), WarnUser)
 
 
+def test_a_deadline_that_passes_is_told_with_the_lateness_by_now(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    report(desk, at=50.0, steps=20, unit_at=49.0)
+    desk.controller.forecast = forecast(102.0)
+    desk.tick(A, at=50.0)
+    desk.controller.forecast = forecast(130.0)
+    desk.tick(A, at=90.0)
+    [text] = told(deadline(desk), "deadline-passed")
+    assert text == "the deadline has passed at step 20 of 200: at full speed the job lands 30.0 s after it"
+
+
 def test_a_job_that_has_landed_is_not_told_that_its_deadline_passes(desk: Desk) -> None:
     desk.run(A, 2.0)
     desk.progress(A, at=99.0, steps=100, landed=True)
@@ -131,7 +142,7 @@ def test_a_program_that_counted_all_its_steps_has_time_to_leave_before_it_is_tol
     assert none(commands, WarnUser)
     (again,) = deadline_timers(commands)
     assert told(deadline(desk, again), "deadline-passed") == [
-        "the deadline has passed at step 200 of 200, and the program works on"
+        "the deadline has passed at step 200 of 200, and the program works on; `--like a` tells the next run of that"
     ]
 
 

@@ -300,6 +300,13 @@ def test_a_job_is_found_by_its_name_or_beginning() -> None:
     assert find_job(None, known[:1]).job == "train"
 
 
+def test_of_many_jobs_the_newest_are_named_for_a_name_that_fits_none() -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        find_job("other", jobs(*(f"train-{i}" for i in range(100))))
+    assert refused.value.remedy.startswith("Name one of: train-99, train-98, ")
+    assert "and 92 more" in refused.value.remedy
+
+
 def test_of_jobs_of_one_name_the_open_one_is_found_or_else_the_last() -> None:
     for name in ("first", "last", "open"):
         submitted(create_run(name), "a")

@@ -221,6 +221,7 @@ def test_a_job_that_runs_out_of_memory_is_started_with_twice_as_much_up_to_what_
 @pytest.mark.parametrize(
     ("program", "got", "remedy"),
     [
+        (["OMP_NUM_THREADS=1", "python3", "train.py"], "which sets a variable", "`-- env OMP_NUM_THREADS=1 ...`"),
         (["python3 train.py --epochs 2"], "a whole line in one word", "`-- python3 train.py --epochs 2`"),
         (["./notes.txt"], "may not be executed", "chmod +x"),
         (["./train.py"], "the script", "-- python ./train.py"),

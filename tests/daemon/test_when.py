@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from punctual.core.errors import InvalidSpec
-from punctual.request.deadlines import Now, deadline_s, moved_deadline_s, past_at, process_started_at
+from punctual.request.deadlines import Now, absolute, deadline_s, moved_deadline_s, past_at, process_started_at, timed
 
 NOON = Now(at=1000.0, wall=datetime(2026, 11, 21, 12, 0, 0).astimezone())
 
@@ -32,6 +32,15 @@ def test_tomorrow_is_the_next_day_also_where_that_time_is_still_to_come_today() 
         assert deadline_s(text, started_at=1000.0, now=NOON) == pytest.approx(expected_s)
         moved_s = moved_deadline_s(text, started_at=1000.0, present_s=None, job="a", now=NOON)
         assert moved_s == pytest.approx(expected_s)
+
+
+def test_a_deadline_is_told_as_it_was_given() -> None:
+    """Between two looks at both clocks a little of them differs."""
+    told = Now(at=1000.0004, wall=NOON.wall)
+    at = 1000.0 + deadline_s("18:00", started_at=1000.0, now=NOON)
+    assert told.clock(at).endswith("18:00:00")
+    assert told.clock(at, about=True).endswith("18:00")
+    assert "T18:00:00" in told.iso(at)
 
 
 def test_a_date_is_taken_as_it_stands() -> None:
@@ -131,6 +140,22 @@ def test_a_time_that_comes_twice_is_the_next_of_the_two() -> None:
     assert deadline_s("02:50", started_at=1000.0, now=moment(2026, 10, 25, 2, 30)) == pytest.approx(20 * 60)
     assert deadline_s("02:50", started_at=1000.0, now=moment(2026, 10, 25, 2, 55)) == pytest.approx(55 * 60)
     assert deadline_s("02:50", started_at=1000.0, now=moment(2026, 10, 25, 2, 30, fold=1)) == pytest.approx(20 * 60)
+
+
+@pytest.mark.usefixtures("berlin")
+def test_a_time_of_these_clocks_is_told_to_others_with_its_offset() -> None:
+    noon = moment(2026, 11, 27, 12, 0)
+    assert absolute("18:00", noon, "job 'a'") == "2026-11-27T18:00:00+01:00"
+    for text in ("+10m", "90s", "18:00Z", "none", "nonsense"):
+        assert absolute(text, noon, "job 'a'") == text
+    with pytest.raises(InvalidSpec, match="later than now"):
+        absolute("2026-11-27 11:00", noon, "job 'a'")
+
+
+@pytest.mark.usefixtures("berlin")
+def test_instants_of_others_are_written_as_these_clocks_show_them() -> None:
+    told = timed("lands 2001-11-27T23:30:00+05:30, not before 2001-11-27T23:30+05:30")
+    assert told == "lands 2001-11-27 19:00:00, not before 2001-11-27 19:00"
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,13 @@ def test_a_deadline_that_does_not_fit_beside_promised_ones_is_told_and_the_job_h
     assert not decide(SURE, after(plan, [first, heavy]), TWO, carry=plan.carry).warnings, "it was told already"
 
 
+def test_nothing_is_told_of_a_promise_when_the_deadline_is_there() -> None:
+    first = steered("first", 115.0, 100.0)
+    before = decide(SURE, [first], TWO)
+    plan = decide(SURE, after(before, [first, steered("heavy", 1.0, 0.4)]), TWO, carry=before.carry)
+    assert (promised(plan), warned(plan)) == ({"first"}, {})
+
+
 def test_of_new_jobs_those_of_most_weight_are_promised() -> None:
     jobs = [steered("light", 150.0, 100.0), steered("heavy", 80.0, 90.0, weight=9.0)]
     plan = decide(SURE, jobs, TWO)

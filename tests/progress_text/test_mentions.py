@@ -167,6 +167,8 @@ def test_what_is_no_count_is_left_alone(text: str) -> None:
         ('- max_epochs: "4"', "epoch", 4),
         ("Max_iters overwritten as 20000", "iteration", 20_000),
         ("Total 300 iterations for training", "iteration", 300),
+        ("Training for at most 200 epochs (patience 10)", "epoch", 200),
+        ("Training for 200 epochs with early stopping", "epoch", 200),
     ],
 )
 def test_how_many_there_are_may_be_said_elsewhere(text: str, family: str, n: int) -> None:
@@ -174,7 +176,14 @@ def test_how_many_there_are_may_be_said_elsewhere(text: str, family: str, n: int
     assert (mention.family, mention.step, mention.is_total) == (family, n, True)
 
 
-@pytest.mark.parametrize("text", ["Training until scores don't improve for 50 rounds", "early stopping after 5 epochs"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Training until scores don't improve for 50 rounds",
+        "early stopping after 5 epochs",
+        "training stops after 50 rounds without improvement",
+    ],
+)
 def test_patience_is_no_number_of_steps(text: str) -> None:
     assert not any(mention.is_total for mention in read_line(text).mentions)
 
@@ -182,6 +191,11 @@ def test_patience_is_no_number_of_steps(text: str) -> None:
 def test_the_number_of_a_process_tells_counts_apart() -> None:
     assert only("[rank0] step 3/9").template != only("[rank1] step 3/9").template
     assert only("12:00:01 step 3/9").template == only("12:00:02 step 4/9").template
+
+
+@pytest.mark.parametrize("text", ["第3/12轮 训练损失: 2.05", "エポック3/12 損失 2.05", "에폭3/12 손실 2.05"])
+def test_scripts_without_blanks_have_counts_as_well(text: str) -> None:
+    assert (only(text).step, only(text).total) == (3, 12)
 
 
 def test_a_number_that_may_be_cut_off_is_left_out() -> None:

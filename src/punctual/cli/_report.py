@@ -153,7 +153,7 @@ def _drawn(messages: Sequence[Message], summary: RunSummary) -> _plot.DrawnRun:
 
 def about(run: RunFolder, summary: RunSummary) -> dict[str, str]:
     """Return command, start, machine, controller and actuator of a run."""
-    facts, begun = run.facts(), datetime.fromisoformat(_submitted_wall(run, summary))
+    facts, begun = run.facts(), datetime.fromisoformat(_submitted_wall(run, summary)).astimezone()
     rows = {
         "command": shlex.join(summary.argv),
         "started": f"{begun:%Y-%m-%d %H:%M:%S}",

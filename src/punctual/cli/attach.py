@@ -25,7 +25,9 @@ def attach(
     known = known_jobs()
     named = [each for each in known if each.title == job] or known  # a full name is no beginning of another job's
     is_open = [each for each in named if each.steering not in ("ended", "elsewhere")]
-    target = find_job(job, is_open if any(each.title.startswith(job or "") for each in is_open) else named)
+    target = find_job(
+        job, is_open if job is None or any(each.title.startswith(job or "") for each in is_open) else named
+    )
     if target.steering in ("ended", "elsewhere"):
         machine = target.run.machine()
         raise InvalidSpec(

@@ -340,7 +340,7 @@ def _past_row(standing: dict[str, Any]) -> tuple[str, ...]:
     return (
         standing["job"],
         standing["state"],
-        "-" if begun is None else f"{datetime.fromisoformat(begun):%Y-%m-%d %H:%M}",
+        "-" if begun is None else f"{datetime.fromisoformat(begun).astimezone():%Y-%m-%d %H:%M}",
         "-" if deadline_s is None else span(deadline_s),
         _came_to(standing),
         _cut(shlex.join(standing["argv"] or ["-"])),

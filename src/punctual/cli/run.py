@@ -28,6 +28,7 @@ from punctual.request.submission import (
     DEFAULT_CONTROLLER,
     DEFAULT_WORKER_CONTROLLER,
     Submission,
+    check_checkpoint_dir,
     submission_of,
 )
 
@@ -242,6 +243,8 @@ def run(given: RunOptions) -> None:
 
 def warn_of_room(submissions: Sequence[Submission]) -> None:
     """Tell the user of disks that are likely to be too small."""
+    for submission in submissions:
+        check_checkpoint_dir(submission)
     for told in check_room(submissions):
         write_error(f"punctual: warning: {told}")
 

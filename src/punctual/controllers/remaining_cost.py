@@ -265,8 +265,9 @@ class RemainingCost(LandingController):
     def _margin_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
         # It leaves on one core, or on what neighbours leave of that.
         cores = max(min(1.0, reading.ceiling.cores, state.usable_cores or 1.0), _EXIT_CORES_LEAST)
-        exit_s = self._exit_core_s(state, reading) / cores if spec.margin_frac is None else 0.0
-        return self.margin_s(spec, state, reading) + exit_s
+        exit_core_s = self._exit_core_s(state, reading) if spec.margin_frac is None else 0.0
+        exit_core_s = max(0.0, exit_core_s - _untold_core_s(spec, state, reading))  # which counts the leaving as well
+        return self.margin_s(spec, state, reading) + exit_core_s / cores
 
     def _exit_core_s(self, state: RemainingCostState, reading: Reading) -> float:
         """CPU time that the process is expected to take for leaving; 0 where it has landed before."""
@@ -275,14 +276,17 @@ class RemainingCost(LandingController):
     def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _Projection:
         aim_s = reading.deadline_s - self._margin_s(spec, state, reading)
         work_total, work_done = work(state.phase_steps, reading)
-        wait_s = _waiting_left_s(state, reading)
+        usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
+        wait_s = _waiting_left_s(state, reading) + _untold_core_s(spec, state, reading) / usable_cores
         time_s = aim_s - reading.elapsed_s - wait_s
         paced_left = max(0.0, work_total - work_done)
-        n_expected, n_most = state.dear.left(reading.steps_done, reading.steps_total or 0.0)
+        # A program that is only read lands after what follows its last step, as an evaluation that seems to be of the next.
+        is_followed = state.dear.n > 1 and not reading.can_pace
+        last_step = (reading.steps_total or 0.0) + is_followed * max(state.report_steps)
+        n_expected, n_most = state.dear.left(reading.steps_done, last_step)
         work_left = paced_left + n_expected * state.dear.mean_steps
         most_left = paced_left + n_most * state.dear.mean_steps
         dear_steps = state.dear.most_steps if n_most >= 0.5 else 0.0
-        usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
         # A job that is late works longer than until its deadline.
         horizon_s = max(time_s, work_left * cost.mean / usable_cores)
         step_s = cost.forecast_s(horizon_s)
@@ -312,10 +316,6 @@ class RemainingCost(LandingController):
         self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection
     ) -> CoreWork | None:
         """Remaining work in core-seconds as granted; None for a job made of workers.
-
-        A cost that is above its mean just now, as while others start beside the job, counts as deviation of the work
-        and
-        not as expectation: no promise is given up for it.
 
         A cost that is above its mean just now, as while others start beside the job, is a deviation of what is left and
         not the expectation: no promise is given up for it.
@@ -531,6 +531,15 @@ def _learn_reports(state: RemainingCostState, reading: Reading) -> RemainingCost
         begun = reading.steps_done, _unit_core_s(reading)
     reports = (grown, state.report_steps[0]) if grown > 0 else state.report_steps
     return replace(state, begun=begun, steps_done=reading.steps_done, report_steps=reports)
+
+
+def _untold_core_s(spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
+    """Declared CPU time of a program that is only read, for what comes after its last step: an evaluation, a model to write."""
+    if reading.can_pace or spec.work_core_s is None or state.cost is None or reading.steps_total is None:
+        return 0.0
+    told_core_s, done_core_s = (steps * state.cost.mean for steps in work(state.phase_steps, reading))
+    spent_core_s = max(0.0, done_core_s + reading.in_flight_core_s - told_core_s)
+    return max(0.0, spec.work_core_s - _start_core_s(state) - told_core_s - spent_core_s)
 
 
 def _start_core_s(state: RemainingCostState) -> float:

@@ -75,8 +75,13 @@ class Watch:
         if may_leave and at < job.deadline_at + _LEAVING_S:
             self._outbox.set_timer(at, "deadline", job, job.deadline_at + _LEAVING_S - at)
             return ""
-        works_on = ", and the program works on" if may_leave else ""
-        self._tell(job, at, Reason("deadline-passed", f"the deadline has passed{_where(job)}{works_on}"))
+        text = f"the deadline has passed{_where(job)}"
+        text += (
+            f", and the program works on; `--like {job.spec.id}` tells the next run of that"
+            if may_leave
+            else _lateness(job)
+        )
+        self._tell(job, at, Reason("deadline-passed", text))
         return "its deadline has come" if is_to_stop else ""
 
     def look(self, job: ScheduledJob, at: float) -> None:
@@ -122,6 +127,14 @@ def _where(job: ScheduledJob) -> str:
         return " before the job was started"
     state = {"queued": ", and the job waits to be started again", "paused": ", and the job is paused"}
     return f"{state.get(job.status, '')}{',' if job.status in state else ''} {_count(job)}"
+
+
+def _lateness(job: ScheduledJob) -> str:
+    """Return how late the job is to be by now, to follow the news that its deadline has passed."""
+    forecast, deadline_s = job.demand.forecast if job.demand else None, job.spec.deadline_s or 0.0
+    if forecast is None or job.status != "running" or forecast.earliest_finish_s <= deadline_s:
+        return ""
+    return f": at full speed the job lands {forecast.earliest_finish_s - deadline_s:.1f} s after it"
 
 
 def _count(job: ScheduledJob) -> str:

@@ -17,6 +17,7 @@ from punctual.daemon.paths import service_socket
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of
 from punctual.executors.local.output import ProcessSettings
+from punctual.request.deadlines import Now, absolute, timed
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission
 from punctual.request.submission_json import encode_submission
@@ -35,8 +36,7 @@ _LOADING_S_MAX = 30.0
 
 def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
     """Fetch the statuses of `jobs`, ended ones too, from the run's host; raises `ControlFailed` if it is silent."""
-    told: list[dict[str, Any]] = ask(run.socket, {"verb": "status", "jobs": list(jobs)})["jobs"]
-    return told
+    return [_timed(standing) for standing in ask(run.socket, {"verb": "status", "jobs": list(jobs)})["jobs"]]
 
 
 def standings(run: RunFolder) -> list[dict[str, Any]]:
@@ -55,7 +55,11 @@ def _told_by_host(run: RunFolder) -> dict[str, dict[str, Any]]:
         jobs = ask(run.socket, {"verb": "status"})["jobs"]
     except ControlFailed:
         return {}
-    return {standing["job"]: standing for standing in jobs}
+    return {standing["job"]: _timed(standing) for standing in jobs}
+
+
+def _timed(standing: dict[str, Any]) -> dict[str, Any]:
+    return {**standing, **{name: timed(standing[name]) for name in ("phrase", "headline")}}
 
 
 def _untold(job: KnownJob, listens: bool) -> dict[str, str]:
@@ -87,8 +91,12 @@ def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None
 
     `when`: another deadline, as its user writes it; `none`: it is to have none any more.
     """
-    told = {} if changes is None else asdict(changes)
+    told, when = {} if changes is None else asdict(changes), _absolute(job, when)
     return _told_to_host(job, {"verb": "change", "job": job.job, "change": told, "when": when})
+
+
+def _absolute(job: KnownJob, when: str | None) -> str | None:
+    return None if when is None else absolute(when, Now.read(), f"job '{job.title}'")
 
 
 def pause(job: KnownJob, cause: str = "") -> dict[str, Any]:
@@ -170,7 +178,9 @@ def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | Non
 
 def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the job's host to quote a deadline; raises `InvalidSpec` if it does not answer."""
-    return _told_to_host(job, {"verb": "quote", "job": job.job, "when": when, "cores": list(cores)}, _LOADING_S_MAX)
+    return _told_to_host(
+        job, {"verb": "quote", "job": job.job, "when": _absolute(job, when), "cores": list(cores)}, _LOADING_S_MAX
+    )
 
 
 def quote_new(run: RunFolder, submission: Submission, cores: Sequence[float]) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def _ambiguous(text: str | None, matching: list[KnownJob], jobs: list[KnownJob])
     untold = "".join(f" Not all are known: {error}" for error in islice(unreadable(), 1))
     if not jobs:
         return InvalidSpec(must, f"{said}, and there are none", where, f"Start one with `punctual run`.{untold}")
-    known = [job.title for job in (matching or jobs)]
+    known = [job.title for job in reversed(matching or jobs)]  # most likely a late one is meant
     more = f" and {len(known) - _N_NAMED} more" if len(known) > _N_NAMED else ""
     got = f"{said}, which fits {len(matching)} of {len(jobs)}"
     return InvalidSpec(must, got, where, f"Name one of: {', '.join(known[:_N_NAMED])}{more}.{untold}")

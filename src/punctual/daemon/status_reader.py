@@ -159,7 +159,7 @@ def standing(
     * `most_cores`, `is_promised`: as `punctual.history.judge.headline` takes them.
     """
     deadline_at, began_at = status.deadline_at, status.submitted_at
-    judged, remaining = judge(status, now.at, now.clock, wait), remaining_time(status, now.at)
+    judged, remaining = judge(status, now.at, now.iso, wait), remaining_time(status, now.at)
     lands = None if remaining is None or status.landed else remaining
 
     def since(at: float | None) -> float | None:
@@ -169,7 +169,7 @@ def standing(
         "job": status.id,
         "state": status.display_state,
         **asdict(judged),
-        "headline": headline(status, now.at, now.clock, wait, most_cores=most_cores, is_promised=is_promised),
+        "headline": headline(status, now.at, now.iso, wait, most_cores=most_cores, is_promised=is_promised),
         "submitted_wall": now.wall_of(began_at).isoformat(timespec="seconds"),
         "argv": [] if status.program is None else list(status.program.argv),
         "cause": status.cause,

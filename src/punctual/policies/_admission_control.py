@@ -15,7 +15,7 @@ from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._carried import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import has_promise, is_protected, n_workers
+from punctual.policies._jobs import TOLD_LEAST_S, has_promise, is_protected, n_workers
 from punctual.policies._promised_shares import (
     NOW_S,
     PromiseRequest,
@@ -536,7 +536,7 @@ class AdmissionControl:
                 self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s, "left_frac": 1.0})
         for candidate in self._candidates if self._admission != "none" else ():
             is_sooner = candidate.view.promised_until_at is not None and not has_promise(candidate.view, self._at)
-            if is_sooner and 0 < candidate.left_s < inf and not self.is_promised(candidate):
+            if is_sooner and TOLD_LEAST_S <= candidate.left_s < inf and not self.is_promised(candidate):
                 text = f"its deadline in {span(candidate.left_s)} cannot be promised: it was promised a later one"
                 self.warnings[candidate.id] = Reason("not-promised", text, {"left_s": candidate.left_s})
 

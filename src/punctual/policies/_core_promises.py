@@ -13,7 +13,7 @@ from punctual.core.resources import Resources, total
 from punctual.core.units import span
 from punctual.policies._core_job_state import SOON_S, CoreJobState
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import has_promise
+from punctual.policies._jobs import TOLD_LEAST_S, has_promise
 from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
 from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Share, Timeline
@@ -339,6 +339,8 @@ class CorePromises:
         if not self.promises or (member.id in self.refused and not is_lost):
             return
         self.refused.add(member.id)
+        if not is_lost and member.due_s < TOLD_LEAST_S:
+            return
         facts = {"left_core_s": member.left_core_s, "due_s": member.due_s}
         if is_lost:
             text = "its promised deadline cannot be kept any more: the work costs more, or there are fewer cores"
@@ -350,7 +352,7 @@ class CorePromises:
                 "not-promised", f"{text}; it gets what it needs as far as that is free", facts
             )
             return
-        what = f"{member.left_core_s:.3g} core-s in {span(max(0.0, member.due_s))}"
+        what = f"{member.left_core_s:.3g} core-s in {span(member.due_s)}"
         alone = "" if self._is_possible(member) else ", not even alone"
         text = f"its deadline cannot be promised: {what} do not fit{alone or ' beside what is promised'}"
         self.told[member.id] = Reason("not-promised", f"{text}; it runs with what is left", facts)

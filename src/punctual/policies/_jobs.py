@@ -95,6 +95,10 @@ def seconds_for(steps: float | None, rate_sps: float) -> float:
     return steps / rate_sps
 
 
+#: A deadline that cannot be promised is told of while at least so much time is left; a later word is of no use.
+TOLD_LEAST_S = 1.0
+
+
 def amount_text(view: JobView, allocation: Allocation, n: int | None = None) -> str:
     """Return the job's amount as text: ``"8 workers on 2 nodes"``; `n`: its workers, if known already."""
     n_nodes = len(allocation)

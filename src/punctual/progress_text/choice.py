@@ -15,6 +15,11 @@ _N_FIT_MAX = 6
 _SEEN_FRAC, _SEEN_STEPS = 0.05, 3
 
 
+#: Epochs that go to 10 are declared as 30 steps if they begin anew for each of three parts: as steps of the data they
+#: would be more, for an epoch mostly has at least this many.
+_N_PARTS_MAX = 10
+
+
 class Doubt(StrEnum):
     """Reasons why the number of all steps is not known.
 
@@ -193,7 +198,9 @@ class Judge:
             is_sure = series.mention.is_own or (series.n_grown > 0 if is_named else is_row)
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
         outer = series.outer
-        if series.is_of_steps and (outer is None or not outer.is_behind or outer.n_passed):
+        # Loops before the training have steps as well, but no values.
+        is_named = is_measured or series.role is Role.TRAINING or series.mention.is_own
+        if series.is_of_steps and is_named and (outer is None or not outer.is_behind or outer.n_passed):
             is_seen = (series.n_grown > 0 or is_measured) and total > 1
             is_sure = series.mention.is_own or (is_seen and not series.is_of_stages)
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
@@ -240,7 +247,7 @@ class Judge:
         n_before = self._n_before(series) if series.is_nested else series.n_laps
         steps += n_before * series.lap_length
         is_begun = series.is_result and not is_bar and total is not None
-        doubt = Doubt.NONE if total else Doubt.NOT_SAID
+        doubt = Doubt.NONE if total else Doubt.RESTARTS if series.n_laps and series.known_total else Doubt.NOT_SAID
         return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 0 or is_begun, doubt=doubt)
 
     def _n_before(self, series: Series) -> int:
@@ -302,8 +309,13 @@ class Judge:
         declared, series, length = self._steps_total, meaning.series, meaning.series.known_total
         if declared is None:
             return meaning
-        if series.unit is Unit.EPOCH or series.mention.is_fraction:  # in another unit than the user's
-            steps = meaning.steps if meaning.total is None else meaning.steps * declared / meaning.total
+        if series.unit is Unit.EPOCH or series.mention.is_fraction:  # perhaps in another unit than the user's
+            steps, counted = meaning.steps, meaning.total or length
+            is_of_parts = (
+                counted and series.unit is Unit.EPOCH and declared in {n * counted for n in range(1, _N_PARTS_MAX)}
+            )
+            if counted and not is_of_parts:
+                steps *= declared / counted
             return replace(meaning, steps=steps, total=declared, doubt=Doubt.NONE)
         if length is not None and length > declared:
             return replace(meaning, total=None, doubt=Doubt.UNITS)

@@ -233,6 +233,8 @@ _BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi]))"
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
         | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
 _STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
+#: Letters of scripts that put no blank between a word and a number.
+_UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 #: Words between a count and its total, in some languages.
 _OF = "of|von|van|de|di|sur|av|af|od|z"
 #: A number in a line whose stamps are blanked.
@@ -301,6 +303,8 @@ _VALUE = re.compile(r"(?:\d[\d.]*|\?)(?:s/\w{1,12}|\w{1,12}/s)|[-+]?\d[\d.,:]*(?
 _PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
 _AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
 _TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run", re.IGNORECASE)
+#: Ends of a clause: `for 200 epochs (patience 10)`, `for 200 epochs with early stopping`.
+_CLAUSE_END = re.compile(r"[(,;]|\bwith\b")
 _TO_STOP = re.compile(r"improve|patience|early|every|until|warm", re.IGNORECASE)
 
 #: The families of shares of a hundred, and of parts of an epoch; of these there are so many.
@@ -316,7 +320,7 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
     mentions: list[Mention] = []
     is_bar, is_drawn = _BAR.search(text) is not None, _DRAWN.search(text) is not None
     i_number = -1
-    values = _STAMPS.sub(lambda stamp: " " * len(stamp[0]), text)
+    values = _UNSPACED.sub(" ", _STAMPS.sub(lambda stamp: " " * len(stamp[0]), text))
     label = _LABEL.match(values)
     label_end = label.end() if label else 0
     for match in islice(_NUMBER.finditer(values), _N_NUMBERS_MAX):
@@ -465,7 +469,7 @@ class _Place:
             word in _PLURALS
             and not _EACH.match(self._after)
             and _TO_TRAIN.search(self._before)
-            and not _TO_STOP.search(self._before + self._after)
+            and not _TO_STOP.search(self._before + _CLAUSE_END.split(self._after, 1)[0])
         ):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family, is_total=True)

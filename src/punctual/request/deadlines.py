@@ -1,6 +1,7 @@
 """Convert times that users write to instants: the only place where the wall clock meets the monotonic one."""
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +22,8 @@ _NEW_REMEDY = (
     "`18:00 Europe/Berlin`)."
 )
 _PAST_REMEDY = "Write how long ago it was (`2h`) or a time (`18:00`, `2026-12-01 18:00`)."
+
+_INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?[-+]\d\d:\d\d")
 
 #: Instants behind this are told as it: the calendar of `datetime` ends soon after.
 _LAST_WALL = datetime(9999, 7, 1, tzinfo=UTC)
@@ -48,7 +51,7 @@ class Now:
 
     def iso(self, at: float, *, about: bool = False) -> str:
         """Format instant `at` by ISO 8601; `about`: without seconds."""
-        return self.wall_of(at).isoformat(timespec="minutes" if about else "seconds")
+        return _to_second(self.wall_of(at)).isoformat(timespec="minutes" if about else "seconds")
 
     def wall_of(self, at: float) -> datetime:
         """Return the wall time of instant `at`, with its offset from UTC; at most that of the year 9999."""
@@ -58,8 +61,23 @@ class Now:
 
 def clock(wall: datetime) -> str:
     """Format a time of day, with its date if that is not today."""
-    today = datetime.now().astimezone().date()
+    today, wall = datetime.now().astimezone().date(), _to_second(wall.astimezone())
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def timed(text: str) -> str:
+    """Write the instants in `text` as clocks here show them: its writer gave them with an offset."""
+
+    def shown(match: re.Match[str]) -> str:
+        told = clock(datetime.fromisoformat(match[0]))
+        return told if match[1] else told[:-3]
+
+    return _INSTANT.sub(shown, text)
+
+
+def _to_second(wall: datetime) -> datetime:
+    """Round to the nearest second: a deadline of 18:00 went through two clocks, and may be an instant before it."""
+    return (wall + timedelta(milliseconds=500)).replace(microsecond=0)
 
 
 def process_started_at() -> float:
@@ -120,6 +138,23 @@ def moved_deadline_s(text: str, *, started_at: float, present_s: float | None, j
     else:
         at = started_at + present_s + when.seconds
     return _in_future(at, text, now, f"job '{job}'") - started_at
+
+
+def absolute(text: str, now: Now, where: str) -> str:
+    """Add its offset from UTC to a time of the clocks here: the host's may be set to another zone. Others stay as they are.
+
+    Raises
+    ------
+    InvalidSpec
+        The time is not later than now, many years away, or one that clocks do not show.
+    """
+    try:
+        when = parse_when(text)
+    except InvalidSpec:  # the host knows what may be meant
+        return text
+    if not isinstance(when, WallTime) or when.zone is not None:
+        return text
+    return now.iso(_in_future(_clock_at(when, now), text, now, where))
 
 
 def past_at(text: str, now: Now) -> float:
@@ -200,7 +235,7 @@ def _in_future(at: float, text: str, now: Now, where: str) -> float:
         )
     if at <= now.at:
         ago = f"{span(now.at - at)} ago"
-        said = f"{now.wall_of(at):%Y-%m-%d %H:%M:%S} ({ago})" if now.at - at < _HORIZON_S else ago
+        said = f"{_to_second(now.wall_of(at)):%Y-%m-%d %H:%M:%S} ({ago})" if now.at - at < _HORIZON_S else ago
         remedy = "Give a longer duration (`90m`) or a later time (`18:00`)."
         raise InvalidSpec("`deadline` must be later than now", f"{text}, which is {said}", where, remedy)
     return at

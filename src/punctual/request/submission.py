@@ -352,6 +352,8 @@ def _check_program(program: Sequence[str], cwd: Path | None, path: str | None) -
             f"'{name}', a whole line in one word",
             f"Write it without quotes: `-- {name}`; for a shell, after `sh -c`.",
         )
+    elif re.match(r"[A-Za-z_]\w*=", name):
+        got, remedy = f"'{name}', which sets a variable", f"Name the program that does: `-- env {name} ...`."
     else:
         got, remedy = f"'{name}', which cannot be found or executed", "Check its name, and that it may be executed."
     raise InvalidSpec("the program must be one that can be run", got, "the command line", remedy)

@@ -29,7 +29,7 @@ const isSameDay = (one, other) => one.getDate() === other.getDate() && one.getMo
 /** A time in the reader's zone; one that no calendar has is far away. @param {string | number | null} instant */
 export const clock = (instant) => {
   if (instant === null) return "–";
-  const date = new Date(instant);
+  const date = new Date(new Date(instant).getTime() + 500); // the nearest second: 18:00 went through two clocks
   if (Number.isNaN(date.getTime())) return "far away";
   return (isSameDay(date, new Date()) ? ofToday : ofAnyDay).format(date);
 };
