@@ -15,7 +15,7 @@ from punctual.daemon.status_reader import standing
 from punctual.executors.local.output import Streams
 from punctual.history.judge import NO_WAIT, Wait
 from punctual.request.deadlines import Now
-from punctual.request.spec_change import NO_DEADLINE, SpecChange
+from punctual.request.spec_change import NONE, SpecChange
 from punctual.request.submission import Submission
 from punctual.request.submission_json import decode_submission
 
@@ -28,7 +28,7 @@ class ControlHandler:
     ============ =================== ================================================================================
     `status`     `jobs`, or all      `jobs`: how each stands
     `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
-                 `when`              (least and most), `deadline_s`, `deadline_wall`, `left_s`
+                 `when`              (least and most), `budget_usd`, `deadline_s`, `deadline_wall`, `left_s`
     `stop`       `job`, `cause`,     `job`
                  `interrupts`
     `pause`      `job`, `cause`      `job`
@@ -174,7 +174,7 @@ class ControlHandler:
         """Change a job's declaration; `when`: a new deadline as its user writes it; `none`: drop the deadline."""
         now = self._host.clocks()
         if when is not None:
-            is_none = when.strip().lower() == NO_DEADLINE
+            is_none = when.strip().lower() == NONE
             change["deadline_s"] = inf if is_none else self._host.moved_deadline_s(status.id, when, now)
         spec = self._host.change(status.id, SpecChange(**change))
         self._settle()
@@ -185,6 +185,7 @@ class ControlHandler:
             "floor_cores": spec.floor.cores,
             "ceiling_cores": spec.ceiling.cores,
             "workers": None if spec.worker is None else [spec.worker_counts()[0], spec.worker_counts()[-1]],
+            "budget_usd": spec.budget_usd,
             "deadline_s": spec.deadline_s,
             "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
             "left_s": None if deadline_at is None else deadline_at - now.at,

@@ -61,6 +61,7 @@ def facts_of_end(status: JobStatus, clocks: Now, bill: Bill) -> dict[str, Any]:
         "landed_s": None if status.landed_at is None else status.landed_at - status.submitted_at,
         "ended_s": None if status.ended_at is None else status.ended_at - status.submitted_at,
         "cause": status.cause,
+        "budget_usd": status.spec.budget_usd,
         "spent_usd": bill.spent_usd(status.id, clocks.at) if bill.has_price else None,
     }
 

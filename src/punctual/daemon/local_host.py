@@ -48,7 +48,7 @@ from punctual.journal.maintenance import JournalMaintenance
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange
-from punctual.request.submission import Submission, check_checkpoint_dir
+from punctual.request.submission import Submission, check_budget, check_checkpoint_dir
 from punctual.request.submission_json import submitted
 
 _LOG = logging.getLogger(__name__)
@@ -111,10 +111,11 @@ class LocalHost(Host):
             state.time,
             afterwards=self._upkeep,
             policy=state.run.facts().get("options", {}).get("policy", ""),
+            pools=site.pooled,
         )
         self.run_folder, self.executor = state.run, executor
         self._inputs = site.inputs
-        self._own_capacity, self._pooled, self._scale = site.capacity, site.pooled, site.scale
+        self._own_capacity, self._scale = site.capacity, site.scale
         #: News of a cluster's nodes for the user.
         self.node_news = site.news
         self._timers = state.time
@@ -165,7 +166,7 @@ class LocalHost(Host):
         """Capacities of the nodes, including cores that other applications hold at present, and of machines that pools may add."""
         news = self.node_news()
         taken_cores = {node: each.taken_cores for node, each in news.items()}
-        machines = [pool.capacity for pool in self._pooled for _ in range(pool.most)]
+        machines = [pool.capacity for pool in self._pools for _ in range(pool.most)]
         return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()] + machines
 
     def submit(self, submission: Submission) -> JobId:
@@ -196,6 +197,7 @@ class LocalHost(Host):
         with ExitStack() as undoing:
             for submission in ordered:
                 _check_hardware(submission.spec)
+                check_budget(submission.spec, self._pools, self.policy)
                 undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
             in_journal_time = [self._in_journal_time(submission) for submission in ordered]
             self._store(in_journal_time, streams)

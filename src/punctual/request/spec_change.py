@@ -14,8 +14,20 @@ from punctual.core.status import JobStatus
 from punctual.request.quantities import parse_cores_range, worker_range
 from punctual.request.submission import FLOOR_CORES, check_ceiling, check_weight
 
-#: Word in place of a time that removes a job's deadline.
-NO_DEADLINE = "none"
+#: Word in place of a time or a sum that removes a job's deadline or budget.
+NONE = "none"
+
+
+def parse_budget_usd(text: str) -> float:
+    """Return dollars, or infinity for `none`; raises `InvalidSpec` for another text."""
+    if text.strip().lower() == NONE:
+        return inf
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidSpec(
+            "`--budget` must be a number of dollars, or `none`", repr(text), "the job", "Write `60`, say."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +44,8 @@ class SpecChange:
         Least and most cores, for a job that is not made of workers.
     n_least, n_most
         Least and most workers, for one that is. No more than it was submitted with: its program has prepared for those.
+    budget_usd
+        Dollars that it may cost in all; infinite: no budget any more.
     """
 
     deadline_s: float | None = None
@@ -40,6 +54,7 @@ class SpecChange:
     ceiling_cores: float | None = None
     n_least: int | None = None
     n_most: int | None = None
+    budget_usd: float | None = None
 
     @classmethod
     def written(
@@ -49,6 +64,7 @@ class SpecChange:
         weight: float | None = None,
         cores: str | None = None,
         workers: str | None = None,
+        budget_usd: float | None = None,
     ) -> "SpecChange":
         """Parse a change of cores and workers: ``0.5..2``, ``1..4``, or the most alone.
 
@@ -69,6 +85,7 @@ class SpecChange:
             ceiling_cores=ceiling_cores,
             n_least=None if counts is None else counts.n_least,
             n_most=None if counts is None else counts.n_most,
+            budget_usd=budget_usd,
         )
 
 
@@ -98,6 +115,9 @@ def changed_spec(
     if change.n_least is not None or change.n_most is not None:
         with _part(checks, "workers"):
             spec = replace(spec, **_workers(status, spec, change))
+    if change.budget_usd is not None:
+        with _part(checks, "budget_usd"):
+            spec = replace(spec, budget_usd=None if change.budget_usd == inf else change.budget_usd)
     checks.done()
     return spec
 
