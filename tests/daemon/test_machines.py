@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -160,16 +159,14 @@ def test_a_job_leaves_its_machine_once_its_budget_is_spent_and_goes_on_with_anot
     options = replace(PACED, engine="ray", policy="least-cost", cluster=str(tmp_path / "market.toml"))
     with local_host("host", options) as host:
         host.change_policy("least-cost", {"look_s": 1.0})
-        host.submit(submission("a", awaited=go, budget_usd=8.0))
+        host.submit(submission("a", awaited=go, budget_usd=6.0))
         until_all(host, lambda: pid_of_waiting(go) > 0)
         until_all(host, lambda: JOB in host.waits(host.now()) and not market.agents)
         check_is_told(host, SPENT)
         spent_usd = host.spent_usd(JOB)
         assert spent_usd is not None
-        assert spent_usd > 4.0
-        cost = f"{dollars(spent_usd)} of $8.00"
-        for answer in outputs_of(host, "ps", "show"):
-            assert cost in answer
+        assert spent_usd > 2.0
+        assert f"{dollars(spent_usd)} of $6.00" in outputs_of(host, "ps")[0]
         host.hand_over()
     with resumed_host(run_named("host")) as host:
         until_all(host, lambda: JOB in host.waits(host.now()))
@@ -183,11 +180,7 @@ def test_a_job_leaves_its_machine_once_its_budget_is_spent_and_goes_on_with_anot
         go.touch()
         until_all(host, host.all_ended)
         assert host.status(JOB).state == "finished"
-        host.submit(submission("free"))
-        with pytest.raises(InvalidSpec, match="only while it works"):
-            host.change(JOB, SpecChange(budget_usd=inf))
-        until_all(host, host.all_ended)
-    assert f"of ${1000:,.2f}" in output_of("ps --all")
+    assert "of $1,000.00" in output_of("show a")
     assert "now $1000" in output_of("why a")
 
 

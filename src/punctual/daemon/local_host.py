@@ -365,7 +365,8 @@ class LocalHost(Host):
     def run_for(self, most_s: float, until: Callable[[], bool] = lambda: False) -> None:
         """Steer the jobs until `until` holds, and for `most_s` seconds at most."""
         give_up_at = self.now() + most_s
-        self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
+        # Else nothing might ever come. Without a job it asks for nothing, and is no timer that the scheduler sets.
+        self._timers.set_timer(Timer("retry"), give_up_at)
         self.run(lambda: until() or self.now() >= give_up_at)
 
     def ask_to_leave(self, *, only_without_jobs: bool = False) -> None:
