@@ -40,6 +40,7 @@ from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import messages_of
 from punctual.request.job_options import JobOptions
+from punctual.request.spec_change import SpecChange
 from punctual.request.submission import submission_of
 from punctual.testing import market_machine
 
@@ -123,14 +124,14 @@ def n_redone(host: LocalHost) -> int:
     return status.n_steps_redone
 
 
-def begin(host: LocalHost, folder: Path) -> None:
-    """Submit the training, and wait until it has a worker on both machines."""
+def begin(host: LocalHost, folder: Path, n_machines: int = 2, **more: Any) -> None:
+    """Submit the training, and wait until it has a worker on each of its machines."""
     job = JobOptions(
         program=[sys.executable, str(TRAINING), str(folder), str(N_STEPS)], name="job", workers="1..2",
-        cores_per_worker="1", env=VARIABLES,
+        cores_per_worker="1", env=VARIABLES, **more,
     )  # fmt: skip
     host.submit(submission_of(job, time.monotonic(), host.capacity, host.capacity_together))
-    until_all(host, lambda: n_workers(host) == 2 and steps(host) > 1)
+    until_all(host, lambda: n_workers(host) == n_machines and steps(host) > 1)
 
 
 def finish(host: LocalHost, folder: Path) -> None:
@@ -185,6 +186,27 @@ def test_machines_outlive_their_host_and_one_that_dies_costs_a_step_at_most_and_
         finish(host, tmp_path)
         assert n_redone(host) <= 1
     check_bill()
+
+
+def test_workers_save_and_leave_once_the_budget_is_spent_and_go_on_with_another_one(
+    options: HostOptions, market: Market, tmp_path: Path
+) -> None:
+    """A second of the machine costs a cent at first, then a dollar."""
+    market.file.write_text(market.file.read_text().replace("least = 2", "").replace("price_usd_h = 36.0", ""))
+    prices = {"metadata": {"gap_seconds": 10}, "data": COUNTS, "prices": [36.0, 36.0, 3600.0]}
+    (tmp_path / "spot.json").write_text(json.dumps(prices))
+    with local_host("host", replace(options, cluster=str(market.file), policy="least-cost")) as host:
+        host.change_policy("least-cost", {"look_s": 1.0})
+        begin(host, tmp_path, n_machines=1, budget_usd=10.0, stop_grace="5s")
+        before = steps(host)
+        market.turn_to(20.0)
+        until_all(host, lambda: JOB in host.waits(host.now()) and not market.machines())
+        reason = host.waits(host.now())[JOB].unbought
+        assert reason is not None
+        assert reason.code == "budget-spent"
+        host.change(JOB, SpecChange(budget_usd=1e6))
+        until_all(host, lambda: steps(host) > before)
+        finish(host, tmp_path)
 
 
 def check_bill() -> None:
