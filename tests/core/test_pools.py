@@ -240,10 +240,7 @@ def test_a_job_that_is_to_have_nothing_saves_and_ends_before_its_machines_are_gi
     for leaving in ("plan", "pause"):
         desk = Desk()
         desk.running_on_two()
-        if leaving == "plan":
-            commands = desk.plan(70.0, {}, 0)
-        else:
-            commands = desk.tell(PauseRequested(at=70.0, job=JOB))
+        commands = desk.plan(70.0, {}, 0) if leaving == "plan" else desk.tell(PauseRequested(at=70.0, job=JOB))
         (stop,) = of(commands, StopJob)
         assert stop.restarts
         assert stop.moves

@@ -193,7 +193,7 @@ def test_workers_save_and_leave_once_the_budget_is_spent_and_go_on_with_another_
 ) -> None:
     """A second of the machine costs a cent at first, then a dollar."""
     market.file.write_text(market.file.read_text().replace("least = 2", "").replace("price_usd_h = 36.0", ""))
-    prices = {"metadata": {"gap_seconds": 10}, "data": COUNTS, "prices": [36.0, 36.0, 3600.0]}
+    prices = {"metadata": {"gap_seconds": 10, "spot_price": 36.0}, "data": COUNTS, "prices": [36.0, 36.0, 3600.0]}
     (tmp_path / "spot.json").write_text(json.dumps(prices))
     with local_host("host", replace(options, cluster=str(market.file), policy="least-cost")) as host:
         host.change_policy("least-cost", {"look_s": 1.0})
@@ -206,7 +206,11 @@ def test_workers_save_and_leave_once_the_budget_is_spent_and_go_on_with_another_
         assert reason.code == "budget-spent"
         host.change(JOB, SpecChange(budget_usd=1e6))
         until_all(host, lambda: steps(host) > before)
-        finish(host, tmp_path)
+        (left,) = events_of(JobFailed)
+        assert left.is_stopped
+        assert n_redone(host) == 0
+        host.stop(JOB, "it has gone on")
+        until_all(host, host.all_ended)
 
 
 def check_bill() -> None:
