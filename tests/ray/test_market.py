@@ -245,6 +245,8 @@ def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are
     market.run = run.name
     request.addfinalizer(lambda: kill_daemon(run))
     wait_until(lambda: market.machines() == {"spot-0", "spot-1"})
+    # The next daemon ends machines of which the journal does not know yet.
+    wait_until(lambda: any(isinstance(message, MachinesAsked) for message in messages_of(run)))
 
     def n_offers() -> int:
         return sum(isinstance(message, PoolOffered) for message in messages_of(run))
