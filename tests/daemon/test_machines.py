@@ -3,10 +3,12 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
@@ -28,6 +30,7 @@ from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster.machines import Offer
+from punctual.history.judge import NO_WAIT
 from punctual.request.pool_file import read_pools
 from punctual.request.spec_change import SpecChange
 
@@ -43,6 +46,7 @@ price_usd_h = 1.0
 most = 3
 """
 FIRST = NodeId("spot-0")
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -122,13 +126,18 @@ def test_a_job_that_waits_for_machines_says_why_and_until_when_wherever_users_lo
         until_all(host, host.all_ended)
 
 
-def outputs_of(host: LocalHost, *commands: str) -> list[str]:
-    """Return the outputs of commands that ask the host."""
+def answers_of(host: LocalHost, *questions: Callable[[], T]) -> list[T]:
+    """Return the answers to questions to a host that runs meanwhile."""
     with ThreadPoolExecutor() as threads:
-        answers = [threads.submit(output_of, command) for command in commands]
+        answers = [threads.submit(question) for question in questions]
         while not all(answer.done() for answer in answers):
             host.run_for(0.1)
     return [answer.result() for answer in answers]
+
+
+def outputs_of(host: LocalHost, *commands: str) -> list[str]:
+    """Return the outputs of commands that ask the host."""
+    return answers_of(host, *(partial(output_of, command) for command in commands))
 
 
 def output_of(command: str) -> str:
@@ -161,7 +170,7 @@ def test_a_job_leaves_its_machine_once_its_budget_is_spent_and_goes_on_with_anot
         host.change_policy("least-cost", {"look_s": 1.0})
         host.submit(submission("a", awaited=go, budget_usd=6.0))
         until_all(host, lambda: pid_of_waiting(go) > 0)
-        until_all(host, lambda: JOB in host.waits(host.now()) and not market.agents)
+        until_all(host, lambda: host.waits(host.now()).get(JOB, NO_WAIT).unbought is not None and not market.agents)
         check_is_told(host, SPENT)
         spent_usd = host.spent_usd(JOB)
         assert spent_usd is not None
@@ -169,7 +178,7 @@ def test_a_job_leaves_its_machine_once_its_budget_is_spent_and_goes_on_with_anot
         assert f"{dollars(spent_usd)} of $6.00" in outputs_of(host, "ps")[0]
         host.hand_over()
     with resumed_host(run_named("host")) as host:
-        until_all(host, lambda: JOB in host.waits(host.now()))
+        until_all(host, lambda: host.waits(host.now()).get(JOB, NO_WAIT).unbought is not None)
         assert host.spent_usd(JOB) == spent_usd, "it is known after a restart"
         with pytest.raises(InvalidSpec, match="a policy that heeds budgets"):
             host.change_policy("earliest-deadline")
@@ -194,9 +203,13 @@ def test_a_job_for_which_machines_are_too_dear_says_so_wherever_users_look(
     options = replace(PACED, engine="ray", policy="least-cost", cluster=str(tmp_path / "market.toml"))
     with local_host("host", options) as host:
         host.submit(submission("a", deadline_s=7 * 86_400.0, work="2m"))
-        until_all(host, lambda: JOB in host.waits(host.now()) and not market.agents)
+        until_all(host, lambda: host.waits(host.now()).get(JOB, NO_WAIT).unbought is not None and not market.agents)
         check_is_told(host, "no machine now is worth its price: it waits for cheaper ones")
         assert "waits for a machine of pool 'spot' since" in job_answer(host, host.status(JOB), host.clocks()).phrase
+        other = submission("b", work="2m", budget_usd=400_000.0).spec
+        (quote,) = answers_of(host, lambda: host.quote(other))
+        assert quote.budget_usd == 400_000.0
+        assert quote.bought_at is not None
         del others["spot"]
         until_all(host, host.all_ended)
         assert host.status(JOB).state == "finished"

@@ -78,8 +78,9 @@ def test_a_budget_changes_and_goes_and_needs_a_job_that_may_be_paused() -> None:
             changed(spec, budget_usd=usd)
         assert refused.value.option == "budget_usd"
     assert [parse_budget_usd(text) for text in ("60", "none", " 1.5 ")] == [60.0, inf, 1.5]
-    with pytest.raises(InvalidSpec, match="a number of dollars"):
-        parse_budget_usd("much")
+    for text in ("much", "inf", "nan", "0", "-5", ""):
+        with pytest.raises(InvalidSpec, match="a number of dollars"):
+            parse_budget_usd(text)
 
 
 def test_servers_stay_beside_the_workers() -> None:

@@ -39,6 +39,7 @@ from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import messages_of
+from punctual.history.judge import NO_WAIT
 from punctual.request.job_options import JobOptions
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import submission_of
@@ -200,7 +201,7 @@ def test_workers_save_and_leave_once_the_budget_is_spent_and_go_on_with_another_
         begin(host, tmp_path, n_machines=1, budget_usd=10.0, stop_grace="5s")
         before = steps(host)
         market.turn_to(20.0)
-        until_all(host, lambda: JOB in host.waits(host.now()) and not market.machines())
+        until_all(host, lambda: host.waits(host.now()).get(JOB, NO_WAIT).unbought is not None and not market.machines())
         reason = host.waits(host.now())[JOB].unbought
         assert reason is not None
         assert reason.code == "budget-spent"

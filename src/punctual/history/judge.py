@@ -129,8 +129,9 @@ def expected_waits(
     """Return what each waiting job waits for, as far as it is known.
 
     A job waits for the machines in `lacks`, which are not there, that start, or else for all on which it fits; one for which no
-    machine is bought, and why, is in `unbought`: with its budget spent it waits for no machine. One that runs after others starts when the last of them has landed. Of one that waits for room the next end is known
-    once all that run are measured; and its start, if it alone waits, and that end gives it room.
+    machine is bought, and why, is in `unbought`: with its budget spent it waits for no machine. One that runs after others starts
+    when the last of them has landed. Of one that waits for room the next end is known once all that run are measured; and its
+    start, if it alone waits, and that end gives it room.
     """
     landings = {status.id: landing_at(status, at) for status in jobs}
     running = [status for status in jobs if status.granted and not status.ended]

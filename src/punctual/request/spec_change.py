@@ -1,7 +1,7 @@
 """A user's change of a job that works, with the checks of a submission."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -22,12 +22,11 @@ def parse_budget_usd(text: str) -> float:
     """Return dollars, or infinity for `none`; raises `InvalidSpec` for another text."""
     if text.strip().lower() == NONE:
         return inf
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidSpec(
-            "`--budget` must be a number of dollars, or `none`", repr(text), "the job", "Write `60`, say."
-        ) from None
+    with suppress(ValueError):
+        if 0 < (usd := float(text)) < inf:
+            return usd
+    must = "`--budget` must be a number of dollars above 0, or `none`"
+    raise InvalidSpec(must, repr(text), "the job", "Write `60`, say.", option="budget_usd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
