@@ -22,7 +22,9 @@ from punctual.core.events import (
     NodeJoined,
     NodeLost,
     NodeNoticed,
+    PauseRequested,
     PlanProposed,
+    PolicyChanged,
     PoolOffered,
     ProgressReported,
     SteeringResumed,
@@ -65,6 +67,12 @@ class Desk:
         revision = max(each.revision for each in self.commands if isinstance(each, RequestPlan))
         allocation: Allocation = {node: GPU * n for node, n in grants.items()}
         plan = Plan(revision=revision, grants={JOB: allocation}, machines={"spot": n_machines})
+        return self.tell(PlanProposed(at=at, plan=plan, revision=revision))
+
+    def propose(self, at: float, machines: dict[str, int], reasons: dict[JobId, Reason]) -> list[Command]:
+        self.tell(PoolOffered(at=at, pool=SPOT, price_usd_h=at, obtainable=3))
+        revision = max(each.revision for each in self.commands if isinstance(each, RequestPlan))
+        plan = Plan(revision=revision, grants={}, reasons=reasons, machines=machines, keeps_others=True)
         return self.tell(PlanProposed(at=at, plan=plan, revision=revision))
 
     def join(self, at: float, *nodes: NodeId) -> None:
@@ -225,6 +233,39 @@ def test_the_snapshot_tells_what_each_job_has_cost_also_after_a_restart() -> Non
     assert again.snapshot(at + 600.0).spent_usd[JOB] == pytest.approx(1.0 + 2 / 6)
     desk.tell(JobFinished(at=at + 600.0, job=JOB, landed_at=at + 600.0))
     assert desk.scheduler.snapshot(at + 900.0).spent_usd == {}
+
+
+def test_a_job_that_is_to_have_nothing_saves_and_ends_before_its_machines_are_given_back() -> None:
+    """Paused there, it would be lost with them."""
+    for leaving in ("plan", "pause"):
+        desk = Desk()
+        desk.running_on_two()
+        commands = desk.plan(70.0, {}, 0) if leaving == "plan" else desk.tell(PauseRequested(at=70.0, job=JOB))
+        (stop,) = of(commands, StopJob)
+        assert stop.restarts
+        assert stop.moves
+        assert not of(commands, ReleaseMachines), "it saves on them"
+        commands = desk.tell(
+            JobFailed(at=75.0, job=JOB, cause=stop.cause, retryable=True, is_stopped=True, has_saved=True)
+        )
+        if leaving == "plan":
+            (release,) = of(commands, ReleaseMachines)
+            assert set(release.nodes) == {FIRST, SECOND}
+        assert desk.scheduler.job(JOB).status == "queued"
+        assert not of(desk.commands, ResizeJob)
+
+
+def test_jobs_for_which_no_machine_is_bought_are_known_with_the_reason_until_a_plan_buys_one() -> None:
+    desk = Desk()
+    for at, code in ((1.0, "too-dear"), (2.0, "budget-spent"), (3.0, "waits")):
+        desk.propose(at, {}, {JOB: Reason(code, "so it is")})
+        assert desk.scheduler.unbought() == ({} if code == "waits" else {JOB: Reason(code, "so it is")})
+    desk.propose(4.0, {}, {JOB: Reason("too-dear", "so it is")})
+    again = Scheduler({})
+    again.load(pickle.loads(pickle.dumps(desk.scheduler.dump())))
+    assert set(again.unbought()) == {JOB}
+    desk.tell(PolicyChanged(at=5.0, policy="fifo", parameters={}, before="least-cost"))
+    assert not desk.scheduler.unbought()
 
 
 def test_a_machine_without_a_job_counts_for_the_budgets_of_all_once_it_has_ended() -> None:

@@ -40,6 +40,8 @@ def submission(
     floor_cores: float | None = None,
     deadline_s: float | None = None,
     n_retries: int | None = None,
+    budget_usd: float | None = None,
+    work: str | None = None,
 ) -> Submission:
     """A training that ends with exit status `code`, once the file `awaited` is there; it prints `secret`."""
     options = JobOptions(
@@ -47,6 +49,7 @@ def submission(
         env={"SECRET": secret}, retries=n_retries,
         cores=None if floor_cores is None else f"{floor_cores}..{capacity_here().cores}",
         deadline=None if deadline_s is None else f"{deadline_s}s",
+        budget_usd=budget_usd, work=work, stop_grace=None if budget_usd is None else "1s",
     )  # fmt: skip
     return submission_of(options, time.monotonic(), capacity_here())
 

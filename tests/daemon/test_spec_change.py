@@ -11,7 +11,7 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.request.spec_change import SpecChange, changed_spec
+from punctual.request.spec_change import SpecChange, changed_spec, parse_budget_usd
 
 CAPACITY = Resources(cores=4)
 SHARE = JobSpec(id="share", floor=Resources(0.05, 0.5), ceiling=Resources(4.0, 0.5), deadline_s=100.0)  # type: ignore[arg-type]
@@ -67,6 +67,20 @@ def test_a_change_is_written_as_at_a_submission() -> None:
     with pytest.raises(InvalidSpec) as refused:
         SpecChange.written(cores="2..1", workers="some")
     assert [error.option for error in refused.value.all()] == ["cores", "workers"]
+
+
+def test_a_budget_changes_and_goes_and_needs_a_job_that_may_be_paused() -> None:
+    paused = replace(SHARE, preemptible=True)
+    assert changed(paused, budget_usd=60.0).budget_usd == 60.0
+    assert changed(replace(paused, budget_usd=5.0), budget_usd=inf).budget_usd is None
+    for spec, usd in ((paused, 0.0), (paused, nan), (replace(paused, preemptible=False), 60.0)):
+        with pytest.raises(InvalidSpec, match="budget") as refused:
+            changed(spec, budget_usd=usd)
+        assert refused.value.option == "budget_usd"
+    assert [parse_budget_usd(text) for text in ("60", "none", " 1.5 ")] == [60.0, inf, 1.5]
+    for text in ("much", "inf", "nan", "0", "-5", ""):
+        with pytest.raises(InvalidSpec, match="a number of dollars"):
+            parse_budget_usd(text)
 
 
 def test_servers_stay_beside_the_workers() -> None:

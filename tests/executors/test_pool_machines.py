@@ -337,7 +337,7 @@ def test_machines_of_an_earlier_host_go_on_and_others_are_lost_or_ended(cloud: C
     wait_until(lambda: cloud.ended == [NodeId("spot-9")])
     assert (cloud.running, cloud.n_orders) == ([FIRST], 0)
     stage.ask(1)
-    assert stage.until(MachinesAsked)[0].nodes == (NodeId("spot-4"),)
+    assert stage.until(MachinesAsked)[0].nodes == (NodeId("spot-10"),), "the other may still be ending"
 
 
 def test_a_machine_that_was_asked_for_and_never_joins_is_given_up_and_ended(cloud: Cloud, closing: ExitStack) -> None:

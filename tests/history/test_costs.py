@@ -104,6 +104,21 @@ def test_what_is_billed_at_least_counts_for_the_time_that_is_paid() -> None:
     assert costs.bill.by_job == {A: pytest.approx(1.0)}
 
 
+def test_budget_and_displays_count_the_least_time_billed_alike_and_at_once() -> None:
+    """The job that comes first has it all, also once another one holds the machine."""
+    offers = (offered(0.0, 1.0, least_billed_s=HOUR), asked(0.0, FIRST))
+    costs = costs_of(*offers, started(0.1 * HOUR, A, spot_0=4.0), at=0.2 * HOUR)
+    bill = costs.bill
+    assert bill.spent_usd(A, 0.2 * HOUR) == bill.claims_usd(0.2 * HOUR)[A] == pytest.approx(1.0)
+    assert bill.total_usd_at(0.2 * HOUR) == pytest.approx(1.0)
+    costs.add(GrantApplied(at=0.5 * HOUR, job=A, request=2, granted={}))
+    costs.add(started(0.5 * HOUR, B, spot_0=4.0))
+    costs.settle(3 * HOUR)
+    for usd in (bill.by_job, bill.claims_usd(3 * HOUR), {job: bill.spent_usd(job, 3 * HOUR) for job in (A, B)}):
+        assert usd == pytest.approx({A: 1.0, B: 2.0})
+    assert per_hour(costs, 0, 1, 2, 3) == {"spot": pytest.approx([1.0, 1.0, 1.0])}
+
+
 def test_jobs_and_pools_add_up_to_the_bill() -> None:
     costs = costs_of(
         offered(0.0, 1.0), offered(0.0, 3.0, "dear"), asked(0.0, FIRST), asked(0.0, NodeId("dear-0"), pool="dear"),

@@ -1,6 +1,7 @@
 """How jobs stand in words: a table of what is known and what is said."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from math import inf
 from typing import Any
 
@@ -15,7 +16,9 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
 from punctual.core.verdict import JobKind
+from punctual.daemon.status_reader import standing
 from punctual.history.judge import NO_WAIT, Wait, attention, expected_waits, figures, headline, judge
+from punctual.request.deadlines import Now
 
 ON_TRACK = expecting(958.0, std_s=2.0, earliest_s=500.0)
 AT_RISK = expecting(999.0, std_s=10.0, earliest_s=990.0)
@@ -166,6 +169,20 @@ def test_a_job_that_waits_for_machines_says_which_since_when_why_and_when_they_a
     wait = expected_waits([job], 100.0, lacks).get(job.id, NO_WAIT)
     assert judge(job, 100.0, clock, wait).phrase == phrase
     assert headline(job, 100.0, clock, wait).startswith(phrase.capitalize()[:1] + phrase[1:])
+
+
+def test_a_job_for_which_no_machine_is_bought_says_why_and_what_is_not_there() -> None:
+    job = waiting("w")
+    job = replace(job, spec=replace(job.spec, floor=Resources(1.0)))
+    lacks = [Lack(SPOT, 0, 0, 7.0)]
+    missing = "waits for a machine of pool 'spot' since @7: no more can be had; asked for again when there are more"
+    for code, phrase in (("too-dear", f"so it is; {missing}"), ("budget-spent", "so it is")):
+        unbought = {job.id: Reason(code, "so it is")}
+        wait = expected_waits([job], 100.0, lacks, unbought)[job.id]
+        assert judge(job, 100.0, clock, wait).phrase == phrase
+        assert headline(job, 100.0, clock, wait).startswith(phrase.capitalize()[:1] + phrase[1:])
+        assert standing(job, Now(100.0, datetime.now(UTC)), wait)["waits"] == "so it is"
+    assert wait.roughly(60.0) != NO_WAIT.roughly(60.0)
 
 
 def test_jobs_are_counted_by_how_they_stand() -> None:

@@ -1,5 +1,6 @@
 """Budgets of jobs under `least-cost`: never exceeded, and a deadline that costs more gives way, early and told."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -7,9 +8,16 @@ import pytest
 from tests.examples import examples
 from tests.policies.test_least_cost import Run, job, pools
 
+from punctual.core.cluster import Snapshot
 from punctual.core.commands import WarnUser
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.core.job import JobView
+from punctual.core.plan import Plan
+from punctual.core.pools import PoolTable
+from punctual.core.speed import RateCurve
+from punctual.estimators.speed.tabulated import Tabulated
+from punctual.policies.least_cost import LeastCost
 from punctual.sim.job import SimJob
 
 
@@ -86,6 +94,30 @@ def test_no_bill_exceeds_its_budget_on_random_markets(seed: int) -> None:
         assert each.spec.budget_usd is not None
         assert run.bill.by_job.get(each.spec.id, 0.0) <= each.spec.budget_usd
     assert run.bill.total_usd <= sum(each.spec.budget_usd or 0.0 for each in jobs)
+
+
+def test_a_spent_budget_is_told_once_and_again_after_another_one_was_spent() -> None:
+    spec = with_budget(10.0, work_h=20, deadline_h=30).spec
+    curve, table = RateCurve(Tabulated(), Tabulated().init(spec)), PoolTable()
+    for each in pools([(-48, 4)]):
+        for at, price_usd_h, n in each.course:
+            table.offer(at, each.spec, price_usd_h, n)
+
+    def plan(budget_usd: float, carry: object) -> Plan:
+        view = JobView(
+            spec=replace(spec, budget_usd=budget_usd), status="queued", submitted_at=0.0, done_steps=0.0,
+            demand=spec.ceiling, granted={}, curve=curve,
+        )  # fmt: skip
+        snapshot = Snapshot.of(0.0, [], [view], pools=table.views(), spent_usd={spec.id: budget_usd - 0.001})
+        return LeastCost().allocate(replace(snapshot, carry=carry))
+
+    first = plan(10.0, None)
+    assert [first.warnings[spec.id].code, first.reasons[spec.id].code] == ["budget-spent"] * 2
+    assert "of $10 are left" in first.reasons[spec.id].text
+    again = plan(10.0, first.carry)
+    assert not again.warnings
+    assert again.reasons[spec.id].code == "budget-spent"
+    assert plan(20.0, again.carry).warnings[spec.id].code == "budget-spent"
 
 
 @pytest.mark.parametrize("budget_usd", [0.0, -1.0, float("inf"), float("nan")])

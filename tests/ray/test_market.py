@@ -39,7 +39,9 @@ from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import messages_of
+from punctual.history.judge import NO_WAIT
 from punctual.request.job_options import JobOptions
+from punctual.request.spec_change import SpecChange
 from punctual.request.submission import submission_of
 from punctual.testing import market_machine
 
@@ -123,14 +125,14 @@ def n_redone(host: LocalHost) -> int:
     return status.n_steps_redone
 
 
-def begin(host: LocalHost, folder: Path) -> None:
-    """Submit the training, and wait until it has a worker on both machines."""
+def begin(host: LocalHost, folder: Path, n_machines: int = 2, **more: Any) -> None:
+    """Submit the training, and wait until it has a worker on each of its machines."""
     job = JobOptions(
         program=[sys.executable, str(TRAINING), str(folder), str(N_STEPS)], name="job", workers="1..2",
-        cores_per_worker="1", env=VARIABLES,
+        cores_per_worker="1", env=VARIABLES, **more,
     )  # fmt: skip
     host.submit(submission_of(job, time.monotonic(), host.capacity, host.capacity_together))
-    until_all(host, lambda: n_workers(host) == 2 and steps(host) > 1)
+    until_all(host, lambda: n_workers(host) == n_machines and steps(host) > 1)
 
 
 def finish(host: LocalHost, folder: Path) -> None:
@@ -187,6 +189,31 @@ def test_machines_outlive_their_host_and_one_that_dies_costs_a_step_at_most_and_
     check_bill()
 
 
+def test_workers_save_and_leave_once_the_budget_is_spent_and_go_on_with_another_one(
+    options: HostOptions, market: Market, tmp_path: Path
+) -> None:
+    """A second of the machine costs a cent at first, then a dollar."""
+    market.file.write_text(market.file.read_text().replace("least = 2", "").replace("price_usd_h = 36.0", ""))
+    prices = {"metadata": {"gap_seconds": 10, "spot_price": 36.0}, "data": COUNTS, "prices": [36.0, 36.0, 3600.0]}
+    (tmp_path / "spot.json").write_text(json.dumps(prices))
+    with local_host("host", replace(options, cluster=str(market.file), policy="least-cost")) as host:
+        host.change_policy("least-cost", {"look_s": 1.0})
+        begin(host, tmp_path, n_machines=1, budget_usd=10.0, stop_grace="5s")
+        before = steps(host)
+        market.turn_to(20.0)
+        until_all(host, lambda: host.waits(host.now()).get(JOB, NO_WAIT).unbought is not None and not market.machines())
+        reason = host.waits(host.now())[JOB].unbought
+        assert reason is not None
+        assert reason.code == "budget-spent"
+        host.change(JOB, SpecChange(budget_usd=1e6))
+        until_all(host, lambda: steps(host) > before)
+        (left,) = events_of(JobFailed)
+        assert left.is_stopped
+        assert n_redone(host) == 0
+        host.stop(JOB, "it has gone on")
+        until_all(host, host.all_ended)
+
+
 def check_bill() -> None:
     """Compare the bill with the time that each machine was there."""
     bill = Bill()
@@ -219,6 +246,8 @@ def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are
     market.run = run.name
     request.addfinalizer(lambda: kill_daemon(run))
     wait_until(lambda: market.machines() == {"spot-0", "spot-1"})
+    # The next daemon ends machines of which the journal does not know yet.
+    wait_until(lambda: any(isinstance(message, MachinesAsked) for message in messages_of(run)))
 
     def n_offers() -> int:
         return sum(isinstance(message, PoolOffered) for message in messages_of(run))

@@ -79,8 +79,8 @@ def _costs(
             )
             for pool, curve in costs.by_pool.items()
         ]
-        ends = [(machine.usd_h, until_at[node]) for node, machine in machines.items() if machine.usd_h]
-        further = [usd_h * max(0.0, at - now.at) / HOUR_S for usd_h, at in ends if at is not None]
+        ends = [(machine, until_at[node]) for node, machine in machines.items() if machine.usd_h]
+        further = [each.usd_h * max(0.0, at - each.paid_until_at) / HOUR_S for each, at in ends if at is not None]
         return BudgetCosts(
             since=now.wall_of(since_at),
             spent_usd=round(bill.total_usd, 6),

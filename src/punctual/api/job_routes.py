@@ -182,7 +182,8 @@ def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeReques
     none_any_more_s = inf if "deadline" in asked.model_fields_set else None
     deadline_s = checks.read("deadline", moved_s, asked.deadline, none_any_more_s)
     bounds = asked.model_dump(include={"weight", "cores", "workers"})
-    change = checks.made(lambda: SpecChange.written(deadline_s=deadline_s, **bounds))
+    budget_usd = inf if asked.budget_usd is None and "budget_usd" in asked.model_fields_set else asked.budget_usd
+    change = checks.made(lambda: SpecChange.written(deadline_s=deadline_s, budget_usd=budget_usd, **bounds))
     checks.done()
     assert change is not None
     return change

@@ -51,8 +51,8 @@ def quote_new(asked: NewQuoteRequest, context: Context, _: Submitter) -> QuoteAn
     """Quote a job that is not submitted; nothing is changed."""
     with within("job"):
         submission = checked_submission_of(asked.job, context.host.capacity, context.host.capacity_together)
-    amounts = [Resources(cores) for cores in asked.cores]
-    return _answered(context, lambda: context.host.quote(submission.spec, amounts=amounts))
+        amounts = [Resources(cores) for cores in asked.cores]
+        return _answered(context, lambda: context.host.quote(submission.spec, amounts=amounts))
 
 
 def _answered(context: ServiceContext, quoted: Callable[[], Quote]) -> QuoteAnswer:

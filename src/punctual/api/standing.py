@@ -34,7 +34,7 @@ class KnowsPlans(Protocol):
 def job_standing(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> JobStanding:
     """Return one job's standing at `now`, without the headline."""
     remaining, judged = remaining_time(status, now.at), judge(status, now.at, now.iso, wait)
-    done_frac, reason = status.done_frac, status.reason
+    done_frac, reason = status.done_frac, wait.unbought or status.reason
     line_from = status.line_from or (None, None)
     counts = None if status.spec.worker is None else status.spec.worker_counts()
     return JobStanding(
@@ -84,6 +84,7 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_
         least_workers=None if counts is None else counts[0],
         most_workers=None if counts is None else counts[-1],
         attempts=status.n_attempts,
+        budget_usd=status.spec.budget_usd,
         warnings=dict(status.warnings),
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.cli import _plot
-from punctual.cli._words import dollars, span, steps
+from punctual.cli._words import cost, span, steps
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
@@ -107,7 +107,7 @@ def report_fields(run: RunFolder, summary: RunSummary) -> dict[str, Any]:
         "steps": summary.steps_done,
         "actuator": facts.get("actuator"),
         "host": facts.get("machine"),
-        "spent_usd": run.end_facts(summary.job).get("spent_usd"),
+        **{name: run.end_facts(summary.job).get(name) for name in ("budget_usd", "spent_usd")},
         "submitted_wall": _submitted_wall(run, summary),
         "journal": str(run.journal),
         "output": str(run.log(summary.job)),
@@ -153,14 +153,15 @@ def _drawn(messages: Sequence[Message], summary: RunSummary) -> _plot.DrawnRun:
 
 def about(run: RunFolder, summary: RunSummary) -> dict[str, str]:
     """Return command, start, machine, controller and actuator of a run."""
-    facts, begun = run.facts(), datetime.fromisoformat(_submitted_wall(run, summary)).astimezone()
+    facts, ended = run.facts(), run.end_facts(summary.job)
+    begun = datetime.fromisoformat(_submitted_wall(run, summary)).astimezone()
     rows = {
         "command": shlex.join(summary.argv),
         "started": f"{begun:%Y-%m-%d %H:%M:%S}",
         "host": str(facts.get("machine", "")),
         "controller": summary.controller,
         "actuator": str(facts.get("actuator", "")),
-        "cost": "" if (usd := run.end_facts(summary.job).get("spent_usd")) is None else dollars(usd),
+        "cost": "" if (usd := ended.get("spent_usd")) is None else cost(usd, ended.get("budget_usd")),
         "loss": "" if summary.loss is None else f"{summary.loss.loss:.5g} at step {summary.loss.steps:,.0f}",
     }
     return {name: text for name, text in rows.items() if text}

@@ -8,6 +8,7 @@ __all__ = [
     "against_deadline",
     "clock",
     "cores",
+    "cost",
     "dollars",
     "early_or_late",
     "holding",
@@ -26,6 +27,11 @@ def option_name(name: str) -> str:
 def dollars(usd: float) -> str:
     """Format a sum that was spent, as the page does: ``$12.40``; less than ten cents in two digits."""
     return f"${usd:.2g}" if 0.00005 <= usd < 0.0995 else f"${usd:,.2f}"
+
+
+def cost(usd: float, budget_usd: float | None = None) -> str:
+    """Format what a job has cost: ``$12.40``, ``$12.40 of $40.00`` with a budget."""
+    return dollars(usd) if budget_usd is None else f"{dollars(usd)} of {dollars(budget_usd)}"
 
 
 def early_or_late(deviation_s: float) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from punctual.cli._streams import table_lines, write_line, write_lines
-from punctual.cli._words import clock, dollars, early_or_late, span, visible
+from punctual.cli._words import clock, cost, dollars, early_or_late, span, visible
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobSpec, JobState
 from punctual.core.resources import Resources
@@ -85,6 +85,7 @@ KEYS = (
     "demand_cores",
     "usage_cores",
     "used_core_s",
+    "budget_usd",
     "spent_usd",
     "memory_bytes",
     "peak_memory_bytes",
@@ -215,13 +216,15 @@ def _with_costs(
     row_of: Callable[[dict[str, Any]], tuple[str, ...]],
 ) -> list[str]:
     """Return the lines of a table, with what each job has cost behind its state where anything costs."""
-    costs = [standing.get("spent_usd") for standing in standings]
-    if all(usd is None for usd in costs):
-        return table_lines(columns, [row_of(standing) for standing in standings])
-    rows = [
-        (row_of(standing), "-" if usd is None else dollars(usd)) for standing, usd in zip(standings, costs, strict=True)
+    costs = [
+        "-" if (usd := standing.get("spent_usd")) is None else cost(usd, standing.get("budget_usd"))
+        for standing in standings
     ]
-    return table_lines((*columns[:2], "COST", *columns[2:]), [(*row[:2], cost, *row[2:]) for row, cost in rows])
+    rows = [row_of(standing) for standing in standings]
+    if all(each == "-" for each in costs):
+        return table_lines(columns, rows)
+    dear = [(*row[:2], each, *row[2:]) for row, each in zip(rows, costs, strict=True)]
+    return table_lines((*columns[:2], "COST", *columns[2:]), dear)
 
 
 def _remedies(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -296,8 +299,9 @@ def _waiting(jobs: list[dict[str, Any]]) -> Iterator[str]:
     if not waiting:
         return
     first, n_jobs = waiting[0], len(waiting)
-    _, _, when = first.get("phrase", "").partition("waits for room")
-    yield f"{n_jobs} job{'s wait' if n_jobs > 1 else ' waits'} for room{when}; {first['job']}: {first['waits']}"
+    _, room, when = first.get("phrase", "").partition("waits for room")
+    what = "" if first.get("phrase") and not room else f" for room{when}"
+    yield f"{n_jobs} job{'s wait' if n_jobs > 1 else ' waits'}{what}; {first['job']}: {first['waits']}"
 
 
 def _ended_jobs(
@@ -312,7 +316,8 @@ def _ended_jobs(
 def _ended(job: KnownJob, states: Mapping[JobId, JobState], known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a job's end; null: nothing was recorded. `states`: those of its run's jobs."""
     told = {
-        name: known.get(name) for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause", "spent_usd")
+        name: known.get(name)
+        for name in ("submitted_wall", "argv", "deadline_s", "landed_s", "cause", "budget_usd", "spent_usd")
     }
     state = states.get(job.job, "ended")
     judged = _judged(job.job, state, known) if state in ENDED else {}

@@ -83,7 +83,7 @@ SECTIONS: dict[str, dict[str, Any]] = {
         "budget_usd": typer.Option(
             "--budget",
             metavar="USD",
-            help="Dollars that it may cost on machines of pools, which are simulated so far: see `punctual quote --cluster`.",
+            help="Dollars that it may cost on machines of pools. Once they are spent it saves and waits; `punctual set --budget` gives more.",
         ),
         "weight": typer.Option(metavar="NUMBER", help="Weight against other jobs that share the machine, above 0."),
         "preemptible": typer.Option(

@@ -8,7 +8,7 @@ import typer
 
 from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_line
-from punctual.cli._words import clock, dollars
+from punctual.cli._words import clock, cost
 from punctual.cli.ps import KEYS, remedy
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus, StatusBoard
@@ -104,7 +104,7 @@ def _rows(known: dict[str, Any], status: JobStatus, now: Now) -> list[tuple[str,
         *((name or "progress", text.plain) for name, text in view_rows(status, now)),
         ("bounds", bounds),
         ("memory", _memory(status)),
-        *([] if known["spent_usd"] is None else [("cost", dollars(known["spent_usd"]))]),
+        *([] if known["spent_usd"] is None else [("cost", cost(known["spent_usd"], known["budget_usd"]))]),
         *([("nodes", ", ".join(known["nodes"]))] if set(known["nodes"]) - {HERE} else []),
         ("promised", _promised(known["promised_until_wall"])),
         (

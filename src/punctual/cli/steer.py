@@ -13,7 +13,7 @@ from punctual.daemon import control_client
 from punctual.daemon.machine_providers import end_abandoned
 from punctual.daemon.runs import open_job
 from punctual.request.json_text import json_text
-from punctual.request.spec_change import SpecChange
+from punctual.request.spec_change import SpecChange, parse_budget_usd
 
 
 def set(
@@ -26,22 +26,27 @@ def set(
     deadline: Annotated[
         str | None, typer.Option(metavar="WHEN", help="Deadline as for `punctual deadline`: 90s, +10m, 18:00, none.")
     ] = None,
+    budget: Annotated[
+        str | None, typer.Option(metavar="USD", help="Dollars that it may cost in all, or none for no budget.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change weight, cores, workers or deadline of a running job."""
-    if (weight, cores, workers, deadline) == (None, None, None, None):
+    """Change weight, cores, workers, deadline or budget of a running job."""
+    if (weight, cores, workers, deadline, budget) == (None, None, None, None, None):
         raise InvalidSpec(
             "`punctual set` must be told what to change",
             "nothing",
             "the command line",
-            "Give `--weight`, `--cores`, `--workers` or `--deadline`.",
+            "Give `--weight`, `--cores`, `--workers`, `--deadline` or `--budget`.",
         )
-    changes = SpecChange.written(weight=weight, cores=cores, workers=workers)
+    budget_usd = None if budget is None else parse_budget_usd(budget)
+    changes = SpecChange.written(weight=weight, cores=cores, workers=workers, budget_usd=budget_usd)
     answer = control_client.change(open_job(job), changes, when=deadline)
     may_have = f"{told_cores(answer['floor_cores'])} to {told_cores(answer['ceiling_cores'])}"
     if answer["workers"] is not None:
         may_have = "{} to {} workers".format(*answer["workers"])
-    show_answer(answer, f"{answer['job']}: weight {answer['weight']:g}, may have {may_have}", as_json=as_json)
+    may_cost = "" if answer["budget_usd"] is None else f", may cost ${answer['budget_usd']:g}"
+    show_answer(answer, f"{answer['job']}: weight {answer['weight']:g}, may have {may_have}{may_cost}", as_json=as_json)
 
 
 def pause(

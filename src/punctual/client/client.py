@@ -86,12 +86,13 @@ class JobEvent:
 
 
 class ChangeOptions(TypedDict, total=False):
-    """Changes of a job, written as for `punctual set`; `deadline` None: no deadline any more."""
+    """Changes of a job, written as for `punctual set`; `deadline`, `budget_usd` None: none any more."""
 
     deadline: str | None
     weight: float
     cores: str
     workers: str
+    budget_usd: float | None
 
 
 class Client:
@@ -191,7 +192,7 @@ class Client:
         return self._answer(WhyAnswer, "GET", _path(name, "why"), query=query).entries
 
     def change(self, name: str, **changes: Unpack[ChangeOptions]) -> JobStanding:
-        """Change the deadline (``+30m``, ``90s`` from now, ``18:00``), weight, cores or workers of a job that works.
+        """Change the deadline (``+30m``, ``90s`` from now, ``18:00``), weight, cores, workers or budget of a job that works.
 
         Raises
         ------

@@ -59,6 +59,9 @@ class ChangeRequest(RequestBody):
         None,
         description="Least and most workers, `1..4`, or the most alone, no more than it was submitted with; null: as they are.",
     )
+    budget_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="Dollars that it may cost in all; null: no budget any more."
+    )
 
 
 class PolicyRequest(RequestBody):
@@ -176,6 +179,7 @@ class JobStanding(AnswerBody):
     least_workers: int | None = Field(description="null: it has no workers.")
     most_workers: int | None
     attempts: int
+    budget_usd: float | None = Field(default=None, description="Dollars that it may cost; null: as many as it needs.")
     spent_usd: float | None = Field(
         default=None,
         description="Dollars that it has cost; null: no machine has a price, not known, or in a list of jobs.",

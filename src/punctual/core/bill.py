@@ -45,11 +45,12 @@ class Payment(NamedTuple):
 
 
 class PaidMachine(NamedTuple):
-    """A machine that is paid for: its present price, and the jobs that hold something on it."""
+    """A machine that is paid for: its present price, the jobs that hold something on it, and how far the bill counts it."""
 
     pool: str
     usd_h: float
     jobs: tuple[JobId, ...]
+    paid_until_at: float
 
 
 @dataclass(slots=True)
@@ -57,7 +58,6 @@ class _Machine:
     """A machine that is paid for."""
 
     pool: str
-    asked_at: float
     paid_until_at: float
     holders: dict[JobId, float] = field(default_factory=dict)
     #: Times without a job on it so far: the first job that comes pays for them.
@@ -71,9 +71,10 @@ class _Machine:
 class Bill:
     """Adds up what each job costs, from the messages of a run in their order.
 
-    A machine is paid for from the order on, at the present price of its pool, and at least for its least billed time. Jobs
-    share its cost by what they hold of it. Time in which nobody holds anything, its start-up for one, is paid by the job that
-    comes next; on a machine that no job comes to, by nobody: a budget counts it for all jobs that are open when it ends.
+    A machine is paid for from the order on, at the present price of its pool: for its least billed time at once, then as time
+    goes on. Jobs share its cost by what they hold of it. What was paid while nobody held anything, for its start-up say, is
+    spent on the job that comes next; on a machine that no job comes to, on none: budgets count equal parts of it for all jobs
+    that are open when it ends.
 
     Parameters
     ----------
@@ -127,24 +128,20 @@ class Bill:
         """Continue from a state of `dump`."""
         vars(self).update(deepcopy(dict(state)))
 
-    def claims_usd(self, at: float) -> dict[JobId, float]:
-        """Return what each open job costs if all its machines end at instant `at`, for its budget.
-
-        Least times billed are in it, and an equal part of machines that have ended without a job; a machine that starts is not.
-        """
-        claims = {job: self.by_job.get(job, 0.0) + idle_usd for job, idle_usd in self._idle_usd.items()}
-        for machine in self._machines.values():
-            paid_at = max(at, machine.asked_at + self._specs[machine.pool].least_billed_s)
-            for job, part in _parts(machine).items():
-                claims[job] = claims.get(job, 0.0) + self._unpaid_usd(machine, paid_at) * part
-        return claims
-
     def spent_usd(self, job: JobId, at: float) -> float:
-        """Return what a job has cost up to instant `at`; safe to call from any thread."""
+        """Return what a job has cost if its machines end at instant `at`; safe to call from any thread."""
         machines = list(self._machines.values())
         return self.by_job.get(job, 0.0) + sum(
             self._unpaid_usd(each, at) * _parts(each).get(job, 0.0) for each in machines
         )
+
+    def claims_usd(self, at: float) -> dict[JobId, float]:
+        """Return what counts for the budget of each open job: `spent_usd`, and its parts of machines that no job came to."""
+        claims = {job: self.by_job.get(job, 0.0) + idle_usd for job, idle_usd in self._idle_usd.items()}
+        for machine in self._machines.values():
+            for job, part in _parts(machine).items():
+                claims[job] = claims.get(job, 0.0) + self._unpaid_usd(machine, at) * part
+        return claims
 
     def total_usd_at(self, at: float) -> float:
         """Return the dollars spent in all up to instant `at`; safe to call from any thread."""
@@ -153,7 +150,9 @@ class Bill:
     def machines(self) -> dict[NodeId, PaidMachine]:
         """Return the machines that are paid for now; safe to call from any thread."""
         return {
-            node: PaidMachine(machine.pool, self.price_usd_h(machine.pool), tuple(machine.holders))
+            node: PaidMachine(
+                machine.pool, self.price_usd_h(machine.pool), tuple(machine.holders), machine.paid_until_at
+            )
             for node, machine in self._machines.copy().items()
         }
 
@@ -207,7 +206,8 @@ class Bill:
 
     def _machines_asked(self, event: MachinesAsked) -> None:
         for node in event.nodes if event.pool in self._specs else ():
-            self._machines[node] = _Machine(event.pool, event.at, event.at)
+            self._machines[node] = machine = _Machine(event.pool, event.at)
+            self._pay(machine, event.at + self._specs[event.pool].least_billed_s)
 
     def _hold(self, job: JobId, granted: Allocation, at: float) -> None:
         before = self._granted.pop(job, {})
@@ -290,7 +290,7 @@ class Bill:
         machine = self._machines.pop(node, None)
         if machine is None:
             return
-        self._pay(machine, max(at, machine.asked_at + self._specs[machine.pool].least_billed_s))
+        self._pay(machine, at)
         self.unused_usd += machine.idle_usd
         for job in self._idle_usd:
             self._idle_usd[job] += machine.idle_usd / len(self._idle_usd)

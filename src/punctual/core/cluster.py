@@ -72,7 +72,7 @@ class Snapshot:
     pools
         Pools of machines that can be asked for. Those of their machines that are there are nodes too.
     spent_usd
-        Dollars that each job has cost on machines of pools (`punctual.core.bill.Bill.claims_usd`).
+        Dollars of machines of pools that count for the budget of each open job (`punctual.core.bill.Bill.claims_usd`).
     """
 
     at: float

@@ -78,6 +78,10 @@ class Pool:
     counts: tuple[tuple[float, int], ...] = ()
 
 
+#: Codes of a plan's reasons why it buys no machine for a job that waits: none is worth its price, or its budget is spent.
+TOO_DEAR, SPENT = "too-dear", "budget-spent"
+
+
 class Lack(NamedTuple):
     """Machines of a pool that are not there.
 
@@ -271,6 +275,10 @@ class PoolTable:
         self.ends_at.pop(node, None)
         self._drop(node)
         self._pool_of.pop(node, None)
+
+    def owns(self, nodes: Iterable[NodeId]) -> bool:
+        """Whether one of the nodes is a machine of a pool."""
+        return any(node in self._pool_of for node in nodes)
 
     def is_hired(self, nodes: Iterable[NodeId]) -> bool:
         """Whether one of the nodes is a machine that is paid for."""

@@ -343,8 +343,14 @@ class ScheduledJob:
         return self.leaves_at < inf and not self.target and self.pause is None
 
     def is_on(self, node: NodeId) -> bool:
-        """Whether it has a process on the node, or one may just be started there."""
-        return self.status != "queued" and (node in self.places or (self.asked is not None and node in self.asked[0]))
+        """Whether the node is among `on`."""
+        return node in self.on
+
+    @property
+    def on(self) -> frozenset[NodeId]:
+        """Nodes on which it has a process, or one may just be started."""
+        asked = () if self.asked is None else self.asked[0]
+        return frozenset() if self.status == "queued" else frozenset((*self.places, *asked))
 
     def report_phases(self, phases: tuple[PhaseProgress, ...]) -> None:
         """Note how far its phases are."""

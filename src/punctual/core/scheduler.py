@@ -62,7 +62,7 @@ from punctual.core.plan import Plan
 from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
 from punctual.core.planning import Planning
 from punctual.core.plug_ins import Failure, PlugIns, Source
-from punctual.core.pools import HeldMachines, Lack, PoolTable
+from punctual.core.pools import SPENT, TOO_DEAR, HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.quarantine import Quarantine
 from punctual.core.recent_messages import Reason
@@ -214,6 +214,11 @@ class Scheduler:
     def lacks(self) -> tuple[Lack, ...]:
         """Return the machines of pools that are not there, and why; safe to call from any thread."""
         return self._pools.lacks()
+
+    def unbought(self) -> dict[JobId, Reason]:
+        """Return why the last plan buys no machine for jobs that wait for money; safe to call from any thread."""
+        reasons = {job.spec.id: job.target_reason for job in list(self._active.values()) if not job.target}
+        return {job: reason for job, reason in reasons.items() if reason and reason.code in (TOO_DEAR, SPENT)}
 
     def promises(self) -> dict[JobId, float]:
         """Return `promised_until_at` of each job that has a promise; safe to call from any thread."""
@@ -513,6 +518,11 @@ class Scheduler:
             job.ask_to_move(f"its node '{leaving[0]}' is taken away in {span(left_s)}")
         self._reconciler.mark_dirty(job)
 
+    def _vacate(self, job: ScheduledJob) -> None:
+        """Have a job that is to have nothing save and end, if it is on a machine of a pool: that is given back."""
+        if not job.target and job.stop_cause is None and self._pools.owns(job.on):
+            job.ask_to_move(job.reason().text)
+
     def _pool_offered(self, event: PoolOffered) -> None:
         self._pools.offer(event.at, event.pool, event.price_usd_h, event.obtainable)
         self._planning.is_due = True
@@ -594,6 +604,7 @@ class Scheduler:
             return
         job.pause = event
         self._targets.set_target(job, {})
+        self._vacate(job)
         self._cache.hide_from_policy(event.job)
         self._planning.promised.pop(event.job, None)
         self._reconciler.mark_dirty(job)
@@ -642,6 +653,8 @@ class Scheduler:
         self._carry = None
         for name in self._planning.exchange_policy(keeps_promises=event.policy == event.before):
             self._cache.touch(name)
+        for job in self._active.values():
+            job.target_reason = job.target_reason if job.target else None
         self._outbox.put(UsePolicy(at=event.at, policy=event.policy, parameters=event.parameters), None)
 
     def _plan_proposed(self, event: PlanProposed) -> None:
@@ -670,10 +683,12 @@ class Scheduler:
             if name in self._active:
                 self._cache.touch(name)
                 takes |= name not in self._planning.promised
-        for job, _ in changes:
+        waiting = [job for name in plan.reasons if (job := self._active.get(name)) is not None and not job.target]
+        for job in [*(job for job, _ in changes), *waiting]:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
             self._targets.set_target(job, grant)
+            self._vacate(job)
             self._pools.plan(at, grant)
             job.is_hired = self._pools.is_hired(grant)
             self._reconciler.mark_dirty(job)

@@ -51,6 +51,8 @@ OVER = {
     "lost-node": "silent-node",
     "steps-go-on": "stalled",
 }
+#: Codes of warnings that say what a budget does not pay for: another budget ends them.
+OF_BUDGET = ("budget-spent", "over-budget", "promise-lost")
 #: The code of a warning whose text goes with the forecast, and that says nothing of a job that has ended.
 _LATE = "infeasible"
 
@@ -376,6 +378,8 @@ class StatusBoard:
         has_moved = event.spec.deadline_s != entry.status.spec.deadline_s
         if has_moved:
             entry.status = _without_warning(entry.status, "deadline-passed")
+        for code in OF_BUDGET if event.spec.budget_usd != entry.status.spec.budget_usd else ():
+            entry.status = _without_warning(entry.status, code)
         entry.set(spec=event.spec)
         if entry.status.line_from is not None and has_moved:
             entry.set(line_from=(event.at, entry.status.done_frac or 0.0))

@@ -19,7 +19,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
-from punctual.core.pools import Lack
+from punctual.core.pools import Lack, PoolSpec
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.quoting import Quote, QuoteRequest
 from punctual.core.resources import Resources, largest, total
@@ -34,7 +34,7 @@ from punctual.daemon.status_reader import StatusReader
 from punctual.history.judge import Wait, expected_waits
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange, changed_spec
-from punctual.request.submission import Submission, check_policy
+from punctual.request.submission import Submission, check_budget, check_policy
 from punctual.request.submission_json import submitted
 
 T = TypeVar("T")
@@ -51,6 +51,7 @@ class Host(StatusReader):
     * `time`: source of events and time; safe from any thread.
     * `afterwards`: called with all messages that were written together, once scheduler, board and listeners have them.
     * `policy`: name of the policy with which the history began.
+    * `pools`: pools of machines that it can ask for.
     """
 
     def __init__(
@@ -64,8 +65,10 @@ class Host(StatusReader):
         *,
         afterwards: Callable[[Sequence[Message]], None] = lambda _: None,
         policy: str = "",
+        pools: Sequence[PoolSpec] = (),
     ) -> None:
         super().__init__(board)
+        self._pools = pools
         self._time, self._scheduler, self._planner = time, scheduler, planner
         listeners, afterwards = [logged(self._listen)], logged(afterwards)
         self._engine = Engine(
@@ -98,7 +101,7 @@ class Host(StatusReader):
 
     def waits(self, at: float) -> dict[JobId, Wait]:
         """Return what each waiting job waits for at instant `at`, as far as it is known."""
-        return expected_waits(self.jobs(), at, self.lacks())
+        return expected_waits(self.jobs(), at, self.lacks(), self._scheduler.unbought())
 
     # The policy.
 
@@ -120,10 +123,12 @@ class Host(StatusReader):
         * `parameters`: parameters of the policy, plain values; None: its defaults.
         * `by`: user who requests it; empty: the owner, at the terminal.
 
-        Raises `InvalidSpec`: there is no such policy, or it cannot be made so.
+        Raises `InvalidSpec`: there is no such policy, it cannot be made so, or it does not heed the budget of an open job.
         """
         told = dict(parameters or {})
         check_policy(name, told)
+        for status in [status for status in self.jobs() if not status.ended]:
+            check_budget(status.spec, self._pools, name)
         self.post(PolicyChanged(at=self.now(), policy=name, parameters=told, before=self.policy, by=by))
 
     # Jobs.
@@ -182,7 +187,7 @@ class Host(StatusReader):
         return status
 
     def change(self, job: JobId, change: SpecChange, *, by: str = "") -> JobSpec:
-        """Change the declaration of a job that works: its deadline, weight, floor and ceiling.
+        """Change the declaration of a job that works: its deadline, weight, floor, ceiling and budget.
 
         `by`: user who requests it; empty: the owner, at the terminal.
 
@@ -195,6 +200,8 @@ class Host(StatusReader):
         together = total(nodes) if len(nodes) > 1 else None
         with self._lock:  # of two changes at a time the second builds on the first
             spec = changed_spec(status, self._changed.get(job, status.spec), change, largest(nodes), together)
+            if change.budget_usd is not None:
+                check_budget(spec, self._pools, self.policy)
             self._changed[job] = spec
             self.post(SpecChanged(at=self.now(), spec=spec, by=by))
         return spec
@@ -264,12 +271,15 @@ class Host(StatusReader):
         * `deadline_s`: seconds from the job's submission (now, for a new job); None: the job's own deadline, if any.
         * `amounts`: amounts for which the finish is forecast; empty: some up to the ceiling.
 
-        * Raises `InvalidSpec`: the job is unknown or works no more, or an amount exceeds the capacity.
+        * Raises `InvalidSpec`: the job is unknown or works no more, nothing heeds its budget, or an amount exceeds the
+          capacity.
         * Raises `QuoteFailed`: no answer came within `limit_s` seconds.
         """
         known = job if isinstance(job, str) else job.id
         if isinstance(job, str):
             self._working(JobId(known), "only a job that works can be quoted")
+        else:
+            check_budget(job, self._pools, self.policy)
 
         def pictured(scheduler: Scheduler) -> tuple[Snapshot, JobView]:
             at = self.now()

@@ -62,6 +62,7 @@ def facts_of_end(status: JobStatus, clocks: Now, bill: Bill) -> dict[str, Any]:
         "ended_s": None if status.ended_at is None else status.ended_at - status.submitted_at,
         "cause": status.cause,
         "exit_code": status.exit_code,
+        "budget_usd": status.spec.budget_usd,
         "spent_usd": bill.spent_usd(status.id, clocks.at) if bill.has_price else None,
     }
 

@@ -55,8 +55,8 @@ from punctual.journal.maintenance import JournalMaintenance
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.deadlines import Now
 from punctual.request.job_order import in_order
-from punctual.request.spec_change import NO_DEADLINE, SpecChange
-from punctual.request.submission import Submission, check_checkpoint_dir
+from punctual.request.spec_change import NONE, SpecChange
+from punctual.request.submission import Submission, check_budget, check_checkpoint_dir
 from punctual.request.submission_json import decode_submission, submitted
 
 _LOG = logging.getLogger(__name__)
@@ -115,10 +115,11 @@ class LocalHost(Host):
             state.time,
             afterwards=self._upkeep,
             policy=state.run.facts().get("options", {}).get("policy", ""),
+            pools=site.pooled,
         )
         self.run_folder, self.executor = state.run, executor
         self._inputs, self._cpu_sets = site.inputs, site.cpu_sets
-        self._own_capacity, self._pooled, self._scale = site.capacity, site.pooled, site.scale
+        self._own_capacity, self._scale = site.capacity, site.scale
         #: News of a cluster's nodes for the user.
         self.node_news = site.news
         self._timers = state.time
@@ -170,7 +171,7 @@ class LocalHost(Host):
         """Capacities of the nodes, including cores that other applications hold at present, and of machines that pools may add."""
         news = self.node_news()
         taken_cores = {node: each.taken_cores for node, each in news.items()}
-        machines = [pool.capacity for pool in self._pooled for _ in range(pool.most)]
+        machines = [pool.capacity for pool in self._pools for _ in range(pool.most)]
         return [node.capacity + Resources(taken_cores.get(node.id, 0.0)) for node in self._board.nodes()] + machines
 
     def submit(self, submission: Submission) -> JobId:
@@ -195,6 +196,7 @@ class LocalHost(Host):
         with ExitStack() as undoing:
             for submission in ordered:
                 _check_hardware(submission.spec)
+                check_budget(submission.spec, self._pools, self.policy)
                 undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
             in_journal_time = [self._in_journal_time(submission) for submission in ordered]
             self._store(in_journal_time, streams)
@@ -370,7 +372,8 @@ class LocalHost(Host):
     def run_for(self, most_s: float, until: Callable[[], bool] = lambda: False) -> None:
         """Steer the jobs until `until` holds, and for `most_s` seconds at most."""
         give_up_at = self.now() + most_s
-        self._timers.set_timer(Timer("plan"), give_up_at)  # else nothing might ever come
+        # Else nothing might ever come. Without a job it asks for nothing, and is no timer that the scheduler sets.
+        self._timers.set_timer(Timer("retry"), give_up_at)
         self.run(lambda: until() or self.now() >= give_up_at)
 
     def ask_to_leave(self, *, only_without_jobs: bool = False) -> None:
@@ -561,7 +564,7 @@ def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
     ============ =================== ================================================================================
     `status`     `jobs`, or all      `jobs`: how each stands
     `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
-                 `when`              (least and most), `deadline_s`, `deadline_wall`, `left_s`
+                 `when`              (least and most), `budget_usd`, `deadline_s`, `deadline_wall`, `left_s`
     `stop`       `job`, `cause`,     `job`
                  `interrupts`
     `pause`      `job`, `cause`      `job`
@@ -675,7 +678,7 @@ def _change_answer(host: LocalHost, status: JobStatus, when: str | None, change:
     """Change a job's declaration; `when`: a new deadline as its user writes it; `none`: drop the deadline."""
     now = host.clocks()
     if when is not None:
-        is_none = when.strip().lower() == NO_DEADLINE
+        is_none = when.strip().lower() == NONE
         change["deadline_s"] = inf if is_none else host.moved_deadline_s(status.id, when, now)
     spec = host.change(status.id, SpecChange(**change))
     host.settle()
@@ -686,6 +689,7 @@ def _change_answer(host: LocalHost, status: JobStatus, when: str | None, change:
         "floor_cores": spec.floor.cores,
         "ceiling_cores": spec.ceiling.cores,
         "workers": None if spec.worker is None else [spec.worker_counts()[0], spec.worker_counts()[-1]],
+        "budget_usd": spec.budget_usd,
         "deadline_s": spec.deadline_s,
         "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
         "left_s": None if deadline_at is None else deadline_at - now.at,

@@ -14,6 +14,7 @@ from punctual.core.quoting import Finish, Quote, quote
 from punctual.core.resources import Resources
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.request.deadlines import Now
+from punctual.request.submission import check_budget
 
 
 def new_view(spec: JobSpec, at: float) -> JobView:
@@ -41,7 +42,8 @@ def check_amounts(amounts: Sequence[Resources], capacity: Resources) -> None:
 
 
 def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now, amounts: Sequence[Resources] = ()) -> Quote:
-    """Quote a job alone on hardware with `capacity`; raises `InvalidSpec` as `check_amounts` does."""
+    """Quote a job alone on hardware with `capacity`; raises `InvalidSpec` as `check_amounts` does, and for a budget."""
+    check_budget(spec, (), policy)
     check_amounts(amounts, capacity)
     nodes = [Node(NodeId("local"), capacity, jobs_at_once=usual_jobs_at_once(capacity.cores))]
     snapshot = Snapshot.of(now.at, nodes, [])

@@ -142,6 +142,7 @@ def measured(status: JobStatus) -> dict[str, Any]:
         "peak_memory_bytes": status.peak_memory_bytes,
         "asked_memory_bytes": status.spec.ceiling.memory_bytes,
         "waits": status.reason.text if status.state == "queued" and status.reason is not None else "",
+        "budget_usd": status.spec.budget_usd,
         "deadline_s": status.spec.deadline_s,
         "forecast_s": forecast.finish_s if forecast else None,
         "forecast_std_s": forecast.std_s if forecast else None,
@@ -183,4 +184,5 @@ def standing(
         "lands_low_s": None if lands is None else since(now.at + lands.low_s),
         "lands_high_s": None if lands is None else since(now.at + lands.high_s),
         **measured(status),
+        **({} if wait.unbought is None else {"waits": wait.unbought.text}),
     }

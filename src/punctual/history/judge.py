@@ -7,7 +7,8 @@ from math import inf, isfinite
 from typing import Protocol
 
 from punctual.core.ids import JobId
-from punctual.core.pools import Lack
+from punctual.core.pools import SPENT, Lack
+from punctual.core.recent_messages import Reason
 from punctual.core.status import JobStatus
 from punctual.core.units import span
 from punctual.core.verdict import JobKind, Verdict, remaining_time, verdict
@@ -57,19 +58,22 @@ class Wait:
         Job whose end is the next one expected, and when, for a job that waits for room; None: not known.
     lacks
         Machines of pools that it could use and that are not there.
+    unbought
+        Why no machine is bought for it, of those that can be had; None: one is, or nothing is known of it.
     """
 
     starts_at: float | None = None
     ends: JobId | None = None
     ends_at: float = inf
     lacks: tuple[Lack, ...] = ()
+    unbought: Reason | None = None
 
     def roughly(self, step_s: float) -> tuple[object, ...]:
         """Return what the same wait, some seconds nearer or farther, has in common with this one."""
         times = [
             None if at is None or not isfinite(at) else round(at / step_s) for at in (self.starts_at, self.ends_at)
         ]
-        return (self.ends, *times, self.lacks)
+        return (self.ends, *times, self.lacks, str(self.unbought or ""))
 
 
 NO_WAIT = Wait()
@@ -119,12 +123,15 @@ def landing_at(status: JobStatus, at: float) -> float | None:
     return None if remaining is None else at + remaining.expected_s
 
 
-def expected_waits(jobs: Sequence[JobStatus], at: float, lacks: Sequence[Lack] = ()) -> dict[JobId, Wait]:
+def expected_waits(
+    jobs: Sequence[JobStatus], at: float, lacks: Sequence[Lack] = (), unbought: Mapping[JobId, Reason] | None = None
+) -> dict[JobId, Wait]:
     """Return what each waiting job waits for, as far as it is known.
 
-    A job waits for the machines in `lacks`, which are not there, that start, or else for all on which it fits. One that runs
-    after others starts when the last of them has landed. Of one that waits for room the next end is known
-    once all that run are measured; and its start, if it alone waits, and that end gives it room.
+    A job waits for the machines in `lacks`, which are not there, that start, or else for all on which it fits; one for which no
+    machine is bought, and why, is in `unbought`: with its budget spent it waits for no machine. One that runs after others starts
+    when the last of them has landed. Of one that waits for room the next end is known once all that run are measured; and its
+    start, if it alone waits, and that end gives it room.
     """
     landings = {status.id: landing_at(status, at) for status in jobs}
     running = [status for status in jobs if status.granted and not status.ended]
@@ -139,6 +146,8 @@ def expected_waits(jobs: Sequence[JobStatus], at: float, lacks: Sequence[Lack] =
             after = [landings.get(other) for other in status.spec.after]
             known = [landing for landing in after if landing is not None and isfinite(landing)]
             waits[status.id] = Wait(max(at, *known) if len(known) == len(after) else None)
+        elif (reason := (unbought or {}).get(status.id)) is not None:
+            waits[status.id] = Wait(lacks=() if reason.code == SPENT else _usable(lacks, status), unbought=reason)
         elif usable := _usable(lacks, status):
             waits[status.id] = Wait(lacks=usable)
         elif next_job is not None and isfinite(next_at) and _waits_for_an_end(status):
@@ -279,8 +288,11 @@ def _waiting(status: JobStatus, clock: TimeText, wait: Wait) -> str:
     if status.spec.after:
         earliest = "" if wait.starts_at is None else f", not before {clock(wait.starts_at, about=True)}"
         return f"starts after {', '.join(status.spec.after)}{earliest}"
-    if wait.lacks:
-        return f"waits for {', or for '.join(lack_text(lack, clock) for lack in wait.lacks)}"
+    if wait.lacks or wait.unbought:
+        machines = ", or for ".join(lack_text(lack, clock) for lack in wait.lacks)
+        return "; ".join(
+            [*([wait.unbought.text] if wait.unbought else []), *([f"waits for {machines}"] if machines else [])]
+        )
     if wait.ends is None:
         return "waits for room"
     about = f"about {clock(wait.ends_at, about=True)}"

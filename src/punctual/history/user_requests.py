@@ -76,5 +76,10 @@ def _changed(event: SpecChanged, before: JobSpec | None) -> ToldRequest:
         bounds = f"{cores(spec.floor.cores)} to {cores(spec.ceiling.cores)}"
         said.append(f"what it may have was changed {by}: now {bounds}")
         facts |= {"floor_cores": spec.floor.cores, "ceiling_cores": spec.ceiling.cores}
+    if before is not None and spec.budget_usd != before.budget_usd:
+        said.append(
+            f"the budget was changed {by}: now {'none' if spec.budget_usd is None else f'${spec.budget_usd:g}'}"
+        )
+        facts["budget_usd"] = spec.budget_usd
     kind = "deadline" if list(facts) == ["deadline_s"] else "change"
     return ToldRequest(kind, "; ".join(said) or "nothing was changed", {**facts, "by": event.by})

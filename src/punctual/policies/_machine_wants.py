@@ -7,7 +7,7 @@ from math import inf
 
 from punctual.core.ids import NodeId
 from punctual.core.job import STOP_GRACE_S, JobView
-from punctual.core.pools import Pool
+from punctual.core.pools import SPENT, Pool
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.units import span
@@ -16,8 +16,6 @@ from punctual.solvers.machine_market import Outlook, Supply, usd_text
 
 #: The latest deadline that is sought for a job.
 LONGEST_S = 90 * 86_400.0
-#: Code of the warning that a budget is spent: no other follows it.
-SPENT = "budget-spent"
 
 
 @dataclass(frozen=True, slots=True)

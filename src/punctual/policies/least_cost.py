@@ -9,14 +9,14 @@ from punctual.core.cluster import Node, Snapshot
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import MARGIN_FRAC, Allocation, JobView, awaits_promise
 from punctual.core.plan import Plan
-from punctual.core.pools import Pool
+from punctual.core.pools import SPENT, TOO_DEAR, Pool
 from punctual.core.recent_messages import Reason
 from punctual.core.speed import made_shape
 from punctual.core.units import span
 from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
 from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, waits
-from punctual.policies._machine_wants import LONGEST_S, SPENT, Machines, Want, budget_warning, given_way, lacking, paid
+from punctual.policies._machine_wants import LONGEST_S, Machines, Want, budget_warning, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
 from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd, usd_text
@@ -117,8 +117,8 @@ class _Round:
         #: Machines that jobs decided before want, by pool.
         self._n_taken: dict[str, int] = {}
         told = carry.get("told")
-        #: Warnings about budgets that were given, by job.
-        self._told = {str(job): str(code) for job, code in told.items()} if isinstance(told, dict) else {}
+        #: Last warning about its budget that each job was given, with that budget.
+        self._told = {str(job): str(news) for job, news in told.items()} if isinstance(told, dict) else {}
 
     def plan(self) -> Plan:
         wants = self._wants()
@@ -137,8 +137,9 @@ class _Round:
                 )
                 kept[view.id] = {}
             warning, before = budget_warning(want, self._at), self._told.get(view.id)
-            if warning is not None and before not in (warning.code, SPENT):
-                warnings[view.id], self._told[view.id] = warning, warning.code
+            news, last = (f"{code} {view.spec.budget_usd}" for code in (warning.code if warning else "", SPENT))
+            if warning is not None and before not in (news, last):
+                warnings[view.id], self._told[view.id] = warning, news
         self._place(wants, kept, declines)
         # Machines that were asked for a job that stops stay until it has: it may be about to start on them.
         kept |= {view.id: {pool: int(n) for pool, n in self._asked.get(view.id, {}).items()} for view in self._stopping}
@@ -148,7 +149,7 @@ class _Round:
                 machines[name] += numbers[name]
         asked = {str(job): dict(numbers) for job, numbers in kept.items()}
         told = {str(want.view.id): self._told.get(want.view.id, "") for want in wants}
-        plan = self._builder.build(asked=asked, told={job: code for job, code in told.items() if code})
+        plan = self._builder.build(asked=asked, told={job: news for job, news in told.items() if news})
         most = {pool.spec.name: pool.spec.most for pool in self._snapshot.pools}
         return replace(
             plan,
@@ -499,13 +500,14 @@ class _Round:
         usd_h = sum(place.price_usd_s * _HOUR_S * n for place, n in numbers)
         parts = " and ".join(f"{n} of {_name(place)}" for place, n in numbers)
         facts = {"usd_h": usd_h, "price_of_progress": want.price}
-        text = (
-            f"{parts} at ${usd_h:.2f} an hour"
-            if parts
-            else "no machine now is worth its price: it waits for cheaper ones"
-        )
+        code, text = "least-cost", f"{parts} at ${usd_h:.2f} an hour"
         if want.is_spent:
-            text = f"its budget pays for no machine any more: {usd_text(max(0.0, want.budget_usd))} are left"
+            spent = usd_text(max(0.0, want.budget_usd)), usd_text(want.view.spec.budget_usd or 0.0)
+            code, text = SPENT, "its budget pays for no machine any more: {} of {} are left".format(*spent)
+        elif not parts and any(place.obtainable for place in want.places):
+            code, text = TOO_DEAR, "no machine now is worth its price: it waits for cheaper ones"
+        elif not parts:
+            code, text = "waits", "no machine can be had now: it waits for some"
         if want.left_s < inf and any(want.speeds) and want.work < inf:
             left_s = want.left_s if want.bought_s in (None, inf) else want.bought_s
             best_s = want.work / want.speeds[want.n_best]
@@ -521,7 +523,7 @@ class _Round:
                 text += f"; on demand because {cause} and {need.format('must be done in')}"
         if want.bought_s is not None and not want.is_spent:
             text += f"; its deadline gives way to its budget, of which {usd_text(want.budget_usd)} are left"
-        return Reason("least-cost" if allocation or parts else "waits", text, facts)
+        return Reason("least-cost" if allocation else code, text, facts)
 
 
 def _due_at(view: JobView) -> float:

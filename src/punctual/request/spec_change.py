@@ -1,7 +1,7 @@
 """A user's change of a job that works, with the checks of a submission."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -14,8 +14,19 @@ from punctual.core.status import JobStatus
 from punctual.request.quantities import parse_cores_range, worker_range
 from punctual.request.submission import FLOOR_CORES, check_ceiling, check_weight
 
-#: Word in place of a time that removes a job's deadline.
-NO_DEADLINE = "none"
+#: Word in place of a time or a sum that removes a job's deadline or budget.
+NONE = "none"
+
+
+def parse_budget_usd(text: str) -> float:
+    """Return dollars, or infinity for `none`; raises `InvalidSpec` for another text."""
+    if text.strip().lower() == NONE:
+        return inf
+    with suppress(ValueError):
+        if 0 < (usd := float(text)) < inf:
+            return usd
+    must = "`--budget` must be a number of dollars above 0, or `none`"
+    raise InvalidSpec(must, repr(text), "the job", "Write `60`, say.", option="budget_usd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +38,7 @@ class SpecChange:
     * `floor_cores`, `ceiling_cores`: least and most cores, for a job that is not made of workers.
     * `n_least`, `n_most`: least and most workers, for one that is. No more than it was submitted with: its program has
       prepared for those.
+    * `budget_usd`: dollars that it may cost in all; infinite: no budget any more.
     """
 
     deadline_s: float | None = None
@@ -35,6 +47,7 @@ class SpecChange:
     ceiling_cores: float | None = None
     n_least: int | None = None
     n_most: int | None = None
+    budget_usd: float | None = None
 
     @classmethod
     def written(
@@ -44,6 +57,7 @@ class SpecChange:
         weight: float | None = None,
         cores: str | None = None,
         workers: str | None = None,
+        budget_usd: float | None = None,
     ) -> "SpecChange":
         """Parse a change of cores and workers: ``0.5..2``, ``1..4``, or the most alone.
 
@@ -61,6 +75,7 @@ class SpecChange:
             ceiling_cores=ceiling_cores,
             n_least=None if counts is None else counts.n_least,
             n_most=None if counts is None else counts.n_most,
+            budget_usd=budget_usd,
         )
 
 
@@ -87,6 +102,9 @@ def changed_spec(
     if change.n_least is not None or change.n_most is not None:
         with _part(checks, "workers"):
             spec = replace(spec, **_workers(status, spec, change))
+    if change.budget_usd is not None:
+        with _part(checks, "budget_usd"):
+            spec = replace(spec, budget_usd=None if change.budget_usd == inf else change.budget_usd)
     checks.done()
     return spec
 

@@ -17,6 +17,7 @@ from punctual.channel import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABL
 from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
 from punctual.core.ids import JobId
 from punctual.core.job import WEIGHT_MAX, EndRules, JobSpec
+from punctual.core.pools import PoolSpec
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import LEAST_CORES, Resources
 from punctual.core.speed import SeenRate, Shape
@@ -134,9 +135,6 @@ def submission_of(
     with checks.of("program"):
         _check_program(options.program, cwd, variables.get("PATH"))
     workers = _workers(options, checks)
-    with checks.of("budget_usd"):
-        _check_has_no_budget(options)
-    options = options.model_copy(update={"budget_usd": None})
     spec = _spec(options, job, workers, checks, read_deadline, capacity, together, earlier_run)
     checks.read("controller", partial(registry.load, "controllers"), options.controller, None)
     checks.read("progress_regex", partial(_check_pattern, options), options.progress_regex, None)
@@ -428,14 +426,26 @@ def _check_words(option: str, words: Iterable[object]) -> None:
         )
 
 
-def _check_has_no_budget(options: "JobOptions") -> None:
-    """Raise `InvalidSpec` for a budget: machines that are here have no price."""
-    if options.budget_usd is not None:
+def check_budget(spec: JobSpec, pools: Iterable[PoolSpec], policy: str) -> None:
+    """Raise `InvalidSpec` for a budget where no machine of `pools` has a price, or `policy` does not heed it."""
+    if spec.budget_usd is None:
+        return
+    if all(pool.market == "own" for pool in pools):
         raise InvalidSpec(
             "a job with a budget must run on machines of pools, which have prices",
-            f"${options.budget_usd:g}, and machines without a price",
-            "the job",
-            "Leave it out; `punctual quote --cluster FILE.toml` and `punctual simulate` heed it.",
+            f"${spec.budget_usd:g}, and machines without a price",
+            f"job '{spec.id}'",
+            "Leave it out, or begin with a service on such machines: `punctual up --engine ray --cluster FILE.toml "
+            "--policy least-cost`. `punctual quote --cluster FILE.toml` and `punctual simulate` heed it without one.",
+            option="budget_usd",
+        )
+    if not hasattr(registry.load("policies", policy), "bought_deadline_at"):
+        raise InvalidSpec(
+            "a job with a budget must be planned by a policy that heeds budgets",
+            f"policy '{policy}'",
+            f"job '{spec.id}'",
+            "Use another policy (`punctual policy least-cost`), or leave the budget out.",
+            option="budget_usd",
         )
 
 

@@ -56,7 +56,7 @@ const facts = (job, nowMs) => [
     ["Workers", bounds(job.leastWorkers, job.mostWorkers)],
     ["Memory", job.memoryBytes || job.peakMemoryBytes ? `${memory(job.memoryBytes)} now, ${memory(job.peakMemoryBytes)} at most${job.askedMemoryBytes ? `, ${memory(job.askedMemoryBytes)} asked for` : ""}` : ""],
     ["Nodes", job.nodes?.join(", ") || ""],
-    ["Cost", job.spentUsd === null ? "" : `${dollars(job.spentUsd)}${isOver(job) ? "" : " so far"}`],
+    ["Cost", job.spentUsd === null ? "" : `${dollars(job.spentUsd)}${job.budgetUsd === null ? "" : ` of ${dollars(job.budgetUsd)}`}${isOver(job) ? "" : " so far"}`],
   ]],
   ["", [["Weight", amount(job.weight)], ["Controller", job.controller || ""], ["Attempts", String(job.attempts)]]],
 ];

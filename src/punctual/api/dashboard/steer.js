@@ -1,7 +1,7 @@
 // What a job can be told by hand: a deadline, whose quote is shown before; weight and bounds; pause, resume, stop.
 import { fromNow, harm, quotesAfterPause, shown } from "./quoted.js";
 import { health, inOneText, jobPath, latest, oneJob, post, Refused } from "./service.js";
-import { amount, at, clock, counted, element, jobLink, relative, span } from "./texts.js";
+import { amount, at, clock, counted, dollars, element, jobLink, relative, span } from "./texts.js";
 
 /** @param {any} least @param {any} most */
 const bounds = (least, most) => (least === null || most === null ? null : `${least}..${most}`);
@@ -11,9 +11,12 @@ const VALUES = {
   weight: (job) => job.weight,
   cores: (job) => bounds(job.leastCores, job.mostCores),
   workers: (job) => bounds(job.leastWorkers, job.mostWorkers),
+  budget: (job) => job.budgetUsd,
 };
+/** What is asked of the service. @param {string} field @param {any} value */
+const bodyOf = (field, value) => ({ [field === "budget" ? "budgetUsd" : field]: value });
 /** @param {string} field @param {any} value */
-const inWords = (field, value) => (value === null ? "none" : field === "deadline" ? clock(value) : typeof value === "number" ? amount(value) : value.replace("..", " to "));
+const inWords = (field, value) => (value === null ? "none" : field === "deadline" ? clock(value) : field === "budget" ? dollars(value) : typeof value === "number" ? amount(value) : value.replace("..", " to "));
 /** Whether two values are the same; instants of the wall clock are derived anew for each answer. @param {string} field @param {any} one @param {any} other */
 const isSame = (field, one, other) =>
   one === other || (field === "deadline" && one !== null && other !== null && Math.abs(Date.parse(one) - Date.parse(other)) < 1000);
@@ -55,9 +58,9 @@ async function change(field, value) {
   clear(field);
   try {
     const before = VALUES[field](await oneJob(asked));
-    const after = VALUES[field](await post(jobPath(asked), { [field]: value }, { method: "PATCH" }));
+    const after = VALUES[field](await post(jobPath(asked), bodyOf(field, value), { method: "PATCH" }));
     if (asked !== name) return;
-    if (!isSame(field, after, before) && (before !== null || field === "deadline")) changes.push({ field, before, after });
+    if (!isSame(field, after, before) && (before !== null || ["deadline", "budget"].includes(field))) changes.push({ field, before, after });
     at(`steer-${field}`).value = "";
     if (field === "deadline") forgetQuote();
     report(`The ${field} is now ${inWords(field, after)}; it was ${inWords(field, before)}.`);
@@ -77,7 +80,7 @@ async function undo() {
       changes.pop();
       return report(`The ${last.field} was changed again since, to ${inWords(last.field, present)}. It stays so.`);
     }
-    const restored = VALUES[last.field](await post(jobPath(asked), { [last.field]: last.before }, { method: "PATCH" }));
+    const restored = VALUES[last.field](await post(jobPath(asked), bodyOf(last.field, last.before), { method: "PATCH" }));
     if (asked !== name) return;
     changes.pop();
     report(`The ${last.field} is ${inWords(last.field, restored)} again.`);
@@ -206,16 +209,18 @@ export function steerable(told) {
   at("steer-resume").disabled = job.state !== "paused";
   at("steer-stop").disabled = job.state === "stopping";
   at("steer-workers-part").hidden = job.leastWorkers === null;
+  at("steer-budget-part").hidden = job.spentUsd === null && job.budgetUsd === null;
   if (at("steer").hidden || isAdvised || job.deadline === null || !["late", "risk"].includes(job.kind)) return;
   isAdvised = true; // once: what would help is quoted before anybody asks
   if (!at("steer-deadline").value) quotes.askSoon(job.deadline);
 }
 
-for (const field of ["weight", "cores", "workers"]) at(`steer-form-${field}`).addEventListener("submit", (/** @type {Event} */ event) => {
+for (const field of ["weight", "cores", "workers", "budget"]) at(`steer-form-${field}`).addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();
   const text = at(`steer-${field}`).value.trim();
   // What is no number is sent as it is: the service says what must hold.
-  if (text) change(field, field === "weight" && Number.isFinite(Number(text)) ? Number(text) : text);
+  const isNumber = ["weight", "budget"].includes(field) && Number.isFinite(Number(text));
+  if (text) change(field, isNumber ? Number(text) : field === "budget" && text === "none" ? null : text);
 });
 at("steer-form-deadline").addEventListener("submit", (/** @type {Event} */ event) => {
   event.preventDefault();

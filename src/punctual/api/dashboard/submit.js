@@ -21,12 +21,13 @@ const FIELDS = [
   ["progressRegex", "Progress in its output", "A pattern with the groups step and total, or auto.", "auto", true],
   ["until", "Until", "The loss to train to.", "loss<0.1", true],
   ["margin", "Margin", "Share of the deadline to be early by.", "0.1%", true],
+  ["budgetUsd", "Budget", "Dollars that it may cost, where machines have prices.", "40", true],
   ["weight", "Weight", "How much it counts against other jobs; empty: 1.", "1", true],
   ["after", "After", "Names of jobs that must have finished before it starts.", "first, second", true],
   ["retries", "Retries", "How often it is started again after failures without a step between.", "3", true],
   ["checkpointDir", "Folder of checkpoints", "An absolute path.", "/home/me/checkpoints", true],
 ];
-const NUMBERS = ["steps", "weight", "retries"], LISTS = ["after"];
+const NUMBERS = ["steps", "weight", "retries", "budgetUsd"], LISTS = ["after"];
 
 /** @type {(name: string) => HTMLInputElement} */
 const input = (name) => at(`job-${name}`);
@@ -68,7 +69,7 @@ function asked() {
 function command(job) {
   const options = Object.entries(job).filter(([name]) => name !== "program" && name !== "cwd");
   const told = options.flatMap(([name, value]) => {
-    const option = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+    const option = `--${name.replace(/Usd$/, "").replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
     return value === true ? [option] : [value].flat().map((each) => `${option}=${typed(String(each))}`);
   });
   return `cd ${job.cwd ? typed(job.cwd) : "~"} && ${["punctual submit", ...told, "--", ...job.program.map(typed)].join(" ")}`;

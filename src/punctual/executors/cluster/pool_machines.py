@@ -16,7 +16,7 @@ from punctual.core.ids import NodeId
 from punctual.core.pools import HeldMachines, PoolSpec
 from punctual.core.protocols import Clock
 from punctual.core.units import span
-from punctual.executors.cluster.machines import MachineProvider, MachinesUnknown, Offer, machine_name
+from punctual.executors.cluster.machines import MachineProvider, MachinesUnknown, Offer, machine_name, pool_of
 from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 _LOG = logging.getLogger(__name__)
@@ -207,6 +207,10 @@ class PoolMachines:
             unknown = running - self._pool_of.keys() - self._ending
         if unknown:
             _LOG.warning("machines that no job is to have are ended: %s", ", ".join(sorted(unknown)))
+            for node in unknown:  # it may still be ending when the next one of its pool starts, under another name
+                pool, number = pool_of(node), node.rpartition("-")[2]
+                n_named = int(number) + 1 if number.isdecimal() else 0
+                self._n_named[pool] = max(self._n_named.get(pool, 0), n_named)
             self._is_done(lambda: self._provider.end(unknown))
         self._has_looked.set()
 
