@@ -103,7 +103,7 @@ def test_a_deadline_that_passes_is_told_with_the_lateness_by_now(desk: Desk) -> 
     desk.controller.forecast = forecast(130.0)
     desk.tick(A, at=90.0)
     [text] = told(deadline(desk), "deadline-passed")
-    assert text == "the deadline has passed at step 20 of 200: at full speed the job lands 30.0 s after it"
+    assert text == "the deadline has passed at step 20 of 200: at full speed the job lands 30 s after it"
 
 
 def test_a_job_that_has_landed_is_not_told_that_its_deadline_passes(desk: Desk) -> None:

@@ -136,7 +136,7 @@ def _lateness(job: ScheduledJob) -> str:
     forecast, deadline_s = job.demand.forecast if job.demand else None, job.spec.deadline_s or 0.0
     if forecast is None or job.status != "running" or forecast.earliest_finish_s <= deadline_s:
         return ""
-    return f": at full speed the job lands {forecast.earliest_finish_s - deadline_s:.1f} s after it"
+    return f": at full speed the job lands {span(forecast.earliest_finish_s - deadline_s)} after it"
 
 
 def _count(job: ScheduledJob) -> str:
