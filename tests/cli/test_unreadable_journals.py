@@ -90,6 +90,19 @@ def test_a_journal_that_may_only_be_read_is_shown_and_no_job_is_run(
     assert told(terminal, *RUN).returncode == 0
 
 
+def test_a_database_of_the_service_that_may_not_be_used_is_told(terminal: Terminal) -> None:
+    assert told(terminal, "token", "list").returncode == 0
+    place = terminal.home / "state" / "service" / "service.db"
+    place.chmod(0o000)
+    for command in (("token", "list"), ("up", "--detach")):
+        done = told(terminal, *command)
+        assert done.returncode == 2, done.stderr
+        assert "the database of the service, with its folder, must be one that this user may write" in done.stderr
+        assert "Traceback" not in done.stderr
+    place.chmod(0o600)
+    assert told(terminal, "token", "list").returncode == 0
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
 @pytest.mark.parametrize("what", ["journal.db", "."])
 def test_a_journal_of_another_user_is_told(what: str, folder: Path, terminal: Terminal) -> None:

@@ -186,9 +186,9 @@ def main(text: str, begun: Callable[[str], None]) -> int:
     log_to_stderr("punctual: %(message)s")
     answer = _answerer(request.ready_fd)
     with command_group():
-        sweep()
-        prune()
         try:
+            sweep()
+            prune()
             status, daemon = serve_daemon(request, tell)
         except InvalidSpec as error:
             answer({"refused": error.as_fields()})

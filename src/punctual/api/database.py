@@ -8,6 +8,7 @@ from threading import RLock
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.journal.file import check_allowed
 
 _CREATE = """
     CREATE TABLE IF NOT EXISTS token (
@@ -31,11 +32,14 @@ class ServiceDatabase:
     May be used by any thread.
 
     `folder`: folder of the file, which is made if it is missing.
+
+    Raises `InvalidSpec`: the file is damaged, or this user may not use it.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         path = folder / _FILE
+        check_allowed(path, read_only=False, what="the database of the service")
         path.touch(mode=0o600)
         self._lock = RLock()
         self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)

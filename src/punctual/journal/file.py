@@ -78,7 +78,7 @@ def is_there(path: Path) -> bool:
 
     Raises `StoreUnreachable` if this user may not read it.
     """
-    _check_allowed(path, read_only=True)
+    check_allowed(path, read_only=True)
     if kind := no_file_at(path):
         remedy = f"Move it away. If there was a journal of jobs: {_LOST}"
         raise JournalUnusable("the journal must be a file", kind, place_of(path), remedy)
@@ -95,7 +95,7 @@ def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Conn
     * Raises `JournalUnusable`: it is no journal, one of another version, or no file.
     """
     if not read_only:
-        _check_allowed(path, read_only=False)
+        check_allowed(path, read_only=False)
     if not is_there(path) and read_only:
         raise _invalid(path, "the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
     if not read_only:
@@ -115,8 +115,11 @@ def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Conn
     return connection
 
 
-def _check_allowed(path: Path, *, read_only: bool) -> None:
-    """Raise `StoreUnreachable` if this user may not read the file or, unless `read_only`, write it and files beside it."""
+def check_allowed(path: Path, *, read_only: bool, what: str = "a journal") -> None:
+    """Raise `StoreUnreachable` if this user may not read the file or, unless `read_only`, write it and files beside it.
+
+    `what`: the file, in words.
+    """
     rights, verb = (os.R_OK, "read") if read_only else (os.R_OK | os.W_OK, "write")
     # A file that is missing is none that may not be used; it cannot be looked for in a folder that may not be.
     folder_rights = os.X_OK if read_only else os.X_OK | os.W_OK
@@ -131,7 +134,7 @@ def _check_allowed(path: Path, *, read_only: bool) -> None:
         elif there.st_uid != os.geteuid():
             remedy = f"Have it given back to user {os.geteuid()} (`chown`), or set PUNCTUAL_HOME to another folder."
         where = f"folder '{place}'" if place == path.parent else place_of(place)
-        raise StoreUnreachable(f"a journal, with its folder, must be one that this user may {verb}", got, where, remedy)
+        raise StoreUnreachable(f"{what}, with its folder, must be one that this user may {verb}", got, where, remedy)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
