@@ -38,7 +38,7 @@ from punctual.journal.job_records import NewJob
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.deadlines import Now
 
-__all__ = ["market", "obtainable"]
+__all__ = ["market", "obtainable", "others"]
 
 
 def journaled(*messages: Message, run: str = "host") -> RunFolder:
