@@ -12,7 +12,7 @@ import pytest
 from tests.cli.programs import Terminal
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from tests.daemon.test_cluster import until_all
-from tests.daemon.test_machines import market, obtainable
+from tests.daemon.test_machines import market, obtainable, others
 from tests.history.test_costs import FIRST, HOUR, SECOND, A, asked, offered, started, submitted
 from tests.plants.agent_market import AgentMarket
 from tests.waiting import wait_until
@@ -38,7 +38,7 @@ from punctual.journal.job_records import NewJob
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.deadlines import Now
 
-__all__ = ["market", "obtainable"]
+__all__ = ["market", "obtainable", "others"]
 
 
 def journaled(*messages: Message, run: str = "host") -> RunFolder:
