@@ -160,7 +160,7 @@ class ControlHandler:
         facts = self._facts(status.id)
         is_promised = facts.get("promised_until_wall") is not None
         return {
-            **standing(status, now, wait, most_cores=budget.get("host_cores"), is_promised=is_promised),
+            **standing(status, now, wait, most_cores=budget.get("host_cores"), is_promised=is_promised, is_sent=True),
             "paused": None if status.pause is None else status.pause.told(),
             "waits_for": [name for name in status.spec.after if self._is_awaited(name)],
             **facts,

@@ -116,7 +116,13 @@ def measured(status: JobStatus) -> dict[str, Any]:
 
 
 def standing(
-    status: JobStatus, now: Now, wait: Wait = NO_WAIT, *, most_cores: float | None = None, is_promised: bool = False
+    status: JobStatus,
+    now: Now,
+    wait: Wait = NO_WAIT,
+    *,
+    most_cores: float | None = None,
+    is_promised: bool = False,
+    is_sent: bool = False,
 ) -> dict[str, Any]:
     """Encode the job's status as plain fields; seconds count from its submission.
 
@@ -126,9 +132,12 @@ def standing(
         What it waits for.
     most_cores, is_promised
         As `punctual.history.judge.headline` takes them.
+    is_sent
+        Whether another process, perhaps in another zone, shows it: its texts have instants with their offsets then.
     """
+    time_text = now.iso if is_sent else now.clock
     deadline_at, began_at = status.deadline_at, status.submitted_at
-    judged, remaining = judge(status, now.at, now.iso, wait), remaining_time(status, now.at)
+    judged, remaining = judge(status, now.at, time_text, wait), remaining_time(status, now.at)
     lands = None if remaining is None or status.landed else remaining
 
     def since(at: float | None) -> float | None:
@@ -138,7 +147,7 @@ def standing(
         "job": status.id,
         "state": status.display_state,
         **asdict(judged),
-        "headline": headline(status, now.at, now.iso, wait, most_cores=most_cores, is_promised=is_promised),
+        "headline": headline(status, now.at, time_text, wait, most_cores=most_cores, is_promised=is_promised),
         "submitted_wall": now.wall_of(began_at).isoformat(timespec="seconds"),
         "argv": [] if status.program is None else list(status.program.argv),
         "cause": status.cause,
