@@ -17,7 +17,7 @@ from punctual.core.resources import NOTHING
 from punctual.core.status import StatusBoard
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.status_reader import StatusReader
+from punctual.daemon.status_reader import StatusReader, received
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
 from punctual.journal.state import loads
@@ -117,7 +117,7 @@ class FollowedHost(StatusReader):
         """Query the host for the jobs' status; return whether it answered."""
         try:
             request = {"verb": "status", "jobs": None if self._jobs is None else list(self._jobs)}
-            self._forecasts.take(ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"])
+            self._forecasts.take(list(map(received, ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"])))
         except ControlBusy:
             self._answered_at = time.monotonic()
             return False

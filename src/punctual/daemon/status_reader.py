@@ -13,7 +13,7 @@ from punctual.core.protocols import Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.verdict import remaining_time
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
-from punctual.request.deadlines import Now, moved_deadline_s
+from punctual.request.deadlines import Now, moved_deadline_s, timed
 
 
 class StatusReader(ABC):
@@ -113,6 +113,11 @@ def measured(status: JobStatus) -> dict[str, Any]:
         "earliest_finish_s": forecast.earliest_finish_s if forecast else None,
         "feasible": forecast.feasible if forecast else None,
     }
+
+
+def received(standing: dict[str, Any]) -> dict[str, Any]:
+    """Return a standing that another process sent, with the instants in its texts as clocks here show them."""
+    return {**standing, **{name: timed(standing[name]) for name in ("phrase", "headline")}}
 
 
 def standing(
