@@ -242,7 +242,7 @@ def run(given: RunOptions) -> None:
 
 
 def warn_of_room(submissions: Sequence[Submission]) -> None:
-    """Tell the user of disks that are likely to be too small."""
+    """Check the folders for checkpoints, and tell the user of disks that are likely to be too small."""
     for submission in submissions:
         check_checkpoint_dir(submission)
     for told in check_room(submissions):

@@ -266,7 +266,9 @@ class RemainingCost(LandingController):
         # It leaves on one core, or on what neighbours leave of that.
         cores = max(min(1.0, reading.ceiling.cores, state.usable_cores or 1.0), _EXIT_CORES_LEAST)
         exit_core_s = self._exit_core_s(state, reading) if spec.margin_frac is None else 0.0
-        exit_core_s = max(0.0, exit_core_s - _untold_core_s(spec, state, reading))  # which counts the leaving as well
+        exit_core_s = max(
+            0.0, exit_core_s - _after_steps_core_s(spec, state, reading)
+        )  # which counts the leaving as well
         return self.margin_s(spec, state, reading) + exit_core_s / cores
 
     def _exit_core_s(self, state: RemainingCostState, reading: Reading) -> float:
@@ -277,7 +279,7 @@ class RemainingCost(LandingController):
         aim_s = reading.deadline_s - self._margin_s(spec, state, reading)
         work_total, work_done = work(state.phase_steps, reading)
         usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
-        wait_s = _waiting_left_s(state, reading) + _untold_core_s(spec, state, reading) / usable_cores
+        wait_s = _waiting_left_s(state, reading) + _after_steps_core_s(spec, state, reading) / usable_cores
         time_s = aim_s - reading.elapsed_s - wait_s
         paced_left = max(0.0, work_total - work_done)
         # A program that is only read lands after what follows its last step, as an evaluation that seems to be of the next.
@@ -533,13 +535,13 @@ def _learn_reports(state: RemainingCostState, reading: Reading) -> RemainingCost
     return replace(state, begun=begun, steps_done=reading.steps_done, report_steps=reports)
 
 
-def _untold_core_s(spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
+def _after_steps_core_s(spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
     """Declared CPU time of a program that is only read, for what comes after its last step: an evaluation, a model to write."""
     if reading.can_pace or spec.work_core_s is None or state.cost is None or reading.steps_total is None:
         return 0.0
-    told_core_s, done_core_s = (steps * state.cost.mean for steps in work(state.phase_steps, reading))
-    spent_core_s = max(0.0, done_core_s + reading.in_flight_core_s - told_core_s)
-    return max(0.0, spec.work_core_s - _start_core_s(state) - told_core_s - spent_core_s)
+    steps_core_s, done_core_s = (steps * state.cost.mean for steps in work(state.phase_steps, reading))
+    spent_core_s = max(0.0, done_core_s + reading.in_flight_core_s - steps_core_s)
+    return max(0.0, spec.work_core_s - _start_core_s(state) - steps_core_s - spent_core_s)
 
 
 def _start_core_s(state: RemainingCostState) -> float:

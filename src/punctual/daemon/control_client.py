@@ -16,8 +16,9 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.paths import service_socket
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, jobs_of
+from punctual.daemon.status_reader import received
 from punctual.executors.local.output import ProcessSettings
-from punctual.request.deadlines import Now, absolute, timed
+from punctual.request.deadlines import Now, absolute
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission
 from punctual.request.submission_json import encode_submission
@@ -36,7 +37,7 @@ _LOADING_S_MAX = 30.0
 
 def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
     """Fetch the statuses of `jobs`, ended ones too, from the run's host; raises `ControlFailed` if it is silent."""
-    return [_timed(standing) for standing in ask(run.socket, {"verb": "status", "jobs": list(jobs)})["jobs"]]
+    return [received(standing) for standing in ask(run.socket, {"verb": "status", "jobs": list(jobs)})["jobs"]]
 
 
 def standings(run: RunFolder) -> list[dict[str, Any]]:
@@ -55,11 +56,7 @@ def _told_by_host(run: RunFolder) -> dict[str, dict[str, Any]]:
         jobs = ask(run.socket, {"verb": "status"})["jobs"]
     except ControlFailed:
         return {}
-    return {standing["job"]: _timed(standing) for standing in jobs}
-
-
-def _timed(standing: dict[str, Any]) -> dict[str, Any]:
-    return {**standing, **{name: timed(standing[name]) for name in ("phrase", "headline")}}
+    return {standing["job"]: received(standing) for standing in jobs}
 
 
 def _untold(job: KnownJob, listens: bool) -> dict[str, str]:

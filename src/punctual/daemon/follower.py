@@ -309,7 +309,9 @@ class JobFollower(StatusReader):
         """Query the host for the jobs' status; return whether it answered."""
         try:
             request = {"verb": "status", "jobs": list(self.job_ids)}
-            self._forecasts.take(ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"])
+            self._forecasts.take(
+                [received(standing) for standing in ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"]]
+            )
         except ControlBusy:
             self._answered_at = time.monotonic()
             return False

@@ -666,7 +666,7 @@ def _full_standing(
     facts = host.public_facts(status.id)
     is_promised = facts.get("promised_until_wall") is not None
     return {
-        **standing(status, now, wait, most_cores=budget.get("host_cores"), is_promised=is_promised),
+        **standing(status, now, wait, most_cores=budget.get("host_cores"), is_promised=is_promised, is_sent=True),
         "paused": None if status.pause is None else status.pause.told(),
         "waits_for": [name for name in status.spec.after if host.knows(name) and not host.has_ended(name)],
         **facts,

@@ -16,7 +16,7 @@ from punctual.core.resources import NOTHING
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.verdict import remaining_time
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
-from punctual.request.deadlines import Now, moved_deadline_s
+from punctual.request.deadlines import Now, moved_deadline_s, timed
 
 
 class StatusReader(ABC):
@@ -151,16 +151,30 @@ def measured(status: JobStatus) -> dict[str, Any]:
     }
 
 
+def received(standing: dict[str, Any]) -> dict[str, Any]:
+    """Return a standing that another process sent, with the instants in its texts as clocks here show them."""
+    return {**standing, **{name: timed(standing[name]) for name in ("phrase", "headline")}}
+
+
 def standing(
-    status: JobStatus, now: Now, wait: Wait = NO_WAIT, *, most_cores: float | None = None, is_promised: bool = False
+    status: JobStatus,
+    now: Now,
+    wait: Wait = NO_WAIT,
+    *,
+    most_cores: float | None = None,
+    is_promised: bool = False,
+    is_sent: bool = False,
 ) -> dict[str, Any]:
     """Encode the job's status as plain fields; seconds count from its submission.
 
     * `wait`: what it waits for.
     * `most_cores`, `is_promised`: as `punctual.history.judge.headline` takes them.
+    * `is_sent`: whether another process, perhaps in another zone, shows it: its texts have instants with their offsets
+      then.
     """
+    time_text = now.iso if is_sent else now.clock
     deadline_at, began_at = status.deadline_at, status.submitted_at
-    judged, remaining = judge(status, now.at, now.iso, wait), remaining_time(status, now.at)
+    judged, remaining = judge(status, now.at, time_text, wait), remaining_time(status, now.at)
     lands = None if remaining is None or status.landed else remaining
 
     def since(at: float | None) -> float | None:
@@ -170,7 +184,7 @@ def standing(
         "job": status.id,
         "state": status.display_state,
         **asdict(judged),
-        "headline": headline(status, now.at, now.iso, wait, most_cores=most_cores, is_promised=is_promised),
+        "headline": headline(status, now.at, time_text, wait, most_cores=most_cores, is_promised=is_promised),
         "submitted_wall": now.wall_of(began_at).isoformat(timespec="seconds"),
         "argv": [] if status.program is None else list(status.program.argv),
         "cause": status.cause,
