@@ -25,7 +25,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.listeners import Listener, logged
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.status_reader import StatusReader, ToldForecasts
+from punctual.daemon.status_reader import StatusReader, ToldForecasts, received
 from punctual.executors.local.output import LogTail, ProcessSettings, Receive, ignore_output, logs_of, write_through
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
