@@ -128,20 +128,24 @@ def _is_number(value: ast.expr) -> bool:
 
 
 def _code_lines(trees: Mapping[str, ast.Module], texts: Sources) -> dict[str, int]:
-    """Lines of each package of the product that are neither blank nor a comment nor in a docstring: words cost nothing."""
-    lines = Counter[str]()
+    """Lines of each package of the product that are neither blank nor a comment nor of a docstring: words cost nothing."""
+    n_lines = Counter[str]()
     for file in filter(_is_product, texts):
-        written = sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in texts[file].splitlines())
-        words = map(_docstring_lines, ast.walk(trees[file]))
-        lines[file.split("/")[0]] += written - sum(words)
-    return dict(lines)
+        words = {i for node in ast.walk(trees[file]) for i in _docstring_lines(node)}
+        lines = enumerate(map(str.strip, texts[file].splitlines()), 1)
+        n_lines[file.split("/")[0]] += sum(bool(line) and line[0] != "#" and i not in words for i, line in lines)
+    return dict(n_lines)
 
 
-def _docstring_lines(node: ast.AST) -> int:
-    """Return how many lines of a docstring are not blank."""
-    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return 0
-    return sum(bool(line.strip()) for line in (ast.get_docstring(node, clean=False) or "").splitlines())
+def _docstring_lines(node: ast.AST) -> range:
+    """Return the numbers of the lines of a docstring."""
+    match node:
+        case ast.Module() | ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() if (
+            ast.get_docstring(node) is not None
+        ):
+            words = node.body[0]
+            return range(words.lineno, (words.end_lineno or words.lineno) + 1)
+    return range(0)
 
 
 def _stem(word: str) -> str:
