@@ -292,7 +292,7 @@ def test_weight_and_bounds_are_changed_and_taken_back_in_turn(
     service: LiveService, reader: Reader, tmp_path: Path
 ) -> None:
     page = opened(service, reader, tmp_path / "go", cores="0.1..1")
-    page.get_by_text("Change weight, cores or workers").click()
+    page.get_by_text("Change weight, cores, workers or budget").click()
     page.get_by_label("New weight").fill("3")
     button(page, "Change the weight").click()
     expect(page.locator("#steer-done")).to_have_text("The weight is now 3; it was 1.")
@@ -310,7 +310,7 @@ def test_weight_and_bounds_are_changed_and_taken_back_in_turn(
 
 def test_what_another_has_changed_since_is_not_taken_back(service: LiveService, reader: Reader, tmp_path: Path) -> None:
     page = opened(service, reader, tmp_path / "go")
-    page.get_by_text("Change weight, cores or workers").click()
+    page.get_by_text("Change weight, cores, workers or budget").click()
     page.get_by_label("New weight").fill("3")
     button(page, "Change the weight").click()
     expect(page.locator("#steer-done")).to_contain_text("The weight is now 3")
@@ -325,7 +325,7 @@ def test_what_is_wrong_is_told_whole_beside_what_was_asked(
 ) -> None:
     page = opened(service, reader, tmp_path / "go")
     refused = service.caller.send("PATCH", "/jobs/steered", {"cores": "2..1"}).json()
-    page.get_by_text("Change weight, cores or workers").click()
+    page.get_by_text("Change weight, cores, workers or budget").click()
     page.get_by_label("New bounds of cores").fill("2..1")
     button(page, "Change the cores").click()
     for part in ("must", "got", "where", "remedy"):

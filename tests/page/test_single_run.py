@@ -55,7 +55,7 @@ def test_a_run_is_seen_and_steered_at_the_page_of_its_daemon_which_ends_soon_aft
     assert "token" not in page.url
     expect(fact(page, "State")).to_have_text("running")
     expect(page.get_by_role("link", name="Submit", exact=True)).to_be_visible()
-    page.get_by_text("Change weight, cores or workers").click()
+    page.get_by_text("Change weight, cores, workers or budget").click()
     page.get_by_label("New weight").fill("3")
     page.get_by_role("button", name="Change the weight").click()
     expect(page.locator("#steer-done")).to_contain_text("The weight is now 3")

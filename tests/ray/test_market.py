@@ -198,7 +198,7 @@ def test_workers_save_and_leave_once_the_budget_is_spent_and_go_on_with_another_
     (tmp_path / "spot.json").write_text(json.dumps(prices))
     with local_host("host", replace(options, cluster=str(market.file), policy="least-cost")) as host:
         host.change_policy("least-cost", {"look_s": 1.0})
-        begin(host, tmp_path, n_machines=1, budget_usd=10.0, stop_grace="5s")
+        begin(host, tmp_path, n_machines=1, budget_usd=7.0, stop_grace="5s")
         before = steps(host)
         market.turn_to(20.0)
         until_all(host, lambda: host.waits(host.now()).get(JOB, NO_WAIT).unbought is not None and not market.machines())
