@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import RESULTS, Results, on_record, parser
+from _common import RESULTS, Results, on_record, parser, revision, write_results
 from _market_simulated import simulated
 from _market_windows import (
     HOUR_S,
@@ -35,6 +35,7 @@ from _market_windows import (
 )
 from _report import Family, Run, Section, Target, conclude_targets, page_of, report, sections_of
 
+NAME = "money"
 HERE = Path(__file__).parent / "traces"
 #: Zones on which the policy's numbers were chosen; targets are about the others.
 CHOSEN_ON = ("us-central1-b", "us-east-2b_v100_1", "us-east-1f_v100_1")
@@ -471,8 +472,11 @@ def agreement_section(runs: list[Run]) -> Section:
 _KILLS_EVERY = 5
 
 
-def live(quick: bool = False, n_landings: int = 10, pace: float = 600.0) -> list[Run]:
-    """Land on a market of Ray nodes of this machine, and play each landing again in the simulated world."""
+def live(quick: bool = False, kept: Sequence[Run] = (), n_landings: int = 10, pace: float = 600.0) -> list[Run]:
+    """Land on a market of Ray nodes of this machine, and play each landing again in the simulated world.
+
+    `kept`: runs on record. Those of this revision count, and the runs on disk are written after each landing.
+    """
     if quick:
         return []
     import tempfile
@@ -492,23 +496,32 @@ def live(quick: bool = False, n_landings: int = 10, pace: float = 600.0) -> list
         n_steps=220,
         notice_s=8.0,
     )
-    runs = list[Run]()
+    runs = [run for run in kept if run.get("revision") == revision()]
     with tempfile.TemporaryDirectory() as folder:
         alone = trained_alone(scene, Path(folder))
-        for k in range(n_landings):
+        for k in range(len(runs), n_landings):
             kills = k % _KILLS_EVERY == _KILLS_EVERY - 1
-            one = landed(scene, alone, kills=kills)
-            runs.append({
-                **one.as_dict(), "pace": pace, "kills": kills,
-                "declared_usd": simulated_usd(scene)[0],
-                "measured_usd": simulated_usd(scene, one.startups_s, one.launch_s)[0],
-                "rates_usd": simulated_usd(scene, one.startups_s, one.launch_s, one.rates_sps)[0],
-            })  # fmt: skip
-            sys.stderr.write(f"landing {k + 1} of {n_landings}: ${one.usd:.0f}, {one.left_s / 3600:.1f} h early\n")
+            run: Run = {"pace": pace, "kills": kills, "revision": revision()}
+            try:
+                one = landed(scene, alone, kills=kills)
+            except AssertionError as error:  # it counts as late
+                run["failed"] = str(error)[-2000:]
+            else:
+                run |= {
+                    **one.as_dict(),
+                    "declared_usd": simulated_usd(scene)[0],
+                    "measured_usd": simulated_usd(scene, one.startups_s, one.launch_s)[0],
+                    "rates_usd": simulated_usd(scene, one.startups_s, one.launch_s, one.rates_sps)[0],
+                }
+            runs.append(run)
+            on_disk = on_record(NAME)
+            write_results(NAME, {"runs": {**on_disk["runs"], "live": runs}}, page)
+            sys.stderr.write(f"landing {k + 1} of {n_landings}: {run.get('failed') or f'${one.usd:.0f}'}\n")
     return runs
 
 
 def live_section(runs: list[Run]) -> Section:
+    landings = [run for run in runs if "failed" not in run]
     rows = [
         [
             f"{run['pace']:g}", f"{run['left_s'] / HOUR_S:.1f} h", str(run["n_machines"]),
@@ -516,15 +529,16 @@ def live_section(runs: list[Run]) -> Section:
             "yes" if run["has_same_weights"] else "NO", f"${run['usd']:,.0f}", f"${run['measured_usd']:,.0f}",
             f"${run['rates_usd']:,.0f}", f"${run['declared_usd']:,.0f}", f"{run['load']:.1f}",
         ]
-        for run in runs
+        for run in landings
     ]  # fmt: skip
-    billed = [run for run in runs if not run["kills"]]
-    killed = [run for run in runs if run["kills"]]
+    billed = [run for run in landings if not run["kills"]]
+    killed = [run for run in landings if run["kills"]]
+    n_late = sum("failed" in run or run["left_s"] < 0 for run in runs)
     targets = [
-        Target("live landings that are late", 0, sum(run["left_s"] < 0 for run in runs), _COUNT),
+        Target(f"late of {len(runs)} live landings", 0, n_late, _COUNT),
         Target("steps lost with noticed machines", 0, max((run["n_redone"] for run in billed), default=None), _COUNT),
         Target("steps lost with one machine that had no notice", 1, max((run["n_redone"] for run in killed), default=None), _COUNT),
-        Target("live landings with other weights", 0, sum(not run["has_same_weights"] for run in runs), _COUNT),
+        Target("live landings with other weights", 0, sum(not run["has_same_weights"] for run in landings), _COUNT),
         Target("live bill beside the simulated one with the starts that machines really took", 0.02, _apart(billed, "measured_usd"), _PERCENT),
         Target("live bill beside the simulated one with the declared start", 0.02, _apart(billed, "declared_usd"), _PERCENT),
     ]  # fmt: skip
@@ -599,20 +613,26 @@ def main() -> int:
     made.add_argument(
         "--part", action="append", choices=[family.name for family in FAMILIES], help="measure these alone"
     )
-    made.add_argument("--landings", type=int, default=10, help="of the part `live`, six minutes each at its pace")
+    made.add_argument(
+        "--landings",
+        type=int,
+        default=10,
+        help="of the part `live`, six minutes each at its pace; those of this revision on record count",
+    )
     made.add_argument(
         "--pace", type=float, default=600.0, help="seconds of the trace that pass in a second of the part `live`"
     )
     options = made.parse_args()
-    runs = {} if options.quick else on_record("money").get("runs", {})
+    runs = {} if options.quick else on_record(NAME).get("runs", {})
     runs = {family.name: runs.get(family.name, []) for family in FAMILIES}
     for family in FAMILIES:
         if not options.part or family.name in options.part:
-            more = (options.landings, options.pace) if family.name == "live" else ()
-            runs[family.name] = family.measure(options.quick, *more)
+            more = (runs["live"], options.landings, options.pace) if family.name == "live" else ()
+            measured_now = family.measure(options.quick, *more)
+            runs[family.name] = [{**run, "revision": revision()} for run in measured_now]
     if runs["curve"] and not options.quick:
         draw_curve(runs["curve"], RESULTS / "money.png")
-    targets = report("money", {"runs": runs}, _sections, page, quick=options.quick)
+    targets = report(NAME, {"runs": runs}, _sections, page, quick=options.quick)
     return conclude_targets(targets, targets[1], quick=options.quick)
 
 
