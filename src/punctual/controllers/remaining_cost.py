@@ -266,9 +266,8 @@ class RemainingCost(LandingController):
         # It leaves on one core, or on what neighbours leave of that.
         cores = max(min(1.0, reading.ceiling.cores, state.usable_cores or 1.0), _EXIT_CORES_LEAST)
         exit_core_s = self._exit_core_s(state, reading) if spec.margin_frac is None else 0.0
-        exit_core_s = max(
-            0.0, exit_core_s - _after_steps_core_s(spec, state, reading)
-        )  # which counts the leaving as well
+        # What is declared to come after the steps counts the leaving as well.
+        exit_core_s = max(0.0, exit_core_s - _after_steps_core_s(spec, state, reading))
         return self.margin_s(spec, state, reading) + exit_core_s / cores
 
     def _exit_core_s(self, state: RemainingCostState, reading: Reading) -> float:
