@@ -14,7 +14,7 @@ from http.client import HTTPException
 from math import inf
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any, Self
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
@@ -132,10 +132,10 @@ class _Notice:
 class _Receiver(ABC):
     """Has notices one after the other, in a thread of its own: one that hangs delays no other receiver."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_had: Callable[[_Notice], None]) -> None:
         self._waiting: SimpleQueue[_Notice | None] = SimpleQueue()
-        #: Gets each notice once this receiver has had it, or cannot have it.
-        self.done: SimpleQueue[_Notice] = SimpleQueue()
+        #: Called with each notice once this receiver has had it, or cannot have it.
+        self._has_had = has_had
         #: Whether the next daemon tells of what this receiver has not had.
         self.is_left = False
         #: Instant at which nothing is waited for any more.
@@ -170,7 +170,7 @@ class _Receiver(ABC):
                 continue
             if failure:
                 _LOG.warning("the notice that %s is %s%s", notice.fields["job"], notice.fields["kind"], failure)
-            self.done.put(notice)
+            self._has_had(notice)
 
     def _delivered(self, fields: Mapping[str, Any]) -> str:
         try:
@@ -190,13 +190,13 @@ class _Receiver(ABC):
 class _UrlReceiver(_Receiver):
     """Posts notices to an address."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, has_had: Callable[[_Notice], None]) -> None:
         self._url, self._opener = url, build_opener(_NoRedirects)
         #: Waits for an answer.
         self._posting: Thread | None = None
         #: Whether it has not taken the last notice: it is asked once for each until it takes one.
         self._is_away = False
-        super().__init__()
+        super().__init__(has_had)
 
     def deliver(self, fields: Mapping[str, Any]) -> str:
         """Post a notice, again if the receiver is away or busy."""
@@ -240,9 +240,9 @@ class _UrlReceiver(_Receiver):
 class _CommandReceiver(_Receiver):
     """Runs a command for each notice, under a supervisor: nothing of it outlives the daemon, also one that is killed."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, has_had: Callable[[_Notice], None]) -> None:
         self._command = command
-        super().__init__()
+        super().__init__(has_had)
 
     def deliver(self, fields: Mapping[str, Any]) -> str:
         """Run the command with a notice, as JSON and in its environment."""
@@ -322,11 +322,13 @@ class Notifier:
         self._run = host.run_folder.name
         self._ends = Event()
         self._thread = Thread(target=self._work, name="notices", daemon=True)
+        self._lock = Lock()
+        self._database: ServiceDatabase | None = None
         self._receivers = list[_Receiver]()
         if options.url is not None:
-            self._receivers.append(_UrlReceiver(options.url))
+            self._receivers.append(_UrlReceiver(options.url, self._has_had))
         if options.command is not None:
-            self._receivers.append(_CommandReceiver(options.command))
+            self._receivers.append(_CommandReceiver(options.command, self._has_had))
         now = host.now()
         #: Begins with the jobs that are over: of these it is known what was told, or that nothing is to be.
         self._filter = NoticeFilter({status.id: notice_kind(status, now) for status in host.jobs() if status.ended})
@@ -336,6 +338,7 @@ class Notifier:
     def _work(self) -> None:
         try:
             with closing(ServiceDatabase(service_root())) as database:
+                self._database = database
                 self._filter.known.update(self._told_before(database))
                 while not self._ends.wait(1.0):
                     self._look(database)
@@ -345,7 +348,8 @@ class Notifier:
                     receiver.leave(give_up_at, is_left=self._is_left)
                 for receiver in self._receivers:
                     receiver.join()
-                self._note_done(database)
+                with self._lock:
+                    self._database = None
         except Exception:  # noqa: BLE001 -- no notice may cost a job its daemon
             _LOG.exception("no notices are sent any more")
 
@@ -357,7 +361,7 @@ class Notifier:
         return {JobId(job): kind for job, kind in rows}
 
     def _look(self, database: ServiceDatabase) -> None:
-        """Give the receivers what has changed since the last look, and note what they have had."""
+        """Give the receivers what has changed since the last look."""
         n_dropped, jobs, now = 0, self._host.jobs(), self._host.clocks()
         for status, kind, is_news in list(self._filter.changes(jobs, now.at)):
             # Until it was told the next daemon has to tell of it.
@@ -366,19 +370,18 @@ class Notifier:
                 notice = _Notice(status.id, kind, _fields(self._host, status, kind, now), len(self._receivers))
                 for receiver in self._receivers:
                     if not receiver.add(notice):
-                        receiver.done.put(notice)
+                        self._has_had(notice)
                         n_dropped += 1
         if n_dropped:
             _LOG.warning("%d notices were dropped: their receivers took too long", n_dropped)
-        self._note_done(database)
 
-    def _note_done(self, database: ServiceDatabase) -> None:
-        for receiver in self._receivers:
-            while not receiver.done.empty():
-                notice = receiver.done.get()
-                notice.n_left -= 1
-                if not notice.n_left and self._filter.known.get(notice.job) == notice.kind:
-                    self._note(database, notice.job, notice.kind)
+    def _has_had(self, notice: _Notice) -> None:
+        """Note at once that a receiver has had a notice: a daemon that is killed then leaves nothing to be told again."""
+        with self._lock:
+            notice.n_left -= 1
+            is_latest = self._filter.known.get(notice.job) == notice.kind
+            if not notice.n_left and is_latest and self._database is not None:
+                self._note(self._database, notice.job, notice.kind)
 
     def _note(self, database: ServiceDatabase, job: JobId, told: NoticeKind | None) -> None:
         with database.writing() as connection:

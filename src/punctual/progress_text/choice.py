@@ -198,9 +198,7 @@ class Judge:
             is_sure = series.mention.is_own or (series.n_grown > 0 if is_named else is_row)
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
         outer = series.outer
-        # Loops before the training have steps as well, but no values.
-        is_named = is_measured or series.role is Role.TRAINING or series.mention.is_own
-        if series.is_of_steps and is_named and (outer is None or not outer.is_behind or outer.n_passed):
+        if series.is_of_steps and (outer is None or not outer.is_behind or outer.n_passed):
             is_seen = (series.n_grown > 0 or is_measured) and total > 1
             is_sure = series.mention.is_own or (is_seen and not series.is_of_stages)
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
@@ -247,7 +245,7 @@ class Judge:
         n_before = self._n_before(series) if series.is_nested else series.n_laps
         steps += n_before * series.lap_length
         is_begun = series.is_result and not is_bar and total is not None
-        doubt = Doubt.NONE if total else Doubt.RESTARTS if series.n_laps and series.known_total else Doubt.NOT_SAID
+        doubt = Doubt.NONE if total else Doubt.NOT_SAID
         return Assessment(series=series, steps=steps, total=total, is_sure=series.n_grown > 0 or is_begun, doubt=doubt)
 
     def _n_before(self, series: Series) -> int:
