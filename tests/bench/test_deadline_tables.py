@@ -26,7 +26,7 @@ def test_jobs_are_told_apart_by_the_size_below_which_decor_pi_is_unstable() -> N
 
 def test_runs_at_the_sources_ratios_have_a_table_of_their_own() -> None:
     works = deadline.published(100.0)
-    assert len(works) == 27
+    assert len(works) == 9
     assert {work.deadline_s for work in works} == {100.0, 150.0, 180.0}
     runs = [
         run(OURS, -0.001, 100.0, ratio=1.8, condition=PUBLISHED, deadline_s=180.0),

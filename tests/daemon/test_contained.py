@@ -53,7 +53,7 @@ CALLS: list[tuple[type, str]] = [
         (JobProcess, name)
         for name in ("start", "_start_supervisor", "_launch_request", "_environment", "wait", "finish")
     ),
-    *((JobProcess, name) for name in ("renew", "read_usage", "sample", "terminate", "clear_away")),
+    *((JobProcess, name) for name in ("renew", "read_usage", "sample", "end", "clear_away")),
     *((JobGrant, name) for name in ("__init__", "put", "_pause", "_settle_pause", "_resume", "_check_devices")),
     *(
         (PageProgress, name)
@@ -68,6 +68,7 @@ CALLS: list[tuple[type, str]] = [
 AT_THE_END = {
     "stop",
     "terminate",
+    "end",
     "_end",
     "faults",
     "worker_status",

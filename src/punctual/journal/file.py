@@ -100,8 +100,10 @@ def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Conn
         raise _invalid(path, "the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
     if not read_only:
         path.touch(mode=0o600)
-    # A reader needs to make a file beside it, and cannot on a file system that is read only.
-    source = _copied(path, copies) if read_only and not os.access(path.parent, os.W_OK) else path
+    # A reader makes a file beside it, which it cannot on a file system that is read only, and which has the mode of the journal:
+    # one that nobody may write would stay in the way of writers.
+    has_place = all(os.access(place, os.W_OK) for place in (path.parent, path))
+    source = _copied(path, copies) if read_only and not has_place else path
     with ExitStack() as failing:
         failing.callback(copies.close)
         connection = failing.enter_context(closing(connect(source, "ro" if read_only else "rw")))
