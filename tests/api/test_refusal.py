@@ -6,6 +6,8 @@ from pathlib import Path
 from tests.api.live_service import LiveService, program
 from tests.waiting import wait_until
 
+from punctual.core.units import span
+
 
 def test_a_refusal_names_the_earliest_deadline_that_would_have_been_accepted(
     service: LiveService, tmp_path: Path
@@ -25,7 +27,7 @@ def test_a_refusal_names_the_earliest_deadline_that_would_have_been_accepted(
         datetime.fromisoformat(told["earliestDeadline"]) - datetime.fromisoformat(told["submitted"])
     ).total_seconds()
     assert 36_000 <= earliest_s <= 2 * 36_000
-    assert f"the earliest that can be is in {earliest_s / 3600:.1f} h (`--deadline {earliest_s:.0f}s`)" in told["cause"]
+    assert f"the earliest that can be is in {span(earliest_s)} (`--deadline {earliest_s:.0f}s`)" in told["cause"]
     again = {**asked, "name": "b", "deadline": f"{earliest_s:g}s"}
     assert service.caller.post("/jobs", again).status == 201
     promised = wait_until(lambda: service.caller.get("/jobs/b").json(), lambda told: told["promisedUntil"] is not None)
