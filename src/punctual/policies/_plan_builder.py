@@ -249,6 +249,20 @@ class PlanBuilder:
             held = total(self.held(view).get(node, NOTHING) for view in self.snapshot.holding)
             free[node] = self.hardware.capacity[node] - held
 
+    def recount_memory(self) -> None:
+        """Compute the free memory of nodes that had none: what a job gives back is not free where more was held than there is."""
+        taken = {node: 0 for node, room in self.snapshot.free.items() if not room.memory_bytes}
+        if not taken or not self.hardware.jobs_at_once:
+            return
+        for view in self.snapshot.jobs:
+            for node, amount in self._taken(view, self.held(view)).items():
+                if node in taken:
+                    taken[node] += amount.memory_bytes
+        free = self._writable()
+        for node, taken_bytes in taken.items():
+            left_bytes = max(0, self.hardware.capacity[node].memory_bytes - taken_bytes)
+            free[node] = replace(free[node], memory_bytes=min(free[node].memory_bytes, left_bytes))
+
     def _writable(self) -> dict[NodeId, Resources]:
         if self._own_free is None:
             self.free = self._own_free = dict(self.free)
