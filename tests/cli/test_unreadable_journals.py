@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,17 @@ def folder(terminal: Terminal) -> Path:
     return terminal.home / "state" / "runs" / "daemon"
 
 
+@contextmanager
+def mode_of(place: Path, mode: int) -> Iterator[None]:
+    """Give the file or folder another mode while the block runs."""
+    before = place.stat().st_mode & 0o777
+    place.chmod(mode)
+    try:
+        yield
+    finally:
+        place.chmod(before)
+
+
 def check_refused(done: subprocess.CompletedProcess[str], place: Path, got: str) -> None:
     assert done.returncode == 2, (done.args, done.stdout, done.stderr)
     must, *others = done.stderr.splitlines()
@@ -56,9 +68,7 @@ def test_a_journal_that_may_not_be_read_is_told_by_each_command(
     what: str, mode: int, folder: Path, terminal: Terminal
 ) -> None:
     place = folder / what
-    before = place.stat().st_mode & 0o777
-    place.chmod(mode)
-    try:
+    with mode_of(place, mode):
         for command in (*READING, RUN):
             check_refused(told(terminal, *command), place, f"mode {mode:o}")
         cleaned = told(terminal, "clean", "--all")
@@ -66,8 +76,6 @@ def test_a_journal_that_may_not_be_read_is_told_by_each_command(
         checked = told(terminal, "doctor")
         assert checked.returncode == 1
         assert f"mode {mode:o}" in checked.stdout
-    finally:
-        place.chmod(before)
     done = told(terminal, *RUN)
     assert done.returncode == 0, done.stderr
     listed = told(terminal, "ps", "--all")
@@ -79,14 +87,10 @@ def test_a_journal_that_may_only_be_read_is_shown_and_no_job_is_run(
     what: str, mode: int, folder: Path, terminal: Terminal
 ) -> None:
     place = folder / what
-    before = place.stat().st_mode & 0o777
-    place.chmod(mode)
-    try:
+    with mode_of(place, mode):
         listed = told(terminal, "ps", "--all")
         assert "old" in listed.stdout, listed.stderr
         check_refused(told(terminal, *RUN), place, f"mode {mode:o}")
-    finally:
-        place.chmod(before)
     assert told(terminal, *RUN).returncode == 0
 
 

@@ -165,7 +165,7 @@ class _Receiver(ABC):
 
     def _work(self) -> None:
         while (notice := self._waiting.get()) is not None:
-            failure = "the daemon has ended" if time.monotonic() > self.give_up_at else self._delivered(notice.fields)
+            failure = " was not sent in time" if time.monotonic() > self.give_up_at else self._delivered(notice.fields)
             if failure and self.is_left:
                 continue
             if failure:

@@ -61,7 +61,7 @@ from punctual.request.submission_json import decode_submission, submitted
 
 _LOG = logging.getLogger(__name__)
 
-#: ProcessSettings of a job that no command in a terminal waits for.
+#: Settings of the process of a job that no command in a terminal waits for.
 _PIPED = ProcessSettings()
 
 #: Why a job ends that its user stopped when it had no host, or one that was stopped itself.

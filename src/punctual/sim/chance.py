@@ -1,4 +1,4 @@
-"""ProcessSettings of chance, each with a name, so that one draw more in one place changes nothing anywhere else."""
+"""Streams of chance, each with a name, so that one draw more in one place changes nothing anywhere else."""
 
 from decimal import Decimal
 from hashlib import blake2b
