@@ -90,11 +90,15 @@ class NotifyOptions:
     def check(self) -> None:
         """Raise `InvalidSpec` if a notice can be sent to none of them."""
         if self.url is not None:
-            parts = urlsplit(self.url)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            is_address, scheme = False, self.url.partition(":")[0]
+            with suppress(ValueError):  # a bracket without its other one, or a port that is none
+                parts = urlsplit(self.url)
+                is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+                is_address = is_web and parts.username is None
+            if not is_address:
                 raise InvalidSpec(
                     "the receiver of notices must be an http or https address without a user's name",
-                    f"'{parts.scheme}:…'",
+                    f"'{scheme}:…'",
                     f"`--notify-url`, or {URL_VARIABLE}",
                     "Write for example `https://example.org/hook`; for anything else give a command (`--notify-command`).",
                 )

@@ -30,8 +30,8 @@ def main(text: str) -> int:
         status, run = _run(request)
         code = os.waitstatus_to_exitcode(status)
         steered = run or steered
-        # A daemon that had been there for so many seconds is started again at once.
-        if time.monotonic() - begun_at > 10.0:
+        # A daemon that had been there for so many seconds is started again at once; one that has not begun was not there.
+        if run and time.monotonic() - begun_at > 10.0:
             pause_s, n_failures = 0.0, 0
         n_failures += 1
         # Status 1: another process has its place (`EXIT_REPLACED` in `punctual.api.daemon_process`, not loaded here). After

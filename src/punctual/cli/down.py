@@ -67,7 +67,11 @@ def down(
     if jobs in _ASK:
         _ask_all(run, before, process, _ASK[jobs], _STATES[jobs])
     states = {str(standing["job"]): str(standing["state"]) for standing in standings(run)}
-    leave(run)
+    try:
+        leave(run)
+    except InvalidSpec:
+        if run.has_service() or run.open_jobs():  # else it has just ended by itself, with its last job
+            raise
     _await(lambda: not is_alive(process), process)
     known, recorded = jobs_of(run), run.jobs()
     for job in known:

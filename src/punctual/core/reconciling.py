@@ -70,6 +70,7 @@ class Reconciler:
 
     def _launch(self, job: ScheduledJob, at: float) -> None:
         job.status = "starting"
+        job.forget_waiting()
         self._cache.touch(job.spec.id)
         command = _launch_job(
             at=at,

@@ -460,11 +460,16 @@ class ScheduledJob:
         self.progress, self.begun, self.mark, self.cost_mark, self.ran_s = None, None, None, None, 0.0
         self.phases, self.phases_at_steps = (), None
         self.longest_unit_s, self.dearest_unit_core_s = 0.0, 0.0
-        self.told -= {"stalled", "waits"}
+        self.told -= {"stalled"}
+        self.forget_waiting()
         if self.restarts:
             self.stop_cause, self.restarts, self.moves = None, False, False
         self.expected_memory_bytes = max(self.expected_memory_bytes, self.peak_memory_bytes)
         self.places, self.memory_bytes, self.peak_memory_bytes, self.is_memory_known = (), 0, 0, False
+
+    def forget_waiting(self) -> None:
+        """Forget that it was told why it waits: once it waits again it is told again."""
+        self.told -= {code for code in self.told if code.split()[0] == "waits"}
 
     def forget_all_but_numbers(self) -> None:
         """Free the plug-ins and histories of a job that has ended; its record can still be looked up by name."""

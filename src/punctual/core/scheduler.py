@@ -683,8 +683,8 @@ class Scheduler:
             if name in self._active:
                 self._cache.touch(name)
                 takes |= name not in self._planning.promised
-        waiting = [job for name in plan.reasons if (job := self._active.get(name)) is not None and not job.target]
-        for job in [*(job for job, _ in changes), *waiting]:
+        explained = [job for name in plan.reasons if (job := self._active.get(name)) is not None]
+        for job in [*(job for job, _ in changes), *explained]:
             job.target_reason = plan.reasons.get(job.spec.id)
         for job, grant in news:
             self._targets.set_target(job, grant)

@@ -332,8 +332,8 @@ class StatusBoard:
         entry.set(state=state)
         if not isinstance(event, GrantFailed):
             entry.status = _without_warning(entry.status, "waits-for-room")
-        elif event.short_of and (before, state) == ("starting", "queued"):
-            entry.set(n_attempts=entry.status.n_attempts - 1)  # nothing was started
+        elif (before, state) == ("starting", "queued"):  # nothing was started
+            entry.set(reason=None, n_attempts=entry.status.n_attempts - bool(event.short_of))
         if isinstance(event, JobStarted):
             entry.status = _without_warning(entry.status, "retried")
             started_at = event.at if entry.status.started_at is None else entry.status.started_at
@@ -438,7 +438,9 @@ class StatusBoard:
         entry.account = LedgerEntry()
         entry.n_requests += 1
         entry.measure_anew()
-        entry.set(state="queued", granted={}, landed=False, landed_at=None, phases=(), memory_bytes=0, **changes)
+        entry.set(
+            state="queued", granted={}, landed=False, landed_at=None, phases=(), memory_bytes=0, reason=None, **changes
+        )
 
     # Messages about several jobs, or none.
 

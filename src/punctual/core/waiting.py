@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from punctual.core.cluster import Snapshot
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.outbox import Outbox
 from punctual.core.recent_messages import Reason
@@ -15,23 +15,27 @@ _CODE = "waits"
 
 
 def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox, revision: int) -> None:
-    """Tell each job once why it waits, after the plan of `revision` has left it waiting."""
-    for view in snapshot.waiting:
+    """Tell each job why it waits, after the plan of `revision` has left it waiting: again once it is for another reason."""
+    waiting = [view for view in snapshot.waiting if jobs[view.id].status == "queued"]
+    if not waiting:
+        return
+    running = Counter(node for job in snapshot.holding if job.spec.worker is None for node in job.planned)
+    for view in waiting:
         job = jobs[view.id]
-        is_news = job.status == "queued" and job.submitted_revision < revision and _CODE not in job.told
-        if is_news and (reason := reason_to_wait(view, snapshot)) is not None:
-            job.told |= {_CODE}
+        reason = _reason_to_wait(view, snapshot, running) if job.submitted_revision < revision else None
+        if reason is not None and (kind := " ".join((_CODE, *reason.facts))) not in job.told:
+            job.forget_waiting()
+            job.told |= {kind}
             outbox.warn(snapshot.at, job, reason)
 
 
-def reason_to_wait(view: JobView, snapshot: Snapshot) -> Reason | None:
+def _reason_to_wait(view: JobView, snapshot: Snapshot, running: Mapping[NodeId, int]) -> Reason | None:
     """Return why a job cannot start, if there is no node for it or, without workers, beside the running jobs; else None."""
     if not snapshot.nodes:
         return Reason(_CODE, "it waits for a node: all are leaving (`punctual ps`)")
     nodes = [node for node in snapshot.nodes if node.jobs_at_once is not None]
     if not nodes or view.spec.worker is not None:
         return None
-    running = Counter(node for job in snapshot.holding if job.spec.worker is None for node in job.planned)
     if all(running[node.id] >= (node.jobs_at_once or 0) for node in nodes):
         n_jobs = sum(running.values())
         run = "job runs" if n_jobs == 1 else "jobs run"

@@ -230,7 +230,8 @@ def _stopped_by_supervisor(job: KnownJob) -> str:
     if supervisor_pid is None:
         raise _unanswered(job, "nobody steers it, and it has no process")
     job.run.record_job(job.job, "stopping")  # else whoever resumes the run would take it for a process that was killed
-    os.kill(supervisor_pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has just ended
+        os.kill(supervisor_pid, signal.SIGTERM)
     return "nobody steers it: its processes are being ended, without a checkpoint"
 
 

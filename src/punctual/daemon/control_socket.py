@@ -21,7 +21,8 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 #: Field of a request, as its answerer gets it, with the descriptors that came with it; they are closed afterwards.
 FDS = "fds"
 
-_REQUEST_BYTES_MAX = 1 << 24
+#: A file of thousands of jobs has an environment of some kilobytes with each.
+_REQUEST_BYTES_MAX = 1 << 28
 #: A client that has not said what it wants by then is sent away, in seconds.
 _REQUEST_S = 10.0
 #: Simultaneous clients; each has a thread and may send a request of the greatest size.

@@ -7,7 +7,7 @@ from typing import Any
 from punctual.core.cluster import Snapshot
 from punctual.core.events import Event, PlanProposed
 from punctual.core.ids import JobId
-from punctual.core.job import JobView
+from punctual.core.job import JobView, awaits_promise
 from punctual.core.plan import Plan
 from punctual.core.protocols import Sink
 from punctual.core.quoting import Quote, QuoteRequest, with_job
@@ -75,8 +75,9 @@ class Bound:
 
     @property
     def least_cores(self) -> float:
-        """Cores without which it cannot run; a job made of workers has all of its own."""
-        return self.most_cores if self.view.spec.worker is not None else self.view.spec.floor.cores
+        """Cores without which it cannot run, as far as its CPUs have them; a job made of workers has all of its own."""
+        least = self.most_cores if self.view.spec.worker is not None else self.view.spec.floor.cores
+        return min(least, float(len(self.cpus)))
 
     @property
     def demand_cores(self) -> float:
@@ -200,7 +201,11 @@ def _explained(event: Event, bounds: Mapping[JobId, Bound]) -> Event:
         for job, bound in bounds.items()
         if bound.waits or (bound.binds and _cores_of(plan, job) >= bound.cores - TOLERANCE)
     }
-    return replace(event, plan=replace(plan, reasons={**plan.reasons, **told}))
+    views = {job: bound.view for job, bound in bounds.items() if bound.waits}
+    declined = {job: told[job] for job, view in views.items() if awaits_promise(view.spec, view.status, view.started_at)}
+    return replace(
+        event, plan=replace(plan, reasons={**plan.reasons, **told}, declines={**plan.declines, **declined})
+    )
 
 
 def _cores_of(plan: Plan, job: JobId) -> float:

@@ -113,7 +113,7 @@ class Daemon:
             if host.is_asked_to_leave:
                 return
             with host_lock(0.0) as has_lock:  # who has it may be just submitting a job
-                if has_lock and self._ends_in_s() <= 0.0:
+                if has_lock and self._ends_in_s() <= 0.0 and host.begin_to_close():
                     self._hosting.close()
                     self._local = None
                     return

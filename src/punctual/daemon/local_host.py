@@ -133,6 +133,7 @@ class LocalHost(Host):
         self.subscribe(self._keep_stopped, JobFailed)
         #: Whether the jobs were left to another process.
         self.is_handed_over = False
+        self._is_closing = False
         #: CPU seconds of this process before each job came.
         self._cpu_before_s: dict[JobId, float] = {}
         #: Returns the address of the page, with a token; set by the process that serves it.
@@ -401,10 +402,16 @@ class LocalHost(Host):
         self._upkeep.close()
         self.run_folder.record_left()
 
+    def begin_to_close(self) -> bool:
+        """Take no more jobs if none is open; return whether that is so."""
+        self._is_closing = True  # first: one that comes now is either refused or seen
+        self._is_closing = self.all_ended()
+        return self._is_closing
+
     @property
     def takes_changes(self) -> bool:
         """Whether jobs can be submitted and changed here: false once they are left or another process has them."""
-        return not self.is_handed_over and self._journal.has_claim()
+        return not (self.is_handed_over or self._is_closing) and self._journal.has_claim()
 
     def settle(self) -> None:
         """Return once the journal has all events posted before, so that they can be reported as accepted.

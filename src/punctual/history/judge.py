@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Protocol
 
@@ -60,6 +60,8 @@ class Wait:
         Machines of pools that it could use and that are not there.
     unbought
         Why no machine is bought for it, of those that can be had; None: one is, or nothing is known of it.
+    after
+        Jobs after which it starts that have not ended; None: all of its declaration.
     """
 
     starts_at: float | None = None
@@ -67,13 +69,14 @@ class Wait:
     ends_at: float = inf
     lacks: tuple[Lack, ...] = ()
     unbought: Reason | None = None
+    after: tuple[JobId, ...] | None = None
 
     def roughly(self, step_s: float) -> tuple[object, ...]:
         """Return what the same wait, some seconds nearer or farther, has in common with this one."""
         times = [
             None if at is None or not isfinite(at) else round(at / step_s) for at in (self.starts_at, self.ends_at)
         ]
-        return (self.ends, *times, self.lacks, str(self.unbought or ""))
+        return (self.ends, *times, self.lacks, str(self.unbought or ""), self.after)
 
 
 NO_WAIT = Wait()
@@ -138,12 +141,14 @@ def expected_waits(
     ends = [(max(at, landing), status.id) for status in running if (landing := landings[status.id]) is not None]
     next_at, next_job = min(ends) if ends and len(ends) == len(running) else (inf, None)  # any other may end first
     waiting = [status for status in jobs if status.display_state == "queued"]
-    n_for_room = sum(not status.spec.after for status in waiting)
+    over = {status.id for status in jobs if status.ended}
+    behind = {status.id: tuple(other for other in status.spec.after if other not in over) for status in waiting}
+    n_for_room = sum(not others for others in behind.values())
     n_for_room += sum(status.state == "paused" and status.pause is None for status in jobs)
     waits = {}
     for status in waiting:
-        if status.spec.after:
-            after = [landings.get(other) for other in status.spec.after]
+        if behind[status.id]:
+            after = [landings.get(other) for other in behind[status.id]]
             known = [landing for landing in after if landing is not None and isfinite(landing)]
             waits[status.id] = Wait(max(at, *known) if len(known) == len(after) else None)
         elif (reason := (unbought or {}).get(status.id)) is not None:
@@ -153,6 +158,8 @@ def expected_waits(
         elif next_job is not None and isfinite(next_at) and _waits_for_an_end(status):
             is_next = n_for_room == 1 and (len(running) == 1 or _needs_a_place_only(status, running))
             waits[status.id] = Wait(next_at if is_next else None, next_job, next_at)
+        if behind[status.id] != status.spec.after:
+            waits[status.id] = replace(waits.get(status.id, NO_WAIT), after=behind[status.id])
     return waits
 
 
@@ -285,9 +292,9 @@ def _landing(status: JobStatus, kind: JobKind, at: float) -> str:
 
 
 def _waiting(status: JobStatus, clock: TimeText, wait: Wait) -> str:
-    if status.spec.after:
+    if after := status.spec.after if wait.after is None else wait.after:
         earliest = "" if wait.starts_at is None else f", not before {clock(wait.starts_at, about=True)}"
-        return f"starts after {', '.join(status.spec.after)}{earliest}"
+        return f"starts after {', '.join(after)}{earliest}"
     if wait.lacks or wait.unbought:
         machines = ", or for ".join(lack_text(lack, clock) for lack in wait.lacks)
         return "; ".join(

@@ -226,7 +226,7 @@ class CoreAllocator:
             self._builder.explain(view, never_fits(view))
 
     def _take_place(self, view: JobView, members: Mapping[NodeId, list[CoreJobState]]) -> list[NodeId]:
-        """Pause the unpromised member that is due last, if later than the job; return its node, or nothing."""
+        """Pause the unpromised member that is due last, if later than the job, which can run then; return its node, or nothing."""
         due_at = self._due_at(view)
         later = [
             (self._due_at(member.view), seniority(member.view), node, member)
@@ -239,9 +239,14 @@ class CoreAllocator:
             return []
         _, _, node, last = max(later, key=lambda each: each[:3])
         text = f"paused: no more jobs may run at once, and '{view.spec.id}' is due sooner"
+        i = members[node].index(last)
         self._builder.put(last.view, {}, Reason("paused", text))
-        members[node].remove(last)
-        return [node]
+        del members[node][i]
+        if self._leaves_promises_kept(view, node, members[node]):
+            return [node]
+        self._builder.put(last.view, {node: last.base}, _BASE)
+        members[node].insert(i, last)
+        return []
 
     def _leaves_promises_kept(self, view: JobView, node: NodeId, members: Sequence[CoreJobState]) -> bool:
         """Whether promises on the node stay kept beside the job's floor, if the job has no promise itself."""

@@ -143,7 +143,8 @@ class PlanBuilder:
         if awaits_promise(view.spec, view.status, view.started_at):
             return True
         if self._n_jobs is None:
-            views = [each for each in self.snapshot.holding if each.spec.worker is None]
+            jobs = (*self.snapshot.holding, *self.snapshot.waiting)
+            views = [each for each in jobs if each.spec.worker is None]
             self._n_jobs = Counter(on for each in views for on in self.held(each))
         return node in self.held(view) or self._n_jobs[node] < most
 
@@ -244,10 +245,9 @@ class PlanBuilder:
 
     def recount(self, nodes: Iterable[NodeId]) -> None:
         """Compute the free amounts of nodes from their jobs' allocations; zero where these exceed the capacity."""
-        free = self._writable()
+        free, taken = self._writable(), [self._taken(view, self.held(view)) for view in self.snapshot.jobs]
         for node in nodes:
-            held = total(self.held(view).get(node, NOTHING) for view in self.snapshot.holding)
-            free[node] = self.hardware.capacity[node] - held
+            free[node] = self.hardware.capacity[node] - total(each.get(node, NOTHING) for each in taken)
 
     def recount_memory(self) -> None:
         """Compute the free memory of nodes that had none: what a job gives back is not free where more was held than there is."""

@@ -163,7 +163,7 @@ class _Round:
 
     def prices_usd(self, view: JobView, deadlines_at: Sequence[float]) -> list[float | None]:
         """Return the expected cost of the job's rest for each deadline, whatever other jobs need."""
-        want = self._want(replace(view, spec=replace(view.spec, deadline_s=None)))
+        want = self._want(_without_deadline(view))
         if want.work == inf or not any(want.speeds):
             return [None for _ in deadlines_at]
         supplies = [self._supply(want, place) for place in want.places]
@@ -176,7 +176,7 @@ class _Round:
 
     def bought_at(self, view: JobView) -> float | None:
         """Return the earliest deadline that the rest of the job's budget buys, whatever other jobs need."""
-        want = self._want(replace(view, spec=replace(view.spec, deadline_s=None)))
+        want = self._want(_without_deadline(view))
         if inf in (want.budget_usd, want.work) or not any(want.speeds):
             return None
         outlook = Outlook(want.speeds, [self._supply(want, place) for place in want.places], self._at)
@@ -186,8 +186,8 @@ class _Round:
     def earliest_at(self, job: JobId) -> float | None:
         """Return the earliest deadline that can be promised to the job beside all promises."""
         wants = self._wants()
-        want = next(want for want in wants if want.view.id == job)
-        if want.work == inf or not any(want.speeds):
+        want = next((want for want in wants if want.view.id == job), None)
+        if want is None or want.work == inf or not any(want.speeds):
             return None
 
         def set_aside(left_s: float) -> None:
@@ -325,7 +325,7 @@ class _Round:
 
     def _set_aside(self, wants: Sequence[Want]) -> None:
         """Find the last instant at which each job can start with its most machines, if all share those that stay."""
-        due = [want for want in wants if want.left_s < inf and any(want.speeds)]
+        due = [want for want in wants if want.left_s < inf and want.work < inf and any(want.speeds)]
         n_stay = sum(group.n_most for group in self._groups if group.stays)
         if sum(want.n_best for want in due) <= n_stay:
             return
@@ -342,7 +342,7 @@ class _Round:
                     room[slot] -= n
                     left -= speed * slot_s
                     start_at_s = slot * slot_s
-            want.start_at_s = start_at_s if left <= 0 else -want.left_s
+            want.start_at_s = start_at_s if left <= 0 else -abs(want.left_s)
 
     def _choose(self, want: Want) -> dict[str, int]:
         """Return the number of machines of each pool that the job is to have, and count them as taken."""
@@ -366,7 +366,11 @@ class _Round:
             want.n_machines, want.mode = choice.n_machines, choice.mode
         if want.budget_usd < inf:
             want.n_machines = paid(want, supplies, self._policy.look_s, partial(self._runs, want))
-        may_pause = not is_protected(view) and want.work > _LAST
+        is_last = want.work <= _LAST
+        if is_last and want.budget_usd < inf:  # its last step may be long: what it has left of its budget says how long it stays
+            steps = view.spec.work_steps if view.steps_total is None else view.steps_total
+            is_last = view.landed or (steps is not None and view.done_steps >= steps)
+        may_pause = not (is_protected(view) or is_last)
         if not any(want.n_machines) and not may_pause and view.planned:
             want.n_machines = tuple(sum(node in place.nodes for node in view.planned) for place in want.places)
         chosen: dict[str, int] = {}
@@ -526,6 +530,10 @@ class _Round:
         return Reason("least-cost" if allocation else code, text, facts)
 
 
+def _without_deadline(view: JobView) -> JobView:
+    return replace(view, spec=replace(view.spec, deadline_s=None, guarantee=False))
+
+
 def _due_at(view: JobView) -> float:
     return inf if view.deadline_at is None else view.deadline_at
 
@@ -537,7 +545,9 @@ def _margin_frac(view: JobView) -> float:
 def _changes_with_time(want: Want) -> bool:
     """Whether it has or wants machines, or may with a deadline coming near; else it waits for what pools offer."""
     is_due = want.left_s < inf if want.bought_s is None else want.left_s > 0 or want.bought_s < inf
-    return bool(any(want.n_machines) or want.view.planned or (is_due and not want.is_spent))
+    n_obtainable = sum(place.obtainable for place in want.places)
+    may_run = is_due and not want.is_spent and any(want.speeds[: n_obtainable + 1])
+    return bool(any(want.n_machines) or want.view.planned or may_run)
 
 
 def _restarts(view: JobView) -> bool:

@@ -172,7 +172,9 @@ class World:
 
     def lose(self, at: float, node: NodeId) -> list[Event]:
         """`node` is gone, and with it every process of a job that had a part there."""
-        machine = self._machines[node]
+        machine = self._machines.get(node)
+        if machine is None:  # of a recorded market, one that was given up before it joined
+            return [NodeLost(at=at, node=node)]
         machine.is_up = False
         if self._physics.node_mtbf_s < inf:
             self._enter_next(machine, at, self._physics.node_repair_s)

@@ -226,8 +226,10 @@ _Machine = tuple[float, int]
 
 def _ascending(need: Need, supplies: Sequence[Supply]) -> list[_Machine]:
     """Return machines that can be had, the cheapest first; equals in the order of supplies."""
+    best_sps = need.speeds[need.n_best]
+    lasts_s = need.work / best_sps if best_sps > 0 else 0.0  # one that is late works on after its deadline
     machines = [
-        (supply.price_of(k, need.left_s), i)
+        (supply.price_of(k, max(need.left_s, lasts_s + supply.startup_s)), i)
         for i, supply in enumerate(supplies)
         for k in range(1, min(supply.n_most, len(need.speeds) - 1) + 1)
     ]

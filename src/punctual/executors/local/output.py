@@ -6,6 +6,7 @@ import logging
 import os
 import pty
 import resource
+import select
 import struct
 import sys
 import termios
@@ -217,17 +218,23 @@ def write_through(fd: int, output: bytes) -> None:
 
 
 def write_all(fd: int, output: bytes) -> None:
-    """Write all of it, past the buffer of Python's file."""
+    """Write all of it, past the buffer of Python's file; wait where another program has set the stream not to block."""
     rest = memoryview(output)
     while rest:
-        rest = rest[os.write(fd, rest) :]
+        try:
+            rest = rest[os.write(fd, rest) :]
+        except BlockingIOError:
+            select.select([], [fd], [])
 
 
 def write_or_discard(stream: TextIO, fd: int, text: str) -> None:
     """Write to a stream of this process at once; after a failure later output is dropped."""
     try:
-        stream.write(text)
-        stream.flush()
+        if os.get_blocking(fd):
+            stream.write(text)
+            stream.flush()
+        else:  # a buffer would lose what does not fit
+            write_all(fd, text.encode(stream.encoding, stream.errors or "strict"))
     except OSError as error:
         discard(fd, error)
 

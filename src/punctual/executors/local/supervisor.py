@@ -225,7 +225,7 @@ class Supervisor:
         return max(0.0, self._heard_at + self._request.lease_s - time.monotonic())
 
     def _fence_left_s(self) -> float:
-        if self._request.fence_s is None or self._ending is not None:
+        if self._request.fence_s is None or self._ending is not None or not self._has_children:
             return inf
         return max(0.0, self._heard_at + self._request.fence_s - time.monotonic())
 
