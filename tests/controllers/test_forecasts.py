@@ -1,5 +1,7 @@
 """How sure forecasts are; how often they hold is measured by bench/forecasts.py."""
 
+from math import inf
+
 import pytest
 
 from punctual.controllers.remaining_cost import RemainingCost
@@ -60,3 +62,38 @@ def test_a_job_of_whose_cores_others_take_some_is_told_a_wider_interval() -> Non
         told = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], 0.1 * made.landed_s)
         widths.append(told[0].std_s / made.landed_s)
     assert widths[1] > 1.2 * widths[0]
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        PlantWorld(noise=STEADY),
+        PlantWorld(noise=STEADY, can_pace=True, can_cap=False),
+        PlantWorld(),
+        PlantWorld(noise=STEADY, contention=(Contention(from_s=0.0, until_s=1e3, delivered_frac=0.5),)),
+    ],
+    ids=["steady", "pacing alone", "noisy", "beside others"],
+)
+def test_a_job_without_a_deadline_has_its_ceiling_and_is_told_when_it_lands(world: PlantWorld) -> None:
+    made = run_closed_loop(RemainingCost(), Training(n_epochs=8), deadline_s=inf, world=world)
+    assert all(demand.resources.cores == 1.0 and demand.pacing is None for _, demand in made.ticks)
+    told = told_after([(reading.elapsed_s, demand) for reading, demand in made.ticks], 0.3 * made.landed_s)
+    assert len(told) > 5
+    assert all(each.finish_s == pytest.approx(made.landed_s, rel=0.15) for each in told)
+    intervals = [each.interval_s for each in told]
+    assert sum(low_s <= made.landed_s <= high_s for low_s, high_s in intervals) > 0.6 * len(told)
+
+
+def test_the_same_without_a_deadline_of_a_job_of_workers() -> None:
+    made = run_elastic(TwoLevel(), deadline_s=inf)
+    told = told_after(list(made.demands), 0.3 * made.landed_s)
+    assert len(told) > 5
+    assert all(each.finish_s == pytest.approx(made.landed_s, rel=0.15) for each in told)
+
+
+def test_a_deadline_that_comes_later_finds_what_was_learned_without_one() -> None:
+    for seed in range(8):
+        world = PlantWorld(can_pace=True, deadline_changes=((18.0, 60.0),))
+        made = run_closed_loop(RemainingCost(), deadline_s=inf, world=world, seed=seed)
+        assert made.on_time
+        assert abs(made.deviation_frac) < 0.0011

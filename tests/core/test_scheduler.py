@@ -452,6 +452,27 @@ def test_a_job_without_a_deadline_keeps_its_ceiling(desk: Desk) -> None:
     assert desk.scheduler.demand(A).reason.code == "no-deadline"
 
 
+def test_a_job_without_a_deadline_has_the_forecast_of_its_controller_and_nothing_else(desk: Desk) -> None:
+    desk.run(A, 2.0, deadline_s=None)
+    desk.controller.wanted = 0.5
+    desk.controller.pacing = PacingLine(end_s=50.0, end_work=100.0, s_per_step=0.5)
+    desk.controller.forecast = Forecast(finish_s=70.0, std_s=2.0, earliest_finish_s=60.0, feasible=True)
+    desk.tick(A, at=1.0)
+    demand = desk.scheduler.demand(A)
+    assert desk.controller.readings[-1].deadline_s == inf
+    assert demand.forecast == desk.controller.forecast
+    assert (demand.resources, demand.pacing, demand.work) == (Resources(cores=2), None, None)
+
+
+def test_a_deadline_that_is_removed_is_not_told_to_be_possible_again(desk: Desk) -> None:
+    desk.run(A, 2.0)
+    desk.controller.forecast = Forecast(finish_s=170.0, std_s=2.0, earliest_finish_s=160.0, feasible=False)
+    assert only(desk.tick(A, at=1.0), WarnUser).reason.code == "infeasible"
+    desk.tell(SpecChanged(at=2.0, spec=JobSpec(id=A, ceiling=Resources(cores=2), controller="scripted")))
+    desk.controller.forecast = replace(desk.controller.forecast, feasible=True)
+    assert none(desk.tick(A, at=3.0), WarnUser)
+
+
 def test_a_broken_invariant_tells_the_story() -> None:
     broken = InvariantBroken("too much", ["first", "second"])
     assert str(broken) == "too much\nLast messages:\n  first\n  second"

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -407,10 +407,12 @@ def _grant(standing: dict[str, Any]) -> str:
 
 
 def _forecast(standing: dict[str, Any]) -> str:
-    """Format the expected landing against the deadline."""
-    lands_s, deadline_s = standing.get("lands_s"), standing["deadline_s"]
+    """Format the expected landing against the deadline; without one, its time of day."""
+    lands_s, deadline_s, begun = (standing.get(name) for name in ("lands_s", "deadline_s", "submitted_wall"))
     if standing["landed"]:
         return "landed"
-    if lands_s is None or deadline_s is None:
+    if lands_s is None or (deadline_s is None and begun is None):
         return "measuring" if standing.get("kind") == "measuring" else "-"
+    if deadline_s is None:
+        return f"lands {clock(datetime.fromisoformat(begun) + timedelta(seconds=lands_s))}"
     return early_or_late(lands_s - deadline_s)

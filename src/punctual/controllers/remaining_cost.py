@@ -1,7 +1,7 @@
 """Receding-horizon control by the cost of the remaining work."""
 
 from dataclasses import dataclass, field, replace
-from math import hypot, inf, log
+from math import hypot, inf, isfinite, log
 
 from punctual.controllers import _cost
 from punctual.controllers._base import (
@@ -229,6 +229,8 @@ class RemainingCost(LandingController):
         if state.cost is None or reading.steps_total is None:
             return self._warm_up(spec, state, reading)
         outlook = self._outlook(spec, state, reading, state.cost)
+        if not isfinite(reading.deadline_s):
+            return self._run_free(spec, state, reading, outlook)
         state = judged(
             state,
             reading,
@@ -262,6 +264,27 @@ class RemainingCost(LandingController):
         demand = Demand(resources=resources, next_tick_s=next_tick_s, reason=reason)
         return demand, replace(state, demanded_cores=resources.cores)
 
+    def _run_free(
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection
+    ) -> tuple[Demand, RemainingCostState]:
+        """Demand the ceiling of a job without a deadline, and forecast its landing at what it holds."""
+        cores = outlook.usable_cores
+        if reading.can_cap and reading.granted.cores > 0.0:
+            cores = min(cores, state.lasting_delivery * reading.granted.cores)
+        left_s = outlook.wait_s + outlook.need_core_s / cores
+        forecast = Forecast(
+            finish_s=reading.elapsed_s + left_s,
+            std_s=left_s * _error_frac(state, left_s),
+            earliest_finish_s=_earliest_s(reading, outlook),
+            feasible=True,
+        )
+        reason = Reason("no-deadline", "no deadline is set: the job runs at its ceiling")
+        resources = wanted(spec, reading, reading.ceiling.cores)
+        demand = Demand(resources=resources, next_tick_s=self.tick_long_s, reason=reason, forecast=forecast)
+        return demand, replace(
+            state, feasible=True, front_loading=False, line=None, deadline_s=inf, demanded_cores=resources.cores
+        )
+
     def _margin_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:
         # It leaves on one core, or on what neighbours leave of that.
         cores = max(min(1.0, reading.ceiling.cores, state.usable_cores or 1.0), _EXIT_CORES_LEAST)
@@ -275,7 +298,8 @@ class RemainingCost(LandingController):
         return 0.0 if reading.can_pace else min(self.exit_core_s, self.exit_frac * _start_core_s(state))
 
     def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _Projection:
-        aim_s = reading.deadline_s - self._margin_s(spec, state, reading)
+        has_deadline = isfinite(reading.deadline_s)
+        aim_s = reading.deadline_s - (self._margin_s(spec, state, reading) if has_deadline else 0.0)
         work_total, work_done = work(state.phase_steps, reading)
         usable_cores = max(min(reading.ceiling.cores, state.usable_cores or reading.ceiling.cores), LEAST_CORES)
         wait_s = _waiting_left_s(state, reading) + _after_steps_core_s(spec, state, reading) / usable_cores
@@ -289,7 +313,7 @@ class RemainingCost(LandingController):
         most_left = paced_left + n_most * state.dear.mean_steps
         dear_steps = state.dear.most_steps if n_most >= 0.5 else 0.0
         # A job that is late works longer than until its deadline.
-        horizon_s = max(time_s, work_left * cost.mean / usable_cores)
+        horizon_s = max(time_s if has_deadline else 0.0, work_left * cost.mean / usable_cores)
         step_s = cost.forecast_s(horizon_s)
         # More than one unit can never be in flight: what is beyond was spent elsewhere (a helper process, say). Of an output
         # that is a whole report.
@@ -305,7 +329,7 @@ class RemainingCost(LandingController):
             wait_s=wait_s,
             aim_s=aim_s,
             time_s=time_s,
-            margin_s=reading.deadline_s - aim_s,
+            margin_s=reading.deadline_s - aim_s if has_deadline else 0.0,
             risk_frac=cost.risk_frac(horizon_s),
             usable_cores=usable_cores,
             unit_core_s=unit_core_s,

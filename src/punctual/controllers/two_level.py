@@ -154,7 +154,7 @@ class TwoLevel(LandingController):
             state = replace(state, n_changes=0)
         free = reason_to_run_free(reading)
         if free is not None or state.times is None or _must_show_speed(state.times, reading):
-            return self._run_free(spec, state, reading, counts, free)
+            return self._run_free(spec, state, reading, counts, free, model)
         outlook = self._outlook(spec, state, reading, state.times, counts, model)
         state = replace(_judged(state, reading, outlook), deadline_s=reading.deadline_s)
         waits = state.feasible and self._must_wait(state, reading, outlook)
@@ -172,13 +172,22 @@ class TwoLevel(LandingController):
         return demand, state
 
     def _run_free(
-        self, spec: JobSpec, state: TwoLevelState, reading: Reading, counts: tuple[int, ...], reason: Reason | None
+        self,
+        spec: JobSpec,
+        state: TwoLevelState,
+        reading: Reading,
+        counts: tuple[int, ...],
+        reason: Reason | None,
+        model: Model,
     ) -> tuple[Demand, TwoLevelState]:
-        """Demand the ceiling, unpaced, until the speed is known; after the landing change nothing."""
+        """Demand the ceiling, unpaced, until the speed is known, or without a deadline; after the landing change nothing."""
         n_workers = state.wanted if reading.landed and state.wanted in counts else counts[-1]
         reason = reason or Reason("warm-up", "the first steps are timed at the ceiling")
         next_tick_s = waiting_tick_s(reading, 2.0 * self.tick_least_s, self.tick_long_s)
-        demand = Demand(resources=workers(spec, reading, n_workers), next_tick_s=next_tick_s, reason=reason)
+        forecast = None if isfinite(reading.deadline_s) else _free_forecast(state, reading, counts, model)
+        demand = Demand(
+            resources=workers(spec, reading, n_workers), next_tick_s=next_tick_s, reason=reason, forecast=forecast
+        )
         return demand, self._demanded(replace(state, line=None), reading, n_workers)
 
     def _demanded(self, state: TwoLevelState, reading: Reading, n_workers: int) -> TwoLevelState:
@@ -187,7 +196,7 @@ class TwoLevel(LandingController):
         before = reading.to_remember() if n_workers != state.held else None
         n_changes, now_s = state.n_changes + (state.wanted != 0), reading.elapsed_s
         ahead_s = 0.0
-        if 0 < state.held < n_workers:  # who took more because of a slow spell does not give them up at its end
+        if 0 < state.held < n_workers and isfinite(reading.deadline_s):  # who took more because of a slow spell does not give them up at its end
             ahead_s = max(_TRIAL_S, _AHEAD_FRAC * (reading.deadline_s - now_s))
         return replace(
             state,
@@ -322,6 +331,26 @@ class TwoLevel(LandingController):
         if plan is not None and not plan.is_level:
             longest_s = min(longest_s, max(plan.first_s, self.tick_least_s))
         return min(max(0.1 * outlook.time_s, self.tick_least_s), longest_s)
+
+
+def _free_forecast(
+    state: TwoLevelState, reading: Reading, counts: tuple[int, ...], model: Model
+) -> Forecast | None:
+    """Return the landing of a job without a deadline, with what it holds and with most; None: its speed is not known."""
+    if state.times is None or reading.steps_total is None or reading.landed:
+        return None
+    total, done = work(state.phase_steps, reading)
+    horizon_s = (total - done) * state.times.now_s(state.held)
+    speeds = _step_time.speeds(state.times, counts, horizon_s, model)
+    held = speeds.get(state.held, speeds[counts[-1]])
+    left_s, earliest_s = (max(0.0, total - done) * each.step_s for each in (held, speeds[counts[-1]]))
+    since_s = min(max(0.0, reading.elapsed_s - reading.unit_at_s), held.step_s)
+    return Forecast(
+        finish_s=reading.elapsed_s + max(0.0, left_s - since_s),
+        std_s=left_s * held.error_frac,
+        earliest_finish_s=reading.elapsed_s + max(0.0, min(left_s, earliest_s) - since_s),
+        feasible=True,
+    )
 
 
 def _model(reading: Reading) -> Model:

@@ -96,7 +96,8 @@ def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reaso
     if forecast is None or forecast.feasible == job.feasible:
         return None
     job.feasible = forecast.feasible
-    deadline_s = job.spec.deadline_s or 0.0
+    if (deadline_s := job.spec.deadline_s) is None:  # it was removed
+        return None
     late_s = forecast.earliest_finish_s - deadline_s
     if not forecast.feasible:
         text = told_late(forecast, deadline_s)

@@ -24,7 +24,7 @@ _QUARANTINED = Reason("controller-failed", "its controller failed: the job runs 
 
 
 def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Mapping[Resources, int]) -> Demand:
-    """Return the job's demand from `at` on; asks the controller if the job has a deadline and one.
+    """Return the job's demand from `at` on, as its controller says; without a deadline the ceiling, with the controller's forecast.
 
     Parameters
     ----------
@@ -42,12 +42,15 @@ def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Ma
         if job.spec.worker is not None and job.demand is not None:  # starting workers would only delay the others
             return replace(job.demand, next_tick_s=idle_tick_s, reason=_LANDED, pacing=None)
         return Demand(resources=job.spec.ceiling, next_tick_s=idle_tick_s, reason=_LANDED)
-    if job.spec.deadline_s is None or job.controller is None:
-        return at_ceiling(job, idle_tick_s)
-    reading = _reading(job, at, job.spec.deadline_s, ceiling_of(job.spec, node_sizes))
+    free = at_ceiling(job, idle_tick_s)
+    if job.controller is None:
+        return free
+    reading = _reading(job, at, ceiling_of(job.spec, node_sizes))
     demand, state = job.controller.step(job.spec, job.controller_state, reading)
     demand = _checked(demand, job.spec)
-    if demand.work is None and job.spec.worker is None:
+    if job.spec.deadline_s is None:
+        demand = replace(free, forecast=demand.forecast)
+    elif demand.work is None and job.spec.worker is None:
         demand = replace(demand, work=_work_left(job, reading))
     job.controller_state = state
     return demand if not reading.steps_total_std else _widened(demand, reading)
@@ -68,12 +71,12 @@ def ceiling_of(spec: JobSpec, node_sizes: Mapping[Resources, int]) -> Resources:
     return spec.ceiling.at_most(largest(tuple(node_sizes))).at_least(spec.floor)
 
 
-def _reading(job: ScheduledJob, at: float, deadline_s: float, ceiling: Resources) -> Reading:
+def _reading(job: ScheduledJob, at: float, ceiling: Resources) -> Reading:
     progress = job.progress
     steps, steps_std = job.steps_total()
     return Reading(
         elapsed_s=at - job.submitted_at,
-        deadline_s=deadline_s,
+        deadline_s=inf if job.spec.deadline_s is None else job.spec.deadline_s,
         held_since_s=job.held_since_at - job.submitted_at,
         granted=job.held,
         granted_core_s=job.granted_core_s,

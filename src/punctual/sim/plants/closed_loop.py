@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any
 
 from punctual.core.cluster import Snapshot
@@ -85,7 +86,7 @@ def steer(
     listeners: Sequence[Listener] = (),
     policy: Policy | None = None,
 ) -> None:
-    """Have an engine run the job of `plant` until it has landed, or for `patience` times its deadline.
+    """Have an engine run the job of `plant` until it has landed, or for `patience` times its deadline, if it has one.
 
     Parameters
     ----------
@@ -105,5 +106,5 @@ def steer(
     for at_s, deadline_s in deadline_changes:
         change = SpecChanged(at=at_s, spec=replace(spec, deadline_s=deadline_s))
         clock.call_at(at_s, partial(engine.post, change))
-    patience_s = patience * max(spec.deadline_s or 0.0, *(d for _, d in deadline_changes), 0.0)
+    patience_s = patience * max([inf if spec.deadline_s is None else spec.deadline_s, *(d for _, d in deadline_changes)])
     engine.run(lambda: plant.has_landed() or clock.now() >= patience_s)

@@ -314,7 +314,7 @@ def run_closed_loop(
     Parameters
     ----------
     deadline_s
-        The deadline at submission, in seconds; `world.deadline_changes` may change it.
+        The deadline at submission, in seconds; `world.deadline_changes` may change it. Infinite: none.
     spec
         Declaration of the job; by default a floor of 0.02 cores and a ceiling of `training.cores_max`.
     seed
@@ -325,7 +325,8 @@ def run_closed_loop(
     if not deadline_s > 0:
         raise InvalidSpec("`deadline_s` must be above zero", f"{deadline_s} s", "the plant", "Give a later deadline.")
     training, world = training or Training(), world or PlantWorld()
-    spec = replace(spec or job_spec(training, deadline_s), work_steps=None, deadline_s=deadline_s)
+    due_s = None if deadline_s == inf else deadline_s
+    spec = replace(spec or job_spec(training, due_s), work_steps=None, deadline_s=due_s)
     plant, recording = _QuotaPlant(training, world, seed, spec), RecordingController(controller)
     changes = world.deadline_changes
     steer(recording, spec, plant, deadline_changes=changes, first_tick_s=0.0, patience=20.0, policy=policy)
@@ -340,7 +341,7 @@ def run_closed_loop(
     )
 
 
-def job_spec(training: Training, deadline_s: float, margin_frac: float | None = None) -> JobSpec:
+def job_spec(training: Training, deadline_s: float | None, margin_frac: float | None = None) -> JobSpec:
     """Return the declaration of `training` for the scheduler."""
     return JobSpec(
         id=JobId("simulated"),

@@ -265,7 +265,7 @@ def run_elastic(
     Parameters
     ----------
     deadline_s
-        The deadline at submission, in seconds; `world.deadline_changes` may change it.
+        The deadline at submission, in seconds; `world.deadline_changes` may change it. Infinite: none.
     world
         Its noise, its contention, its changes of the deadline, and whether pacing lines are obeyed.
     seed
@@ -280,7 +280,7 @@ def run_elastic(
         floor=WORKER * training.counts[0],
         worker=WORKER,
         counts=training.counts,
-        deadline_s=deadline_s,
+        deadline_s=None if deadline_s == inf else deadline_s,
         model=next(iter(models), None) if models else None,
         margin_frac=margin_frac,
     )
