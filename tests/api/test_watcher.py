@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 from tests.forked_python import ForkedPython
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 #: A watcher of a stand-in, which writes down what it is asked for, and then ends as the words say, one for each start.
 WATCHER = """
-import os, signal, sys, time
+import itertools, os, signal, sys, time, types
 from punctual.api import daemon_process, watcher
 folder, *ends = sys.argv[1:]
 watcher._PAUSE_S = watcher._PAUSE_S_MAX = 0.0
+if "SLOW" in os.environ:  # each attempt takes a while
+    watcher.time = types.SimpleNamespace(monotonic=lambda ticks=itertools.count(0, 30): next(ticks), sleep=time.sleep)
 def daemon(text, begun):
     n_starts = len(os.listdir(folder))
     with open(f"{folder}/{n_starts}.new", "w") as file:
@@ -52,9 +54,11 @@ sys.exit(watcher.main('{"run": "", "ready_fd": null, "name": "first"}'))
 def watch(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
     with ExitStack() as ending:
 
-        def start(*ends: str) -> "subprocess.Popen[bytes]":
+        def start(*ends: str, **environment: str) -> "subprocess.Popen[bytes]":
             process: subprocess.Popen[bytes] = ForkedPython(
-                [sys.executable, "-c", WATCHER, str(tmp_path), *ends], stderr=subprocess.DEVNULL
+                [sys.executable, "-c", WATCHER, str(tmp_path), *ends],
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **environment},
             )
             ending.enter_context(process)
             ending.callback(process.kill)
@@ -101,6 +105,13 @@ def test_the_next_daemon_is_started_again_too_if_it_is_killed_while_it_begins(
 ) -> None:
     assert watch("kill", "early kill", "early raise", "exit 0").wait() == 0
     assert [run for _, run in starts(tmp_path)] == ["", "mine", "mine", "mine"]
+
+
+def test_a_daemon_that_cannot_begin_is_given_up_however_long_each_attempt_takes(
+    watch: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    assert watch("kill", *["early exit 70"] * 30, SLOW="1").wait(PATIENCE_S) == os.EX_SOFTWARE
+    assert len(starts(tmp_path)) == 21
 
 
 def test_a_daemon_goes_on_without_a_watcher_that_was_killed(

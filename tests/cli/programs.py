@@ -157,20 +157,27 @@ class Terminal:
         """Start a command, with its modules loaded beforehand; `close` ends it if the test does not."""
         return self._begun(ForkedPython, "-m", "punctual", *arguments)
 
-    def start_on(self, output_fd: int, *arguments: str) -> subprocess.Popen[str]:
-        """The same, with what it writes going to `output_fd`: a terminal, for instance."""
-        return self._begun(ForkedPython, "-m", "punctual", *arguments, output_fd=output_fd)
+    def start_on(self, output_fd: int, *arguments: str, errors_fd: int | None = None) -> subprocess.Popen[str]:
+        """The same, with what it writes going to `output_fd`: a terminal, for instance; and its errors, if given, elsewhere."""
+        return self._begun(
+            ForkedPython, "-m", "punctual", *arguments, output_fd=output_fd,
+            errors_fd=output_fd if errors_fd is None else errors_fd,
+        )  # fmt: skip
 
     def start_python(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a Python program in the same home; `close` ends it if the test does not."""
         return self._begun(subprocess.Popen, *arguments)
 
     def _begun(
-        self, popen: "type[subprocess.Popen[str]]", *arguments: str, output_fd: int = subprocess.PIPE
+        self,
+        popen: "type[subprocess.Popen[str]]",
+        *arguments: str,
+        output_fd: int = subprocess.PIPE,
+        errors_fd: int = subprocess.PIPE,
     ) -> subprocess.Popen[str]:
         process = popen(
             [sys.executable, *arguments], env=self.environment, cwd=self.folder, text=True, stdout=output_fd,
-            stderr=output_fd,
+            stderr=errors_fd,
         )  # fmt: skip
         self._started.append(process)
         return process

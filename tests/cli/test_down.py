@@ -8,7 +8,7 @@ from tests.cli.pieces import counted_looks
 from punctual.cli import down
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.daemon.run_folder import create_run, process_record
+from punctual.daemon.run_folder import RunFolder, create_run, process_record
 from punctual.daemon.runs import KnownJob, jobs_of
 
 NAMES = ("a", "b", "c")
@@ -63,3 +63,19 @@ def test_what_is_refused_again_is_told_once_all_others_were_asked(monkeypatch: p
     with pytest.raises(InvalidSpec, match="busy"):
         ask_all(service, monkeypatch)
     assert service.asked == ["a", "b", "c", "a"]
+
+
+def test_a_daemon_that_has_just_ended_with_its_last_job_is_taken_for_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(run: RunFolder) -> None:
+        raise InvalidSpec("the service must answer", "nobody", "process 1", "Kill it.")
+
+    run = create_run("host")
+    monkeypatch.setattr(down, "daemon_run", lambda: run)
+    monkeypatch.setattr(down, "leave", leave)
+    monkeypatch.setattr(down, "is_alive", lambda process: False)
+    monkeypatch.setattr(down, "standings", lambda run: [])
+    run.record_job(JobId("a"), "finished")
+    down.down(down.OnShutdown.STOP)
+    run.record_job(JobId("b"), "running")
+    with pytest.raises(InvalidSpec, match="must answer"):
+        down.down(down.OnShutdown.CONTINUE)

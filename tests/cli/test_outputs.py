@@ -1,10 +1,14 @@
 """Commands whose output nobody reads, or has no room, and commands that are interrupted."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 from array import array
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fcntl import ioctl
 from pathlib import Path
 from termios import FIONREAD
@@ -13,6 +17,8 @@ import pytest
 from tests.cli.programs import PAUSING, PRINTING_SOON, TRACKED, Terminal
 from tests.cli.test_looking import TALKING
 from tests.waiting import PATIENCE_S, wait_until
+
+from punctual.executors.local.output import write_or_discard
 
 
 @pytest.fixture
@@ -108,6 +114,35 @@ def test_a_stream_that_is_closed_is_one_that_nobody_reads(terminal: Terminal, cl
     for arguments in (["plugins"], ["run", "--", *script, "5"]):
         code, errors = end(terminal.start_python("-c", CLOSED.format(closed), *arguments))
         assert (code, "Traceback" in errors) == (0, False), errors
+
+
+def test_errors_that_go_to_a_file_are_there_and_not_on_the_terminal_of_the_output(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    screen_fd, terminal_fd = pty.openpty()
+    script = terminal.script("import sys; print('SEEN'); print('KEPT', file=sys.stderr)")
+    with (tmp_path / "errors").open("wb") as errors:
+        run = terminal.start_on(terminal_fd, "run", "--name", "both", "--", *script, errors_fd=errors.fileno())
+    os.close(terminal_fd)
+    seen = b""
+    with suppress(OSError):  # which says that the terminal's other end is closed
+        while piece := os.read(screen_fd, 65536):
+            seen += piece
+    os.close(screen_fd)
+    assert run.wait(PATIENCE_S) == 0
+    assert (b"SEEN" in seen, b"KEPT" in seen) == (True, False)
+    assert "KEPT" in (tmp_path / "errors").read_text()
+
+
+def test_a_slow_reader_of_a_stream_that_does_not_block_gets_all_of_it() -> None:
+    read_fd, write_fd = os.pipe()
+    os.set_blocking(write_fd, False)
+    text = "step 1\n" * 50_000
+    with ThreadPoolExecutor(1) as pool, open(write_fd, "w") as stream, open(read_fd) as reader:
+        reading = pool.submit(reader.read)
+        write_or_discard(stream, write_fd, text)
+        stream.close()
+        assert reading.result() == text
 
 
 #: What a pipe holds of what nobody has read, with all that Linux gives it unasked.

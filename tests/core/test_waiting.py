@@ -5,7 +5,7 @@ from dataclasses import replace
 from tests.core.desk import HERE, A, B, Desk, cores, none, only
 
 from punctual.core.commands import Command, LaunchJob, WarnUser
-from punctual.core.events import JobFailed, JobFinished, JobSubmitted
+from punctual.core.events import GrantFailed, JobFailed, JobFinished, JobStarted, JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
@@ -92,3 +92,39 @@ def test_the_board_has_it_as_the_reason_until_the_job_starts() -> None:
         board.fold(message)
     assert str(board.job(A).reason) == "it waits"
     assert not board.job(A).warnings
+
+
+def test_a_job_that_waits_for_something_else_than_before_is_told_so() -> None:
+    desk = machine(1)
+    submit(desk, A, 12)
+    submit(desk, B, 6)
+    held = {A: {HERE: Resources(0.5, memory_bytes=12 * GIB)}}
+    desk.plan(held)
+    assert "until a job ends" in told(desk.plan(held))
+    desk.tell(replace(desk.joined, at=1.0, capacity=Resources(2.0, memory_bytes=16 * GIB), jobs_at_once=8))
+    assert "it waits for memory" in told(desk.plan(held, at=1.0))
+    assert none(desk.plan(held, at=2.0), WarnUser)
+
+
+def test_a_job_whose_process_is_gone_has_no_reason_of_that_process_on_the_board() -> None:
+    board = StatusBoard()
+    reason = Reason("tracks", "0.80 cores bring the job to its deadline")
+    launch = LaunchJob(
+        at=0.0, job=A, request=1, spec=JobSpec(id=A, ceiling=Resources(2.0)), grant=cores(0.8), reason=reason
+    )
+    for message in (
+        machine(1).joined,
+        JobSubmitted(at=0.0, spec=launch.spec),
+        launch,
+        JobStarted(at=0.0, job=A, request=1, granted=cores(0.8)),
+    ):
+        board.fold(message)
+    assert board.job(A).reason == reason
+    board.fold(JobFailed(at=1.0, job=A, cause="a signal", retryable=True))
+    assert board.job(A).reason is None
+    for message in (
+        replace(launch, at=2.0, request=2),
+        GrantFailed(at=2.0, job=A, request=2, granted={}, cause="no room", short_of="memory"),
+    ):
+        board.fold(message)
+    assert (board.job(A).state, board.job(A).reason) == ("queued", None)

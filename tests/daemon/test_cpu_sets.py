@@ -76,6 +76,15 @@ def test_workers_have_all_of_their_cores_or_wait() -> None:
     assert bounds["b"].waits
 
 
+def test_who_asks_for_more_than_its_cpus_may_have_all_of_them() -> None:
+    workers = job("a", (1, 2, 3, 4), worker=Resources(1))
+    wide = fraction("a", 3.0, floor=3.0, ceiling=4.0)
+    for view in (workers, wide):
+        bound = bounded({"a": {0, 1}}, view)["a"]
+        assert not bound.waits
+        assert bound.cores == pytest.approx(2.0)
+
+
 @settings(max_examples=N_EXAMPLES, deadline=None)
 @given(
     st.lists(
@@ -148,6 +157,20 @@ def test_no_deadline_is_promised_that_the_cpus_of_a_job_do_not_allow() -> None:
         sets.add(JobId(name), [0])
     plan = planned(sets, picture(views, {"a": Resources(4)}))
     assert set(plan.promises or {}) == set()
+
+
+def test_who_runs_only_with_a_promise_is_turned_away_where_its_cpus_have_no_room() -> None:
+    from tests.policies.test_core_sharing import steered
+
+    promised = replace(fraction("a", 1.0, floor=0.05, ceiling=1.0, on="here"), promised_until_at=100.0)
+    guaranteed = steered("b", 80.0, 100.0, most=1.0)
+    guaranteed = replace(guaranteed, spec=replace(guaranteed.spec, guarantee=True))
+    assert guaranteed.status == "queued"
+    sets = CpuSets(range(4))
+    for name in "ab":
+        sets.add(JobId(name), [0])
+    plan = planned(sets, picture([promised, guaranteed], {"here": Resources(4)}))
+    assert "it may use CPU 0 only" in str(plan.declines[JobId("b")])
 
 
 def test_a_quote_counts_the_cpus_of_the_job() -> None:

@@ -50,19 +50,22 @@ def test_output_is_not_held_back() -> None:
     assert environment()["PYTHONUNBUFFERED"] == "1"
 
 
-def test_on_a_terminal_the_job_has_a_terminal() -> None:
+@pytest.mark.parametrize("is_split", [False, True], ids=["both there", "errors elsewhere"])
+def test_on_a_terminal_the_job_has_a_terminal(is_split: bool) -> None:
     screen_fd, terminal_fd = pty.openpty()
-    saved_fd = os.dup(1)
+    null_fd, saved_fds = os.open(os.devnull, os.O_WRONLY), [os.dup(1), os.dup(2)]
     try:
         os.dup2(terminal_fd, 1)
+        os.dup2(null_fd if is_split else terminal_fd, 2)
         streams = ProcessSettings.here(None)
     finally:
-        os.dup2(saved_fd, 1)
-        for fd in (screen_fd, terminal_fd, saved_fd):
+        for number, saved_fd in enumerate(saved_fds, start=1):
+            os.dup2(saved_fd, number)
+        for fd in (screen_fd, terminal_fd, null_fd, *saved_fds):
             os.close(fd)
     fds = new_channel(streams.terminal_size)
     assert os.isatty(fds[1])
     for fd in fds:
         os.close(fd)
-    assert logs_of(Path("log"), streams) == [Path("log")], "both streams are one"
+    assert logs_of(Path("log"), streams) == [Path("log"), *([Path("log.err")] if is_split else [])]
     assert sys.stdout is not None

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -322,6 +323,29 @@ def test_the_end_of_a_job_that_nobody_steers_is_kept_once_the_disk_can_be_writte
         until(lambda: not address.exists())
     assert kept is not None
     assert kept["ended"] == 7
+
+
+def test_a_supervisor_that_cannot_write_the_end_waits_between_its_tries(
+    keep: Keep, address: Path, tmp_path: Path
+) -> None:
+    with mounted(tmp_path / "disk") as disk:
+        link = keep_with_socket(keep, address, GOES_ON, end_file=str(disk / "end"), fence_s=0.1)
+        job = started(link)
+        may_write(disk, False)
+        (tmp_path / "go").touch()
+        link.release()
+        until(lambda: not is_alive(job))
+        time.sleep(0.5)
+        before_s = processor_s(link.pid)
+        time.sleep(1.0)
+        assert processor_s(link.pid) - before_s < 0.15
+        may_write(disk, True)
+        until(lambda: read_end(disk / "end"))
+
+
+def processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_who_takes_over_a_job_whose_end_cannot_be_written_is_told(keep: Keep, address: Path, tmp_path: Path) -> None:

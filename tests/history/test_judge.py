@@ -89,6 +89,11 @@ def running(name: str, lands_s: float, **more: Any) -> JobStatus:
     )
 
 
+def ended(name: str) -> JobStatus:
+    spec = replace(LANDED.spec, id=JobId(name))
+    return replace(LANDED, spec=spec, landed_at=150.0, ended_at=151.0, state="finished")
+
+
 def waiting(
     name: str, *, after: tuple[JobId, ...] = (), memory: bool = False, facts: dict[str, float] | None = None
 ) -> JobStatus:
@@ -122,6 +127,10 @@ FOR_A_PLACE = {"n_jobs": 2.0}
         ([running("a", 500.0), running("b", 400.0), waiting("w", after=(A, B))], Wait(600.0)),
         ([running("a", 500.0, rate_sps=0.0), running("b", 400.0), waiting("w", after=(A, B))], Wait()),
         ([waiting("w", after=(A,))], Wait()),
+        ([ended("a"), running("b", 400.0), waiting("w", after=(A, B))], Wait(500.0, after=(B,))),
+        # After those that have ended it waits as any other.
+        ([ended("a"), running("b", 400.0), waiting("w", after=(A,), facts=FOR_A_PLACE)], Wait(500.0, B, 500.0, after=())),
+        ([ended("a"), waiting("w", after=(A,))], Wait(after=())),
     ],
 )  # fmt: skip
 def test_the_start_of_a_waiting_job_is_told_only_where_it_is_known(jobs: list[JobStatus], wait: Wait | None) -> None:
@@ -138,6 +147,8 @@ def test_the_start_of_a_waiting_job_is_told_only_where_it_is_known(jobs: list[Jo
 )
 def test_a_waiting_job_says_why_and_when(wait: Wait, phrase: str) -> None:
     assert judge(QUEUED, 200.0, clock, wait).phrase == phrase
+    after = replace(QUEUED, spec=replace(STATUS.spec, after=(A,)))
+    assert judge(after, 200.0, clock, replace(wait, after=())).phrase == phrase
 
 
 SPOT, TINY = (

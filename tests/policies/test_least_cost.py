@@ -10,7 +10,15 @@ from tests.sim.pieces import PERFECT, sim_job
 
 from punctual.core.bill import Bill
 from punctual.core.cluster import Node, Snapshot
-from punctual.core.events import MachinesAsked, MachinesRefused, NodeJoined, NodeLost, NodeNoticed, PlanProposed
+from punctual.core.events import (
+    JobFinished,
+    MachinesAsked,
+    MachinesRefused,
+    NodeJoined,
+    NodeLost,
+    NodeNoticed,
+    PlanProposed,
+)
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
@@ -305,3 +313,41 @@ class _WithPools:
 class TestOnMixedMachines(PolicyConformance):
     def make(self) -> Policy:
         return _WithPools()
+
+
+def test_a_job_that_is_late_gets_machines_once_there_are_some() -> None:
+    run = Run([job("a", work_h=8, deadline_h=12)], pools([(-48, 0), (13.0, 4)])[:1])
+    (finished,) = run.of(JobFinished)
+    assert 15 * HOUR_S < finished.landed_at < 15.5 * HOUR_S, "8 h on four machines"
+
+
+def test_a_simulation_of_a_job_for_which_machines_never_come_ends() -> None:
+    record, one = ClusterHistory(), job("a", work_h=8, deadline_h=12)
+    market = pools([(-48, 0)])[:1]
+    Simulation(
+        [one], (), LeastCost(), models={"tabulated": Tabulated()}, pools=market, listeners=(record.add,)
+    ).run()
+    assert not record.jobs()[0].on_time
+
+
+def test_a_job_that_is_late_does_not_wait_for_one_that_has_time() -> None:
+    late, early = job("a", work_h=40, deadline_h=8), job("b", work_h=8, deadline_h=40)
+    run = Run([late, early], pools([(-48, 0)])[1:])
+    landed = {event.job: event.landed_at for event in run.of(JobFinished)}
+    assert landed[JobId("a")] < 10.5 * HOUR_S
+    assert landed[JobId("b")] < 40 * HOUR_S
+
+
+def test_a_job_that_runs_only_with_a_promise_has_a_quote_with_prices() -> None:
+    table = PoolTable()
+    for each in pools([(-96, 2)]):
+        for at, price_usd_h, n in each.course:
+            table.offer(at, each.spec, price_usd_h, n)
+    spec = replace(job("a", work_h=20, deadline_h=30).spec, guarantee=True)
+    view = JobView(
+        spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={},
+        curve=RateCurve(Tabulated(), Tabulated().init(spec)),
+    )  # fmt: skip
+    answer = quote(LeastCost(), Snapshot.of(0.0, [], [], pools=table.views()), view)
+    assert answer.can_be_promised
+    assert any(price.usd for price in answer.prices)

@@ -145,7 +145,8 @@ class JobFollower(StatusReader):
             return
         for job in self.job_ids:
             for fd, log in enumerate(logs_of(run.log(job), run.streams(job) or streams), start=1):
-                self._tails.append(LogTail(log, self._receive or partial(write_through, fd), skip=skip))
+                receive = None if fd == 2 and streams.terminal_size and streams.is_split else self._receive
+                self._tails.append(LogTail(log, receive or partial(write_through, fd), skip=skip))
 
     # The jobs.
 

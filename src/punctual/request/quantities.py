@@ -55,7 +55,7 @@ _ISO_DURATION = re.compile(
     rf"P(?=[0-9T])(?:({_NUMBER})W)?(?:({_NUMBER})D)?(?:T(?=[0-9])(?:({_NUMBER})H)?(?:({_NUMBER})M)?(?:({_NUMBER})S)?)?"
 )
 _CORES = re.compile(rf"({_NUMBER}|\.[0-9]+)\s*(?:cores?)?")
-_BYTES = re.compile(rf"({_NUMBER})\s*([KMGT])(?:i?B)?", re.IGNORECASE)
+_BYTES = re.compile(rf"({_NUMBER})\s*([KMGT])(?:iB?|B)?", re.IGNORECASE)
 
 _TEXT_LENGTH_MAX = 64
 

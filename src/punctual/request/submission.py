@@ -352,6 +352,11 @@ def _check_program(program: Sequence[str], cwd: Path | None, path: str | None) -
         )
     elif re.match(r"[A-Za-z_]\w*=", name):
         got, remedy = f"'{name}', which sets a variable", f"Name the program that does: `-- env {name} ...`."
+    elif "--" in program:
+        got, remedy = (
+            f"'{name}', which stands before `--`",
+            "Put an option's text of several words in quotes: `--deadline '18:00 tomorrow' -- python train.py`.",
+        )
     else:
         got, remedy = f"'{name}', which cannot be found or executed", "Check its name, and that it may be executed."
     raise InvalidSpec("the program must be one that can be run", got, "the command line", remedy)

@@ -314,7 +314,7 @@ class JobProcess:
             self.follow()
             write_fds = []
             for log in self._log_paths:
-                source_fd, write_fd = new_channel(self._streams.terminal_size)
+                source_fd, write_fd = new_channel(None if write_fds else self._streams.terminal_size)
                 opened.callback(os.close, source_fd)
                 opened.callback(os.close, write_fd)
                 self._logs.append((str(log), source_fd))

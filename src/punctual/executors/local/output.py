@@ -34,7 +34,8 @@ class ProcessSettings:
     """Settings of a job's process that the command which submits it sets: form of its output, and inherited limits.
 
     * `is_split`: its standard error has a log of its own (``.err``).
-    * `terminal_size`: rows and columns of the terminal that the job sees; None: it sees a pipe.
+    * `terminal_size`: rows and columns of the terminal that the job's output seems to be; None: it is a pipe, as is that of its
+      errors alone.
     * `umask`, `nice`: mask of file modes, and niceness; None: those of its supervisor.
     * `limits`: limits of resources by their names in `resource`, soft and hard.
     * `cpus`: CPUs that it may use; empty: those of its supervisor.
@@ -49,7 +50,7 @@ class ProcessSettings:
 
     @classmethod
     def here(cls, receive: Receive | None) -> Self:
-        """Return settings like this process's own; with a receiver of the output there is one log."""
+        """Return settings like this process's own; with a receiver of the output that goes to one place there is one log."""
         os.umask(umask := os.umask(0o077))
         names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
         limits = {name: resource.getrlimit(getattr(resource, name)) for name in names}
@@ -58,7 +59,7 @@ class ProcessSettings:
         if not os.isatty(1):
             return cls(is_split=receive is None, **inherited)
         rows, columns, *_ = struct.unpack("4H", fcntl.ioctl(1, termios.TIOCGWINSZ, b"\0" * 8))
-        return cls(terminal_size=(rows, columns), **inherited)
+        return cls(terminal_size=(rows, columns), is_split=not os.isatty(2), **inherited)
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
