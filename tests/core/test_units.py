@@ -189,7 +189,7 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("text", "n_bytes"),
     [
-        ("4GiB", 4 * GIB), ("4G", 4 * GIB), ("4GB", 4 * GIB), ("4 gib", 4 * GIB), (" 4g ", 4 * GIB), ("0.5T", 512 * GIB),
+        ("4GiB", 4 * GIB), ("4G", 4 * GIB), ("4GB", 4 * GIB), ("4 gib", 4 * GIB), ("4Gi", 4 * GIB), (" 4g ", 4 * GIB), ("0.5T", 512 * GIB),
         ("512M", GIB // 2), ("512MB", GIB // 2), ("512 MiB", GIB // 2), ("1.5G", 3 * GIB // 2), ("1024k", 1 << 20),
     ],
 )  # fmt: skip

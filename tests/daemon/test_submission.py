@@ -223,6 +223,7 @@ def test_a_job_that_runs_out_of_memory_is_started_with_twice_as_much_up_to_what_
     [
         (["OMP_NUM_THREADS=1", "python3", "train.py"], "which sets a variable", "`-- env OMP_NUM_THREADS=1 ...`"),
         (["python3 train.py --epochs 2"], "a whole line in one word", "`-- python3 train.py --epochs 2`"),
+        (["tomorrow", "--", "python", "train.py"], "stands before `--`", "`--deadline '18:00 tomorrow' -- "),
         (["./notes.txt"], "may not be executed", "chmod +x"),
         (["./train.py"], "the script", "-- python ./train.py"),
         (["no-such thing"], "cannot be found", "Check its name"),
