@@ -225,6 +225,14 @@ def test_what_users_did_is_done_again(tmp_path: Path) -> None:
     assert list(again.jobs["deadline_s"]) == list(live.jobs["deadline_s"])
 
 
+def test_a_machine_that_was_given_up_before_it_joined_is_no_node_of_the_replay(tmp_path: Path) -> None:
+    messages = lived()
+    i = next(i for i, message in enumerate(messages) if message.at >= 30.0)
+    messages.insert(i, NodeLost(at=30.0, node=NodeId("spot-0")))
+    live, again = replay(messages, tmp_path).runs
+    assert list(again.jobs["landed_at"]) == pytest.approx(list(live.jobs["landed_at"]), abs=5.0)
+
+
 def messages_of(*more: Message, **declared: Any) -> Iterator[Message]:
     yield NodeJoined(at=0.0, node=HERE.id, capacity=HERE.capacity)
     yield JobSubmitted(at=0.0, spec=spec(0, **declared))
