@@ -160,12 +160,8 @@ def test_no_deadline_is_promised_that_the_cpus_of_a_job_do_not_allow() -> None:
 
 
 def test_who_runs_only_with_a_promise_is_turned_away_where_its_cpus_have_no_room() -> None:
-    from tests.policies.test_core_sharing import steered
-
     promised = replace(fraction("a", 1.0, floor=0.05, ceiling=1.0, on="here"), promised_until_at=100.0)
-    guaranteed = steered("b", 80.0, 100.0, most=1.0)
-    guaranteed = replace(guaranteed, spec=replace(guaranteed.spec, guarantee=True))
-    assert guaranteed.status == "queued"
+    guaranteed = fraction("b", 1.0, floor=0.05, ceiling=1.0, at=1.0, deadline_s=100.0, guarantee=True)
     sets = CpuSets(range(4))
     for name in "ab":
         sets.add(JobId(name), [0])

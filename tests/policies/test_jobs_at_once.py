@@ -124,6 +124,19 @@ def test_a_job_that_is_to_run_only_with_a_promise_does_not_wait_for_a_place() ->
     assert plan.grants[guaranteed.id]
 
 
+def test_a_job_that_has_just_got_its_promise_counts_among_those_that_run() -> None:
+    guaranteed = waiting("sure", deadline_s=100.0, guarantee=True, work_core_s=20.0)
+    guaranteed = replace(guaranteed, work=declared_work(guaranteed.spec, 0.0))
+    jobs = [steered("a", 10.0, 100.0), guaranteed, waiting("other", deadline_s=300.0)]
+    assert running(decide(jobs, 2), jobs) == {"a", "sure"}
+
+
+def test_nobody_is_paused_for_a_job_that_can_not_run_then() -> None:
+    promised = replace(steered("promised", 199.0, 100.0), promised_until_at=100.0)
+    jobs = [promised, pausable(steered("last", 10.0, 600.0)), waiting("due", deadline_s=60.0)]
+    assert running(decide(jobs, 2), jobs) == {"promised", "last"}
+
+
 def test_a_quote_tells_what_can_be_promised_although_no_more_may_run() -> None:
     jobs = [steered("a", 10.0, 100.0), steered("b", 20.0, 100.0)]
     node = Node(A, Resources(2.0), jobs_at_once=2)
