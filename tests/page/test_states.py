@@ -561,7 +561,7 @@ def test_what_becomes_late_fails_or_lands_is_worth_a_notice(browser: Browser) ->
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0, "0 s"), (0.0412, "41 ms"), (0.9996, "1 s"), (4.84, "4.8 s"), (59.7, "1 min"), (90, "1 min 30 s"), (3599, "1 h"), (3661, "1 h 1 min"), (90000, "25 h"), (200000, "2 d 8 h")]
+    ("seconds", "text"), [(0.0, "0 s"), (0.0412, "41 ms"), (0.9996, "1 s"), (4.84, "4.8 s"), (59.7, "1 min"), (90, "1 min 30 s"), (3599, "1 h"), (3661, "1 h 1 min"), (90000, "25 h"), (200000, "2 d 8 h"), (258300, "3 d")]
 )  # fmt: skip
 def test_spans_are_written_in_two_units_here_and_by_the_service(browser: Browser, seconds: float, text: str) -> None:
     assert span(seconds) == text

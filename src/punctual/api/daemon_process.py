@@ -197,7 +197,8 @@ def main(text: str, begun: Callable[[str], None]) -> int:
             write_error(f"punctual: no daemon: {error}")
             return EXIT_REFUSED
         if daemon.received is not None or request.stays:
-            write_error(f"punctual: the daemon has ended; {len(daemon.left)} jobs go on")
+            n_left = len(daemon.left)
+            write_error(f"punctual: the daemon has ended; {n_left} job{'s go' if n_left != 1 else ' goes'} on")
         return status
 
 

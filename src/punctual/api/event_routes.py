@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection
+from difflib import get_close_matches
 from time import monotonic
 from typing import Annotated, Any, get_args
 
@@ -13,6 +14,7 @@ from starlette.responses import Response
 from punctual.api.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.api.problems import answers
 from punctual.core.commands import Command
+from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event
 from punctual.journal.compaction import Row
 from punctual.journal.errors import StoreUnreachable
@@ -62,6 +64,10 @@ async def events(
     begin_after = last_event_id if last_event_id is not None else after
     if begin_after is None:
         begin_after = context.host.n_written
+    if unknown := sorted(set(kind) - set(KINDS)):
+        near = get_close_matches(unknown[0], KINDS, 1)
+        remedy = f"Write `{near[0]}`." if near else "The description of `kind` in `/openapi.json` lists them."
+        raise InvalidSpec("`kind` must be a kind of message", f"'{unknown[0]}'", "`GET /v1/events`", remedy)
     kinds = frozenset(kind) or frozenset(KINDS) - UNASKED_KINDS
     # Before the answer begins: where the journal cannot be read, that is the answer.
     journal = await run_in_threadpool(context.host.run_folder.read_journal)

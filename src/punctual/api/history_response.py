@@ -7,6 +7,7 @@ from punctual.client.schema import (
     HistoryAnswer,
     JobProgram,
     LineToDeadline,
+    PhaseSum,
     PhaseTimes,
     PoolSpending,
     WhyAnswer,
@@ -16,8 +17,8 @@ from punctual.core.status import JobStatus
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.costs import CostHistory, is_same_cost
 from punctual.history.decision_trace import DecisionStep, decision_steps, decisive_step
-from punctual.history.job import JobHistory
-from punctual.history.run import Point, series, smooth_usage
+from punctual.history.job import JobHistory, PhaseCourse
+from punctual.history.run import Point, series, smooth_usage, summary
 from punctual.request.deadlines import Now
 from punctual.request.json_text import finite
 from punctual.request.redaction import LEFT_OUT, is_secret_name
@@ -61,8 +62,18 @@ def history_answer(
             PhaseTimes(name=phase.name, since_seconds=phase.from_s, until_seconds=phase.until_s)
             for phase in course.phases[-n_points:]
         ],
+        changes=summary(history).n_resizes,
+        changes_seconds=sum(took_s for _, took_s in course.resizes),
+        phase_sums=_phase_sums(course.phases),
         spent=list(spent),
     )
+
+
+def _phase_sums(phases: Sequence[PhaseCourse]) -> list[PhaseSum]:
+    by_name: dict[str, list[float]] = {}
+    for phase in phases:
+        by_name.setdefault(phase.name, []).append(phase.until_s - phase.from_s)
+    return [PhaseSum(name=name, times=len(spans_s), seconds=sum(spans_s)) for name, spans_s in by_name.items()]
 
 
 def spending(status: JobStatus, costs: CostHistory, spent_usd: float, n_points: int = N_POINTS) -> list[PoolSpending]:

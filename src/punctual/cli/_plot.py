@@ -128,12 +128,14 @@ def _draw_cores(axes: "Axes", run: DrawnRun) -> None:
     ceiling_cores = max((cores for _, cores in curves.grant), default=1.0)
     usage_s, usage = _columns(curves.usage)
     axes.plot(usage_s, usage, color=_USAGE, linewidth=1.2, alpha=0.9, label="usage")
-    held = [point for point in curves.grant if point[1] > 0]
+    held = list(curves.grant)
+    while held and not held[-1][1]:  # it is drawn up to its end
+        held.pop()
     grant = [*held, (run.ended_s, held[-1][1])] if held else []
     axes.step(*_columns(grant), where="post", color=_GRANT, linewidth=2, label="grant")
     for _, deadline_s in curves.deadlines[-1:]:
         axes.axvline(deadline_s, color=_DEADLINE, linewidth=1.2)
-    axes.axhline(ceiling_cores, color=_INK, linewidth=0.8, linestyle=":", alpha=0.6, label="ceiling")
+    axes.axhline(ceiling_cores, color=_INK, linewidth=0.8, linestyle=":", alpha=0.6, label="largest grant")
     axes.set_ylim(0, 1.1 * max([ceiling_cores, *usage]))
     axes.set_ylabel("cores")
     _decorate(axes)

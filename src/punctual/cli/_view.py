@@ -90,7 +90,7 @@ def _deadline(status: JobStatus, now: Now) -> str:
 def _grant(status: JobStatus) -> str:
     ceiling = status.spec.ceiling.cores
     used = f"{status.used_core_s:.1f} core-seconds used"
-    workers = f"{status.n_workers} workers, " if status.n_workers else ""
+    workers = f"{status.n_workers} worker{'s' * (status.n_workers != 1)}, " if status.n_workers else ""
     return f"{workers}{status.held.cores:.2f} of {cores(ceiling)}, using {status.usage_cores:.2f}; {used}"
 
 

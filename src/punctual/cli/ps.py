@@ -181,9 +181,11 @@ def screen(
     lines, n_room = lanes.lines(), max(2, console.height - len(head) - len(lanes.legend()) - len(foot) - 2)
     if len(lines) > n_room:
         n_jobs = max(0, n_room - 2) // lanes.n_lines_each
-        lines = [*lines[: 1 + n_jobs * lanes.n_lines_each], Text(f"and {len(shown) - n_jobs} more jobs", "dim")]
+        n_more = len(shown) - n_jobs
+        more = Text(f"and {n_more} more job{'s' * (n_more != 1)}", "dim")
+        lines = [*lines[: 1 + n_jobs * lanes.n_lines_each], more]
     elif n_folded:
-        lines.append(Text(f"{n_folded} ended jobs; --all shows them", "dim"))
+        lines.append(Text(f"{n_folded} ended job{'s' * (n_folded != 1)}; --all shows {'them' if n_folded != 1 else 'it'}", "dim"))
     return [*head, *lines, *lanes.legend(), *foot]
 
 

@@ -423,6 +423,14 @@ class PoolSpending(AnswerBody):
     usd: CourseCurve = Field(description="Spent up to each time; between two it grows evenly.")
 
 
+class PhaseSum(AnswerBody):
+    """How often a phase came, and the seconds of all its times."""
+
+    name: str
+    times: int
+    seconds: float
+
+
 class HistoryAnswer(AnswerBody):
     """The course of a job. Curves are thinned evenly; used cores are means of half a second or longer."""
 
@@ -445,6 +453,9 @@ class HistoryAnswer(AnswerBody):
         "changed, as long as that was in force."
     )
     phases: list[PhaseTimes] = Field(description="Phases that the job reports; the last, if there are many.")
+    changes: int = Field(default=0, description="Changes of its cores from its start until it landed.")
+    changes_seconds: float = Field(default=0.0, description="Seconds that its starts and the changes of its grant took.")
+    phase_sums: list[PhaseSum] = Field(default=[], description="All its phases, by name.")
     spent: list[PoolSpending] = Field(
         default=[],
         description="Dollars spent on it, by pool; empty: no machine has a price, or messages of removed jobs are gone "

@@ -353,4 +353,5 @@ def _held(status: JobStatus, most_cores: float | None, *, is_promised: bool) -> 
     if not held:
         return ""
     of = f" of {round(most_cores, 2):g}" if most_cores else ""
-    return f"holds {round(held, 2):g}{of} cores{', promised' if is_promised else ''}"
+    unit = "core" if round(most_cores or held, 2) == 1 else "cores"
+    return f"holds {round(held, 2):g}{of} {unit}{', promised' if is_promised else ''}"

@@ -6,7 +6,7 @@ import { ICONS, isOver, warnings } from "./judge.js";
 import { frozen, health, jobHistory, jobProgram, oneJob, present, reasons, Refused } from "./service.js";
 import { steer, steerable } from "./steer.js";
 import { typed } from "./command_line.js";
-import { amount, at, capital, clock, dollars, element, expected, icon, memory, relative, span, timed, visible } from "./texts.js";
+import { amount, at, capital, clock, counted, dollars, element, expected, icon, memory, relative, span, timed, visible } from "./texts.js";
 import { onView, place } from "./views.js";
 
 /** Its course and its reasons are looked at again when it stands otherwise, and after this many looks. */
@@ -49,7 +49,7 @@ const facts = (job, nowMs) => [
     ["Core time used", measure(job.usedCoreSeconds, "core seconds")],
   ]],
   ["Resources", [
-    ["Cores granted", (isOver(job) ? "" : amount(job.grantedCores)) + (job.workers === null ? "" : ` (${job.workers} workers)`)],
+    ["Cores granted", (isOver(job) ? "" : amount(job.grantedCores)) + (job.workers === null ? "" : ` (${counted(job.workers, "worker")})`)],
     ["Cores used", isOver(job) || job.usedCores === null ? "" : amount(job.usedCores)],
     ["Cores demanded", job.demandCores === null ? "" : amount(job.demandCores)],
     ["Least and most", bounds(job.leastCores, job.mostCores) && `${bounds(job.leastCores, job.mostCores)} cores`],

@@ -3,7 +3,7 @@ import { explorer, valueAt } from "./chart.js";
 import { jumpTo } from "./job_log.js";
 import { frozen } from "./service.js";
 import { drawStack, height, poolColour } from "./stacked.js";
-import { amount, at, capital, clock, dollars, drawn, element, relative, roundDollars, span as duration, timed } from "./texts.js";
+import { amount, at, capital, clock, counted, dollars, drawn, element, relative, roundDollars, span as duration, timed } from "./texts.js";
 
 const HEIGHT = { progress: 200, nothing: 80, cores: 110, loss: 90, costs: 90 };
 /** What one press of an arrow key, and one of it with Shift, moves the deadline by: shares of what is shown. */
@@ -182,10 +182,7 @@ at("steer-quote").addEventListener("quoted", () => redrawQuote());
 
 /** How often each phase came and what it took, in words. @param {any} told */
 function phases(told) {
-  /** @type {Map<string, number[]>} */
-  const spans = new Map();
-  for (const { name, sinceSeconds, untilSeconds } of told.phases) spans.set(name, [...(spans.get(name) || []), untilSeconds - sinceSeconds]);
-  const parts = [...spans].map(([name, seconds]) => `${name} (${seconds.length === 1 ? "once" : `${seconds.length} times`}, ${duration(seconds.reduce((a, b) => a + b, 0) / seconds.length)}${seconds.length === 1 ? "" : " each"})`);
+  const parts = told.phaseSums.map((/** @type {{name: string, times: number, seconds: number}} */ { name, times, seconds }) => `${name} (${times === 1 ? "once" : `${times} times`}, ${duration(seconds / times)}${times === 1 ? "" : " each"})`);
   return parts.length ? ` Bands are phases: ${parts.join(", ")}.` : "";
 }
 
@@ -309,10 +306,9 @@ function tell(told, job, span) {
   const against = job.deadline ? ` The deadline is ${clock(job.deadline)}.` : "", [low, middle, high] = (span.expected || []).map(clock);
   const expected = span.expected ? ` It is expected to be done at ${middle}${low === high ? "" : `, between ${low} and ${high}`}.` : "";
   at("progress-caption").textContent = progress.times.length ? `Progress: ${amount(last(progress.values))} % at ${clock(last(progress.times))}.${expected}${against}${phases(told)}` : `No progress is known yet.${against}`;
-  const n = Math.max(0, granted.values.length - 1), mean = used.values.reduce((sum, cores) => sum + cores, 0) / (used.values.length || 1);
-  const took = told.resizes.values.reduce((/** @type {number} */ sum, /** @type {number} */ seconds) => sum + seconds, 0);
-  const workers = ` They took ${duration(took)} in all, the start included (bands).${told.workers.values.length ? " Numbers with w are its workers from then on." : ""}`;
-  at("cores-caption").textContent = granted.times.length ? `Cores: ${amount(job.grantedCores)} granted now, ${n} ${n === 1 ? "change" : "changes"}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
+  const mean = used.values.reduce((sum, cores) => sum + cores, 0) / (used.values.length || 1);
+  const workers = ` They took ${duration(told.changesSeconds)} in all, the start included (bands).${told.workers.values.length ? " Numbers with w are its workers from then on." : ""}`;
+  at("cores-caption").textContent = granted.times.length ? `Cores: ${amount(job.grantedCores)} granted now, ${counted(told.changes, "change")}; ${amount(mean)} used on average.${workers}` : "It has not been granted any cores yet.";
   const spent = told.spent.map((/** @type {any} */ { pool, usd }) => `${dollars(last(usd.values))} on ${pool}`);
   at("cost-caption").textContent = spent.length ? `Cost: ${spent.join(", ")}. It pays for the start of a machine to which it comes first.` : "";
   at("loss-caption").hidden = !losses.times.length;
@@ -331,7 +327,8 @@ function row(head, cells) {
 function listGrants(told) {
   const since = Date.parse(told.submitted), granted = curveOf(told, told.granted);
   const took = new Map(told.resizes.seconds.map((/** @type {number} */ second, /** @type {number} */ i) => [since + 1000 * second, told.resizes.values[i]]));
-  at("grants").replaceChildren(...granted.times.map((time, i) => row(clock(time), [amount(granted.values[i]), took.has(time) ? duration(Number(took.get(time))) : "at once"])).reverse());
+  const other = granted.times.length > told.changes ? "at once" : "–"; // of a thinned curve it is not known
+  at("grants").replaceChildren(...granted.times.map((time, i) => row(clock(time), [amount(granted.values[i]), took.has(time) ? duration(Number(took.get(time))) : other])).reverse());
 }
 
 /** What of a run is compared in numbers. @type {[string, (job: any, told: any) => string][]} */
@@ -342,7 +339,7 @@ const COMPARED = [
   ["Steps", (job) => (job.stepsDone === null ? "none" : amount(job.stepsDone))],
   ["Core time used", (job) => (job.usedCoreSeconds === null ? "none" : `${amount(job.usedCoreSeconds)} core seconds`)],
   ["Cost", (job) => (job.spentUsd === null ? "" : dollars(job.spentUsd))],
-  ["Changes of the grant", (_, told) => String(Math.max(0, told.granted.seconds.length - 1))],
+  ["Changes of the grant", (_, told) => String(told.changes)],
   ["Last loss", (_, told) => (told.losses.values.length ? loss(told.losses.values.at(-1)) : "")],
   ["Arguments", (job) => job.program.slice(1).join(" ") || "none"],
 ];

@@ -1,8 +1,8 @@
 // What a job writes, as it comes. The last lines are kept; those that hold a text or are of a level can be seen alone. Colours of terminals are shown.
-import { followLog } from "./service.js";
+import { followLog, Refused } from "./service.js";
 import { at, clock, counted } from "./texts.js";
 
-const N_LINES = 5000, N_CHARACTERS = 10000, PAUSE_MS = 200;
+const N_LINES = 5000, N_CHARACTERS = 10000, PAUSE_MS = 200, AGAIN_MS = 5000, LEAVE_MS = 60000;
 /** So many last lines stand above the course of a job that has failed. */
 const N_LAST = 15;
 /** What lines of a level have in them. @type {Record<string, RegExp>} */
@@ -17,7 +17,9 @@ let nDropped = 0, timer = 0, job = "";
 let since = null;
 /** The job whose last lines stand above all else, and what it wrote as errors, if that is apart. */
 let failed = "", errors = /** @type {string[]} */ ([]);
-let reading = new AbortController();
+let reading = new AbortController(), againTimer = 0, leaveTimer = 0;
+/** Whether the log was left because the tab is not seen. */
+let isLeft = false;
 
 /** The same without signs for terminals. @param {string} line */
 const plain = (line) => line.replace(CODE, "");
@@ -97,7 +99,10 @@ function take(text) {
   drawSoon();
 }
 
-export const stopReading = () => reading.abort();
+export function stopReading() {
+  clearTimeout(againTimer);
+  reading.abort();
+}
 
 /** Has the last lines of a job stand above all else; "": none. @param {string} name */
 export async function showLast(name) {
@@ -119,15 +124,27 @@ export async function showLast(name) {
 export async function readLog(name, from = null) {
   stopReading();
   const own = (reading = new AbortController());
-  [job, lines, nDropped, since] = [name, [""], 0, from];
+  [job, lines, nDropped, since, isLeft] = [name, [""], 0, from, false];
   at("log-problem").textContent = "";
   at("log-again").textContent = from === null ? "Read again" : "Read all of it";
   draw();
   try {
     await followLog(name, at("log-stream").value, (text) => { if (!own.signal.aborted) take(text); }, own.signal, from === null ? "" : new Date(from).toISOString());
   } catch (error) {
-    if (!own.signal.aborted) at("log-problem").textContent = `The log could not be had: ${/** @type {Error} */ (error).message}. Choose "${at("log-again").textContent}".`;
+    if (own.signal.aborted) return;
+    at("log-problem").textContent = `The log could not be had: ${/** @type {Error} */ (error).message}. Choose "${at("log-again").textContent}".`;
+    if (!(error instanceof Refused)) againTimer = setTimeout(() => readLog(name, from), AGAIN_MS); // the service was started again, say
   }
+}
+
+/** A tab that is not seen for a while leaves the log: a browser has six connections to a service for all its tabs. */
+function leaveUnseen() {
+  clearTimeout(leaveTimer);
+  if (document.hidden) leaveTimer = setTimeout(() => {
+    isLeft ||= !reading.signal.aborted;
+    stopReading();
+  }, LEAVE_MS);
+  else if (isLeft) readLog(job, since);
 }
 
 /** Shows the log from this time on, and goes there. @param {number} time */
@@ -139,5 +156,6 @@ export function jumpTo(time) {
 }
 
 for (const id of ["log-search", "log-level", "log-follow"]) at(id).addEventListener("input", draw);
+document.addEventListener("visibilitychange", leaveUnseen);
 at("log-stream").addEventListener("input", () => readLog(job, since));
 at("log-again").addEventListener("click", () => readLog(job));

@@ -356,16 +356,20 @@ async function pulse() {
   isLooking = false;
 }
 
+/** Follows the events while the tab is seen: a browser has six connections to a service for all its tabs. */
 async function listen() {
   for (;;) {
     const stop = new AbortController();
     let timer = setTimeout(() => stop.abort(), SILENCE_MS);
-    if (hasToken()) await follow(lastId, (id) => {
+    const leave = () => { if (document.hidden) stop.abort(); };
+    document.addEventListener("visibilitychange", leave);
+    if (hasToken() && !document.hidden) await follow(lastId, (id) => {
       clearTimeout(timer);
       timer = setTimeout(() => stop.abort(), SILENCE_MS);
       hear();
       if (id) [lastId, isDue] = [id, true];
-    }, stop.signal).catch(tell);
+    }, stop.signal).catch((error) => { if (!document.hidden) tell(error); });
+    document.removeEventListener("visibilitychange", leave);
     clearTimeout(timer);
     await new Promise((resolve) => setTimeout(resolve, 2000));
   }

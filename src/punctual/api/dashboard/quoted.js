@@ -40,7 +40,7 @@ export function quotesAfterPause(ask, onAnswer, onError) {
 /** @param {any} finish */
 const landing = (finish) => `${clock(finish.finish)} (${clock(finish.low)} to ${clock(finish.high)})`;
 /** @param {any} finish */
-const size = (finish) => (finish.workers === null ? counted(Math.round(100 * finish.cores) / 100, "core") : `${finish.workers} workers`);
+const size = (finish) => (finish.workers === null ? counted(Math.round(100 * finish.cores) / 100, "core") : counted(finish.workers, "worker"));
 
 /** Whether a deadline at this finish can be promised, in words; "": nobody promises any. @param {any} quote @param {any} finish */
 const promised = (quote, finish) => {

@@ -201,7 +201,7 @@ async function fillAs(name) {
   /** @type {Record<string, string>} */
   const had = {
     program: job.program.map(typed).join(" "), cwd: folder || "", cores: job.leastWorkers === null ? bounds(job.leastCores, job.mostCores) : "", workers: bounds(job.leastWorkers, job.mostWorkers),
-    weight: job.weight === 1 ? "" : amount(job.weight), work: job.landed && job.usedCoreSeconds ? duration(Math.ceil(job.usedCoreSeconds)) : "", deadline: lasted === null ? "" : duration(lasted),
+    weight: job.weight === 1 ? "" : amount(job.weight), work: job.landed && job.attempts === 1 && job.usedCoreSeconds ? duration(Math.ceil(job.usedCoreSeconds)) : "", deadline: lasted === null ? "" : duration(lasted),
   };
   for (const [field] of FIELDS) if (field !== "guarantee") input(field).value = had[field] || "";
   changed();

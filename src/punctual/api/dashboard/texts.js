@@ -86,7 +86,8 @@ export function span(seconds) {
   const minutes = Math.round(s / 60);
   if (minutes < 60) return `${minutes} min`;
   if (minutes < 2880) return two(Math.floor(minutes / 60), "h", minutes % 60, "min");
-  return two(Math.floor(minutes / 1440), "d", Math.round((minutes % 1440) / 60) % 24, "h");
+  const hours = Math.round(minutes / 60);
+  return two(Math.floor(hours / 24), "d", hours % 24, "h");
 }
 
 /** How far an instant is from now. @param {number} instant @param {number} nowMs */
