@@ -32,9 +32,10 @@ from punctual.daemon import local_host as local_host_module
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import change, standings, stop
 from punctual.daemon.control_socket import ControlFailed
-from punctual.daemon.local_host import LocalHost, local_host, suspended_s
+from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
+from punctual.journal.boot import suspended_s
 from punctual.journal.job_records import JobRecords
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of

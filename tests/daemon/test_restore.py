@@ -42,7 +42,7 @@ from punctual.daemon.control_client import standings, stop
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_executor import HERE
-from punctual.daemon.local_host import suspended_s
+from punctual.journal.boot import suspended_s
 from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import find_job, jobs_of, messages_of, open_jobs

@@ -25,6 +25,8 @@ def test_the_devices_of_this_machine_are_those_that_this_process_is_shown(tmp_pa
     assert visible_devices({"CUDA_VISIBLE_DEVICES": " 2, GPU-7f "}, tmp_path) == ("2", "GPU-7f")
     assert visible_devices({"CUDA_VISIBLE_DEVICES": ""}, tmp_path) == ()
     assert visible_devices({"CUDA_VISIBLE_DEVICES": "-1"}, tmp_path) == ()
+    assert visible_devices({"CUDA_VISIBLE_DEVICES": "0,-1,1"}, tmp_path) == ("0",)
+    assert visible_devices({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, tmp_path) == ()
     assert visible_devices({"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}, tmp_path) == ("0", "1", "2")
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from punctual.core.fast_init import fast_init
 from punctual.core.ids import NodeId
+from punctual.core.job import STOP_GRACE_S
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 
@@ -330,9 +331,17 @@ class PoolTable:
             record.n_wanted = record.spec.least
 
     def changes(self, at: float, is_used: Callable[[NodeId], bool]) -> list[tuple[str, int, tuple[NodeId, ...]]]:
-        """Return for each pool the number of machines to ask for, and the unused ones to release, and note both."""
+        """Return for each pool the number of machines to ask for, and the unused ones to release, and note both.
+
+        A machine that is still there a while after the end of its notice is released, too: nobody uses it any more.
+        """
         changes = list[tuple[str, int, tuple[NodeId, ...]]]()
+        over = [node for node, ends_at in self.ends_at.items() if ends_at + STOP_GRACE_S <= at and not is_used(node)]
         for name, record in self._pools.items():
+            left = tuple(node for node in over if self._pool_of.get(node) == name and node not in record.released)
+            if left:
+                record.released += left
+                changes.append((name, 0, left))
             n_wanted = max(record.spec.least, min(record.n_wanted, record.spec.most))
             # An order without an answer counts as lost after so many seconds.
             n_under_way = record.n_asked if at < record.asked_at + 600.0 else 0

@@ -51,7 +51,7 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec, JobView
+from punctual.core.job import STOP_GRACE_S, JobSpec, JobView
 from punctual.core.job_table import JobTable, duplicate
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
@@ -482,6 +482,8 @@ class Scheduler:
                 self._capacity_changed()
             return
         self._pools.notice(node, event.ends_at)
+        if self._pools.owns([node]):  # it may not be taken away, and is paid for
+            self._outbox.set_timer(event.at, "machines", None, max(0.0, event.ends_at - event.at) + STOP_GRACE_S)
         if is_leaving:  # only its end is another one
             for job in [job for job in self._active.values() if job.is_on(node) and job.may_work_on]:
                 self._watch.expect_to_leave(job, event.at, event.ends_at)

@@ -49,7 +49,7 @@ from punctual.daemon.status_reader import standing
 from punctual.executors.local.devices import visible_devices
 from punctual.executors.local.output import LogTail, ProcessSettings
 from punctual.history.judge import NO_WAIT, Wait, lack_text
-from punctual.journal.boot import boot_id, clock_shift
+from punctual.journal.boot import boot_id, clock_shift, suspended_s
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
 from punctual.journal.sqlite import SqliteJournal
@@ -77,11 +77,6 @@ _SETTLE_S_MAX = 4.0
 
 #: Shortest suspension that counts, in seconds: two clocks are read one after the other.
 LEAST_S = 1.0
-
-
-def suspended_s() -> float:
-    """Seconds for which this machine was suspended since its start: its monotonic clock stood still meanwhile."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
 
 
 def told_suspended(accounted_s: float) -> dict[str, Any]:

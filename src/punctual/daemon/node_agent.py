@@ -32,6 +32,7 @@ from punctual.daemon.log_snapshot import LogPlace, read_on
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.run_folder import RunFolder, agent_run, new_job
 from punctual.distribution import __version__
+from punctual.journal.boot import suspended_s
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
@@ -92,8 +93,11 @@ class NodeAgent:
         self._has_more = False
         #: An instant of this clock of which the host is known to have heard.
         self._heard_at = self._looked_at = self._clock.now()
+        self._suspended_s = suspended_s()
         #: The jobs that this agent ends by itself: they may be started again.
         self._fenced: set[JobId] = set()
+        #: Number of the event that told the last end of each job, oldest first.
+        self._ended_at_number: dict[JobId, int] = {}
         self._is_over = self._is_leaving = False
         #: Unix time at which the node is taken away, as a process on it says; None: it stays.
         self._ends_wall: float | None = None
@@ -237,8 +241,8 @@ class NodeAgent:
         # By this clock, and before the look: an end that comes meanwhile is then not one that the host knew of.
         command = replace(command, at=self._clock.now())
         with self._changed:
-            ended = {event.job for _, event in self._events if _is_end(event)}
-        if command.job in ended:
+            is_stale = seen < self._ended_at_number.get(command.job, 0)
+        if is_stale:
             return {}  # the host did not know of the end when it made the command: that is the answer
         if isinstance(command, LaunchJob) and not self._kept(command, request):
             return {}
@@ -262,6 +266,7 @@ class NodeAgent:
         """Take in the fields of a host's poll."""
         if request["stamp"] is not None:
             self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
+            self._suspended_s = suspended_s()
         self._paused = request["paused"]
         self._acknowledge(request["after"])
         self._open.update({JobId(job): LogPlace(*at) for job, at in request["logged"].items() if job in self._open})
@@ -357,6 +362,12 @@ class NodeAgent:
     def _add(self, event: Event) -> None:
         self._last_number += 1
         self._events.append((self._last_number, event))
+        if _is_end(event):
+            self._ended_at_number.pop(event.job, None)
+            self._ended_at_number[event.job] = self._last_number
+            # Of so many jobs a command may come late, once more.
+            while len(self._ended_at_number) > 1000:
+                del self._ended_at_number[next(iter(self._ended_at_number))]
 
     def _acknowledge(self, number: int) -> None:
         """Drop events up to `number`, which the host has, and the files of jobs that it knows to have ended."""
@@ -434,7 +445,7 @@ class NodeAgent:
             self._cleared()
 
     def _silent_s(self) -> float:
-        return self._clock.now() - self._heard_at
+        return self._clock.now() - self._heard_at + suspended_s() - self._suspended_s
 
 
 def heard_command(sent: list[str]) -> JobCommand:

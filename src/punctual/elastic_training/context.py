@@ -13,6 +13,7 @@ from punctual.elastic_training.replica import Optimizers, Replica, Stateful
 from punctual.elastic_training.run import ElasticRun
 from punctual.elastic_training.step import Stepper
 from punctual.elastic_training.virtual_ranks import RankNumber
+from punctual.tracking.complaint import invalid
 
 
 def run_worker(train: Callable[["Context"], object], agent: AgentClient) -> None:
@@ -40,6 +41,7 @@ class Context:
     def __init__(self, agent: AgentClient, store: CheckpointStore | None = None) -> None:
         self._agent = agent
         self._store = store
+        self._has_training = False
 
     def elastic(
         self,
@@ -90,8 +92,16 @@ class Context:
         Raises
         ------
         ValueError
-            An argument cannot be used.
+            An argument cannot be used, or the function has begun another training before.
         """
+        if self._has_training:
+            raise invalid(
+                "a training function must have one elastic training",
+                "a second `context.elastic`",
+                "the training function",
+                "Do both parts in one `with`, or start a script for each.",
+            )
+        self._has_training = True
         rank_number = RankNumber.chosen(virtual_ranks, is_deterministic=deterministic)
         store = self._store or checkpoint_store.chosen(checkpoint_dir, every_s=checkpoint_every_s)
         can_fuse = fuse and not deterministic

@@ -169,8 +169,10 @@ class LocalWorkers:
         self._send(i_slot, (), words)
 
     def _send(self, i_slot: int, fds: Sequence[int], words: Words) -> None:
+        connection = self._connections.get(i_slot)
         with suppress(OSError):  # it has died meanwhile, which shows otherwise
-            socket.send_fds(self._connections[i_slot], [json.dumps(words).encode()], fds)
+            if connection is not None:
+                socket.send_fds(connection, [json.dumps(words).encode()], fds)
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
         trainers = [membership for membership in memberships if membership.rank < membership.n_workers]

@@ -56,6 +56,8 @@ class ElasticRun:
         self._opened = ExitStack()
         self._step: Step | None = None
         self._n_epochs = 1
+        #: Epoch of which this process has ended the loop; None: of none.
+        self._looped_epoch: int | None = None
         self._phases: Phases = ()
         #: Batches of the evaluations seen so far, by the name of their phase.
         self._n_units: dict[str, int] = {}
@@ -256,8 +258,15 @@ class ElasticRun:
         Raises
         ------
         ValueError
-            An argument cannot be used, or the body has not called `backward` and `step`.
+            An argument cannot be used, the body has not called `backward` and `step`, or the epoch has had its loop.
         """
+        if self._looped_epoch == self.epoch and not self.finished:
+            raise invalid(
+                "each epoch must have one loop over `run.batches`",
+                f"another one in epoch {self.epoch}",
+                _LOOP,
+                "Go through the epochs with `for epoch in run.epochs(n)`.",
+            )
         n_samples = self._checked_batch_size(global_batch_size)
         n_samples_max = (
             None if micro_batch_size is None else whole(micro_batch_size, "micro_batch_size", _LOOP, least=1)
@@ -285,6 +294,7 @@ class ElasticRun:
                 if self._step.is_over:
                     break
             self._end_body()
+        self._looped_epoch = self.epoch
         self._end_loop()
 
     def _end_loop(self) -> None:

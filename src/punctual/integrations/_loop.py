@@ -129,8 +129,8 @@ class FrameworkLoop:
         """Whether the loop is to end here as a success; if Punctual asked for another end, the process ends."""
         asked = self.end_asked()
         if asked > GOAL_REACHED:
-            self.end(asked)
-        return bool(asked)
+            self.end(asked)  # returns if nobody can make a checkpoint: then it is not for the script to end
+        return asked == GOAL_REACHED
 
     def finish(self) -> None:
         """Note the end of the library's loop: its remaining steps and phases need not be done."""

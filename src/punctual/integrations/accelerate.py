@@ -59,7 +59,7 @@ class AcceleratedLoop:
         phases: Phases = (),
     ) -> None:
         self.epoch = self.step = 0
-        self.epoch_ended = False
+        self.epoch_ended = self._is_done = False
         self._accelerator = accelerator
         self._loader = loader
         self._epochs = epochs
@@ -82,10 +82,17 @@ class AcceleratedLoop:
         for epoch in range(first_epoch, self._epochs):
             self.epoch = epoch
             for batch in self._batches(n_skipped):
-                yield batch
+                try:
+                    yield batch
+                except GeneratorExit:  # the body has left the loop
+                    if self._is_done:
+                        self._loop.step_ended()
+                        self._loop.finish()
+                    raise
                 self._n_steps = self.step + 1
                 self._loop.step_ended()
-                if self._loop.ends_here():
+                # Amid an accumulation a checkpoint would lose the gradients of its batches so far.
+                if self._is_done or (self._accelerator.sync_gradients and self._loop.ends_here()):
                     return self._loop.finish()
             n_skipped = 0
         return self._loop.finish()
@@ -118,11 +125,26 @@ class AcceleratedLoop:
         with phase("checkpoint"):
             self._n_steps = self.step + 1
             writing = self._folder / "writing"
-            self._accelerator.save_state(str(writing))
+            with self._own_names():
+                self._accelerator.save_state(str(writing))
             self._accelerator.wait_for_everyone()
             if self._accelerator.is_main_process:
                 self._put_in_place(writing, self._folder / f"step-{self._n_steps:012}")
             self._accelerator.wait_for_everyone()
+
+    @contextmanager
+    def _own_names(self) -> Iterator[None]:
+        """Have the accelerator save to the folder that it is told, also where it names checkpoints itself."""
+        settings = self._accelerator.project_configuration
+        before, settings.automatic_checkpoint_naming = settings.automatic_checkpoint_naming, False
+        try:
+            yield
+        finally:
+            settings.automatic_checkpoint_naming = before
+
+    def finish(self) -> None:
+        """End the training with the present batch: it is good enough."""
+        self._is_done = True
 
     def _put_in_place(self, written: Path, checkpoint: Path) -> None:
         if checkpoint.exists():  # of the same step

@@ -11,14 +11,18 @@ from keras.callbacks import Callback
 from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_checkpoints
 
 
+#: Checkpoints that a training of this process has gone on from: another one does not.
+_TAKEN: set[Path] = set()
+
+
 class KerasCallback(Callback):
     """Reports the batches and evaluations of `fit`; asked to stop, it saves weights and optimizer first.
 
     Parameters
     ----------
     checkpoint_dir
-        Folder of checkpoints; None: ``punctual run --checkpoint-dir``, else the training cannot be asked to stop. Give
-        ``initial_epoch=callback.initial_epoch`` to `fit` to go on from there. Keras begins with the first batch of an
+        Folder of checkpoints, of this training alone; None: ``punctual run --checkpoint-dir``, else the training cannot be
+        asked to stop. Give ``initial_epoch=callback.initial_epoch`` to `fit` to go on from there. Keras begins with the first batch of an
         epoch: batches of an epoch that was left in its middle are seen, and counted, again.
     total_steps
         Batches of all calls of `fit` in this script together, the same at each of them, and for data without a length; None:
@@ -41,7 +45,7 @@ class KerasCallback(Callback):
         self._loss = loss
         self._loop: FrameworkLoop | None = None
         self._phase = OpenPhase()
-        self._epoch = 0
+        self._epoch = self._first_epoch = 0
 
     @property
     def initial_epoch(self) -> int:
@@ -50,8 +54,9 @@ class KerasCallback(Callback):
         return 0 if newest is None else int(newest.name.split(".")[0].removeprefix("epoch-"))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        newest = self._newest()
+        newest, self._first_epoch = self._newest(), self.initial_epoch
         if newest is not None:
+            _TAKEN.add(newest.resolve())
             if self.model.optimizer is not None and not self.model.optimizer.built:
                 self.model.optimizer.build(self.model.trainable_variables)  # or its state would not be read
             self.model.load_weights(str(newest))
@@ -100,7 +105,7 @@ class KerasCallback(Callback):
         self._phase.end()
 
     def on_train_end(self, logs: Any = None) -> None:
-        loop, self._loop = self._loop or self._begun(self.initial_epoch), None  # none, if all epochs were done before
+        loop, self._loop = self._loop or self._begun(self._first_epoch), None  # none, if all epochs were done before
         loop.finish()
 
     def _end_if_asked(self, loop: FrameworkLoop) -> None:
@@ -114,9 +119,11 @@ class KerasCallback(Callback):
         writing = self._folder / "writing.weights.h5"
         self.model.save_weights(str(writing), overwrite=True)
         kept = writing.replace(self._folder / f"epoch-{self._epoch:06}.weights.h5")
+        _TAKEN.add(kept.resolve())
         for path in older:
             if path != kept:
                 path.unlink()
 
     def _newest(self) -> Path | None:
-        return None if self._folder is None else max(self._folder.glob("epoch-*.weights.h5"), default=None)
+        newest = None if self._folder is None else max(self._folder.glob("epoch-*.weights.h5"), default=None)
+        return None if newest is None or newest.resolve() in _TAKEN else newest

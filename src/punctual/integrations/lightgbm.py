@@ -75,7 +75,7 @@ class LightGBMCallback:
             return
         if asked > GOAL_REACHED:
             loop.end(asked)
-        if asked:
+        if asked == GOAL_REACHED:
             self.finish()
             raise EarlyStopException(env.iteration, env.evaluation_result_list or [])
 

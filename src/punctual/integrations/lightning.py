@@ -130,8 +130,9 @@ class LightningCallback(Callback):
             self._loop.expect(_n_batches_left(trainer, n_done, n_steps / (n_done - first_batch)))
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         self._loop.step_ended(None if self._loss else loss)
-        # What comes after an epoch would be lost with a checkpoint of its last batch: it is asked again there.
-        if not trainer.is_last_batch:
+        # What comes after an epoch would be lost with a checkpoint of its last batch: it is asked again there. And amid an
+        # accumulation the gradients of its batches so far would.
+        if not trainer.is_last_batch and (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
             self._end_if_asked(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

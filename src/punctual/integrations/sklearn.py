@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from punctual.integrations._loop import folder_of_checkpoints, replace_file
+from punctual.tracking import stop
 from punctual.tracking.complaint import invalid
 from punctual.tracking.span import phase
-from punctual.tracking.stop import on_stop
 from punctual.tracking.track import track
 
 Estimator = TypeVar("Estimator")
@@ -71,8 +71,13 @@ def partial_fit(
     if folder is not None:
         estimator, n_done = _read(folder / "stopped.pickle", estimator)
     run = track(range(len(batches)), epochs=epochs, start_step=n_done, phases=("evaluate",) if evaluate else ())
+
+    def save() -> None:
+        assert folder is not None
+        _write(folder / "stopped.pickle", (estimator, run.step + 1))
+
     if folder is not None:
-        on_stop(lambda: _write(folder / "stopped.pickle", (estimator, run.step + 1)))
+        stop.on_stop(save)
     for _ in run:
         estimator.partial_fit(*batches[run.step % len(batches)], **options)
         if evaluate is not None and run.epoch_ended:
@@ -80,12 +85,18 @@ def partial_fit(
                 score = evaluate(estimator)
             if isinstance(score, int | float):
                 run.report_loss(score)
+    stop.forget(save)
     return estimator
 
 
+#: Checkpoints that a training of this process has gone on from: another one does not.
+_TAKEN: set[Path] = set()
+
+
 def _read(path: Path, estimator: Estimator) -> tuple[Estimator, int]:
-    if not path.exists():
+    if not path.exists() or path.resolve() in _TAKEN:
         return estimator, 0
+    _TAKEN.add(path.resolve())
     kept, n_done = pickle.loads(path.read_bytes())  # noqa: S301 -- the folder is the user's own, as the docstring says
     if type(kept) is not type(estimator):
         raise invalid(

@@ -82,6 +82,11 @@ class XGBoostCallback(TrainingCallback):
         return self._loop.ends_here()
 
     def after_training(self, model: Booster) -> Booster:
-        assert self._loop is not None
-        self._loop.finish()
+        loop, self._loop = self._loop, None
+        assert loop is not None
+        loop.finish()
         return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a copy: a model keeps its callbacks, and can be saved with them."""
+        return {**self.__dict__, "_loop": None}

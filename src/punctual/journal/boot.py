@@ -50,6 +50,11 @@ def clock_shift(recorded: ClockRecord | None, now: ClockRecord | None = None) ->
     return recorded.shift_s + recorded.wall_offset_s - now.wall_offset_s
 
 
+def suspended_s() -> float:
+    """Seconds for which this machine was suspended since its start: its monotonic clock stood still meanwhile."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()
+
+
 @cache
 def boot_id() -> str:
     """Return the unique name of this boot of the machine; empty if unknown."""

@@ -10,9 +10,12 @@ from punctual.tracking.complaint import warn
 
 
 def connect() -> SharedBlock | None:
-    """Return the job's page, claimed by this process; None if there is none to claim."""
+    """Return the job's page, claimed by this process; None if there is none to claim.
+
+    Of several processes that torchrun has started here it is the first, which makes the checkpoints in most scripts.
+    """
     path = os.environ.get(BLOCK_VARIABLE)
-    if not path:
+    if not path or os.environ.get("LOCAL_RANK", "0") != "0":
         return None
     try:
         with _locked(path):

@@ -159,9 +159,9 @@ class Session:
         if self._declaration.state == ProgramState.LANDED:
             self._publish_progress()
 
-    def allow_stop(self) -> None:
-        """Declare that the script can be asked to stop."""
-        self._declare(replace(self._declaration, can_stop=True))
+    def allow_stop(self, can_stop: bool = True) -> None:
+        """Declare whether the script can be asked to stop."""
+        self._declare(replace(self._declaration, can_stop=can_stop))
 
     @property
     def end_asked(self) -> int:
@@ -210,8 +210,8 @@ class Session:
         self.begin_on_device()
         self._body_from_ns = monotonic_ns()
 
-    def step_done(self) -> None:
-        """Count the present step. The hot path."""
+    def step_done(self, *, waits: bool = True) -> None:
+        """Count the present step; `waits`: once the pacing line allows it. The hot path."""
         self.step_open = False
         self.n_steps += 1
         if self._body_from_ns:
@@ -221,7 +221,7 @@ class Session:
                 self._shortest_ns = taken_ns
             self._n_bodies += 1
         if self._pacer is not None:
-            self._complete(OUTSIDE)
+            self._complete(OUTSIDE, waits=waits)
             if self.n_steps >= self.course.total_steps:
                 self._settle()
 
@@ -251,7 +251,7 @@ class Session:
     def leave_step(self) -> None:
         """End a step that the loop was left in, unless it was only fetched, or all declared steps are done."""
         if self.step_open and self.n_steps < self.course.total_steps and not self._is_only_looked_at():
-            self.step_done()
+            self.step_done(waits=False)  # it may be left for an exception, which is not to wait
         self.step_open = False
         self._end_on_device(is_done=True)
 
@@ -346,8 +346,8 @@ class Session:
 
     # The page.
 
-    def _complete(self, i_phase: int) -> None:
-        """Publish a finished unit, once the pacing line allows it."""
+    def _complete(self, i_phase: int, *, waits: bool = True) -> None:
+        """Publish a finished unit; `waits`: once the pacing line allows it."""
         if self._pacer is None or self._page is None:
             return
         self._pacer.refresh()
@@ -356,7 +356,7 @@ class Session:
             self._end_on_device(is_done=is_paced or self.n_steps >= self.course.total_steps)
         cpu_ns = process_time_ns()
         self._count_busy()
-        if is_paced:
+        if is_paced and waits:
             self._pacer.hold(self.n_steps, self._phases)
         if i_phase != OUTSIDE:
             self._publish_phases()

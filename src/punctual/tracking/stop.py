@@ -32,6 +32,8 @@ def forget(hook: Callable[[], object]) -> None:
     """Remove `hook`: its training is done, and needs no more checkpoints."""
     if hook in _hooks:
         _hooks.remove(hook)
+        if not _hooks:
+            current().allow_stop(False)
 
 
 def has_hooks() -> bool:

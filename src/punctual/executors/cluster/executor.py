@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from punctual.channel import DeviceUse, WorkerStatus
@@ -218,7 +219,7 @@ class ClusterExecutor:
 
     def _launch(self, command: LaunchJob, sink: Sink) -> None:
         job = command.job
-        if command.at <= self._told_end_at.get(job, -1.0):
+        if self._is_stale(command):
             return
         node = self._node_of.get(job) or max(command.grant, key=lambda node: _size(command.grant[node]), default=None)
         link = None if node is None else self._links.get(node)
@@ -277,8 +278,12 @@ class ClusterExecutor:
         self._send_to(node, command, {})  # a node that is not there is lost, and with it the job: that is the answer
 
     def _answer_unknown(self, command: ResizeJob | StopJob, sink: Sink) -> None:
-        if command.at > self._told_end_at.get(command.job, -1.0):
+        if not self._is_stale(command):
             sink(unknown_job(command))
+
+    def _is_stale(self, command: JobCommand) -> bool:
+        """Whether a command was made before its maker heard of the job's end, which is its answer."""
+        return command.at < self._told_end_at.get(command.job, -inf) - 1e-6  # two shifts of clocks round it
 
     # What a host asks beside.
 
@@ -505,10 +510,11 @@ class ClusterExecutor:
                 link.close()
             self._lose(node, Reason("lost-node", cause))
 
-    def machine_noticed(self, node: NodeId, ends_wall: float) -> None:
+    def machine_noticed(self, node: NodeId, ends_wall: float | None) -> None:
         with self._lock:
             now = self._clock.now()
-            self._tell(NodeNoticed(at=now, node=node, ends_at=now + ends_wall - time.time()))
+            ends_at = None if ends_wall is None else now + ends_wall - time.time()
+            self._tell(NodeNoticed(at=now, node=node, ends_at=ends_at))
 
     def received(self, link: NodeLink, event: Event) -> None:
         with self._lock:
@@ -544,10 +550,14 @@ class ClusterExecutor:
                     del ended[next(iter(ended))]
             if isinstance(event, JobFinished) or not event.retryable:
                 self._was_at.pop(event.job, None)
+        if job is None or job in self._node_of:
+            self._tell(event)
+            return
+        self._told_end_at[job] = now = self._clock.now()
+        if isinstance(event, JobFailed | GrantFailed):  # the next launch is made at the instant of this news
+            event = replace(event, at=now)
         self._tell(event)
-        if job is not None and job not in self._node_of:
-            self._told_end_at[job] = self._clock.now()
-            self._sinks.pop(job, None)
+        self._sinks.pop(job, None)
 
     def reported(self, link: NodeLink, report: ProgressReported) -> None:
         job = report.job

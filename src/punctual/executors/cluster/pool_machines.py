@@ -33,7 +33,7 @@ class MachineListener(Protocol):
         """Give up the node of a machine that is gone, and tell it; empty `cause`: it was released."""
         ...
 
-    def machine_noticed(self, node: NodeId, ends_wall: float) -> None: ...
+    def machine_noticed(self, node: NodeId, ends_wall: float | None) -> None: ...
 
 
 class PoolMachines:
@@ -199,9 +199,14 @@ class PoolMachines:
         gone |= {node: cause for node in known if node not in gone and (cause := self._missing(node, known[node]))}
         self._give_up({node: (known[node], cause) for node, cause in gone.items()}, offers)
         for node, ends_wall in noticed.items():
-            if node in known and self._ends_wall.get(node) != ends_wall:
+            # Of a node that has not joined nobody would keep it.
+            if node in known and self._ends_wall.get(node) != ends_wall and self._listener.is_joined(node):
                 self._ends_wall[node] = ends_wall
                 self._listener.machine_noticed(node, ends_wall)
+        for node in [node for node, ends_wall in self._ends_wall.items() if ends_wall > time.time()]:
+            if node in known and node not in noticed:  # it stays after all
+                del self._ends_wall[node]
+                self._listener.machine_noticed(node, None)
         self._end_released()
         with self._lock:
             unknown = running - self._pool_of.keys() - self._ending

@@ -47,6 +47,15 @@ def file_name(job: JobId) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", job)[:64]
 
 
+def write(file: Path, text: str) -> None:
+    """Write to a file of the kernel, which refuses some texts only when they are written; the `OSError` names the file."""
+    try:
+        file.write_text(text)
+    except OSError as error:
+        error.filename = str(file)
+        raise
+
+
 def make_dir(folder: Path) -> None:
     """Make `folder` and its parent, which another job's end may remove at any moment."""
     for _ in range(5):

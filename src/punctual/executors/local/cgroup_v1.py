@@ -5,7 +5,7 @@ from pathlib import Path
 
 from punctual.core.ids import JobId
 from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, quota_writes, try_out
-from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
+from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned, write
 from punctual.executors.local.freezer import Freezer, folder_in, freezer_of, usable_freezer
 from punctual.executors.local.memory import JobMemory, memory_folder_in, memory_of, usable_memory
 from punctual.executors.local.mounts import hierarchy
@@ -73,7 +73,7 @@ class CgroupV1:
         folders = tuple(dict.fromkeys(parent.resolve() / FOLDER / name for parent in (self._cpu, self._cpuacct)))
         for folder in folders:
             make_dir(folder)
-        (folders[0].parent / "cpu.shares").write_text(str(_SHARES * self._n_cpus))
+        write(folders[0].parent / "cpu.shares", str(_SHARES * self._n_cpus))
         freezer, memory = (
             None if parent is None else parent / FOLDER / name for parent in (self._freezer, self._memory)
         )
@@ -115,7 +115,7 @@ class CgroupV1Group:
             remove_dirs=(*folders, *(folder.parent for folder in folders)),
         )
         self.files = own.plus(freezer.files).plus(memory.files)
-        self._period.write_text(str(PERIOD_US))
+        write(self._period, str(PERIOD_US))
 
     def grant(self, cores: float) -> float:
         quota, period = limit_us(cores, self._n_cpus)
@@ -129,7 +129,7 @@ class CgroupV1Group:
         )
         for file, text in limits:
             if file.read_text().strip() != text:
-                file.write_text(text)
+                write(file, text)
         return self.granted_cores()
 
     def granted_cores(self) -> float:

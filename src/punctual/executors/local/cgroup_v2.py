@@ -10,7 +10,7 @@ from pathlib import Path
 from punctual.core.ids import JobId
 from punctual.core.units import span
 from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, quota_writes, try_out
-from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned
+from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned, write
 from punctual.executors.local.freezer import Freezer, freezer_of
 from punctual.executors.local.memory import JobMemory, memory_of
 from punctual.executors.local.mounts import hierarchy
@@ -102,7 +102,7 @@ class CgroupV2Group:
         _weigh(self._folder, min(cores, self._n_cpus))
         for file, text in quota_writes(quota, limit, self._burst):
             if _words(file) != text.split():
-                file.write_text(text)
+                write(file, text)
         return self.granted_cores()
 
     def granted_cores(self) -> float:
@@ -182,14 +182,14 @@ def step_aside(base: Path, own_pids: set[int]) -> None:
     aside = base / _ASIDE
     aside.mkdir(exist_ok=True)
     for pid in members:
-        (aside / "cgroup.procs").write_text(str(pid))
+        write(aside / "cgroup.procs", str(pid))
 
 
 def enable_controllers(folder: Path) -> None:
     """Enable quotas, and limits of memory if possible, for the groups below `folder`; raises `OSError`."""
     switch = folder / "cgroup.subtree_control"
     if "cpu" not in _words(switch):
-        switch.write_text("+cpu")
+        write(switch, "+cpu")
     if "memory" in _words(folder / "cgroup.controllers") and "memory" not in _words(switch):
         with suppress(OSError):
             switch.write_text("+memory")
@@ -204,7 +204,7 @@ def _weigh(folder: Path, cores: float) -> None:
     # Weight of each core granted against what else runs, which counts 100, and the largest the kernel takes.
     file, weight = folder / "cpu.weight", str(min(max(round(200 * cores), 1), 10_000))
     if _words(file) != [weight]:
-        file.write_text(weight)
+        write(file, weight)
 
 
 def _words(file: Path) -> list[str]:

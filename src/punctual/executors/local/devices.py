@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from threading import Lock
 
@@ -25,7 +26,8 @@ def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path =
     visible = environment.get(VISIBLE_VARIABLE)
     if visible is None:
         return tuple(map(str, range(n_devices)))
-    names = tuple(name.strip() for name in visible.split(",") if name.strip() not in ("", "-1"))
+    # CUDA's list ends at the first name that is none; Slurm writes `NoDevFiles` where there is no device.
+    names = tuple(takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), map(str.strip, visible.split(","))))
     # A device that is divided (MIG) has several names.
     return names if any(name.startswith("MIG-") for name in names) else names[:n_devices]
 

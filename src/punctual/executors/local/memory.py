@@ -9,7 +9,7 @@ from typing import Protocol
 
 from punctual.core.ids import JobId
 from punctual.core.units import format_bytes
-from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_dir
+from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_dir, write
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import TreeUsage
 
@@ -71,7 +71,7 @@ class CgroupMemory:
         )
 
     def limit(self, n_bytes: int) -> None:
-        self._limit.write_text(str(n_bytes))
+        write(self._limit, str(n_bytes))
         with suppress(OSError):  # a kernel that does not count swap; version 1 limits the sum of both
             self._swap.write_text("0" if self._is_v2 else str(n_bytes))
 
