@@ -350,3 +350,16 @@ def test_a_job_is_not_slowed_down_on_machines_that_are_paid_for(price_usd_h: flo
     desk.tell(TimerFired(at=63.0, timer=Timer("tick", JOB)))
     resizes = of(desk.commands, ResizeJob)
     assert any(each.pacing is not None for each in resizes) == is_paced
+
+
+def test_a_machine_that_is_still_there_after_its_notice_is_given_back_once_nobody_uses_it() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    desk.tell(NodeNoticed(at=100.0, node=SECOND, ends_at=160.0))
+    desk.plan(100.0, {FIRST: 1}, 1)
+    (resize,) = [each for each in desk.commands if isinstance(each, ResizeJob)][-1:]
+    desk.tell(GrantApplied(at=101.0, job=JOB, request=resize.request, granted={FIRST: GPU}))
+    assert not of(desk.tell(PoolOffered(at=170.0, pool=SPOT, price_usd_h=1.0, obtainable=2)), ReleaseMachines)
+    (released,) = of(desk.tell(PoolOffered(at=230.0, pool=SPOT, price_usd_h=1.0, obtainable=3)), ReleaseMachines)
+    assert released.nodes == (SECOND,)
+    assert not of(desk.tell(PoolOffered(at=240.0, pool=SPOT, price_usd_h=1.0, obtainable=2)), ReleaseMachines)

@@ -171,6 +171,23 @@ def test_a_job_that_is_given_another_node_goes_on_there_from_its_checkpoint(clos
     assert of_kind(events, JobStarted)[-1].granted == grant
 
 
+def test_a_launch_that_is_made_at_the_instant_of_an_end_is_performed_and_an_earlier_one_is_not(
+    closing: ExitStack, folder: Path
+) -> None:
+    """So does a scheduler that moves a job: the end of its process and the next launch are one decision."""
+    channels = {node: direct(agent_of(closing, node)) for node in (A, B)}
+    executor, events = cluster(closing, channels)
+    executor.perform(launch(A, folder), events.append)
+    wait_until(lambda: steps_of(executor) > 3)
+    before_at, grant = time.monotonic(), {B: Resources(0.5)}
+    executor.perform(ResizeJob(at=before_at, job=JOB, request=2, grant=grant, reason=WHY), events.append)
+    (failed,) = wait_until(lambda: of_kind(events, JobFailed))
+    executor.perform(replace(launch(B, folder, request=2), at=before_at), events.append)
+    executor.perform(replace(launch(B, folder, request=3), at=failed.at), events.append)
+    wait_until(lambda: len(of_kind(events, JobStarted)) == 2)
+    assert of_kind(events, JobStarted)[-1].request == 3
+
+
 def test_instants_of_a_node_with_another_clock_are_converted(closing: ExitStack, folder: Path) -> None:
     agent = agent_of(closing, A)
     host_clock = ShiftedClock(1000.0)

@@ -34,6 +34,12 @@ def batch_of(dataset: Any) -> object:
     return next(made(linear()).batches(dataset, global_batch_size=32))
 
 
+def second() -> object:
+    context, model = Context(NoAgent()), linear()
+    context.elastic(model=model, optimizer=AdamW(model.parameters()))
+    return context.elastic(model=model, optimizer=AdamW(model.parameters()))
+
+
 class Endless(IterableDataset[int]):
     """A dataset that has a length, but no numbers."""
 
@@ -47,6 +53,7 @@ class Endless(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("start", "told"),
     [
+        (second, "must have one elastic training: got a second `context.elastic`"),
         (lambda: made(linear(), lambda _: []), "or a list or dictionary of some: got a list of 0"),
         (lambda: made(linear(), lambda _: [linear()]), "must be a torch optimizer"),
         (lambda: made(linear(), lambda _: {"a": None}), "must be a torch optimizer"),

@@ -66,7 +66,7 @@ class Cloud:
         self.failure: Exception | None = None
         #: Why it does not tell of its machines.
         self.silence: Exception | None = None
-        self.n_orders = 0
+        self.n_orders = self.n_looks = 0
         #: Set if it answers orders.
         self.answer = threading.Event()
         self.answer.set()
@@ -99,6 +99,7 @@ class Cloud:
         self.running = [node for node in self.running if node not in nodes]
 
     def machines(self) -> Collection[NodeId]:
+        self.n_looks += 1
         if self.silence is not None:
             raise self.silence
         return list(self.running)
@@ -287,6 +288,29 @@ def test_a_notice_is_told_with_its_end(stage: Stage, cloud: Cloud) -> None:
     assert noticed.ends_at - noticed.at == pytest.approx(60.0, abs=30.0)
     wait_until(lambda: len(cloud.members.nodes) == 1)
     assert len(stage.of(NodeNoticed)) == 1
+
+
+def test_a_notice_of_a_machine_that_starts_is_told_once_it_has_joined(stage: Stage, cloud: Cloud) -> None:
+    cloud.joins = False
+    stage.ask(1)
+    stage.until(MachinesAsked)
+    cloud.notices[FIRST] = time.time() + 600.0
+    n_looks = cloud.n_looks
+    wait_until(lambda: cloud.n_looks > n_looks + 3)
+    assert not stage.of(NodeNoticed)
+    cloud.members.add(FIRST)
+    (noticed,) = stage.until(NodeNoticed)
+    assert noticed.at >= stage.of(NodeJoined)[0].at
+
+
+def test_a_notice_that_a_provider_takes_back_is_withdrawn(stage: Stage, cloud: Cloud) -> None:
+    stage.ask(1)
+    stage.until(NodeJoined)
+    cloud.notices[FIRST] = time.time() + 600.0
+    stage.until(NodeNoticed)
+    cloud.notices.clear()
+    wait_until(lambda: len(stage.of(NodeNoticed)) == 2)
+    assert stage.of(NodeNoticed)[-1].ends_at is None
 
 
 def test_a_machine_that_cannot_be_started_is_not_asked_for_at_once_again(cloud: Cloud, closing: ExitStack) -> None:

@@ -53,14 +53,16 @@ def train(
 
 
 def test_batches_and_phases_are_told(page: SharedBlock, tmp_path: Path) -> None:
-    assert train(tmp_path) == 30.0
+    could_stop: list[bool] = []
+    assert train(tmp_path, lambda _: could_stop.append(page.declaration().can_stop)) == 30.0
     assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
         ProgramState.LANDED,
         12,
         12,
     )
     assert (page.phases()[0].n_units_done, page.phases()[0].units_planned) == (3, 3)
-    assert page.declaration().can_stop
+    assert all(could_stop)
+    assert not page.declaration().can_stop, "nobody makes a checkpoint any more"
 
 
 @pytest.mark.parametrize("i", [0, 3, 5, 11])

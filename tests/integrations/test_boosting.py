@@ -1,5 +1,7 @@
 """XGBoost, LightGBM and scikit-learn."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,15 @@ def test_xgboost_ends_at_a_loss_and_at_early_stopping(
     monkeypatch.setattr(xgboost.callback.EarlyStopping, "after_iteration", lambda self, model, epoch, log: epoch == 4)
     boosted(None, early_stopping_rounds=1)
     assert ended(page) == (ProgramState.LANDED, 5, 5)
+
+
+def test_a_model_of_xgboost_can_be_saved_with_its_callback(page: SharedBlock, tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost", reason="XGBoost is not installed (extra `adapters`)")
+    from punctual.integrations.xgboost import XGBoostCallback
+
+    model = xgboost.XGBClassifier(n_estimators=3, n_jobs=1, callbacks=[XGBoostCallback(3, tmp_path)]).fit(X, Y)
+    again = pickle.loads(pickle.dumps(model))
+    assert list(again.predict(X)) == list(copy.deepcopy(model).predict(X)) == list(model.predict(X))
 
 
 def test_folds_of_xgboost_are_refused(page: SharedBlock) -> None:

@@ -47,14 +47,16 @@ def fit(folder: Path | None, at_batch: Callable[[int], None] = lambda n: None, *
 
 
 def test_batches_and_evaluations_are_told(page: SharedBlock, tmp_path: Path) -> None:
-    fit(tmp_path)
+    could_stop: list[bool] = []
+    fit(tmp_path, lambda _: could_stop.append(page.declaration().can_stop))
     assert (page.declaration().state, page.declaration().total_steps, page.progress().n_steps) == (
         ProgramState.LANDED,
         12,
         12,
     )
     assert (page.phases()[0].n_units_done, page.phases()[0].units_planned) == (6, 6)
-    assert page.declaration().can_stop
+    assert all(could_stop)
+    assert not page.declaration().can_stop, "nobody makes a checkpoint any more"
 
 
 def test_without_a_folder_it_cannot_be_asked(page: SharedBlock) -> None:

@@ -83,12 +83,17 @@ def landed_with(page: SharedBlock, n_steps: int) -> bool:
 
 def test_batches_evaluations_and_checkpoints_are_told(page: SharedBlock, tmp_path: Path) -> None:
     planned: list[dict[str, float]] = []
-    model = Model(lambda n: planned.append({phase.name: phase.units_planned for phase in page.phases()}))
+
+    def note(n: int) -> None:
+        assert page.declaration().can_stop
+        planned.append({phase.name: phase.units_planned for phase in page.phases()})
+
+    model = Model(note)
     fit(tmp_path, model)
     declared = page.declaration()
     assert (declared.state, declared.fault, declared.total_steps) == (ProgramState.LANDED, Fault.NONE, 12)
     assert page.progress().n_steps == 12
-    assert declared.can_stop
+    assert not declared.can_stop, "nobody makes a checkpoint any more"
     assert planned[0] == {"evaluate": N_EPOCHS * N_VALIDATION}
     evaluate, checkpoint = page.phases()
     assert (evaluate.n_units_done, evaluate.units_planned) == (6, 6)

@@ -65,10 +65,13 @@ def landed_after(page: SharedBlock, n_steps: int) -> bool:
 
 def test_steps_evaluations_and_checkpoints_are_told(page: SharedBlock, tmp_path: Path) -> None:
     planned: list[dict[str, float]] = []
-    note = lambda n: planned.append({phase.name: phase.units_planned for phase in page.phases()})  # noqa: E731
+
+    def note(n: int) -> None:
+        assert page.declaration().can_stop
+        planned.append({phase.name: phase.units_planned for phase in page.phases()})
+
     train(tmp_path, note, save_strategy="epoch")
     assert landed_after(page, 12)
-    assert page.declaration().can_stop
     assert planned[0] == {
         "evaluate": N_EPOCHS,
         "checkpoint": N_EPOCHS,

@@ -136,3 +136,17 @@ def test_a_controller_that_dies_while_it_waits_releases_it(page: SharedBlock, pa
     page.heartbeat(time.monotonic_ns() - 4_800_000_000)
     list(punctual.track("ab", epochs=1))
     assert page.progress().n_steps == 2
+
+
+def test_a_step_that_is_left_for_an_exception_does_not_wait(page: SharedBlock, pace: Callable[..., None]) -> None:
+    pace(3600.0, 20)
+
+    def train() -> None:
+        for _ in punctual.track(range(20), epochs=1):
+            raise OSError("the disk is full")
+
+    begun_s = time.monotonic()
+    with pytest.raises(OSError, match="the disk is full"):
+        train()
+    assert page.progress().n_steps == 1
+    assert time.monotonic() - begun_s < 60.0

@@ -2,6 +2,7 @@ import pytest
 
 import punctual
 from punctual.channel import Directives, ProgramState, SharedBlock
+from punctual.tracking.stop import forget
 
 
 def test_the_page_says_whether_the_training_can_be_asked(page: SharedBlock) -> None:
@@ -68,3 +69,10 @@ def test_it_does_not_wait_for_the_line_when_asked_to_stop(page: SharedBlock) -> 
     with pytest.raises(SystemExit):
         list(punctual.track("ab", epochs=1))
     assert page.progress().n_steps == 1
+
+
+def test_once_all_hooks_are_forgotten_it_cannot_be_asked_any_more(page: SharedBlock) -> None:
+    hooks = [punctual.on_stop(lambda: None), punctual.on_stop(lambda: 1)]
+    for hook, can_stop in zip(hooks, (True, False), strict=True):
+        forget(hook)
+        assert page.declaration().can_stop is can_stop

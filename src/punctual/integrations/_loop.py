@@ -176,6 +176,16 @@ def folder_of_checkpoints(given: str | os.PathLike[str] | None) -> Path | None:
     return Path(named) if named else None
 
 
+def is_used(checkpoint: Path) -> bool:
+    """Whether a training of this process has gone on from a checkpoint, or made it: another training does not."""
+    return str(checkpoint.resolve()) in current().checkpoints_used
+
+
+def use(checkpoint: Path) -> None:
+    """Note that a training of this process has gone on from a checkpoint, or made it."""
+    current().checkpoints_used.add(str(checkpoint.resolve()))
+
+
 def replace_file(path: Path, write: Callable[[str], object]) -> None:
     """Call `write` for a temporary file, and give it the name once it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)

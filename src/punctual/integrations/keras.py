@@ -8,11 +8,7 @@ from typing import Any
 
 from keras.callbacks import Callback
 
-from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_checkpoints
-
-
-#: Checkpoints that a training of this process has gone on from: another one does not.
-_TAKEN: set[Path] = set()
+from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_checkpoints, is_used, use
 
 
 class KerasCallback(Callback):
@@ -56,7 +52,7 @@ class KerasCallback(Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         newest, self._first_epoch = self._newest(), self.initial_epoch
         if newest is not None:
-            _TAKEN.add(newest.resolve())
+            use(newest)
             if self.model.optimizer is not None and not self.model.optimizer.built:
                 self.model.optimizer.build(self.model.trainable_variables)  # or its state would not be read
             self.model.load_weights(str(newest))
@@ -119,11 +115,11 @@ class KerasCallback(Callback):
         writing = self._folder / "writing.weights.h5"
         self.model.save_weights(str(writing), overwrite=True)
         kept = writing.replace(self._folder / f"epoch-{self._epoch:06}.weights.h5")
-        _TAKEN.add(kept.resolve())
+        use(kept)
         for path in older:
             if path != kept:
                 path.unlink()
 
     def _newest(self) -> Path | None:
         newest = None if self._folder is None else max(self._folder.glob("epoch-*.weights.h5"), default=None)
-        return None if newest is None or newest.resolve() in _TAKEN else newest
+        return None if newest is None or is_used(newest) else newest

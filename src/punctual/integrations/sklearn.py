@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from punctual.integrations._loop import folder_of_checkpoints, replace_file
+from punctual.integrations._loop import folder_of_checkpoints, is_used, replace_file, use
 from punctual.tracking import stop
 from punctual.tracking.complaint import invalid
 from punctual.tracking.span import phase
@@ -89,14 +89,10 @@ def partial_fit(
     return estimator
 
 
-#: Checkpoints that a training of this process has gone on from: another one does not.
-_TAKEN: set[Path] = set()
-
-
 def _read(path: Path, estimator: Estimator) -> tuple[Estimator, int]:
-    if not path.exists() or path.resolve() in _TAKEN:
+    if not path.exists() or is_used(path):
         return estimator, 0
-    _TAKEN.add(path.resolve())
+    use(path)
     kept, n_done = pickle.loads(path.read_bytes())  # noqa: S301 -- the folder is the user's own, as the docstring says
     if type(kept) is not type(estimator):
         raise invalid(

@@ -55,6 +55,8 @@ class Session:
         self.declared_steps = 0
         self.is_of_parts = False
         self.course = StepPlan()
+        #: Checkpoints that a training of this process has gone on from, or made.
+        self.checkpoints_used: set[str] = set()
         self._page = page
         self._pacer = Pacer(page) if page else None
         self._losses = Losses(page)
