@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from tests.api.live_service import OPTIONS, Caller, LiveService, live_service, program, steered_host
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.api import connections
 from punctual.api import database as database_module
@@ -259,6 +259,19 @@ def test_a_page_of_another_origin_is_refused(service: LiveService, headers: dict
         assert reply.status == 403
         assert "Access-Control-Allow-Origin" not in reply.headers
     assert service.host.jobs() == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "destination", "status"), [("/", "document", 200), ("/", "iframe", 403), ("/v1/jobs", "document", 403)]
+)
+def test_a_link_to_the_page_on_another_page_can_be_followed(
+    service: LiveService, path: str, destination: str, status: int
+) -> None:
+    connection = http.client.HTTPConnection(service.served.url.removeprefix("http://"), timeout=PATIENCE_S)
+    headers = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": destination}
+    connection.request("GET", path, headers={**headers, "Authorization": f"Bearer {service.caller.token}"})
+    assert connection.getresponse().status == status
+    connection.close()
 
 
 def test_no_other_origin_is_allowed_beforehand(service: LiveService) -> None:

@@ -72,6 +72,13 @@ def test_kinds_can_be_chosen_and_timers_are_left_out_otherwise(service: LiveServ
     assert [event.kind for event in chosen] == [name for m in journal if (name := type(m).__name__) in kinds]
 
 
+def test_a_kind_that_there_is_not_is_refused_with_the_one_that_was_meant(service: LiveService) -> None:
+    refused = service.caller.get("/events?kind=JobStarted&kind=JobFinishd")
+    assert refused.status == 422
+    assert refused.json()["got"] == "'JobFinishd'"
+    assert "`JobFinished`" in refused.json()["remedy"]
+
+
 def test_streams_end_with_the_service() -> None:
     ended = threading.Event()
     with live_service() as service:

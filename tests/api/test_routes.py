@@ -1,7 +1,9 @@
 """Each route against a real host with real programs."""
 
+import http.client
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -11,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.live_service import LiveService, program
-from tests.waiting import wait_until
+from tests.api.live_service import LiveService, live_service, program
+from tests.waiting import PATIENCE_S, wait_until
 
 from punctual import registry
 from punctual.api.quote_routes import quote_answer
-from punctual.client.client import Client
+from punctual.client.client import Client, ServiceFailed
 from punctual.core.events import (
     JobSubmitted,
     NodeNoticed,
@@ -362,6 +364,35 @@ def test_logs_are_given_in_ranges_and_followed(service: LiveService, tmp_path: P
     assert service.caller.get("/jobs/a/logs?stream=stderr").body == b""
     awaited.touch()
     assert service.caller.get("/jobs/a/logs?follow=true").body == b"nothing\ndone\n"
+
+
+def test_a_followed_log_is_cut_off_where_the_service_ends_before_the_job(tmp_path: Path) -> None:
+    seen: list[object] = []
+    with live_service() as service:
+        Client(service.served.url).submit(program(tmp_path / "go"), name="a")
+        pieces = Client(service.served.url).logs("a", follow=True)
+        seen.append(next(pieces))
+
+        def read() -> None:
+            try:
+                seen.extend(pieces)
+            except (OSError, http.client.HTTPException, ServiceFailed) as error:
+                seen.append(error)
+
+        reading = threading.Thread(target=read, daemon=True)
+        reading.start()
+    reading.join(PATIENCE_S)
+    assert seen[0] == b"nothing\n"
+    assert isinstance(seen[-1], Exception)
+
+
+def test_an_idempotency_key_is_free_again_once_its_job_is_removed(service: LiveService) -> None:
+    key = {"Idempotency-Key": "nightly"}
+    first = service.caller.post("/jobs", {"program": program()}, key).json()["name"]
+    ended(service, first)
+    assert service.caller.post("/jobs", {"program": program()}, key).json()["name"] == first
+    service.host.run_folder.records.forget([JobId(first)])
+    assert service.caller.post("/jobs", {"program": program()}, key).json()["name"] != first
 
 
 def test_logs_are_given_from_a_time_on(service: LiveService, tmp_path: Path) -> None:
