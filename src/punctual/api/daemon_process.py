@@ -152,7 +152,10 @@ def page_link(addresses: Sequence[str], token_file: Path, job: str | None = None
     try:
         token = token_file.read_text(encoding="utf-8").strip()
     except OSError as error:
-        remedy = "Start the daemon anew, which makes one."
+        remedy = (
+            f"Make one: `punctual token revoke {OWNER}` if it is listed, then write what `punctual token create {OWNER} "
+            "--role operator` prints into that file."
+        )
         raise InvalidSpec("the owner's token must be there", str(error), str(token_file), remedy) from error
     shown = "" if job is None else f"&job={quote(job, safe='')}"
     return f"{url}/#token={quote(token, safe='')}{shown}"
