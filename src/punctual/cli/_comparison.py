@@ -58,7 +58,7 @@ def _print(comparisons: list[Comparison]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column(Text(visible(f"against {comparisons[0].first}")))
     table.add_column("")
-    for heading in ("difference", "95 % interval", "p", "jobs lower, higher"):
+    for heading in ("jobs", "difference", "95 % interval", "p", "jobs lower, higher"):
         table.add_column(heading, justify="right")
     for comparison in comparisons:
         for place, (column, difference) in enumerate(comparison.differences.items()):
@@ -78,13 +78,14 @@ def _meaning(comparisons: list[Comparison]) -> str:
         kind = "arrivals of this kind (jobs of one seed are drawn together)"
     else:
         kind = f"these very arrivals (with {N_SEEDS_LEAST} seeds or more that differ: for arrivals of this kind)"
-    return f"Differences are means over these jobs. Intervals and p are for {kind}; *: p < {_SIGNIFICANT}."
+    return f"Differences are means over the jobs that have the number under both policies. Intervals and p are for {kind}; *: p < {_SIGNIFICANT}."
 
 
 def _cells(column: str, difference: PairedDifference) -> list[str]:
     mean = difference.mean
     mark = "*" if difference.p_value < _SIGNIFICANT else " "
     return [
+        f"{difference.n:,}",
         _signed(column, mean.estimate),
         f"{_signed(column, mean.low)} to {_signed(column, mean.high)}",
         f"{difference.p_value:.2g}{mark}",

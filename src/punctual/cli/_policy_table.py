@@ -50,7 +50,8 @@ def cost_lines(result: Result) -> list[str]:
         pools = ", ".join(f"{visible(pool)} ${usd:,.2f}" for pool, usd in sorted(bill["by_pool"].items()))
         unused = f"; for no job ${bill['unused_usd']:,.2f}" if bill["unused_usd"] >= 0.005 else ""
         total_usd = sum(bill["by_pool"].values())
-        lines.append(f"{visible(label)} costs ${total_usd:,.2f}: {jobs}{more} (machines: {pools}{unused})")
+        seed = f", seed {runs[0].seed}," if len(runs) > 1 else ""
+        lines.append(f"{visible(label)}{seed} costs ${total_usd:,.2f}: {jobs}{more} (machines: {pools}{unused})")
         told = bill["told"][:_N_COSTS]
         lines += [f"  {visible(each['job'])}, after {span(each['at_s'])}: {each['text']}" for each in told]
     return lines

@@ -59,7 +59,17 @@ def in_words(result: Result) -> str:
     generated = f"generator {trace.generator.text}" if trace.generator else "the scenario"
     source = Path(trace.file).name if trace.file else generated
     bad = f" {result.n_bad_rows:,} rows of it made no sense and were left out." if result.n_bad_rows else ""
-    return f"{n_jobs:,} job{'s' * (n_jobs != 1)} of {source}, {seeds}.{bad}{interval}"
+    return f"{n_jobs:,} job{'s' * (n_jobs != 1)} of {source}, {seeds}.{bad}{_not_landed(result)}{interval}"
+
+
+def _not_landed(result: Result) -> str:
+    """Say under which policies some jobs have no completion time; empty: under none."""
+    short = []
+    for label, runs in result.by_policy.items():
+        n_landed, n_jobs = (sum(int(run.summary[name]) for run in runs) for name in ("n_finished", "n_jobs"))
+        if n_landed < n_jobs:
+            short.append(f"{label} {n_landed:,} of {n_jobs:,}")
+    return f" Completion times are of the jobs that landed: {', '.join(short)}." if short else ""
 
 
 def cell(measure: Measure, estimate: Estimate | None) -> str:

@@ -52,7 +52,8 @@ def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
     if recording is not None:  # its users' changes have their instants
         jobs = _first([trace_job(job) for job in recording.load().jobs], section.jobs)
     else:
-        jobs = _first(_between(section, normalized(_counted(_source(scenario, seed)))), section.jobs)
+        jobs = normalized(_counted(_source(scenario, seed)), from_zero=not scenario.job)
+        jobs = _first(_between(section, jobs), section.jobs)
     jobs = without_missing_dependencies(jobs) if scenario.job or recording is not None else jobs
     if section.load is not None and not _generator_has(scenario, "load"):
         amount = device_s if n_devices(scenario.machines) else core_s

@@ -37,16 +37,22 @@ def course_of(
     try:
         about, counts = trace["metadata"], trace["data"]
         gap_s = float(about["gap_seconds"])
-        prices = [float(about[_PRICES[pool.market]]) if price_usd_h is None else price_usd_h] * len(counts)
         if price_usd_h is None and "prices" in trace:
             prices = [float(price) for price in trace["prices"]]
+        else:
+            prices = [float(about[_PRICES[pool.market]]) if price_usd_h is None else price_usd_h] * len(counts)
         points = [(i * gap_s - start_s, price, int(n)) for i, (price, n) in enumerate(zip(prices, counts, strict=True))]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
         must = "a trace of machines must have `metadata.gap_seconds`, `data`, and a price where the pool has none"
         remedy = "Give the pool `price_usd_h`, or mend the file."
         raise InvalidSpec(must, f"{type(error).__name__}: {error}", where, remedy) from None
     if not points or not gap_s > 0 or not all(isfinite(price) and price >= 0 and n >= 0 for _, price, n in points):
         raise InvalidSpec("a trace must have counts and prices from 0 up", "others", where, "Mend the file.")
+    lasts_s = len(points) * gap_s
+    if not start_s < lasts_s:
+        raise InvalidSpec(
+            f"`trace_start_s` must be within the trace, which lasts {lasts_s:g} s", f"{start_s:g}", where, "Give an earlier second."
+        )
     return [points[0], *[after for before, after in pairwise(points) if before[1:] != after[1:]]]
 
 

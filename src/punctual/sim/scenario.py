@@ -249,6 +249,14 @@ class Scenario(BaseModel):
         generator = given.generator or PlugInChoice(name=DEFAULT_GENERATOR)
         kind = parts.generator(generator.name)
         bound, known = generator.bound_to(kind, "trace.generator"), parameters_of(kind)
+        for name, wanted in (("n_jobs", given.jobs), ("load", given.load)):
+            if wanted is not None and bound.parameters.get(name, wanted) != wanted:
+                raise InvalidSpec(
+                    f"`trace.{name.removeprefix('n_')}` and the generator's `{name}` must not contradict each other",
+                    f"{wanted:g} and {bound.parameters[name]:g}",
+                    "`trace`",
+                    "Leave one of them out.",
+                )
         # A parameter that is given stands; what the generator does not have is not its to choose.
         jobs = DEFAULT_N_JOBS if "n_jobs" in known and "n_jobs" not in bound.parameters else None
         load = DEFAULT_LOAD if "load" in known and "load" not in bound.parameters else None

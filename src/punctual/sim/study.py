@@ -141,6 +141,11 @@ class Study:
             keys["trace"] = {**keys["trace"], "file": fingerprint.of_values(self._trace)}
         if self._load is not None:
             keys["trace"] = {**keys["trace"], "file": fingerprint.of_values([self._load])}
+        if self.scenario.pool:
+            keys["pool"] = [
+                {**pool, "trace": fingerprint.of_tables(Path(pool["trace"]))} if pool.get("trace") else pool
+                for pool in keys["pool"]
+            ]
         tables = self.scenario.scaling.parameters.get("tables")
         if tables is not None:
             keys["tables"] = fingerprint.of_tables(Path(tables))
@@ -153,6 +158,7 @@ class Study:
         models = [self.scenario.scaling.parameters.get("model")]
         for part in (*parts.controllers(controllers).values(), *parts.models(models).values()):
             yield type(part)
+        yield parts.scaling(self.scenario.scaling.name)
         generator = self.scenario.trace.generator
         if generator is not None:
             yield parts.generator(generator.name)

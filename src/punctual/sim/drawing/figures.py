@@ -64,7 +64,9 @@ def lateness(axes: "Axes", runs: Runs) -> None:
     latest = _LINEAR_PERCENT
     for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
         values, shares = _distribution([_late_frac(run) for run in some])
-        percent = [100 * value for value in values]
+        n_due = sum(run.jobs["deadline_s"].count() for run in some)
+        landed_frac = sum(len(_late_frac(run)) for run in some) / max(1, n_due)  # the others are as late as can be
+        shares, percent = [landed_frac * share for share in shares], [100 * value for value in values]
         latest = max([latest, *percent])
         axes.plot(percent, shares, color=colour, label=label)
     axes.axvline(0.0, color=axes.xaxis.label.get_color(), linewidth=0.8, linestyle=":")

@@ -11,14 +11,14 @@ from punctual.sim.traces.job import TraceJob
 _made, _rest_of = unchecked_constructor(TraceJob), attrgetter(*[field.name for field in fields(TraceJob)][2:])
 
 
-def normalized(jobs: Iterable[TraceJob]) -> list[TraceJob]:
-    """Return `jobs` by time of submission, the first at 0; ties keep their order.
+def normalized(jobs: Iterable[TraceJob], *, from_zero: bool = True) -> list[TraceJob]:
+    """Return `jobs` by time of submission, `from_zero`: the first at 0; ties keep their order.
 
     A name that was taken before gets ``~2``, ``~3`` and so on, as happens when traces are joined. Holds all jobs in
     memory.
     """
     ordered = sorted(jobs, key=lambda job: job.submitted_at)
-    first_at = ordered[0].submitted_at if ordered else 0.0
+    first_at = ordered[0].submitted_at if ordered and from_zero else 0.0
     names = _once(job.id for job in ordered)
     # The first two of its fields are others; what was checked is not checked again.
     return [_made(name, job.submitted_at - first_at, *_rest_of(job)) for job, name in zip(ordered, names, strict=True)]

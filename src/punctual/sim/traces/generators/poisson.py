@@ -25,7 +25,7 @@ class Poisson:
     n_devices
         Devices of the cluster that the load is meant for.
     gpus
-        Pairs of a device count and its weight.
+        Pairs of a device count and its weight; more than `n_devices` count as these.
     duration_s
         Mean duration.
     """
@@ -46,12 +46,13 @@ class Poisson:
     def jobs(self, seed: int) -> Iterator[TraceJob]:
         """The jobs in order of submission."""
         draw = Draw(seed)
-        gap_s = mean_of(self.gpus) * self.duration_s / (self.load * self.n_devices)
+        gpus = tuple((min(n, self.n_devices), weight) for n, weight in self.gpus)
+        gap_s = mean_of(gpus) * self.duration_s / (self.load * self.n_devices)
         for i_job, at in enumerate(self.arrivals(draw, gap_s)):
             yield TraceJob(
                 id=f"{self.name}-{i_job}",
                 submitted_at=at,
-                n_gpus=draw.pick(self.gpus),
+                n_gpus=draw.pick(gpus),
                 duration_s=draw.exponential(self.duration_s),
             )
 
