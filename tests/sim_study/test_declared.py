@@ -147,6 +147,12 @@ def test_a_job_runs_after_one_further_down_and_is_submitted_no_earlier(tmp_path:
     assert b.started_at == a.landed_at
 
 
+def test_a_job_alone_is_submitted_when_it_says(tmp_path: Path) -> None:
+    study = scenario(written(tmp_path, '[[job]]\nname = "a"\nwork = "1m"\nsubmit_at = "1h"\n' + CLUSTER))
+    _, record = simulate_one(study, study.policies[0], 0, lambda _: None)
+    assert [job.submitted_at for job in record.jobs()] == [3600.0]
+
+
 @pytest.mark.parametrize(
     ("trace", "kept"),
     [({"jobs": 1}, {"a": ()}), ({"start_s": 200.0}, {"c": ()}), ({"jobs": 2}, {"a": (), "b": ("a",)})],

@@ -140,6 +140,7 @@ def test_two_pools_of_one_name_are_refused() -> None:
         '{"data": [1]}',
         '{"metadata": {"gap_seconds": 0}, "data": [1]}',
         '{"metadata": {"gap_seconds": 60}, "data": [-1]}',
+        '{"metadata": {"gap_seconds": 60}, "data": [Infinity]}',
     ],
 )
 def test_a_trace_that_cannot_be_used_is_told(tmp_path: Path, text: str) -> None:
@@ -147,6 +148,17 @@ def test_a_trace_that_cannot_be_used_is_told(tmp_path: Path, text: str) -> None:
     with pytest.raises(InvalidSpec) as caught:
         courses_of(pools_of([{**POOL, "trace": str(tmp_path / "spot.json")}], "'x.toml'"))
     assert "spot.json" in str(caught.value)
+
+
+def test_a_trace_has_prices_of_its_own_or_one_for_all_and_begins_within_itself(tmp_path: Path) -> None:
+    trace = {"metadata": {"gap_seconds": 60}, "data": [1, 2], "prices": [0.5, 0.25]}
+    (tmp_path / "spot.json").write_text(json.dumps(trace))
+    free = {key: value for key, value in POOL.items() if key != "price_usd_h"}
+    pool = {**free, "trace": str(tmp_path / "spot.json")}
+    (course,) = courses_of(pools_of([{**pool, "trace_start_s": 60.0}], "'x.toml'"))
+    assert course.course == [(-60.0, 0.5, 1), (0.0, 0.25, 2)]
+    with pytest.raises(InvalidSpec, match="lasts 120 s"):
+        courses_of(pools_of([{**pool, "trace_start_s": 120.0}], "'x.toml'"))
 
 
 def told(folder: Path, *words: str) -> dict[str, Any]:

@@ -66,6 +66,8 @@ def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[s
         ({"trace": {"load": float("inf")}}, "trace.load", "finite"),
         ({"trace": {"file": "a", "generator": "poisson"}}, "trace", "from a file or from a generator"),
         ({"trace": "generator:poison"}, "trace", "poisson"),
+        ({"trace": {"load": 0.5, "generator": {"name": "poisson", "load": 0.9}}}, "trace", "0.5 and 0.9"),
+        ({"trace": {"jobs": 20, "generator": {"name": "poisson", "n_jobs": 30}}}, "trace", "20 and 30"),
         ({"cluster": "16 nodes"}, "cluster", "16x8"),
         ({"cluster": [{"n_nodes": 2, "gpu": 8}]}, "cluster[0].gpu", "gpus"),
         ({"cluster": []}, "cluster", "machines"),

@@ -116,6 +116,19 @@ def test_a_key_changes_with_the_tables_of_the_rule_of_scaling(tmp_path: Path) ->
     assert not keys(1.0) & keys(2.0)
 
 
+def test_a_key_changes_with_the_trace_of_a_pool(tmp_path: Path) -> None:
+    trace = tmp_path / "spot.json"
+    pool = {"name": "spot", "market": "spot", "price_usd_h": 1.0, "most": 4, "trace": str(trace)}
+
+    def keys(n: int) -> set[str]:
+        trace.write_text(json.dumps({"metadata": {"gap_seconds": 600}, "data": [n, n]}))
+        scenario = Scenario.of({**SMALL, "policies": ["least-cost"], "pool": [pool]})
+        return {one.key for one in Study(scenario, tmp_path).assignments}
+
+    assert keys(1) == keys(1)
+    assert not keys(1) & keys(2)
+
+
 @pytest.mark.parametrize(
     ("family", "keys"),
     [
@@ -123,6 +136,7 @@ def test_a_key_changes_with_the_tables_of_the_rule_of_scaling(tmp_path: Path) ->
         ("controllers", {"trace": {}, "cluster": [{"cores": 1.0}], "job": [{"work": "1m", "controller": "strange"}]}),
         ("models", {"scaling": {"name": "rigid", "model": "strange"}}),
         ("traces.generators", {"trace": "generator:strange"}),
+        ("scaling", {"scaling": "strange"}),
     ],
 )
 def test_a_key_changes_with_a_plug_in_of_another_distribution(

@@ -63,6 +63,12 @@ def test_the_load_is_the_one_asked_for(name: str, load: float) -> None:
     assert offered_load(made, 128) == pytest.approx(load, rel=0.06)
 
 
+@pytest.mark.parametrize("name", ["poisson", "diurnal"])
+def test_no_job_needs_more_devices_than_there_are(name: str) -> None:
+    made = jobs(name, n_jobs=400, n_devices=4)
+    assert max(job.n_gpus for job in made) == 4
+
+
 def test_poisson_gaps_are_exponential() -> None:
     at = [job.submitted_at for job in jobs("poisson", n_jobs=10_000, gpus=[[1, 1.0]], duration_s=100.0, load=0.5, n_devices=10)]  # fmt: skip
     gaps = [later - earlier for earlier, later in pairwise(at)]

@@ -46,7 +46,7 @@ class Poisson:
     def jobs(self, seed: int) -> Iterator[TraceJob]:
         """The jobs in order of submission."""
         draw = Draw(seed)
-        gpus = tuple((min(n, self.n_devices), weight) for n, weight in self.gpus)
+        gpus = tuple((min(n, max(1, int(self.n_devices))), weight) for n, weight in self.gpus)
         gap_s = mean_of(gpus) * self.duration_s / (self.load * self.n_devices)
         for i_job, at in enumerate(self.arrivals(draw, gap_s)):
             yield TraceJob(
