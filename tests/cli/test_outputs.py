@@ -138,7 +138,7 @@ def test_a_slow_reader_of_a_stream_that_does_not_block_gets_all_of_it() -> None:
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
     text = "step 1\n" * 50_000
-    with ThreadPoolExecutor(1) as pool, open(write_fd, "w") as stream, open(read_fd) as reader:
+    with ThreadPoolExecutor(1) as pool, open(write_fd, "w") as stream, open(read_fd) as reader:  # noqa: PTH123
         reading = pool.submit(reader.read)
         write_or_discard(stream, write_fd, text)
         stream.close()

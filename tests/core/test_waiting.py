@@ -122,9 +122,6 @@ def test_a_job_whose_process_is_gone_has_no_reason_of_that_process_on_the_board(
     assert board.job(A).reason == reason
     board.fold(JobFailed(at=1.0, job=A, cause="a signal", retryable=True))
     assert board.job(A).reason is None
-    for message in (
-        replace(launch, at=2.0, request=2),
-        GrantFailed(at=2.0, job=A, request=2, granted={}, cause="no room", short_of="memory"),
-    ):
-        board.fold(message)
+    board.fold(replace(launch, at=2.0, request=2))
+    board.fold(GrantFailed(at=2.0, job=A, request=2, granted={}, cause="no room", short_of="memory"))
     assert (board.job(A).state, board.job(A).reason) == ("queued", None)

@@ -324,9 +324,7 @@ def test_a_job_that_is_late_gets_machines_once_there_are_some() -> None:
 def test_a_simulation_of_a_job_for_which_machines_never_come_ends() -> None:
     record, one = ClusterHistory(), job("a", work_h=8, deadline_h=12)
     market = pools([(-48, 0)])[:1]
-    Simulation(
-        [one], (), LeastCost(), models={"tabulated": Tabulated()}, pools=market, listeners=(record.add,)
-    ).run()
+    Simulation([one], (), LeastCost(), models={"tabulated": Tabulated()}, pools=market, listeners=(record.add,)).run()
     assert not record.jobs()[0].on_time
 
 

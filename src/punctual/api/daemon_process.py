@@ -152,6 +152,8 @@ def page_link(addresses: Sequence[str], token_file: Path, job: str | None = None
     try:
         token = token_file.read_text(encoding="utf-8").strip()
     except OSError as error:
+        from punctual.api.tokens import OWNER
+
         remedy = (
             f"Make one: `punctual token revoke {OWNER}` if it is listed, then write what `punctual token create {OWNER} "
             "--role operator` prints into that file."

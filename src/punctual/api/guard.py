@@ -136,7 +136,9 @@ class RequestGuard:
             raise Refused(403, "the header Host must name this service (`punctual up --host-name NAME` adds a name)")
         if origin is not None and origin.lower() != f"{request.scope['scheme']}://{host}".lower():
             raise Refused(403, "requests of pages of other origins are refused")
-        is_followed = request.headers.get("sec-fetch-mode") == "navigate" and request.headers.get("sec-fetch-dest") == "document"
+        is_followed = (
+            request.headers.get("sec-fetch-mode") == "navigate" and request.headers.get("sec-fetch-dest") == "document"
+        )
         if is_followed and request.method == "GET" and request.url.path == "/":
             return  # a link to the page, in a notebook or a mail: it has nothing about jobs, and no page may frame it
         if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:

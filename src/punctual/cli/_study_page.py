@@ -66,9 +66,9 @@ def _not_landed(result: Result) -> str:
     """Say under which policies some jobs have no completion time; empty: under none."""
     short = []
     for label, runs in result.by_policy.items():
-        n_landed, n_jobs = (sum(int(run.summary[name]) for run in runs) for name in ("n_finished", "n_jobs"))
+        n_landed, n_jobs = (sum(run.summary[name] or 0.0 for run in runs) for name in ("n_finished", "n_jobs"))
         if n_landed < n_jobs:
-            short.append(f"{label} {n_landed:,} of {n_jobs:,}")
+            short.append(f"{label} {n_landed:,.0f} of {n_jobs:,.0f}")
     return f" Completion times are of the jobs that landed: {', '.join(short)}." if short else ""
 
 

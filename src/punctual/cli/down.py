@@ -67,11 +67,7 @@ def down(
     if jobs in _ASK:
         _ask_all(run, before, process, _ASK[jobs], _STATES[jobs])
     states = {str(standing["job"]): str(standing["state"]) for standing in standings(run)}
-    try:
-        leave(run)
-    except InvalidSpec:
-        if run.has_service() or run.open_jobs():  # else it has just ended by itself, with its last job
-            raise
+    _have_leave(run)
     _await(lambda: not is_alive(process), process)
     known, recorded = jobs_of(run), run.jobs()
     for job in known:
@@ -87,6 +83,15 @@ def down(
         )
     for fleet in abandoned():  # it could not end them
         fleet.end()
+
+
+def _have_leave(run: RunFolder) -> None:
+    """Ask the daemon to exit, unless it has just ended by itself with its last job."""
+    try:
+        leave(run)
+    except InvalidSpec:
+        if run.has_service() or run.open_jobs():
+            raise
 
 
 def _names(nodes: Collection[NodeId]) -> str:

@@ -185,7 +185,9 @@ def screen(
         more = Text(f"and {n_more} more job{'s' * (n_more != 1)}", "dim")
         lines = [*lines[: 1 + n_jobs * lanes.n_lines_each], more]
     elif n_folded:
-        lines.append(Text(f"{n_folded} ended job{'s' * (n_folded != 1)}; --all shows {'them' if n_folded != 1 else 'it'}", "dim"))
+        lines.append(
+            Text(f"{n_folded} ended job{'s' * (n_folded != 1)}; --all shows {'them' if n_folded != 1 else 'it'}", "dim")
+        )
     return [*head, *lines, *lanes.legend(), *foot]
 
 
@@ -410,7 +412,7 @@ def _grant(standing: dict[str, Any]) -> str:
 
 def _forecast(standing: dict[str, Any]) -> str:
     """Format the expected landing against the deadline; without one, its time of day."""
-    lands_s, deadline_s, begun = (standing.get(name) for name in ("lands_s", "deadline_s", "submitted_wall"))
+    lands_s, deadline_s, begun = standing.get("lands_s"), standing["deadline_s"], standing.get("submitted_wall")
     if standing["landed"]:
         return "landed"
     if lands_s is None or (deadline_s is None and begun is None):

@@ -454,7 +454,9 @@ class HistoryAnswer(AnswerBody):
     )
     phases: list[PhaseTimes] = Field(description="Phases that the job reports; the last, if there are many.")
     changes: int = Field(default=0, description="Changes of its cores from its start until it landed.")
-    changes_seconds: float = Field(default=0.0, description="Seconds that its starts and the changes of its grant took.")
+    changes_seconds: float = Field(
+        default=0.0, description="Seconds that its starts and the changes of its grant took."
+    )
     phase_sums: list[PhaseSum] = Field(default=[], description="All its phases, by name.")
     spent: list[PoolSpending] = Field(
         default=[],

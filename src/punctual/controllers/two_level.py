@@ -196,7 +196,9 @@ class TwoLevel(LandingController):
         before = reading.to_remember() if n_workers != state.held else None
         n_changes, now_s = state.n_changes + (state.wanted != 0), reading.elapsed_s
         ahead_s = 0.0
-        if 0 < state.held < n_workers and isfinite(reading.deadline_s):  # who took more because of a slow spell does not give them up at its end
+        if 0 < state.held < n_workers and isfinite(
+            reading.deadline_s
+        ):  # who took more because of a slow spell does not give them up at its end
             ahead_s = max(_TRIAL_S, _AHEAD_FRAC * (reading.deadline_s - now_s))
         return replace(
             state,
@@ -333,9 +335,7 @@ class TwoLevel(LandingController):
         return min(max(0.1 * outlook.time_s, self.tick_least_s), longest_s)
 
 
-def _free_forecast(
-    state: TwoLevelState, reading: Reading, counts: tuple[int, ...], model: Model
-) -> Forecast | None:
+def _free_forecast(state: TwoLevelState, reading: Reading, counts: tuple[int, ...], model: Model) -> Forecast | None:
     """Return the landing of a job without a deadline, with what it holds and with most; None: its speed is not known."""
     if state.times is None or reading.steps_total is None or reading.landed:
         return None

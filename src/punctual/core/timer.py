@@ -7,7 +7,8 @@ from punctual.core.ids import JobId
 #: *tick*: read the job and ask its controller. *deadline*: its deadline passes. *retry*: say a failed command again, or launch a failed job again.
 #: *leave*: a job that only has nodes with notice saves and moves. *answer*: a command that has no answer by now is lost. *plan*: ask
 #: the policy. *plan-answer*: a plan that has not come by now is lost. *demands*: ask the policy if it does not know all demands yet.
-TimerKind = Literal["tick", "deadline", "retry", "leave", "answer", "plan", "plan-answer", "demands"]
+#: *machines*: give back a machine that has not been taken away as it was said.
+TimerKind = Literal["tick", "deadline", "retry", "leave", "answer", "plan", "plan-answer", "demands", "machines"]
 
 
 class Timer(NamedTuple):

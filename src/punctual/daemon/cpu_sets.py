@@ -202,10 +202,10 @@ def _explained(event: Event, bounds: Mapping[JobId, Bound]) -> Event:
         if bound.waits or (bound.binds and _cores_of(plan, job) >= bound.cores - TOLERANCE)
     }
     views = {job: bound.view for job, bound in bounds.items() if bound.waits}
-    declined = {job: told[job] for job, view in views.items() if awaits_promise(view.spec, view.status, view.started_at)}
-    return replace(
-        event, plan=replace(plan, reasons={**plan.reasons, **told}, declines={**plan.declines, **declined})
-    )
+    declined = {
+        job: told[job] for job, view in views.items() if awaits_promise(view.spec, view.status, view.started_at)
+    }
+    return replace(event, plan=replace(plan, reasons={**plan.reasons, **told}, declines={**plan.declines, **declined}))
 
 
 def _cores_of(plan: Plan, job: JobId) -> float:

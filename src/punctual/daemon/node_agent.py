@@ -32,12 +32,12 @@ from punctual.daemon.log_snapshot import LogPlace, read_on
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.run_folder import RunFolder, agent_run, new_job
 from punctual.distribution import __version__
-from punctual.journal.boot import suspended_s
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.output import ProcessSettings
 from punctual.executors.local.supervisor_client import LEASE_S
+from punctual.journal.boot import suspended_s
 
 _LOG = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ from punctual.core.pools import PoolSpec
 from punctual.core.units import span
 from punctual.executors.cluster.machines import (
     ClusterPlace,
+    MachinesUnknown,
     Offer,
     PoolTerms,
     Started,
@@ -127,7 +128,9 @@ class RayMachines:
         if for_good:
             self.end(machines)
         if not self._requests.close() and for_good and machines:
-            raise MachinesUnknown("Ray has not been told that no machine is needed any more: its autoscaler may keep some")
+            raise MachinesUnknown(
+                "Ray has not been told that no machine is needed any more: its autoscaler may keep some"
+            )
 
     # The nodes.
 

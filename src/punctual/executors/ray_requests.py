@@ -192,9 +192,7 @@ class _Asking:
             self._asked = request["want"]
         nodes = self._client.get_all_node_info().items()
         # `GcsNodeInfo.ALIVE`, and `NodeDeathInfo.UNEXPECTED_TERMINATION`.
-        alive: dict[str, Mapping[str, str]] = {
-            node.hex(): dict(info.labels) for node, info in nodes if info.state == 0
-        }
+        alive: dict[str, Mapping[str, str]] = {node.hex(): dict(info.labels) for node, info in nodes if info.state == 0}
         vanished = [node.hex() for node, info in nodes if info.state != 0 and info.death_info.reason == 2]
         for node in request["drain"].keys() & alive.keys() - self._drained:
             if request["drain"][node]:  # also with our relay on it, which keeps it from being idle

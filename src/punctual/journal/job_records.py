@@ -157,7 +157,8 @@ class JobRecords:
         with self._writing() as connection:
             ended = f"SELECT id FROM job WHERE state IN {tuple(ENDED)} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608
             connection.execute(f"{DELETE_MESSAGES} AND subject IN ({ended}) AND sequence <= {_UNUSED}", (wanted,))
-            connection.execute(f"UPDATE job SET is_removed = 1, facts = NULL, request_key = NULL, request_digest = NULL WHERE id IN ({ended})", (wanted,))  # noqa: S608
+            emptied = "is_removed = 1, facts = NULL, request_key = NULL, request_digest = NULL"
+            connection.execute(f"UPDATE job SET {emptied} WHERE id IN ({ended})", (wanted,))  # noqa: S608
 
     # The run.
 

@@ -51,7 +51,10 @@ def course_of(
     lasts_s = len(points) * gap_s
     if not start_s < lasts_s:
         raise InvalidSpec(
-            f"`trace_start_s` must be within the trace, which lasts {lasts_s:g} s", f"{start_s:g}", where, "Give an earlier second."
+            f"`trace_start_s` must be within the trace, which lasts {lasts_s:g} s",
+            f"{start_s:g}",
+            where,
+            "Give an earlier second.",
         )
     return [points[0], *[after for before, after in pairwise(points) if before[1:] != after[1:]]]
 

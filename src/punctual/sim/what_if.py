@@ -327,7 +327,9 @@ def _core_s_left(status: JobStatus, view: JobView, at: float) -> float | None:
         left = max(0.0, (status.steps_expected or status.steps_total) - status.steps_done)
         if status.n_attempts <= 1:
             core_s = status.used_core_s / status.steps_done * left
-        elif status.usage_cores > 0 and status.rate_sps > 0:  # its steps are of all its processes, its usage is of the last
+        elif (
+            status.usage_cores > 0 and status.rate_sps > 0
+        ):  # its steps are of all its processes, its usage is of the last
             core_s = status.usage_cores / status.rate_sps * left
     return core_s if core_s is not None and isfinite(core_s) else None
 

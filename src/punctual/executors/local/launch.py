@@ -312,7 +312,7 @@ class JobProcess:
             self._streams = self._context.streams_of(job) or ProcessSettings()
             self._log_paths = logs_of(self._context.log_of(job), self._streams)
             self.follow()
-            write_fds = []
+            write_fds = list[int]()
             for log in self._log_paths:
                 source_fd, write_fd = new_channel(None if write_fds else self._streams.terminal_size)
                 opened.callback(os.close, source_fd)

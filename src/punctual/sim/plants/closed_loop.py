@@ -106,5 +106,7 @@ def steer(
     for at_s, deadline_s in deadline_changes:
         change = SpecChanged(at=at_s, spec=replace(spec, deadline_s=deadline_s))
         clock.call_at(at_s, partial(engine.post, change))
-    patience_s = patience * max([inf if spec.deadline_s is None else spec.deadline_s, *(d for _, d in deadline_changes)])
+    patience_s = patience * max(
+        [inf if spec.deadline_s is None else spec.deadline_s, *(d for _, d in deadline_changes)]
+    )
     engine.run(lambda: plant.has_landed() or clock.now() >= patience_s)
