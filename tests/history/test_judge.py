@@ -147,7 +147,7 @@ def test_the_start_of_a_waiting_job_is_told_only_where_it_is_known(jobs: list[Jo
 )
 def test_a_waiting_job_says_why_and_when(wait: Wait, phrase: str) -> None:
     assert judge(QUEUED, 200.0, clock, wait).phrase == phrase
-    after = replace(QUEUED, spec=replace(STATUS.spec, after=(A,)))
+    after = replace(QUEUED, spec=replace(STATUS.spec, after=(B,)))
     assert judge(after, 200.0, clock, replace(wait, after=())).phrase == phrase
 
 

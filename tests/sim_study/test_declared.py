@@ -143,7 +143,7 @@ def test_a_job_runs_after_one_further_down_and_is_submitted_no_earlier(tmp_path:
     _, record = simulate_one(study, study.policies[0], 0, lambda _: None)
     a, b, c = sorted(record.jobs(), key=lambda job: job.id)
     assert {job.status for job in (a, b, c)} == {"finished"}
-    assert (a.submitted_at, b.submitted_at, c.submitted_at) == (0, 0, 300)
+    assert (a.submitted_at, b.submitted_at, c.submitted_at) == (300, 300, 600), "counted from the beginning"
     assert b.started_at == a.landed_at
 
 
@@ -155,7 +155,7 @@ def test_a_job_alone_is_submitted_when_it_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("trace", "kept"),
-    [({"jobs": 1}, {"a": ()}), ({"start_s": 200.0}, {"c": ()}), ({"jobs": 2}, {"a": (), "b": ("a",)})],
+    [({"jobs": 1}, {"a": ()}), ({"start_s": 500.0}, {"c": ()}), ({"jobs": 2}, {"a": (), "b": ("a",)})],
 )
 def test_a_job_that_is_left_out_is_not_waited_for(tmp_path: Path, trace: dict[str, Any], kept: dict[str, Any]) -> None:
     study = scenario(written(tmp_path, AFTER + CLUSTER), trace=trace)

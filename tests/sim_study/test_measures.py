@@ -1,8 +1,9 @@
 """Numbers side by side: means over seeds, and which is best."""
 
+from types import SimpleNamespace
 from typing import cast
 
-import numpy as np
+import polars as pl
 import pytest
 
 from punctual.sim.drawing import figures
@@ -46,13 +47,14 @@ def test_averages_keep_what_was_used() -> None:
 
 
 @pytest.mark.parametrize(("latest_frac", "scale"), [(0.4, "linear"), (30.0, "symlog")])
-def test_the_latest_job_is_in_the_plot_of_lateness(
-    monkeypatch: pytest.MonkeyPatch, latest_frac: float, scale: str
+def test_the_latest_job_is_in_the_plot_of_lateness_and_those_that_never_land_are_missing(
+    latest_frac: float, scale: str
 ) -> None:
-    monkeypatch.setattr(figures, "_late_frac", lambda run: np.array([-0.5, 0.0, latest_frac]))
     from matplotlib.figure import Figure  # takes half a second
 
+    jobs = pl.DataFrame({"jct_s": [0.5, 1.0, 1.0 + latest_frac, None], "deadline_s": [1.0] * 4})
     axes = Figure().subplots()
-    figures.lateness(axes, {"fifo": [cast(StoredRun, None)]})
+    figures.lateness(axes, {"fifo": [cast(StoredRun, SimpleNamespace(jobs=jobs))]})
+    assert axes.lines[0].get_ydata()[-1] == pytest.approx(75.0)
     assert axes.get_xscale() == scale
     assert axes.get_xlim()[1] > 100 * latest_frac

@@ -415,8 +415,8 @@ def _forecast(standing: dict[str, Any]) -> str:
     lands_s, deadline_s, begun = standing.get("lands_s"), standing["deadline_s"], standing.get("submitted_wall")
     if standing["landed"]:
         return "landed"
-    if lands_s is None or (deadline_s is None and begun is None):
-        return "measuring" if standing.get("kind") == "measuring" else "-"
-    if deadline_s is None:
+    if lands_s is not None and deadline_s is not None:
+        return early_or_late(lands_s - deadline_s)
+    if lands_s is not None and begun is not None:
         return f"lands {clock(datetime.fromisoformat(begun) + timedelta(seconds=lands_s))}"
-    return early_or_late(lands_s - deadline_s)
+    return "measuring" if standing.get("kind") == "measuring" else "-"
