@@ -273,6 +273,9 @@ def test_a_bar_of_epochs_lies_around_a_bar_of_steps() -> None:
     for e in range(3):
         pieces += [*bars(20, "batches: "), bar(e + 1, 3, "epochs: ") + "\n"]
     assert sure(read(pieces[:8])) == (6, 60)
+    headed = [line for e in (1, 2, 3) for line in (f"Epoch {e}/9\n", f"Epoch {e}/9 - loss: 0.3\n")]
+    assert sure(read(headed)) == (3, 9)
+    assert sure(read(headed[:-1])) == (2, 9), "the third one has begun here too"
     assert sure(read(pieces)) == (60, 60)
 
 

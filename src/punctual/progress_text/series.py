@@ -52,7 +52,7 @@ class Series:
     is_exceeded
         Whether the count went beyond its total, which then is none.
     is_result, is_measured
-        Whether a line of it was one; see `LineReading`.
+        Whether a line with the last number was one, and whether any line was; see `LineReading`.
     is_whole
         Whether the count goes over the whole training, by evidence beside its own lines.
     has_batches_beside
@@ -210,7 +210,7 @@ class Series:
         """Return whether `step` is near enough to be the next number."""
         return 0 < step - self.last <= max(_GAP_INCREMENTS * self.increment, 1)
 
-    def see(self, mention: Mention, i_line: int, at: float) -> bool:
+    def see(self, mention: Mention, i_line: int, at: float, *, is_result: bool) -> bool:
         """Take in a mention; return whether the count has moved."""
         step, before = mention.step, self.last
         self.n_seen += 1
@@ -227,6 +227,7 @@ class Series:
         begins_anew = step < before and (step <= _RESTART_FRAC * before or step <= self.lap_first)
         if step == before or (step < before and not begins_anew):
             self.n_fallen += step < before
+            self.is_result = self.is_result or (is_result and step == before)
             return False
         if begins_anew:
             self.before_fall = before, self.n_laps
@@ -237,6 +238,7 @@ class Series:
             self._grow(step - before)
             self.active_s += at - self.last_at
         self.last, self.last_line, self.last_at = step, i_line, at
+        self.is_result = is_result
         self.n_grown += 1
         self.is_exceeded = self.is_exceeded or (self.total is not None and step > self.total)
         return True
@@ -434,7 +436,7 @@ class SeriesTable:
         if any(series is None or mention.step < series.last for mention, series in known):
             return False
         moved = [
-            series.see(mention, self.n_lines, at)
+            series.see(mention, self.n_lines, at, is_result=reading.is_result)
             for mention, series in known
             if series is not None and (not series.increment or series.goes_on_at(mention.step))
         ]
@@ -448,7 +450,9 @@ class SeriesTable:
             series = Series.begun(mention, text[:_QUOTE_MAX], self.n_lines, at)
         else:
             before = series.last
-            moved = series.last - before if series.see(mention, self.n_lines, at) else 0
+            series.is_result = reading.is_result
+            has_moved = series.see(mention, self.n_lines, at, is_result=reading.is_result)
+            moved = series.last - before if has_moved else 0
             series.quote = text[:_QUOTE_MAX]
         is_new = self._by_key.pop(mention.key, None) is None
         self._by_key[mention.key] = series
@@ -458,7 +462,6 @@ class SeriesTable:
             # What was seen longest ago is forgotten, and first of all what was seen once.
             once = (key for key, other in self._by_key.items() if other.n_seen == 1 and not other.mention.is_total)
             del self._by_key[next(once, next(iter(self._by_key)))]
-        series.is_result = series.is_result or reading.is_result
         series.is_measured = series.is_measured or reading.is_measured
         return series, moved
 
