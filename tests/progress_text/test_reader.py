@@ -242,6 +242,25 @@ def test_a_line_after_each_epoch_tells_it_as_well() -> None:
     assert sure(read(pieces)) == (24, 24)
 
 
+@pytest.mark.parametrize("step", ["\r{i}/8 ━━━━ 0s 5ms/step - loss: 0.5", "Step {i}/8 loss 0.5\n"])
+def test_a_line_that_tells_an_epoch_again_between_its_steps_changes_nothing(step: str) -> None:
+    """Keras draws its bar once more below the line of a checkpoint."""
+    reader, done = ProgressReader(deadline_s=DEADLINE_S), []
+    for e in range(1, 8):
+        steps = [step.format(i=i) for i in range(1, 9)]
+        saved = f"\nEpoch {e}: val_loss improved from 0.5 to 0.4, saving model to best.keras\n"
+        pieces = [f"Epoch {e}/7\n", *steps[:4], saved, *steps[4:], saved, steps[-1], "\n"]
+        read(pieces, reader=reader, at=20.0 * e)
+        done.append(sure(reader))
+    assert done == [(8 * e, 56) for e in range(1, 8)]
+
+
+def test_an_epoch_that_is_first_told_alone_when_its_steps_begin_anew_counts_once() -> None:
+    pieces = ["Epoch 1/3 (global step 0)\n", *bars(8), "Epoch 2/3\n", *bars(8)]
+    assert sure(read(pieces)) == (16, 24)
+    assert sure(read([*pieces, "Epoch 3/3\n", *bars(8)])) == (24, 24)
+
+
 def test_one_line_an_epoch_is_counted() -> None:
     pieces = [piece for e in (1, 2, 3) for piece in (f"Epoch {e}/3\n", "5/5 - 1s - 240ms/step - loss: 2.3\n")]
     assert sure(read(pieces[:2])) == (5, 15)

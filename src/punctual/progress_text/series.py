@@ -427,7 +427,8 @@ class SeriesTable:
                 self._state(series, reading.mentions)
         _name_totals(seen)
         if all(mention.is_outer or mention.is_total for mention in reading.mentions):
-            self._around |= {unit: series for unit, series in beside.items() if series.role is not Role.OTHER}
+            own = {unit: series for unit, series in beside.items() if series.role is not Role.OTHER}
+            self._around |= {unit: own[unit] for unit in own if not _is_told_again(own[unit], self._around.get(unit))}
         return bool(seen)
 
     def take_open(self, reading: LineReading, at: float) -> bool:
@@ -485,15 +486,16 @@ class SeriesTable:
         if outer is None and not is_beside and around.is_complete and around.n_grown:  # it was over before
             return
         if outer is None or is_beside or not outer.is_beside:
+            is_before = is_beside or around.first_line <= series.first_line
             outer = series.outer = Outer(
                 series=around,
                 step=around.last,
                 n_laps=around.n_laps,
                 is_beside=is_beside,
                 is_behind=is_beside and is_behind,
-                is_before=is_beside or around.first_line <= series.first_line,
+                is_before=is_before,
                 inner_step=series.last - moved,
-                inner_laps=series.n_laps - (moved < 0 and not is_beside),
+                inner_laps=series.n_laps - (moved < 0 and not is_before),
             )
             if not outer.is_before:
                 outer.judge(series)
@@ -539,6 +541,13 @@ class SeriesTable:
         if family and series.last > 0 and not counts:
             stated = self._stated_laps if series.mention.is_lap else self._stated
             stated[:] = [series, *(other for other in stated if other is not series)][:16]
+
+
+def _is_told_again(series: Series, heading: Series | None) -> bool:
+    """Return whether a line tells an epoch again without their number, as `Epoch 3: saved` does below `Epoch 3/10`."""
+    if heading is None or heading.first_line >= series.first_line:
+        return False
+    return bool(heading.known_total and not series.known_total) and abs(series.last - heading.last) <= 1
 
 
 def _is_same(series: Series, mention: Mention) -> bool:
