@@ -120,6 +120,9 @@ def test_without_a_deadline_there_is_nothing_to_be_careful_for() -> None:
         ("epoch={e} epochs=3 batch={i} num_batches=8\n", 1),
         ('{{"epoch": {e}, "num_epochs": 3, "step": {i}, "total": 8, "loss": 0.1}}\n', 1),
         ("step {i}/8 of epoch {e}/3: loss 0.1\n", 1),
+        ("Epoch {e}/3, task {i}/8: loss 0.1\n", 1),
+        ("00:10:00.123 | INFO | __main__:train_one_epoch:88 - Epoch {e}/3 | Batch {i}/8 | loss 0.1\n", 1),
+        ("train_one_epoch:88 Epoch {e}/3 Batch {i}/8 loss 0.1\n", 1),
         ("\rEpochs {e}/3. Loss: 0.1:  40%|████      | {i}/8 [00:12<00:18, 10.00it/s]", 1),
     ],
 )
@@ -176,7 +179,7 @@ def test_epochs_of_different_lengths_are_laps_of_one_count() -> None:
     assert sure(read(pieces)) == (27, 27)
 
 
-@pytest.mark.parametrize("name", ["seed", "run", "stage"])
+@pytest.mark.parametrize("name", ["seed", "run", "stage", "Task", "=== Dataset"])
 def test_several_trainings_that_are_numbered_are_counted_over_all(name: str) -> None:
     pieces = [text for k in (1, 2) for text in (f"{name} {k}/2\n", *(f"step {i}/10 loss 0.3\n" for i in range(1, 11)))]
     assert sure(read(pieces[:6])) == (5, 20)
@@ -396,8 +399,9 @@ def test_a_bar_that_begins_again_is_told_and_counted() -> None:
 
 
 def test_a_bar_for_each_of_so_many_epochs_is_planned_where_their_number_was_said() -> None:
-    pieces = ["epochs: 4\n", *bars(20, after=", loss=0.3"), *bars(20, after=", loss=0.3")]
-    assert sure(read(pieces)) == (40, 80)
+    pieces = [*bars(20, after=", loss=0.3"), *bars(20, after=", loss=0.3")]
+    assert sure(read(["epochs: 4\n", *pieces])) == (40, 80)
+    assert sure(read(["Namespace(batch_size=64, epoch=4, lr=0.1)\n", *pieces])) == (40, 80)
 
 
 def test_evaluations_between_are_not_counted() -> None:

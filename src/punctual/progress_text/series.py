@@ -13,8 +13,8 @@ _IRREGULAR_FRAC = 0.34
 _GAP_INCREMENTS = 3
 #: A number that is called a total is a count if it has grown so often.
 N_TOTAL_GROWN = 2
-#: Families that a shorter word may mean.
-_MEANT = {"ep": ("ep", "epoch", "episode")}
+#: Families that a word may mean. Steps are no time steps: of these a model may have as many for each of its predictions.
+_MEANT = {"ep": ("ep", "epoch", "episode"), "timestep": ("timestep", "step")}
 #: A number that is not seen again within so many lines counts nothing by now.
 _N_LINES_ALIVE = 8
 _QUOTE_MAX = 120
@@ -413,8 +413,9 @@ class SeriesTable:
         self.n_lines += 1
         self.has_epoch_frac = self.has_epoch_frac or reading.has_epoch_frac
         seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
-        # The first of a line is the present one, another may be the best of all.
-        beside = {mention.unit: series for mention, series, _ in reversed(seen) if mention.is_outer}
+        # The first of a line is the present one, another may be the best of all; one without a total may count something else.
+        in_order = sorted(seen, key=lambda each: each[0].total is None)
+        beside = {mention.unit: series for mention, series, _ in reversed(in_order) if mention.is_outer}
         units = [mention.unit for mention in reading.mentions]
         has_batches = any(mention.unit is Unit.BATCH and mention.total is not None for mention in reading.mentions)
         for mention, series, moved in seen:
