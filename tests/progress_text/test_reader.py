@@ -334,6 +334,35 @@ def test_an_epoch_within_which_something_is_counted_is_not_done() -> None:
     assert sure(read([said, *lines[:-4]])) == (1, 3)
 
 
+def test_right_answers_of_an_epoch_are_no_steps_of_it() -> None:
+    line = "Epoch {e}/9\nTrain Loss: 0.81, Train Accuracy: 71.20% ({n}/60000)\n"
+    assert sure(read((line.format(e=e, n=40_000 + 2_000 * e) for e in (1, 2, 3)), s=50)) == (2, 9)
+
+
+def test_predictions_in_an_episode_are_not_the_training() -> None:
+    prediction = "\r1/1 ━━━━━━━━━━━━━━━━━━━━ 0s 20ms/step\n"
+    episodes = [piece for i in range(1, 6) for piece in (prediction, prediction, f"episode: {i}/90, score: 23\n")]
+    assert sure(read(episodes)) == (5, 90)
+    headed = [piece for i in range(1, 6) for piece in (f"Episode {i}/90\n", prediction, prediction)]
+    assert sure(read(headed)) == (5, 90)
+
+
+def test_epochs_of_one_batch_are_counted() -> None:
+    batch = "1/1 ━━━━━━━━━━━━━━━━━━━━ 0s 20ms/step - loss: 0.3\n"
+    assert sure(read(piece for e in range(1, 6) for piece in (f"Epoch {e}/9\n", batch))) == (4, 9)
+    assert sure(read(f"Epoch {e}/9 {batch}" for e in range(1, 6))) == (5, 9)
+
+
+def test_the_heading_of_an_epoch_is_kept_beside_many_numbers_that_are_seen_once() -> None:
+    lines = [
+        f"Batch {i}/100 | Loss: 1.2 | hit ({60 * i}/{128 * i})\n" if i else f"Epoch {e}/3\n"
+        for e in (1, 2, 3)
+        for i in range(101)
+    ]
+    assert sure(read(lines[:253])) == (250, 300)
+    assert sure(read(lines)) == (300, 300)
+
+
 def test_values_of_a_round_that_stay_as_they_are_count_nothing() -> None:
     lines = [f"[ROUND {t}]\nsampled 5 clients (out of 10)\n" for t in range(1, 6)]
     assert sure(read(["config: num_rounds=20\n", *lines])) == (5, 20)
@@ -508,6 +537,8 @@ def test_a_program_that_ends_before_its_last_step_is_told_of() -> None:
         ([f"Epoch {e}/10 - loss: 0.3\n" for e in (1, 2, 3)], 200, (60, 200)),
         ([*bars(57, "items: "), "done\n"], 100, None),
         ([bar(i, 100) for i in range(10)], 100, (8, 100)),
+        (["epoch: 100\n", *(bar(i, 50) for i in range(10))], 5000, (8, 5000)),
+        (["epochs: 10\n", "Epoch 6\n", *(bar(i, 50) for i in range(10))], 500, (258, 500)),
     ],
 )
 def test_the_number_of_steps_may_be_declared(

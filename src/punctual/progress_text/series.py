@@ -450,9 +450,9 @@ class SeriesTable:
         moved = 1
         if series is None:
             series = Series.begun(mention, text[:_QUOTE_MAX], self.n_lines, at)
+            series.is_result = reading.is_result
         else:
             before = series.last
-            series.is_result = reading.is_result
             has_moved = series.see(mention, self.n_lines, at, is_result=reading.is_result)
             moved = series.last - before if has_moved else 0
             series.quote = text[:_QUOTE_MAX]
@@ -462,7 +462,11 @@ class SeriesTable:
             self._in_order = []
         if len(self._by_key) > 64:
             # What was seen longest ago is forgotten, and first of all what was seen once.
-            once = (key for key, other in self._by_key.items() if other.n_seen == 1 and not other.mention.is_total)
+            once = (
+                key
+                for key, other in self._by_key.items()
+                if other.n_seen == 1 and not (other.mention.is_total or other.mention.is_outer)
+            )
             del self._by_key[next(once, next(iter(self._by_key)))]
         series.is_measured = series.is_measured or reading.is_measured
         return series, moved
