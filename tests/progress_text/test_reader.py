@@ -240,11 +240,6 @@ def test_a_header_tells_the_epoch_of_what_follows(header: str) -> None:
     assert sure(reader) == (24, 24)
 
 
-def test_a_line_after_each_epoch_tells_it_as_well() -> None:
-    pieces = ["Namespace(epochs=3)\n", *(p for e in (1, 2, 3) for p in [*bars(8, "train: "), f"epoch {e} loss 0.3\n"])]
-    assert sure(read(pieces)) == (24, 24)
-
-
 @pytest.mark.parametrize("step", ["\r{i}/8 ━━━━ 0s 5ms/step - loss: 0.5", "Step {i}/8 loss 0.5\n"])
 def test_a_line_that_tells_an_epoch_again_between_its_steps_changes_nothing(step: str) -> None:
     """Keras draws its bar once more below the line of a checkpoint."""
@@ -264,6 +259,11 @@ def test_an_epoch_that_is_first_told_alone_when_its_steps_begin_anew_counts_once
     assert sure(read([*pieces, "Epoch 3/3\n", *bars(8)])) == (24, 24)
 
 
+def test_a_line_after_each_epoch_tells_it_as_well() -> None:
+    pieces = ["Namespace(epochs=3)\n", *(p for e in (1, 2, 3) for p in [*bars(8, "train: "), f"epoch {e} loss 0.3\n"])]
+    assert sure(read(pieces)) == (24, 24)
+
+
 def test_one_line_an_epoch_is_counted() -> None:
     pieces = [piece for e in (1, 2, 3) for piece in (f"Epoch {e}/3\n", "5/5 - 1s - 240ms/step - loss: 2.3\n")]
     assert sure(read(pieces[:2])) == (5, 15)
@@ -273,6 +273,9 @@ def test_one_line_an_epoch_is_counted() -> None:
 def test_epochs_alone_are_counted() -> None:
     assert sure(read([f"Epoch {e}/9 - loss: 0.3\n" for e in (1, 2, 3)])) == (3, 9)
     assert sure(read([f"Epoch {e}/9\n" for e in (1, 2, 3)])) == (2, 9), "the third one has begun"
+    headed = [line for e in (1, 2, 3) for line in (f"Epoch {e}/9\n", f"Epoch {e}/9 - loss: 0.3\n")]
+    assert sure(read(headed)) == (3, 9)
+    assert sure(read(headed[:-1])) == (2, 9), "the third one has begun here too"
 
 
 @pytest.mark.parametrize(
@@ -295,9 +298,6 @@ def test_a_bar_of_epochs_lies_around_a_bar_of_steps() -> None:
     for e in range(3):
         pieces += [*bars(20, "batches: "), bar(e + 1, 3, "epochs: ") + "\n"]
     assert sure(read(pieces[:8])) == (6, 60)
-    headed = [line for e in (1, 2, 3) for line in (f"Epoch {e}/9\n", f"Epoch {e}/9 - loss: 0.3\n")]
-    assert sure(read(headed)) == (3, 9)
-    assert sure(read(headed[:-1])) == (2, 9), "the third one has begun here too"
     assert sure(read(pieces)) == (60, 60)
 
 
@@ -649,6 +649,19 @@ def test_a_bar_that_has_not_moved_yet_may_lie_around_another() -> None:
 def test_steps_of_each_epoch_and_epochs_make_a_total() -> None:
     lines = [f"train epoch={1 + i // 50} step={i} loss=0.3\n" for i in range(1, 60)]
     assert sure(read(["epochs=4 steps_per_epoch=50\n", *lines])) == (59, 200)
+
+
+def test_time_steps_of_a_model_are_no_number_of_steps() -> None:
+    steps = ["Step 100 Loss 0.0312\n", "Step 200 Loss 0.0298\n"]
+    assert sure(read(["Namespace(epochs=100, lr=0.0002, timesteps=1000)\n", *steps])) == (200, None)
+    assert sure(read(["Namespace(total_timesteps=1000)\n", *steps])) == (200, 1000)
+    assert sure(read(["Namespace(total_timesteps=1000)\n", *(f"time{step.lower()}" for step in steps)])) == (200, 1000)
+
+
+def test_a_number_amid_a_long_line_of_settings_is_read() -> None:
+    options = "'an_option': None, " * 220
+    settings = f"{{{options}'max_epoch': 9, {options}'seed': 1}}\n"
+    assert sure(read([settings, *(f"| epoch {e} | loss 0.3\n" for e in (1, 2, 3))])) == (3, 9)
 
 
 def test_scaled_numbers_are_followed() -> None:
