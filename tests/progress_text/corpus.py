@@ -91,7 +91,7 @@ class Output:
 
     def _is_near(self, steps: float, done: float) -> bool:
         scales = self.facts.get("scales", [1])
-        return any(abs(steps * scale - done) <= self.facts["tolerance"] + 1 for scale in scales)
+        return any(abs(steps * scale - done) <= self.facts["tolerance"] for scale in scales)
 
 
 def outputs(folder: Path = FOLDER) -> Iterator[tuple[str, Output]]:

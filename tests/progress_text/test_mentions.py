@@ -88,6 +88,9 @@ LINES: dict[str, tuple[bytes, tuple[int, int | None] | None]] = {
     "a duration behind": (b"step 13/100 time per step 250 ms\n", (13, 100)),
     "batches behind": (b"step 13/100 batch 3/10\n", (13, 100)),
     "batches before": (b"epoch 1 batch 3/10 step 13/100\n", (13, 100)),
+    "a time behind": (b"step 5/12 12:30:45 loss 0.3\n", (5, 12)),
+    "a start": (b"Start step 13/100\n", (13, 100)),
+    "capitals": (b"STEP 13 OF 100\n", (13, 100)),
     "an iteration behind": (b"step 13/100 loss 0.1 (last iter 5)\n", (13, 100)),
     "an epoch alone": (b"Epoch 3/10 - loss 0.3\n", None),
     "a download": (b"\rDownloading:  40%|####      | 120M/300M [00:12<00:18, 10.0MB/s]", None),
@@ -132,8 +135,14 @@ def only(text: str) -> Mention:
         ("batch number 3", Unit.BATCH),
         ("Fold 3", Unit.FOLD),
         ("seed 3/5", Unit.FOLD),
+        ("Task 3/5", Unit.FOLD),
+        ("[rank0]: dataset 3/5", Unit.FOLD),
         ("fold3", Unit.FOLD),
         ("Start of epoch 3", Unit.EPOCH),
+        ("Start epoch 3/9", Unit.EPOCH),
+        ("Begin training epoch [3/9]", Unit.EPOCH),
+        ("EPOCH 3 OF 9", Unit.EPOCH),
+        ("Epoch 3/9 00:01:23 loss 0.3", Unit.EPOCH),
         ("step_in_epoch: 3", Unit.BATCH),
         ("it 3/9 of epoch 1", Unit.BATCH),
         ("3/9", Unit.UNKNOWN),
@@ -148,7 +157,7 @@ def test_a_number_counts_what_is_named_before_it(text: str, unit: Unit) -> None:
     [
         "warmup_steps=100", "save every 100 steps", "eval_iters = 200", "time per step 250", "best epoch: 7", "batch size 64",
         "learning rate 1", "12:30:00", "2026-11-26 12:30", "v1.2.3", "lr 3e-4", "layer1", "0.5",
-        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "30/100 steps left", "step 30/100 remaining", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "(1): LeakyReLU(slope=0.1)",
+        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "30/100 steps left", "step 30/100 remaining", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "Train Accuracy: 71.20% (42720/60000)", "top-1 0.712 (427/600)", "on 3/12 10:00:00", "(1): LeakyReLU(slope=0.1)",
     ],
 )  # fmt: skip
 def test_what_is_no_count_is_left_alone(text: str) -> None:
@@ -169,6 +178,9 @@ def test_what_is_no_count_is_left_alone(text: str) -> None:
         ("Total 300 iterations for training", "iteration", 300),
         ("Training for at most 200 epochs (patience 10)", "epoch", 200),
         ("Training for 200 epochs with early stopping", "epoch", 200),
+        ("Namespace(batch_size=64, epoch=100, lr=0.001)", "epoch", 100),
+        ("{'lr': 0.001, 'batch_size': 64, 'epoch': 100}", "epoch", 100),
+        ("Namespace(total_timesteps=1000)", "step", 1000),
     ],
 )
 def test_how_many_there_are_may_be_said_elsewhere(text: str, family: str, n: int) -> None:
@@ -209,6 +221,22 @@ def test_what_stands_before_a_number_says_whose_it_is() -> None:
     assert only("step 3/9").role is Role.NEUTRAL
     assert only("[validation] 3/9").role is Role.OTHER
     assert only("val_loss=0.3 step 3/9").role is Role.NEUTRAL, "a measured value says nothing of it"
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        ("INFO:test_run:Epoch 3/9 loss 0.3", Role.NEUTRAL),
+        ("dev-gpu-1: step 3/9 loss 0.3", Role.NEUTRAL),
+        ("[TabularPredictor] Epoch 3/9", Role.NEUTRAL),
+        ("[12:00:00 dev](main.py 226): INFO Train: [3/9]", Role.TRAINING),
+        ("[12:00:00 dev](main.py 226): INFO Test: [3/9]", Role.OTHER),
+        ("INFO:test:step 3/9", Role.OTHER),
+        ("[test] train step 3/9", Role.OTHER),
+    ],
+)
+def test_the_name_of_a_log_or_of_a_computer_is_no_evaluation(text: str, role: Role) -> None:
+    assert only(text).role is role
 
 
 LONG = {

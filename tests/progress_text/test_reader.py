@@ -120,6 +120,9 @@ def test_without_a_deadline_there_is_nothing_to_be_careful_for() -> None:
         ("epoch={e} epochs=3 batch={i} num_batches=8\n", 1),
         ('{{"epoch": {e}, "num_epochs": 3, "step": {i}, "total": 8, "loss": 0.1}}\n', 1),
         ("step {i}/8 of epoch {e}/3: loss 0.1\n", 1),
+        ("Epoch {e}/3, task {i}/8: loss 0.1\n", 1),
+        ("00:10:00.123 | INFO | __main__:train_one_epoch:88 - Epoch {e}/3 | Batch {i}/8 | loss 0.1\n", 1),
+        ("train_one_epoch:88 Epoch {e}/3 Batch {i}/8 loss 0.1\n", 1),
         ("\rEpochs {e}/3. Loss: 0.1:  40%|████      | {i}/8 [00:12<00:18, 10.00it/s]", 1),
     ],
 )
@@ -176,7 +179,7 @@ def test_epochs_of_different_lengths_are_laps_of_one_count() -> None:
     assert sure(read(pieces)) == (27, 27)
 
 
-@pytest.mark.parametrize("name", ["seed", "run", "stage"])
+@pytest.mark.parametrize("name", ["seed", "run", "stage", "Task", "=== Dataset"])
 def test_several_trainings_that_are_numbered_are_counted_over_all(name: str) -> None:
     pieces = [text for k in (1, 2) for text in (f"{name} {k}/2\n", *(f"step {i}/10 loss 0.3\n" for i in range(1, 11)))]
     assert sure(read(pieces[:6])) == (5, 20)
@@ -237,6 +240,25 @@ def test_a_header_tells_the_epoch_of_what_follows(header: str) -> None:
     assert sure(reader) == (24, 24)
 
 
+@pytest.mark.parametrize("step", ["\r{i}/8 ━━━━ 0s 5ms/step - loss: 0.5", "Step {i}/8 loss 0.5\n"])
+def test_a_line_that_tells_an_epoch_again_between_its_steps_changes_nothing(step: str) -> None:
+    """Keras draws its bar once more below the line of a checkpoint."""
+    reader, done = ProgressReader(deadline_s=DEADLINE_S), []
+    for e in range(1, 8):
+        steps = [step.format(i=i) for i in range(1, 9)]
+        saved = f"\nEpoch {e}: val_loss improved from 0.5 to 0.4, saving model to best.keras\n"
+        pieces = [f"Epoch {e}/7\n", *steps[:4], saved, *steps[4:], saved, steps[-1], "\n"]
+        read(pieces, reader=reader, at=20.0 * e)
+        done.append(sure(reader))
+    assert done == [(8 * e, 56) for e in range(1, 8)]
+
+
+def test_an_epoch_that_is_first_told_alone_when_its_steps_begin_anew_counts_once() -> None:
+    pieces = ["Epoch 1/3 (global step 0)\n", *bars(8), "Epoch 2/3\n", *bars(8)]
+    assert sure(read(pieces)) == (16, 24)
+    assert sure(read([*pieces, "Epoch 3/3\n", *bars(8)])) == (24, 24)
+
+
 def test_a_line_after_each_epoch_tells_it_as_well() -> None:
     pieces = ["Namespace(epochs=3)\n", *(p for e in (1, 2, 3) for p in [*bars(8, "train: "), f"epoch {e} loss 0.3\n"])]
     assert sure(read(pieces)) == (24, 24)
@@ -251,6 +273,9 @@ def test_one_line_an_epoch_is_counted() -> None:
 def test_epochs_alone_are_counted() -> None:
     assert sure(read([f"Epoch {e}/9 - loss: 0.3\n" for e in (1, 2, 3)])) == (3, 9)
     assert sure(read([f"Epoch {e}/9\n" for e in (1, 2, 3)])) == (2, 9), "the third one has begun"
+    headed = [line for e in (1, 2, 3) for line in (f"Epoch {e}/9\n", f"Epoch {e}/9 - loss: 0.3\n")]
+    assert sure(read(headed)) == (3, 9)
+    assert sure(read(headed[:-1])) == (2, 9), "the third one has begun here too"
 
 
 @pytest.mark.parametrize(
@@ -307,6 +332,35 @@ def test_an_epoch_within_which_something_is_counted_is_not_done() -> None:
     said, line = "{'num_epochs': 3}\n", "Epoch {e}, batch {i}, loss 0.3\n"
     lines = [line.format(e=e, i=i) for e in (1, 2) for i in range(0, 401, 50)]
     assert sure(read([said, *lines[:-4]])) == (1, 3)
+
+
+def test_right_answers_of_an_epoch_are_no_steps_of_it() -> None:
+    line = "Epoch {e}/9\nTrain Loss: 0.81, Train Accuracy: 71.20% ({n}/60000)\n"
+    assert sure(read((line.format(e=e, n=40_000 + 2_000 * e) for e in (1, 2, 3)), s=50)) == (2, 9)
+
+
+def test_predictions_in_an_episode_are_not_the_training() -> None:
+    prediction = "\r1/1 ━━━━━━━━━━━━━━━━━━━━ 0s 20ms/step\n"
+    episodes = [piece for i in range(1, 6) for piece in (prediction, prediction, f"episode: {i}/90, score: 23\n")]
+    assert sure(read(episodes)) == (5, 90)
+    headed = [piece for i in range(1, 6) for piece in (f"Episode {i}/90\n", prediction, prediction)]
+    assert sure(read(headed)) == (5, 90)
+
+
+def test_epochs_of_one_batch_are_counted() -> None:
+    batch = "1/1 ━━━━━━━━━━━━━━━━━━━━ 0s 20ms/step - loss: 0.3\n"
+    assert sure(read(piece for e in range(1, 6) for piece in (f"Epoch {e}/9\n", batch))) == (4, 9)
+    assert sure(read(f"Epoch {e}/9 {batch}" for e in range(1, 6))) == (5, 9)
+
+
+def test_the_heading_of_an_epoch_is_kept_beside_many_numbers_that_are_seen_once() -> None:
+    lines = [
+        f"Batch {i}/100 | Loss: 1.2 | hit ({60 * i}/{128 * i})\n" if i else f"Epoch {e}/3\n"
+        for e in (1, 2, 3)
+        for i in range(101)
+    ]
+    assert sure(read(lines[:253])) == (250, 300)
+    assert sure(read(lines)) == (300, 300)
 
 
 def test_values_of_a_round_that_stay_as_they_are_count_nothing() -> None:
@@ -374,8 +428,9 @@ def test_a_bar_that_begins_again_is_told_and_counted() -> None:
 
 
 def test_a_bar_for_each_of_so_many_epochs_is_planned_where_their_number_was_said() -> None:
-    pieces = ["epochs: 4\n", *bars(20, after=", loss=0.3"), *bars(20, after=", loss=0.3")]
-    assert sure(read(pieces)) == (40, 80)
+    pieces = [*bars(20, after=", loss=0.3"), *bars(20, after=", loss=0.3")]
+    assert sure(read(["epochs: 4\n", *pieces])) == (40, 80)
+    assert sure(read(["Namespace(batch_size=64, epoch=4, lr=0.1)\n", *pieces])) == (40, 80)
 
 
 def test_evaluations_between_are_not_counted() -> None:
@@ -482,6 +537,8 @@ def test_a_program_that_ends_before_its_last_step_is_told_of() -> None:
         ([f"Epoch {e}/10 - loss: 0.3\n" for e in (1, 2, 3)], 200, (60, 200)),
         ([*bars(57, "items: "), "done\n"], 100, None),
         ([bar(i, 100) for i in range(10)], 100, (8, 100)),
+        (["epoch: 100\n", *(bar(i, 50) for i in range(10))], 5000, (8, 5000)),
+        (["epochs: 10\n", "Epoch 6\n", *(bar(i, 50) for i in range(10))], 500, (258, 500)),
     ],
 )
 def test_the_number_of_steps_may_be_declared(
@@ -592,6 +649,19 @@ def test_a_bar_that_has_not_moved_yet_may_lie_around_another() -> None:
 def test_steps_of_each_epoch_and_epochs_make_a_total() -> None:
     lines = [f"train epoch={1 + i // 50} step={i} loss=0.3\n" for i in range(1, 60)]
     assert sure(read(["epochs=4 steps_per_epoch=50\n", *lines])) == (59, 200)
+
+
+def test_time_steps_of_a_model_are_no_number_of_steps() -> None:
+    steps = ["Step 100 Loss 0.0312\n", "Step 200 Loss 0.0298\n"]
+    assert sure(read(["Namespace(epochs=100, lr=0.0002, timesteps=1000)\n", *steps])) == (200, None)
+    assert sure(read(["Namespace(total_timesteps=1000)\n", *steps])) == (200, 1000)
+    assert sure(read(["Namespace(total_timesteps=1000)\n", *(f"time{step.lower()}" for step in steps)])) == (200, 1000)
+
+
+def test_a_number_amid_a_long_line_of_settings_is_read() -> None:
+    options = "'an_option': None, " * 220
+    settings = f"{{{options}'max_epoch': 9, {options}'seed': 1}}\n"
+    assert sure(read([settings, *(f"| epoch {e} | loss 0.3\n" for e in (1, 2, 3))])) == (3, 9)
 
 
 def test_scaled_numbers_are_followed() -> None:

@@ -151,6 +151,8 @@ class Judge:
         """Return whether a series is of something else, by itself or by what counts within it."""
         if series.role is Role.OTHER or series.is_measure or series.counts_down:
             return True
+        if series.outer is not None and _is_single(series):
+            return True  # what is around it is counted
         if series.mention.is_total and (series.unit < Unit.STEP or series.mention.is_lap):
             return True  # samples and batches of something
         return series.unit is Unit.FOLD and any(_counts_within(series, other) for other in self._table)
@@ -256,7 +258,10 @@ class Judge:
         length = _length(outer.series, self._table.stated(family, outer.series.last, outer.series))
         n_around = outer.n_around if outer.series.is_nested else outer.n_laps
         n_each = length or outer.series.length + (outer.series.first == 0)
-        n_ended = (n_around * n_each + outer.n_before) * max(outer.laps_each, 1)
+        # A number of nobody knows how many may be a setting until it grows: `epoch: 100`.
+        is_setting = length is None and outer.is_before and not outer.is_beside and not outer.series.n_grown
+        n_before = 0 if is_setting else outer.n_before
+        n_ended = (n_around * n_each + n_before) * max(outer.laps_each, 1)
         return n_ended + series.n_laps - outer.inner_laps
 
     def _n_laps_of(self, epochs: Series) -> int | None:
@@ -333,12 +338,19 @@ def _counts_within(epochs: Series, other: Series) -> bool:
     """Return whether `other` counts within an epoch."""
     if other.outer is None or other.outer.series is not epochs or other.role is Role.OTHER or other.is_measure:
         return False
+    if _is_single(other):
+        return False
     if other.unit is Unit.UNKNOWN and other.moves_with_epoch and not other.is_complete:
         return False
     if other.is_constant or (other.mention.is_total and (other.mention.is_lap or other.unit < Unit.STEP)):
         return False
     moves_with_it = other.known_total is None and not other.n_laps and 0 < other.n_grown <= epochs.n_grown
     return not (moves_with_it and other.outer.is_beside)
+
+
+def _is_single(series: Series) -> bool:
+    """Return whether a loop has one step, as a prediction has, or an epoch of all data at once: it cannot be seen to go on."""
+    return series.known_total == 1 and series.unit < Unit.EPOCH
 
 
 def _may_be_around(other: Series, series: Series) -> bool:

@@ -124,7 +124,8 @@ _FAMILIES = {
     },
     Unit.EPOCH: {"ep": "ep", "epoch": "epoch epochs epoche epochen epoca epocas epoque epoques epok epoka epoki"},
     Unit.STEP: {
-        "step": "step steps timestep timesteps",
+        "step": "step steps",
+        "timestep": "timestep timesteps",
         "iteration": "iter iters iteration iterations iterate it",
         "update": "update updates up upd",
         "tree": "tree trees estimators",
@@ -136,6 +137,8 @@ _FAMILIES = {
 }
 #: Words for a whole training of several, where the number of all stands behind: `seed 2/5`.
 _TRAININGS = {"stage", "phase", "seed", "run", "repeat", "repetition", "experiment", "config", "configuration"}
+#: The same where they stand before all other numbers: `Task 2/5`; not in `epoch 1/3 task 2/5`.
+_TRAININGS_FIRST = {"task", "model", "member", "split", "subject", "dataset", "cycle"}
 _COUNTED = {
     word: (unit, family)
     for unit, families in _FAMILIES.items()
@@ -166,17 +169,28 @@ _STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad|attempt
 _MEASURES = re.compile(
     r"\s?(?:s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|days?|[kKMGT]i?B)(?![\w/]|\s?[=:]?\s?-?\d)"
 )
-#: Of these a count of so many is none: `after batch 50 of 300`.
+#: A share of right answers, in brackets behind which their numbers stand: `Accuracy: 71.20% (42720/60000)`.
+_RIGHT = re.compile(
+    r"(?<![A-Za-z])(?:acc|accuracy|correct|prec|precision|recall|f1|top-?\d)(?:@\d)?\W{0,4}\d{1,9}(?:\.\d{1,9})?\s?%?\s?\($",
+    re.IGNORECASE,
+)
+#: Of these a count of so many is none: `after batch 50 of 300`; nor of others before a counted word: `Start epoch 1/10`.
 _REACHED = {"after", "at"}
+_BEGUN = _REACHED | {"begin", "display", "first", "is", "last", "log", "next", "print", "report", "start", "to"}
 #: A share that is called so is progress.
 _DONE = {"progress", "done", "complete", "completed"}
 _PROGRESS = _DONE | {"at", "epoch", "training", "train", "fit", "fitting"}
 #: Beginnings of words, and words, by which something else than a training tells its progress.
 _OTHER = re.compile(
-    r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
+    r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict(?!or)|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
     r"|tokeniz|preproc|prepar|featuriz|generating|sampling|scoring|decoding|translating|computing|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard|init$|profil|autotun"
 )
 _TRAINING = re.compile(r"train(?!able)|pretrain|finetun|fit")
+#: Words of an evaluation that are only the name of a log or a computer.
+_NAME_ONLY = re.compile(
+    r"^\W{0,3}(?:[A-Z]{4,8}:(?:test|dev)[_-][\w.-]{1,40}:|(?:test|dev)-[\w.-]{0,40}\d[:\]])\s?(?=[A-Za-z])"
+    r"|(?<![A-Za-z])(?:test|dev)(?=\].*\b[Tt]rain(?:ing)?(?:\W{1,4}[Ee]poch)?[^A-Za-z]*$)"
+)
 #: Words for sampling that is the training itself.
 _CHAINS = {"chain", "chains", "draw", "draws"}
 #: A count that is called by an activity (`Tokenizing`, `Compiling layer 3/48`) is of that activity, but for these.
@@ -233,10 +247,12 @@ _BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi]))"
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
         | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
 _STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
+#: Where in a program a line was written, as loguru says it: `__main__:train_epoch:88 - `. `INFO:root:epoch:3` is another's.
+_CALLER = re.compile(r"(?<![^\s\[(|])(?![A-Z]{1,9}:)[\w.<>]{1,80}:[\w<>]{1,80}:\d{1,6}(?=\s{1,4}-\s|\s{0,4}[|\]])")
 #: Letters of scripts that put no blank between a word and a number.
 _UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 #: Words between a count and its total, in some languages.
-_OF = "of|von|van|de|di|sur|av|af|od|z"
+_OF = "(?i:of|von|van|de|di|sur|av|af|od|z)"
 #: A number in a line whose stamps are blanked.
 _NUMBER = re.compile(
     rf"""
@@ -294,6 +310,11 @@ _NAMED_VALUE = re.compile(
     r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d"
 )
 _EPOCH_FRAC = re.compile(r"\bepoch['\"]?\s?[:=]\s?['\"]?(\d{1,6}\.\d{1,9})", re.IGNORECASE)
+#: Settings in one line, where a count is a total: `Namespace(epoch=100, lr=0.1)`, `{'batch_size': 64, 'epoch': 100}`.
+_SETTINGS = re.compile(
+    r"\b(?:Namespace|\w*(?:Args|Arguments|Config|Params))\((?=\w+=)"
+    r"|\{(?=[^{}]{0,999}\b(?i:batch_?size)['\"]?: )(?![^{}]{0,999}(?:loss|acc))"
+)
 _FILE = re.compile(r"[A-Za-z_~]/|/[A-Za-z_~]|\.[A-Za-z]\w{0,9}\W{0,2}$")
 _CHUNK_BEFORE, _CHUNK_AFTER = re.compile(r"\S*$"), re.compile(r"\S*")
 #: A measured value with its name, which says nothing of whose progress a line tells.
@@ -320,7 +341,7 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
     mentions: list[Mention] = []
     is_bar, is_drawn = _BAR.search(text) is not None, _DRAWN.search(text) is not None
     i_number = -1
-    values = _UNSPACED.sub(" ", _STAMPS.sub(lambda stamp: " " * len(stamp[0]), text))
+    values = _UNSPACED.sub(" ", _CALLER.sub(_blank, _STAMPS.sub(_blank, text)))
     label = _LABEL.match(values)
     label_end = label.end() if label else 0
     for match in islice(_NUMBER.finditer(values), _N_NUMBERS_MAX):
@@ -336,6 +357,8 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
             mentions.append(mention)
             if len(mentions) == _N_MENTIONS_MAX:
                 break
+    if mentions and _SETTINGS.search(values):
+        mentions = [_as_setting(mention) for mention in mentions]
     epoch_frac = _EPOCH_FRAC.search(values) if is_complete else None
     if epoch_frac is not None:
         mentions.append(_fraction_of_epochs(epoch_frac[1]))
@@ -347,6 +370,21 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
         is_measured=_NAMED_VALUE.search(values) is not None,
         has_epoch_frac=epoch_frac is not None,
     )
+
+
+def _blank(stamp: re.Match[str]) -> str:
+    """Return blanks in place of a stamp; a count may look like a date, as in `Epoch 3/12 10:00:00`."""
+    before = stamp.string[max(0, stamp.start() - _AROUND) : stamp.start()]
+    is_count = stamp[0].count("/") == 1 and _counted(_name_before(before))[0] is not Unit.UNKNOWN
+    return stamp[0] if is_count else " " * len(stamp[0])
+
+
+def _as_setting(mention: Mention) -> Mention:
+    """Return a number of the settings: what a count by its name is elsewhere is a total there."""
+    is_count = mention.total is None and not (mention.is_open or mention.is_total or mention.is_qualified)
+    if is_count and mention.unit in {Unit.STEP, Unit.EPOCH}:
+        return replace(mention, is_total=True, is_qualified=True)  # `epoch=50, n_epochs=200`: it may be the first one
+    return mention
 
 
 def _fraction_of_epochs(number: str) -> Mention:
@@ -384,14 +422,14 @@ class _Place:
     def read(self, kind: str, i_number: int) -> Mention | None:
         """Return the number as a count; None if it is no count."""
         if kind == "total":
-            return self._pair()
+            return self._pair(i_number)
         if kind == "open":
             return self._mention(_number(self._match["open"]), is_open=True)
         if kind == "percent":
             return self._percentage(i_number)
         return self._single(i_number)
 
-    def _pair(self) -> Mention | None:
+    def _pair(self, i_number: int) -> Mention | None:
         total = self._match["total"]
         unit, family = self._counted()
         if unit is Unit.UNKNOWN:
@@ -407,13 +445,15 @@ class _Place:
             and (not self._is_bar or _NAMED.search(self._before))
         ):
             return None
-        if any(_SETTING.fullmatch(word) and word not in _REACHED for word in self._name[:-1]):
+        plain = _REACHED if unit is Unit.UNKNOWN else _BEGUN
+        if any(_SETTING.fullmatch(word) and word not in plain for word in self._name[:-1]):
             return None
         if any(map(_STOPS.fullmatch, self._name)) or _LEFT.match(self._after):
             return None
-        if unit is Unit.UNKNOWN and _MEASURES.match(self._after):
+        if unit is Unit.UNKNOWN and (_MEASURES.match(self._after) or _RIGHT.search(self._before)):
             return None
-        if unit is Unit.UNKNOWN and _TRAININGS & {*self._name[-1:]}:
+        trainings = _TRAININGS | _TRAININGS_FIRST if i_number <= 0 else _TRAININGS
+        if unit is Unit.UNKNOWN and trainings & {*self._name[-1:]}:
             unit, family = Unit.FOLD, self._name[-1]
         if unit is Unit.EPOCH and _NAMED_BAR.search(self._before):
             unit, family = Unit.UNKNOWN, ""
@@ -534,7 +574,7 @@ class _Place:
 
     def _role(self, before: str) -> Role:
         clause = before.rpartition(";")[2]
-        words = [word.lower() for word in _WORD.findall(_MEASURED.sub(" ", clause))]
+        words = [word.lower() for word in _WORD.findall(_MEASURED.sub(" ", _NAME_ONLY.sub(" ", clause)))]
         if _CHAINS & {*words}:
             return Role.NEUTRAL
         if any(map(_OTHER.match, words)):
@@ -612,7 +652,9 @@ def _without_idle(words: list[str]) -> list[str]:
 
 def _counted(name: list[str]) -> tuple[Unit, str]:
     words = _without_idle(name)
-    return _COUNTED.get(words[-1], (Unit.UNKNOWN, "")) if words else (Unit.UNKNOWN, "")
+    unit, family = _COUNTED.get(words[-1], (Unit.UNKNOWN, "")) if words else (Unit.UNKNOWN, "")
+    is_of_all = family == "timestep" and bool({"max", "maximum", "total"} & {*words})
+    return unit, "step" if is_of_all else family
 
 
 def _template(before: str) -> str:

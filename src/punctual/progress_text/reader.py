@@ -14,7 +14,7 @@ from punctual.progress_text.mentions import LineReading, Mention, read_line
 from punctual.progress_text.series import Series, SeriesTable
 
 #: Limits of a line: the beginning and the end of a longer one are read, and an open one only while it may be a bar.
-_LINE_BYTES_MAX, _OPEN_MAX = 4096, 1024
+_LINE_BYTES_MAX, _OPEN_MAX = 16_384, 1024
 #: A line takes some 0.1 ms to read. So many are read each second, in the long run, and so many at once.
 _LINES_PER_S, _N_LINES_MAX = 100.0, 2000
 #: After so many changes no total is believed, so that nothing is held back on a wrong one, nor told again and again.
@@ -131,7 +131,7 @@ class ProgressReader:
         lines = splitter.feed(output, self._n_affordable_at(at))
         for text, is_complete in lines:
             if (is_complete or len(text) <= _OPEN_MAX) and any(map(str.isdigit, text)):
-                self._n_affordable -= 1
+                self._n_affordable -= 1 + len(text) // 4096  # settings in one line take as long as several lines
                 reading = read_line(text, is_complete=is_complete)
                 if self._table.take(reading, text, at) if is_complete else self._table.take_open(reading, at):
                     self._choose()

@@ -13,8 +13,8 @@ _IRREGULAR_FRAC = 0.34
 _GAP_INCREMENTS = 3
 #: A number that is called a total is a count if it has grown so often.
 N_TOTAL_GROWN = 2
-#: Families that a shorter word may mean.
-_MEANT = {"ep": ("ep", "epoch", "episode")}
+#: Families that a word may mean. Steps are no time steps: of these a model may have as many for each of its predictions.
+_MEANT = {"ep": ("ep", "epoch", "episode"), "timestep": ("timestep", "step")}
 #: A number that is not seen again within so many lines counts nothing by now.
 _N_LINES_ALIVE = 8
 _QUOTE_MAX = 120
@@ -52,7 +52,7 @@ class Series:
     is_exceeded
         Whether the count went beyond its total, which then is none.
     is_result, is_measured
-        Whether a line of it was one; see `LineReading`.
+        Whether a line with the last number was one, and whether any line was; see `LineReading`.
     is_whole
         Whether the count goes over the whole training, by evidence beside its own lines.
     has_batches_beside
@@ -210,7 +210,7 @@ class Series:
         """Return whether `step` is near enough to be the next number."""
         return 0 < step - self.last <= max(_GAP_INCREMENTS * self.increment, 1)
 
-    def see(self, mention: Mention, i_line: int, at: float) -> bool:
+    def see(self, mention: Mention, i_line: int, at: float, *, is_result: bool) -> bool:
         """Take in a mention; return whether the count has moved."""
         step, before = mention.step, self.last
         self.n_seen += 1
@@ -227,6 +227,7 @@ class Series:
         begins_anew = step < before and (step <= _RESTART_FRAC * before or step <= self.lap_first)
         if step == before or (step < before and not begins_anew):
             self.n_fallen += step < before
+            self.is_result = self.is_result or (is_result and step == before)
             return False
         if begins_anew:
             self.before_fall = before, self.n_laps
@@ -237,6 +238,7 @@ class Series:
             self._grow(step - before)
             self.active_s += at - self.last_at
         self.last, self.last_line, self.last_at = step, i_line, at
+        self.is_result = is_result
         self.n_grown += 1
         self.is_exceeded = self.is_exceeded or (self.total is not None and step > self.total)
         return True
@@ -411,8 +413,9 @@ class SeriesTable:
         self.n_lines += 1
         self.has_epoch_frac = self.has_epoch_frac or reading.has_epoch_frac
         seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
-        # The first of a line is the present one, another may be the best of all.
-        beside = {mention.unit: series for mention, series, _ in reversed(seen) if mention.is_outer}
+        # The first of a line is the present one, another may be the best of all; one without a total may count something else.
+        in_order = sorted(seen, key=lambda each: each[0].total is None)
+        beside = {mention.unit: series for mention, series, _ in reversed(in_order) if mention.is_outer}
         units = [mention.unit for mention in reading.mentions]
         has_batches = any(mention.unit is Unit.BATCH and mention.total is not None for mention in reading.mentions)
         for mention, series, moved in seen:
@@ -425,7 +428,8 @@ class SeriesTable:
                 self._state(series, reading.mentions)
         _name_totals(seen)
         if all(mention.is_outer or mention.is_total for mention in reading.mentions):
-            self._around |= {unit: series for unit, series in beside.items() if series.role is not Role.OTHER}
+            own = {unit: series for unit, series in beside.items() if series.role is not Role.OTHER}
+            self._around |= {unit: own[unit] for unit in own if not _is_told_again(own[unit], self._around.get(unit))}
         return bool(seen)
 
     def take_open(self, reading: LineReading, at: float) -> bool:
@@ -434,7 +438,7 @@ class SeriesTable:
         if any(series is None or mention.step < series.last for mention, series in known):
             return False
         moved = [
-            series.see(mention, self.n_lines, at)
+            series.see(mention, self.n_lines, at, is_result=reading.is_result)
             for mention, series in known
             if series is not None and (not series.increment or series.goes_on_at(mention.step))
         ]
@@ -446,9 +450,11 @@ class SeriesTable:
         moved = 1
         if series is None:
             series = Series.begun(mention, text[:_QUOTE_MAX], self.n_lines, at)
+            series.is_result = reading.is_result
         else:
             before = series.last
-            moved = series.last - before if series.see(mention, self.n_lines, at) else 0
+            has_moved = series.see(mention, self.n_lines, at, is_result=reading.is_result)
+            moved = series.last - before if has_moved else 0
             series.quote = text[:_QUOTE_MAX]
         is_new = self._by_key.pop(mention.key, None) is None
         self._by_key[mention.key] = series
@@ -456,9 +462,12 @@ class SeriesTable:
             self._in_order = []
         if len(self._by_key) > 64:
             # What was seen longest ago is forgotten, and first of all what was seen once.
-            once = (key for key, other in self._by_key.items() if other.n_seen == 1 and not other.mention.is_total)
+            once = (
+                key
+                for key, other in self._by_key.items()
+                if other.n_seen == 1 and not (other.mention.is_total or other.mention.is_outer)
+            )
             del self._by_key[next(once, next(iter(self._by_key)))]
-        series.is_result = series.is_result or reading.is_result
         series.is_measured = series.is_measured or reading.is_measured
         return series, moved
 
@@ -482,15 +491,16 @@ class SeriesTable:
         if outer is None and not is_beside and around.is_complete and around.n_grown:  # it was over before
             return
         if outer is None or is_beside or not outer.is_beside:
+            is_before = is_beside or around.first_line <= series.first_line
             outer = series.outer = Outer(
                 series=around,
                 step=around.last,
                 n_laps=around.n_laps,
                 is_beside=is_beside,
                 is_behind=is_beside and is_behind,
-                is_before=is_beside or around.first_line <= series.first_line,
+                is_before=is_before,
                 inner_step=series.last - moved,
-                inner_laps=series.n_laps - (moved < 0 and not is_beside),
+                inner_laps=series.n_laps - (moved < 0 and not is_before),
             )
             if not outer.is_before:
                 outer.judge(series)
@@ -536,6 +546,13 @@ class SeriesTable:
         if family and series.last > 0 and not counts:
             stated = self._stated_laps if series.mention.is_lap else self._stated
             stated[:] = [series, *(other for other in stated if other is not series)][:16]
+
+
+def _is_told_again(series: Series, heading: Series | None) -> bool:
+    """Return whether a line tells an epoch again without their number, as `Epoch 3: saved` does below `Epoch 3/10`."""
+    if heading is None or heading.first_line >= series.first_line:
+        return False
+    return bool(heading.known_total and not series.known_total) and abs(series.last - heading.last) <= 1
 
 
 def _is_same(series: Series, mention: Mention) -> bool:
