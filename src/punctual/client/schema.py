@@ -424,7 +424,7 @@ class PoolSpending(AnswerBody):
 
 
 class PhaseSum(AnswerBody):
-    """How often a phase came, and the seconds of all its times."""
+    """Count of a phase, and the seconds of all its times."""
 
     name: str
     times: int
