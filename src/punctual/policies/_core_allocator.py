@@ -155,7 +155,6 @@ class CoreAllocator:
         for view in sorted(running, key=seniority):
             ((node, held),) = builder.held(view).items()
             self._put_base(members, view, node, least(view.spec).at_most(held))
-        builder.recount_memory()
         for view in self._in_turn(waiting, has_undated=any(_undated(on_node) for on_node in members.values())):
             if _takes_part(view) and not builder.held(view):
                 self._place(members, view)

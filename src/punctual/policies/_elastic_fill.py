@@ -133,7 +133,6 @@ class ElasticFill:
             if len(held) == 1:
                 node, amount = next(iter(held.items()))
                 self.builder.put(view, {node: least(view.spec, self._least_cores).at_most(amount)}, _FLOOR)
-        self.builder.recount_memory()
 
     def _continue(self, view: JobView) -> None:
         """A job that runs goes on with its least amount."""

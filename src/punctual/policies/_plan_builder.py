@@ -78,6 +78,7 @@ class PlanBuilder:
         self.reasons: dict[JobId, Reason] = {}
         #: Number of jobs without workers that hold something on each node; made on first use.
         self._n_jobs: Counter[NodeId] | None = None
+        self._debts_bytes: dict[NodeId, int] | None = None
         carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
         #: Whether the last plan of this policy was made for other nodes, or is not known.
         self.hardware_changed = carry.get("hardware") != self.hardware.checksum
@@ -90,11 +91,14 @@ class PlanBuilder:
 
     def put(self, view: JobView, allocation: Allocation, reason: Reason) -> None:
         """Replace the job's allocation by `allocation`."""
-        free, held = self._writable(), self.held(view)
+        free, held, debts = self._writable(), self.held(view), self._debts()
         for node, amount in self._taken(view, held).items():
             if node in free:
-                free[node] = free[node] + amount
+                free[node] = free[node] + _beyond_debt(debts, node, amount)
         for node, amount in self._taken(view, allocation).items():
+            lacking_bytes = amount.memory_bytes - free[node].memory_bytes
+            if lacking_bytes > 0 and self.hardware.jobs_at_once:
+                debts[node] = debts.get(node, 0) + lacking_bytes
             free[node] = free[node] - amount
         if self._n_jobs is not None and view.spec.worker is None:
             self._n_jobs.update(allocation.keys())
@@ -109,12 +113,12 @@ class PlanBuilder:
 
     def freed(self, views: Iterable[JobView], free: Mapping[NodeId, Resources]) -> Mapping[NodeId, Resources]:
         """Return the free amounts if jobs held nothing, starting from `free`."""
-        more = dict(free)
+        more, debts = dict(free), dict(self._debts())
         for view in views:
             keeps = self._taken(view, {})
             for node, amount in self._taken(view, self.held(view)).items():
                 if node in more:  # else it was lost after the last plan was made
-                    more[node] = more[node] + (amount - keeps.get(node, NOTHING))
+                    more[node] = more[node] + _beyond_debt(debts, node, amount - keeps.get(node, NOTHING))
         return more
 
     def open_to(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Mapping[NodeId, Resources]:
@@ -245,28 +249,41 @@ class PlanBuilder:
 
     def recount(self, nodes: Iterable[NodeId]) -> None:
         """Compute the free amounts of nodes from their jobs' allocations; zero where these exceed the capacity."""
-        free, taken = self._writable(), [self._taken(view, self.held(view)) for view in self.snapshot.jobs]
+        free, debts, taken = self._writable(), self._debts(), self._all_taken()
         for node in nodes:
-            free[node] = self.hardware.capacity[node] - total(each.get(node, NOTHING) for each in taken)
+            amount = total(each.get(node, NOTHING) for each in taken)
+            if self.hardware.jobs_at_once:
+                debts[node] = max(0, amount.memory_bytes - self.hardware.capacity[node].memory_bytes)
+            free[node] = self.hardware.capacity[node] - amount
 
-    def recount_memory(self) -> None:
-        """Compute the free memory of nodes that had none: what a job gives back is not free where more was held than there is."""
-        taken = {node: 0 for node, room in self.snapshot.free.items() if not room.memory_bytes}
-        if not taken or not self.hardware.jobs_at_once:
-            return
-        for view in self.snapshot.jobs:
-            for node, amount in self._taken(view, self.held(view)).items():
-                if node in taken:
-                    taken[node] += amount.memory_bytes
-        free = self._writable()
-        for node, taken_bytes in taken.items():
-            left_bytes = max(0, self.hardware.capacity[node].memory_bytes - taken_bytes)
-            free[node] = replace(free[node], memory_bytes=min(free[node].memory_bytes, left_bytes))
+    def _all_taken(self) -> list[Allocation]:
+        """Return what each job takes with its allocation in this builder."""
+        return [self._taken(view, self.held(view)) for view in (*self.snapshot.holding, *self.snapshot.waiting)]
+
+    def _debts(self) -> dict[NodeId, int]:
+        """Return the memory by which more is held on nodes than they have: of what jobs give back that is not free."""
+        if self._debts_bytes is None:
+            self._debts_bytes = {}
+            full = [node for node, room in self.snapshot.free.items() if not room.memory_bytes]
+            taken = self._all_taken() if full and self.hardware.jobs_at_once else []
+            for node in full if taken else ():
+                taken_bytes = sum(each.get(node, NOTHING).memory_bytes for each in taken)
+                self._debts_bytes[node] = max(0, taken_bytes - self.hardware.capacity[node].memory_bytes)
+        return self._debts_bytes
 
     def _writable(self) -> dict[NodeId, Resources]:
         if self._own_free is None:
             self.free = self._own_free = dict(self.free)
         return self._own_free
+
+
+def _beyond_debt(debts: dict[NodeId, int], node: NodeId, amount: Resources) -> Resources:
+    """Pay a node's debt with memory that a job gives back; return what is left of it."""
+    paid_bytes = min(debts.get(node, 0), amount.memory_bytes)
+    if not paid_bytes:
+        return amount
+    debts[node] -= paid_bytes
+    return replace(amount, memory_bytes=amount.memory_bytes - paid_bytes)
 
 
 def _must_run(view: JobView) -> bool:
