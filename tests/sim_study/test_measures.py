@@ -55,6 +55,6 @@ def test_the_latest_job_is_in_the_plot_of_lateness_and_those_that_never_land_are
     jobs = pl.DataFrame({"jct_s": [0.5, 1.0, 1.0 + latest_frac, None], "deadline_s": [1.0] * 4})
     axes = Figure().subplots()
     figures.lateness(axes, {"fifo": [cast(StoredRun, SimpleNamespace(jobs=jobs))]})
-    assert axes.lines[0].get_ydata()[-1] == pytest.approx(75.0)
+    assert np.asarray(axes.lines[0].get_ydata())[-1] == pytest.approx(75.0)
     assert axes.get_xscale() == scale
     assert axes.get_xlim()[1] > 100 * latest_frac
