@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import cast
 
+import numpy as np
 import polars as pl
 import pytest
 
