@@ -96,7 +96,7 @@ class NodeAgent:
         self._suspended_s = suspended_s()
         #: The jobs that this agent ends by itself: they may be started again.
         self._fenced: set[JobId] = set()
-        #: Number of the event that told the last end of each job, oldest first.
+        #: Number of the event that told the last end of each job since a host has greeted, oldest first.
         self._ended_at_number: dict[JobId, int] = {}
         self._is_over = self._is_leaving = False
         #: Unix time at which the node is taken away, as a process on it says; None: it stays.
@@ -208,6 +208,8 @@ class NodeAgent:
 
     def _greet(self, request: Request) -> Answer:
         self._is_over = False
+        with self._changed:
+            self._ended_at_number.clear()  # who greets makes its commands anew, and may not have heard of earlier ends
         if request["reset"]:
             is_empty = self._cleared()
             if is_empty:
