@@ -360,6 +360,8 @@ def test_a_machine_that_is_still_there_after_its_notice_is_given_back_once_nobod
     (resize,) = [each for each in desk.commands if isinstance(each, ResizeJob)][-1:]
     desk.tell(GrantApplied(at=101.0, job=JOB, request=resize.request, granted={FIRST: GPU}))
     assert not of(desk.tell(PoolOffered(at=170.0, pool=SPOT, price_usd_h=1.0, obtainable=2)), ReleaseMachines)
-    (released,) = of(desk.tell(PoolOffered(at=230.0, pool=SPOT, price_usd_h=1.0, obtainable=3)), ReleaseMachines)
+    commands = desk.tell(PoolOffered(at=230.0, pool=SPOT, price_usd_h=1.0, obtainable=3))
+    assert not of(commands, AskMachines)
+    (released,) = of(commands, ReleaseMachines)
     assert released.nodes == (SECOND,)
     assert not of(desk.tell(PoolOffered(at=240.0, pool=SPOT, price_usd_h=1.0, obtainable=2)), ReleaseMachines)

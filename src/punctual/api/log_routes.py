@@ -107,6 +107,12 @@ async def _followed(
                 # Seconds that a reader may take for the last output once the job has ended.
                 ending = asyncio.ensure_future(run_in_threadpool(finish, 60.0))
             await asyncio.sleep(_POLL_INTERVAL_S)
+        if ending is not None or context.host.has_ended(job):
+            await run_in_threadpool(finish, 1.0)
+            with suppress(Empty):
+                while True:
+                    yield pieces.get_nowait()
+            return
         raise ConnectionAbortedError("the service ends before the job")  # its reader is to know that there is more
 
 

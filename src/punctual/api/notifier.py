@@ -90,7 +90,8 @@ class NotifyOptions:
     def check(self) -> None:
         """Raise `InvalidSpec` if a notice can be sent to none of them."""
         if self.url is not None:
-            is_address, scheme = False, self.url.partition(":")[0]
+            before, colon, _ = self.url.partition(":")
+            is_address, scheme = False, before if colon and before.isalpha() else ""
             with suppress(ValueError):  # a bracket without its other one, or a port that is none
                 parts = urlsplit(self.url)
                 is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -244,7 +244,7 @@ class Client:
     ) -> "Stream[bytes]":
         """Return the job's output, in pieces; with `follow` as it comes, until the job has ended.
 
-        Where the service ends before, the next piece raises `http.client.IncompleteRead`.
+        Where the service ends before, the next piece raises `ServiceFailed`.
 
         Parameters
         ----------

@@ -282,7 +282,13 @@ class RemainingCost(LandingController):
         resources = wanted(spec, reading, reading.ceiling.cores)
         demand = Demand(resources=resources, next_tick_s=self.tick_long_s, reason=reason, forecast=forecast)
         return demand, replace(
-            state, feasible=True, front_loading=False, line=None, deadline_s=inf, demanded_cores=resources.cores
+            state,
+            feasible=True,
+            doubt_since_s=None,
+            front_loading=False,
+            line=None,
+            deadline_s=inf,
+            demanded_cores=resources.cores,
         )
 
     def _margin_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading) -> float:

@@ -188,7 +188,10 @@ class TwoLevel(LandingController):
         demand = Demand(
             resources=workers(spec, reading, n_workers), next_tick_s=next_tick_s, reason=reason, forecast=forecast
         )
-        return demand, self._demanded(replace(state, line=None), reading, n_workers)
+        state = replace(state, line=None)
+        if not isfinite(reading.deadline_s):
+            state = replace(state, feasible=True, doubt_since_s=None)
+        return demand, self._demanded(state, reading, n_workers)
 
     def _demanded(self, state: TwoLevelState, reading: Reading, n_workers: int) -> TwoLevelState:
         if n_workers == state.wanted:

@@ -56,7 +56,7 @@ class Reading:
     elapsed_s
         Now.
     deadline_s
-        The deadline in force.
+        The deadline in force; infinite: there is none, and of the answer only the forecast is used.
     held_since_s
         Instant from which the job has held something without a pause, in the same process.
     granted

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from statistics import median
 from typing import Any, Literal, NamedTuple
 
@@ -148,7 +149,7 @@ class _Record:
 
     @property
     def n_held(self) -> int:
-        return len(self.there) + len(self.starting) - len(self.released)
+        return sum(node not in self.released for node in (*self.there, *self.starting))
 
     @property
     def seen_spec(self) -> PoolSpec:
@@ -336,7 +337,7 @@ class PoolTable:
         A machine that is still there a while after the end of its notice is released, too: nobody uses it any more.
         """
         changes = list[tuple[str, int, tuple[NodeId, ...]]]()
-        over = [node for node, ends_at in self.ends_at.items() if ends_at + STOP_GRACE_S <= at and not is_used(node)]
+        over = [node for node, ends_at in self.ends_at.items() if self._over_at(ends_at) <= at and not is_used(node)]
         for name, record in self._pools.items():
             left = tuple(node for node in over if self._pool_of.get(node) == name and node not in record.released)
             if left:
@@ -360,6 +361,19 @@ class PoolTable:
                 record.released += idle
                 changes.append((name, 0, tuple(idle)))
         return changes
+
+    def next_over_at(self) -> float:
+        """Return the next instant at which a machine that has had notice is given back if it is still there; infinite: none."""
+        left = [
+            self._over_at(ends_at)
+            for node, ends_at in self.ends_at.items()
+            if (record := self._pools.get(self._pool_of.get(node, ""))) is not None and node not in record.released
+        ]
+        return min(left, default=inf)
+
+    @staticmethod
+    def _over_at(ends_at: float) -> float:
+        return ends_at + STOP_GRACE_S
 
     def lacks(self) -> tuple[Lack, ...]:
         """Return for each pool whose machines start or cannot be had how it stands; safe to call from any thread."""

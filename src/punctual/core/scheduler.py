@@ -51,7 +51,7 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import STOP_GRACE_S, JobSpec, JobView
+from punctual.core.job import JobSpec, JobView
 from punctual.core.job_table import JobTable, duplicate
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
@@ -482,8 +482,7 @@ class Scheduler:
                 self._capacity_changed()
             return
         self._pools.notice(node, event.ends_at)
-        if self._pools.owns([node]):  # it may not be taken away, and is paid for
-            self._outbox.set_timer(event.at, "machines", None, max(0.0, event.ends_at - event.at) + STOP_GRACE_S)
+        self._await_machines(event.at)
         if is_leaving:  # only its end is another one
             for job in [job for job in self._active.values() if job.is_on(node) and job.may_work_on]:
                 self._watch.expect_to_leave(job, event.at, event.ends_at)
@@ -499,6 +498,11 @@ class Scheduler:
                 self._watch.expect_to_leave(job, event.at, event.ends_at)
                 self._leave(job, event.at)
         self._capacity_changed()
+
+    def _await_machines(self, at: float) -> None:
+        """Look again when the next machine with notice should be gone: one that is not is paid for."""
+        if (over_at := self._pools.next_over_at()) < inf:
+            self._outbox.set_timer(at, "machines", None, max(0.0, over_at - at) + 1e-3)
 
     def _stay_on(self, node: NodeId) -> None:
         """Let jobs have what they hold on a node that stays after all, unless a plan has given them something else."""
@@ -633,6 +637,7 @@ class Scheduler:
         for job in self._active.values():
             self._ask_anew(job, event.at)
         self._pools.ask_anew()
+        self._await_machines(event.at)
         self._planning.reset()
         for job, failure in [untold for untold in self._untold if not untold[0].ended]:
             self._quarantine.disable_plug_in(job, event.at, failure)
@@ -735,6 +740,9 @@ class Scheduler:
                 self._planning.is_due |= self._planning.has_new_demands
             case "plan-answer":
                 self._give_up_plan(event.at)
+            case "machines":
+                self._reconcile_machines(event.at)
+                self._await_machines(event.at)
             case "tick" if job is not None and job.status in ("running", "stopping"):
                 self._tick(job, event.at)
             case "leave" if job is not None:

@@ -378,6 +378,8 @@ class StatusBoard:
         has_moved = event.spec.deadline_s != entry.status.spec.deadline_s
         if has_moved:
             entry.status = _without_warning(entry.status, "deadline-passed")
+        if event.spec.deadline_s is None:
+            entry.status = _without_warning(entry.status, _LATE)
         for code in OF_BUDGET if event.spec.budget_usd != entry.status.spec.budget_usd else ():
             entry.status = _without_warning(entry.status, code)
         entry.set(spec=event.spec)

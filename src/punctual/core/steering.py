@@ -47,6 +47,8 @@ def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Ma
         return free
     reading = _reading(job, at, ceiling_of(job.spec, node_sizes))
     demand, state = job.controller.step(job.spec, job.controller_state, reading)
+    if job.spec.deadline_s is None and isinstance(demand, Demand):
+        demand = replace(demand, work=None, pacing=None)
     demand = _checked(demand, job.spec)
     if job.spec.deadline_s is None:
         demand = replace(free, forecast=demand.forecast)

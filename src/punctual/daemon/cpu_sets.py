@@ -201,11 +201,19 @@ def _explained(event: Event, bounds: Mapping[JobId, Bound]) -> Event:
         for job, bound in bounds.items()
         if bound.waits or (bound.binds and _cores_of(plan, job) >= bound.cores - TOLERANCE)
     }
-    views = {job: bound.view for job, bound in bounds.items() if bound.waits}
-    declined = {
-        job: told[job] for job, view in views.items() if awaits_promise(view.spec, view.status, view.started_at)
-    }
+    hopeless = [job for job, bound in bounds.items() if bound.waits and _has_no_hope(bound, bounds.values())]
+    declined = {job: told[job] for job in hopeless}
     return replace(event, plan=replace(plan, reasons={**plan.reasons, **told}, declines={**plan.declines, **declined}))
+
+
+def _has_no_hope(bound: Bound, bounds: Iterable[Bound]) -> bool:
+    """Whether a job runs only with a promise, and promised jobs alone leave it too little of its CPUs."""
+    view = bound.view
+    if view.promised_until_at is not None or not awaits_promise(view.spec, view.status, view.started_at):
+        return False
+    promised = [each for each in bounds if each.holds and each.view.promised_until_at is not None]
+    taken_cores = sum(each.demand_cores for each in promised if each.cpus <= bound.cpus)
+    return len(bound.cpus) - taken_cores < bound.least_cores - TOLERANCE
 
 
 def _cores_of(plan: Plan, job: JobId) -> float:

@@ -352,7 +352,7 @@ def _check_program(program: Sequence[str], cwd: Path | None, path: str | None) -
         )
     elif re.match(r"[A-Za-z_]\w*=", name):
         got, remedy = f"'{name}', which sets a variable", f"Name the program that does: `-- env {name} ...`."
-    elif "--" in program:
+    elif "--" in program[:-1] and shutil.which(program[program.index("--") + 1], path=path) is not None:
         got, remedy = (
             f"'{name}', which stands before `--`",
             "Put an option's text of several words in quotes: `--deadline '18:00 tomorrow' -- python train.py`.",

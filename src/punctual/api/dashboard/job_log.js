@@ -18,8 +18,8 @@ let since = null;
 /** The job whose last lines stand above all else, and what it wrote as errors, if that is apart. */
 let failed = "", errors = /** @type {string[]} */ ([]);
 let reading = new AbortController(), againTimer = 0, leaveTimer = 0;
-/** Whether the log was left because the tab is not seen. */
-let isLeft = false;
+/** Whether a log is being followed, and whether it was left because the tab is not seen. */
+let isOpen = false, isLeft = false;
 
 /** The same without signs for terminals. @param {string} line */
 const plain = (line) => line.replace(CODE, "");
@@ -101,6 +101,7 @@ function take(text) {
 
 export function stopReading() {
   clearTimeout(againTimer);
+  againTimer = 0;
   reading.abort();
 }
 
@@ -128,12 +129,15 @@ export async function readLog(name, from = null) {
   at("log-problem").textContent = "";
   at("log-again").textContent = from === null ? "Read again" : "Read all of it";
   draw();
+  isOpen = true;
   try {
     await followLog(name, at("log-stream").value, (text) => { if (!own.signal.aborted) take(text); }, own.signal, from === null ? "" : new Date(from).toISOString());
   } catch (error) {
     if (own.signal.aborted) return;
     at("log-problem").textContent = `The log could not be had: ${/** @type {Error} */ (error).message}. Choose "${at("log-again").textContent}".`;
     if (!(error instanceof Refused)) againTimer = setTimeout(() => readLog(name, from), AGAIN_MS); // the service was started again, say
+  } finally {
+    if (reading === own) isOpen = againTimer > 0;
   }
 }
 
@@ -141,7 +145,7 @@ export async function readLog(name, from = null) {
 function leaveUnseen() {
   clearTimeout(leaveTimer);
   if (document.hidden) leaveTimer = setTimeout(() => {
-    isLeft ||= !reading.signal.aborted;
+    isLeft ||= isOpen;
     stopReading();
   }, LEAVE_MS);
   else if (isLeft) readLog(job, since);
