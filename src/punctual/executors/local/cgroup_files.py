@@ -52,7 +52,7 @@ def write(file: Path, text: str) -> None:
     try:
         file.write_text(text)
     except OSError as error:
-        error.filename = str(file)
+        error.filename = error.filename or str(file)
         raise
 
 
