@@ -462,7 +462,7 @@ def test_a_body_that_does_something_else_is_told(body: Callable[..., object], pa
 def test_a_second_loop_in_an_epoch_is_refused() -> None:
     """Its samples would be taken for those that were seen already."""
     with run_of(linear()) as run:
-        for inputs, targets in run.batches(tensors(), global_batch_size=32):
+        for inputs, _ in run.batches(tensors(), global_batch_size=32):
             run.backward(run.model(inputs).mean())
             run.step()
         with pytest.raises(ValueError, match="each epoch must have one loop"):
