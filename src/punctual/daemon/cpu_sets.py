@@ -201,12 +201,12 @@ def _explained(event: Event, bounds: Mapping[JobId, Bound]) -> Event:
         for job, bound in bounds.items()
         if bound.waits or (bound.binds and _cores_of(plan, job) >= bound.cores - TOLERANCE)
     }
-    hopeless = [job for job, bound in bounds.items() if bound.waits and _has_no_hope(bound, bounds.values())]
-    declined = {job: told[job] for job in hopeless}
+    crowded_out = [job for job, bound in bounds.items() if bound.waits and _is_crowded_out(bound, bounds.values())]
+    declined = {job: told[job] for job in crowded_out}
     return replace(event, plan=replace(plan, reasons={**plan.reasons, **told}, declines={**plan.declines, **declined}))
 
 
-def _has_no_hope(bound: Bound, bounds: Iterable[Bound]) -> bool:
+def _is_crowded_out(bound: Bound, bounds: Iterable[Bound]) -> bool:
     """Whether a job runs only with a promise, and promised jobs alone leave it too little of its CPUs."""
     view = bound.view
     if view.promised_until_at is not None or not awaits_promise(view.spec, view.status, view.started_at):

@@ -367,9 +367,8 @@ class _Round:
         if want.budget_usd < inf:
             want.n_machines = paid(want, supplies, self._policy.look_s, partial(self._runs, want))
         is_last = want.work <= _LAST
-        if (
-            is_last and want.budget_usd < inf
-        ):  # its last step may be long: what it has left of its budget says how long it stays
+        # The last step may be long. With a budget, the job is bound to its machines only once all steps are done.
+        if is_last and want.budget_usd < inf:
             steps = view.spec.work_steps if view.steps_total is None else view.steps_total
             is_last = view.landed or (steps is not None and view.done_steps >= steps)
         may_pause = not (is_protected(view) or is_last)
