@@ -367,7 +367,7 @@ class NodeAgent:
         if _is_end(event):
             self._ended_at_number.pop(event.job, None)
             self._ended_at_number[event.job] = self._last_number
-            # Of so many jobs a command may come late, once more.
+            # A repeated command that arrives late is recognised for the last 1000 ended jobs only.
             while len(self._ended_at_number) > 1000:
                 del self._ended_at_number[next(iter(self._ended_at_number))]
 

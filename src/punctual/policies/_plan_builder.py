@@ -78,7 +78,7 @@ class PlanBuilder:
         self.reasons: dict[JobId, Reason] = {}
         #: Number of jobs without workers that hold something on each node; made on first use.
         self._n_jobs: Counter[NodeId] | None = None
-        self._debts_bytes: dict[NodeId, int] | None = None
+        self._overbooked_bytes: dict[NodeId, int] | None = None
         carry = snapshot.carry if isinstance(snapshot.carry, dict) else {}
         #: Whether the last plan of this policy was made for other nodes, or is not known.
         self.hardware_changed = carry.get("hardware") != self.hardware.checksum
@@ -91,14 +91,14 @@ class PlanBuilder:
 
     def put(self, view: JobView, allocation: Allocation, reason: Reason) -> None:
         """Replace the job's allocation by `allocation`."""
-        free, held, debts = self._writable(), self.held(view), self._debts()
+        free, held, overbooked = self._writable(), self.held(view), self._overbooked()
         for node, amount in self._taken(view, held).items():
             if node in free:
-                free[node] = free[node] + _beyond_debt(debts, node, amount)
+                free[node] = free[node] + _less_overbooked(overbooked, node, amount)
         for node, amount in self._taken(view, allocation).items():
             lacking_bytes = amount.memory_bytes - free[node].memory_bytes
             if lacking_bytes > 0 and self.hardware.jobs_at_once:
-                debts[node] = debts.get(node, 0) + lacking_bytes
+                overbooked[node] = overbooked.get(node, 0) + lacking_bytes
             free[node] = free[node] - amount
         if self._n_jobs is not None and view.spec.worker is None:
             self._n_jobs.update(allocation.keys())
@@ -113,12 +113,12 @@ class PlanBuilder:
 
     def freed(self, views: Iterable[JobView], free: Mapping[NodeId, Resources]) -> Mapping[NodeId, Resources]:
         """Return the free amounts if jobs held nothing, starting from `free`."""
-        more, debts = dict(free), dict(self._debts())
+        more, overbooked = dict(free), dict(self._overbooked())
         for view in views:
             keeps = self._taken(view, {})
             for node, amount in self._taken(view, self.held(view)).items():
                 if node in more:  # else it was lost after the last plan was made
-                    more[node] = more[node] + _beyond_debt(debts, node, amount - keeps.get(node, NOTHING))
+                    more[node] = more[node] + _less_overbooked(overbooked, node, amount - keeps.get(node, NOTHING))
         return more
 
     def open_to(self, view: JobView, free: Mapping[NodeId, Resources] | None = None) -> Mapping[NodeId, Resources]:
@@ -249,27 +249,28 @@ class PlanBuilder:
 
     def recount(self, nodes: Iterable[NodeId]) -> None:
         """Compute the free amounts of nodes from their jobs' allocations; zero where these exceed the capacity."""
-        free, debts, taken = self._writable(), self._debts(), self._all_taken()
+        free, overbooked, taken = self._writable(), self._overbooked(), self._all_taken()
         for node in nodes:
             amount = total(each.get(node, NOTHING) for each in taken)
             if self.hardware.jobs_at_once:
-                debts[node] = max(0, amount.memory_bytes - self.hardware.capacity[node].memory_bytes)
+                overbooked[node] = max(0, amount.memory_bytes - self.hardware.capacity[node].memory_bytes)
             free[node] = self.hardware.capacity[node] - amount
 
     def _all_taken(self) -> list[Allocation]:
         """Return what each job takes with its allocation in this builder."""
         return [self._taken(view, self.held(view)) for view in (*self.snapshot.holding, *self.snapshot.waiting)]
 
-    def _debts(self) -> dict[NodeId, int]:
-        """Return the memory by which more is held on nodes than they have: of what jobs give back that is not free."""
-        if self._debts_bytes is None:
-            self._debts_bytes = {}
-            full = [node for node, room in self.snapshot.free.items() if not room.memory_bytes]
-            taken = self._all_taken() if full and self.hardware.jobs_at_once else []
-            for node in full if taken else ():
+    def _overbooked(self) -> dict[NodeId, int]:
+        """Return the memory in bytes by which each node is overbooked: memory that becomes free there covers this first."""
+        if self._overbooked_bytes is None:
+            self._overbooked_bytes = {}
+            may_be_overbooked = self.hardware.jobs_at_once
+            full = [node for node, room in self.snapshot.free.items() if may_be_overbooked and not room.memory_bytes]
+            taken = self._all_taken() if full else []
+            for node in full:
                 taken_bytes = sum(each.get(node, NOTHING).memory_bytes for each in taken)
-                self._debts_bytes[node] = max(0, taken_bytes - self.hardware.capacity[node].memory_bytes)
-        return self._debts_bytes
+                self._overbooked_bytes[node] = max(0, taken_bytes - self.hardware.capacity[node].memory_bytes)
+        return self._overbooked_bytes
 
     def _writable(self) -> dict[NodeId, Resources]:
         if self._own_free is None:
@@ -277,13 +278,13 @@ class PlanBuilder:
         return self._own_free
 
 
-def _beyond_debt(debts: dict[NodeId, int], node: NodeId, amount: Resources) -> Resources:
-    """Pay a node's debt with memory that a job gives back; return what is left of it."""
-    paid_bytes = min(debts.get(node, 0), amount.memory_bytes)
-    if not paid_bytes:
+def _less_overbooked(overbooked: dict[NodeId, int], node: NodeId, amount: Resources) -> Resources:
+    """Cover the overbooked memory of a node with what a job gives back; return the rest, which is free."""
+    covered_bytes = min(overbooked.get(node, 0), amount.memory_bytes)
+    if not covered_bytes:
         return amount
-    debts[node] -= paid_bytes
-    return replace(amount, memory_bytes=amount.memory_bytes - paid_bytes)
+    overbooked[node] -= covered_bytes
+    return replace(amount, memory_bytes=amount.memory_bytes - covered_bytes)
 
 
 def _must_run(view: JobView) -> bool:
