@@ -21,6 +21,7 @@ from punctual.core.events import (
     JobFinished,
     JobStarted,
     MachinesAsked,
+    NodeJoined,
     NodeLost,
     NodeNoticed,
     ProgressReported,
@@ -30,6 +31,7 @@ from punctual.core.job import MARGIN_FRAC
 from punctual.core.protocols import Message
 from punctual.policies.least_cost import LeastCost
 from punctual.sim.physics import Physics
+from punctual.sim.recorded import recorded_load
 
 #: Names of pools in the simulated world that are others there.
 _SIMULATED = {"on-demand": "stays"}
@@ -42,7 +44,10 @@ class Landed:
     Attributes
     ----------
     startups_s
-        Seconds from the order of each machine to the first grant on it, in order, by pool; of the others the mean.
+        Seconds from the order of each machine to its joining, in order, by pool; of those that did not join the mean.
+    change_s
+        Seconds from a command to change the job's machines until it is in force, as a median: a machine that is left is paid for
+        until then.
     launch_s
         Seconds from the start of the job's process to its first step, on average.
     rates_sps
@@ -59,6 +64,7 @@ class Landed:
     usd: float
     n_machines: int
     startups_s: dict[str, list[float]]
+    change_s: float
     launch_s: float
     rates_sps: dict[int, float]
     n_noticed: int
@@ -112,6 +118,7 @@ def figures_of(messages: Sequence[Message], step_s: float) -> dict[str, Any]:
     noticed, unnoticed = _losses(messages)
     return {
         "startups_s": _startups_s(messages),
+        "change_s": recorded_load(messages).resize_s,
         "launch_s": _launch_s(messages, step_s),
         "rates_sps": _rates_sps(messages),
         "n_noticed": len(noticed),
@@ -130,14 +137,16 @@ def simulated_usd(
     scene: Scene,
     startups_s: Mapping[str, Sequence[float]] | None = None,
     launch_s: float = 0.0,
+    change_s: float = 0.0,
     rates_sps: Mapping[int, float] | None = None,
 ) -> tuple[float, bool]:
     """Return the bill of the same landing in the simulated world, at the same pace, and whether it is late.
 
     Parameters
     ----------
-    startups_s, launch_s
-        Seconds here that machines take to start, by pool, None: those that are declared; and that the job's process takes then.
+    startups_s, launch_s, change_s
+        Seconds here that machines take to start, by pool, None: those that are declared; that the job's process takes then; and
+        that a change of its machines takes.
     rates_sps
         Steps in a second by the number of workers; None: those that are declared.
     """
@@ -161,7 +170,7 @@ def simulated_usd(
         margin_frac=MARGIN_FRAC,
         notice_s=scene.notice_s,
         startups_s={_SIMULATED.get(pool, pool): took_s for pool, took_s in (startups_s or {}).items()},
-        physics=Physics(startup_s=launch_s),
+        physics=Physics(startup_s=launch_s, resize_s=change_s),
     )
     return usd, n_late > 0
 
@@ -191,9 +200,8 @@ def _startups_s(messages: Sequence[Message]) -> dict[str, list[float]]:
         match message:
             case MachinesAsked(at=at, pool=pool, nodes=nodes):
                 ordered |= dict.fromkeys(nodes, (pool, at))
-            case JobStarted(at=at, granted=granted) | GrantApplied(at=at, granted=granted):
-                for node in granted.keys() & ordered.keys() - took_s.keys():
-                    took_s[node] = at - ordered[node][1]
+            case NodeJoined(at=at, node=node) if node in ordered and node not in took_s:
+                took_s[node] = at - ordered[node][1]
     usual_s, by_pool = mean(took_s.values()), dict[str, list[float]]()
     for node, (pool, _) in ordered.items():
         by_pool.setdefault(pool, []).append(took_s.get(node, usual_s))

@@ -510,8 +510,8 @@ def live(quick: bool = False, kept: Sequence[Run] = (), n_landings: int = 10, pa
                 run |= {
                     **one.as_dict(),
                     "declared_usd": simulated_usd(scene)[0],
-                    "measured_usd": simulated_usd(scene, one.startups_s, one.launch_s)[0],
-                    "rates_usd": simulated_usd(scene, one.startups_s, one.launch_s, one.rates_sps)[0],
+                    "measured_usd": simulated_usd(scene, one.startups_s, one.launch_s, one.change_s)[0],
+                    "rates_usd": simulated_usd(scene, one.startups_s, one.launch_s, one.change_s, one.rates_sps)[0],
                 }
             runs.append(run)
             on_disk = on_record(NAME)
@@ -525,8 +525,8 @@ def live_section(runs: list[Run]) -> Section:
     rows = [
         [
             f"{run['pace']:g}", f"{run['left_s'] / HOUR_S:.1f} h", str(run["n_machines"]),
-            f"{_startup_s(run):.1f} s", f"{run['launch_s']:.1f} s", f"{run['n_noticed']} / {run['n_unnoticed']}", f"{run['n_redone']:g}",
-            "yes" if run["has_same_weights"] else "NO", f"${run['usd']:,.0f}", f"${run['measured_usd']:,.0f}",
+            f"{_startup_s(run):.1f} s", f"{run['launch_s']:.1f} s", f"{run.get('change_s', 0.0):.1f} s",
+            f"{run['n_noticed']} / {run['n_unnoticed']}", f"{run['n_redone']:g}", "yes" if run["has_same_weights"] else "NO", f"${run['usd']:,.0f}", f"${run['measured_usd']:,.0f}",
             f"${run['rates_usd']:,.0f}", f"${run['declared_usd']:,.0f}", f"{run['load']:.1f}",
         ]
         for run in landings
@@ -543,8 +543,8 @@ def live_section(runs: list[Run]) -> Section:
         Target("live bill beside the simulated one with the declared start", 0.02, _apart(billed, "declared_usd"), _PERCENT),
     ]  # fmt: skip
     heads = (
-        "pace", "early", "machines", "their start", "the job's", "lost with / without notice", "steps redone", "same weights", "bill",
-        "simulated, real starts", "and real speeds", "simulated as declared", "load",
+        "pace", "early", "machines", "their start", "the job's", "a change", "lost with / without notice", "steps redone",
+        "same weights", "bill", "simulated, real starts", "and real speeds", "simulated as declared", "load",
     )  # fmt: skip
     return Section("Live, on Ray nodes of one machine", heads, rows, targets if runs else ())
 
