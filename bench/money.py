@@ -539,12 +539,12 @@ def live_section(runs: list[Run]) -> Section:
         Target("steps lost with noticed machines", 0, max((run["n_redone"] for run in billed), default=None), _COUNT),
         Target("steps lost with one machine that had no notice", 1, max((run["n_redone"] for run in killed), default=None), _COUNT),
         Target("live landings with other weights", 0, sum(not run["has_same_weights"] for run in landings), _COUNT),
-        Target("live bill beside the simulated one with the starts that machines really took", 0.02, _apart(billed, "measured_usd"), _PERCENT),
+        Target("live bill beside the simulated one with the starts, changes and speeds that it had", 0.02, _apart(billed, "rates_usd"), _PERCENT),
         Target("live bill beside the simulated one with the declared start", 0.02, _apart(billed, "declared_usd"), _PERCENT),
     ]  # fmt: skip
     heads = (
         "pace", "early", "machines", "their start", "the job's", "a change", "lost with / without notice", "steps redone",
-        "same weights", "bill", "simulated, real starts", "and real speeds", "simulated as declared", "load",
+        "same weights", "bill", "simulated, real starts and changes", "and real speeds", "simulated as declared", "load",
     )  # fmt: skip
     return Section("Live, on Ray nodes of one machine", heads, rows, targets if runs else ())
 

@@ -7,17 +7,21 @@ pytest.importorskip("_market_live")
 from _market_live import figures_of, simulated_usd
 
 from punctual.cli._demo_market import Scene
-from punctual.core.commands import ReleaseMachines
+from punctual.core.commands import ReleaseMachines, ResizeJob
 from punctual.core.events import (
     GrantApplied,
     JobStarted,
+    JobSubmitted,
     MachinesAsked,
+    NodeJoined,
     NodeLost,
     NodeNoticed,
     ProgressReported,
 )
 from punctual.core.ids import JobId, NodeId
+from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 
 JOB, CORE = JobId("demo"), Resources(1.0)
@@ -30,9 +34,13 @@ def steps(at: float, n: float) -> ProgressReported:
 
 def test_figures_are_those_of_the_messages() -> None:
     messages: list[Message] = [
+        JobSubmitted(at=0.0, spec=JobSpec(id=JOB, ceiling=CORE * 3)),
         MachinesAsked(at=0.0, pool="spot", nodes=(A, B, C)),
+        NodeJoined(at=9.0, node=A, capacity=CORE),
         JobStarted(at=10.0, job=JOB, request=1, granted={A: CORE}),
         steps(16.0, 2), steps(20.0, 4),
+        NodeJoined(at=17.0, node=B, capacity=CORE), NodeJoined(at=18.0, node=A, capacity=CORE),
+        ResizeJob(at=17.5, job=JOB, request=2, grant={A: CORE, B: CORE}, reason=Reason("r", "r")),
         GrantApplied(at=20.0, job=JOB, request=2, granted={A: CORE, B: CORE}),
         steps(21.0, 5), steps(25.0, 9), steps(26.0, 8),
         NodeNoticed(at=30.0, node=A, ends_at=35.0), NodeLost(at=31.0, node=B), NodeLost(at=35.0, node=A),
@@ -40,7 +48,10 @@ def test_figures_are_those_of_the_messages() -> None:
         MachinesAsked(at=40.0, pool="on-demand", nodes=(D,)),
     ]  # fmt: skip
     found = figures_of(messages, step_s=2.0)
-    assert found["startups_s"] == {"spot": [10.0, 20.0, 15.0], "on-demand": [15.0]}, "the mean for those without a job"
+    assert found["startups_s"] == {"spot": [9.0, 17.0, 13.0], "on-demand": [13.0]}, (
+        "the mean for those that did not join"
+    )
+    assert found["change_s"] == 2.5
     assert found["launch_s"] == 4.0, "the first step itself takes two seconds"
     assert found["rates_sps"] == {1: 0.5, 2: 1.0}
     assert (found["n_noticed"], found["n_unnoticed"], found["n_redone"]) == (1, 1, 1.0)
@@ -53,4 +64,5 @@ def test_the_simulated_bill_depends_on_the_starts_that_machines_take() -> None:
     assert simulated_usd(scene, {"spot": starts, "on-demand": starts})[0] == pytest.approx(declared)
     assert simulated_usd(scene, {"spot": [3 * scene.startup_s], "on-demand": starts})[0] > declared
     assert simulated_usd(scene, None, launch_s=10.0)[0] > declared
+    assert simulated_usd(scene, None, change_s=10.0)[0] > declared
     assert simulated_usd(scene, None, rates_sps={3: 0.8 * 3 / scene.step_s})[0] > declared
