@@ -51,6 +51,7 @@ from punctual.executors.cluster.channel import AgentChannel, told
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.node_link import ClockOffset
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
+from punctual.executors.local.output import StartFacts
 from punctual.history.decision_trace import decision_steps
 from punctual.history.run import history_of
 
@@ -193,7 +194,7 @@ def test_instants_of_a_node_with_another_clock_are_converted(closing: ExitStack,
     host_clock = ShiftedClock(1000.0)
     events: list[Event] = []
     executor = ClusterExecutor(
-        FixedMembers({A: direct(agent)}), generation=1, clock=host_clock, environment_of=lambda _: os.environ,
+        FixedMembers({A: direct(agent)}), generation=1, clock=host_clock, start_facts_of=lambda _: StartFacts(environment=os.environ),
         jobs_at_once=lambda capacity: round(7 * capacity.cores),
     )  # fmt: skip
     closing.callback(executor.close)
@@ -213,7 +214,7 @@ def test_instants_of_a_node_with_another_clock_are_converted(closing: ExitStack,
 def test_a_job_whose_variables_are_gone_is_not_started_without_them(closing: ExitStack, folder: Path) -> None:
     members = FixedMembers({A: direct(agent_of(closing, A))})
     events: list[Event] = []
-    executor = ClusterExecutor(members, generation=1, clock=MonotonicClock(), environment_of=lambda _: None)
+    executor = ClusterExecutor(members, generation=1, clock=MonotonicClock(), start_facts_of=lambda _: None)
     closing.callback(executor.close)
     executor.start(events.append)
     executor.perform(launch(A, folder), events.append)

@@ -242,7 +242,7 @@ def test_what_a_job_inherits_is_removed_at_its_end_as_soon_as_its_folder_can_be_
     ], "and it is told once"
     while host.run_folder.open_jobs():
         host.run_for(0.2)
-    assert host.run_folder.inherited(JobId("a")) == {}
+    assert host.run_folder.start_facts(JobId("a")) is None
 
 
 def test_a_host_tells_of_its_jobs_moves_deadlines_and_stops_jobs(host: LocalHost, tmp_path: Path) -> None:

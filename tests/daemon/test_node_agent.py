@@ -186,7 +186,7 @@ def test_a_job_that_is_started_again_while_its_end_is_acknowledged_keeps_what_it
     monkeypatch.setattr(RunFolder, "record_end", record_end)
     asker.poll(after=number)
     relaunching.join()
-    assert run.inherited(JOB)
+    assert run.start_facts(JOB) is not None
     assert run.open_jobs() == [JOB]
 
 

@@ -14,6 +14,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon import paths, run_folder
 from punctual.daemon.run_folder import RunFolder, create_run, free_name, new_job, process_record, run_named
+from punctual.executors.local.output import StartFacts
 from punctual.journal.owner import start_ticks
 
 A = JobId("train-3f2a")
@@ -68,10 +69,9 @@ def test_what_a_job_inherits_is_readable_by_its_user_only_and_goes_with_its_end(
     holding = [path for path in run.state_dir.iterdir() if b"s3cret" in path.read_bytes()]
     assert holding
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in holding)
-    assert run.inherited(A) == {"TOKEN": "s3cret"}
-    assert run.argv(A) == ["train", "--key=s3cret"]
+    assert run.start_facts(A) == StartFacts(environment={"TOKEN": "s3cret"}, argv=["train", "--key=s3cret"])
     run.record_end(A, "finished")
-    assert (run.inherited(A), run.argv(A), run.submission(A)) == ({}, None, None)
+    assert (run.start_facts(A), run.submission(A)) == (None, None)
     assert not [path for path in run.state_dir.iterdir() if b"s3cret" in path.read_bytes()]
 
 

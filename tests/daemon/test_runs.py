@@ -208,7 +208,7 @@ def test_a_job_that_is_given_up_is_not_resumed() -> None:
     give_up(run, [A], "given up")
     assert steering() == {A: "ended"}
     assert ends_of(run) == [JobFailed(at=6.0, job=A, cause="given up", is_stopped=True)]
-    assert run.inherited(A) == {}
+    assert run.start_facts(A) is None
 
 
 def test_a_job_that_was_to_run_after_one_that_is_given_up_ends_with_it() -> None:

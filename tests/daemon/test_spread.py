@@ -44,6 +44,7 @@ from punctual.daemon.run_folder import agent_run
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.spread_job import JobPart, SpreadJob
 from punctual.executors.local.job_signals import descendants
+from punctual.executors.local.output import StartFacts
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 
@@ -347,7 +348,7 @@ def test_a_host_that_comes_back_goes_on_with_a_job_on_two_nodes(cluster: Cluster
     later: list[Event] = []
     cluster.executor = ClusterExecutor(
         FixedMembers(cluster.wires), generation=2, clock=MonotonicClock(), known=(A, B), report_s=0.02,
-        environment_of=lambda _: os.environ,
+        start_facts_of=lambda _: StartFacts(environment=os.environ),
     )  # fmt: skip
     closing.callback(cluster.executor.close)
     held, _ = cluster.executor.resume()

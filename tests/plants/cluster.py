@@ -28,6 +28,7 @@ from punctual.executors.cluster.channel import (
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.node_limits import NameOf
+from punctual.executors.local.output import StartFacts
 
 
 class FixedMembers:
@@ -101,7 +102,7 @@ def joined_executor(
     """An executor whose nodes have all joined."""
     executor = ClusterExecutor(
         FixedMembers(channels), generation=generation, clock=MonotonicClock(),
-        environment_of=lambda _: os.environ, report_s=0.02, **options,
+        start_facts_of=lambda _: StartFacts(environment=os.environ), report_s=0.02, **options,
     )  # fmt: skip
     executor.start(events.append)
     wait_until(lambda: {event.node for event in events if isinstance(event, NodeJoined)} >= channels.keys())

@@ -100,12 +100,13 @@ def job_program(run: RunFolder, status: JobStatus) -> JobProgram:
     program = status.program
     if program is None:
         return JobProgram(arguments=[], folder=None, variables={}, handed_on=[])
+    facts = run.start_facts(status.id)
     variables = {name: LEFT_OUT if is_secret_name(name) else value for name, value in program.environment.items()}
     return JobProgram(
         arguments=list(program.argv),
         folder=program.cwd,
         variables=variables,
-        handed_on=sorted((run.inherited(status.id) or {}).keys() - variables.keys()),
+        handed_on=[] if facts is None else sorted(facts.environment.keys() - variables.keys()),
     )
 
 

@@ -144,7 +144,9 @@ class JobFollower(StatusReader):
         if self._receive is ignore_output:
             return
         for job in self.job_ids:
-            for fd, log in enumerate(logs_of(run.log(job), run.streams(job) or streams), start=1):
+            facts = run.start_facts(job)
+            settings = streams if facts is None else facts.settings
+            for fd, log in enumerate(logs_of(run.log(job), settings), start=1):
                 receive = None if fd == 2 and streams.terminal_size and streams.is_split else self._receive
                 self._tails.append(LogTail(log, receive or partial(write_through, fd), skip=skip))
 

@@ -34,7 +34,7 @@ from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_log import begin_anew, note_time
-from punctual.executors.local.output import JobInputs, ProcessSettings, cpus_here
+from punctual.executors.local.output import JobInputs, cpus_here
 from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.sqlite import SqliteJournal
 
@@ -106,11 +106,9 @@ def local_executor(
         clock=MonotonicClock(),
         lease_s=LEASE_S,
         on_kept=run.record_supervisor,
-        environment_of=run.start_variables,
-        argv_of=run.argv,
+        start_facts_of=run.start_facts,
         end_file_of=run.end_file,
         log_of=run.log,
-        streams_of=run.streams,
         input_of=inputs.take,
         may_steer=journal.has_claim,
     )
@@ -120,7 +118,8 @@ def local_site(run: RunFolder, executor: LocalExecutor, options: HostOptions, in
     """Return the site of this machine alone."""
     cpu_sets = CpuSets(cpus_here())
     for job in run.open_jobs():
-        cpu_sets.add(job, (run.streams(job) or ProcessSettings()).cpus)
+        if (facts := run.start_facts(job)) is not None:
+            cpu_sets.add(job, facts.settings.cpus)
     capacity = capacity_here(len(cpu_sets.all))
     jobs_at_once = options.jobs_at_once_on(capacity)
 
@@ -149,8 +148,7 @@ def cluster_executor(
         generation=generation,
         clock=MonotonicClock(),
         known=known,
-        environment_of=run.start_variables,
-        argv_of=run.argv,
+        start_facts_of=run.start_facts,
         on_output=partial(_keep_output, run),
         lost_after_s=options.lost_after_s,
         jobs_at_once=options.jobs_at_once_on,

@@ -35,7 +35,7 @@ from punctual.distribution import __version__
 from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.output import ProcessSettings
+from punctual.executors.local.output import StartFacts
 from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.boot import suspended_s
 
@@ -43,7 +43,6 @@ _LOG = logging.getLogger(__name__)
 
 #: Seconds between two looks of the agent at its jobs, which a host's polls make superfluous.
 _POLL_INTERVAL_S = 0.25
-_PIPED = ProcessSettings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,11 +171,9 @@ class NodeAgent:
                 lease_s=LEASE_S,
                 fence_s=max(LEASE_S, KEEPER_FRAC * self._options.lost_after_s),
                 on_kept=run.record_supervisor,
-                environment_of=lambda job: {**run.inherited(job), NODE_ADDRESS_VARIABLE: self._address},
-                argv_of=run.argv,
+                start_facts_of=self._start_facts,
                 end_file_of=run.end_file,
                 log_of=run.log,
-                streams_of=lambda _: _PIPED,
             )
             granted = adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
             claims.pop_all()
@@ -187,6 +184,15 @@ class NodeAgent:
         for job in kept.keys() - granted.keys():
             kept[job].close()
         return executor
+
+    def _start_facts(self, job: JobId) -> StartFacts | None:
+        if (facts := self._run.start_facts(job)) is None:
+            return None
+        return replace(facts, environment={**facts.environment, NODE_ADDRESS_VARIABLE: self._address})
+
+    def _is_part(self, job: JobId) -> bool:
+        """Whether it is a part of a job whose first node is another one."""
+        return (facts := self._run.start_facts(job)) is not None and GROUP_VARIABLE in facts.environment
 
     def _launch_of(self, job: JobId) -> LaunchJob:
         launch = decode(LaunchJob.__name__, self._run.submission(job) or "")
@@ -226,7 +232,7 @@ class NodeAgent:
             "held": {
                 job: [
                     _plain(held.get(job, NOTHING)),
-                    None if GROUP_VARIABLE in self._run.inherited(job) else told(self._launch_of(job)),
+                    None if self._is_part(job) else told(self._launch_of(job)),
                 ]
                 for job in jobs
             },
@@ -257,7 +263,7 @@ class NodeAgent:
             return True
         try:
             environment, argv = request["environment"], request["argv"]
-            self._run.record_submitted([new_job(launch.job, encode(launch), environment, argv, _PIPED)])
+            self._run.record_submitted([new_job(launch.job, encode(launch), environment, argv)])
             self._open.setdefault(launch.job, LogPlace())
         except (InvalidSpec, OSError) as error:
             self._receive(not_started(launch, str(error), short_of(error)))

@@ -18,7 +18,7 @@ from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tre
 from punctual.distribution import __version__
 from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
 from punctual.executors.local.job_log import times_of
-from punctual.executors.local.output import ProcessSettings, earlier_log, logs_of
+from punctual.executors.local.output import ProcessSettings, StartFacts, earlier_log, logs_of
 from punctual.journal.boot import boot_id
 from punctual.journal.errors import JournalUnusable
 from punctual.journal.file import is_there
@@ -203,23 +203,14 @@ class RunFolder:
 
     # What a job needs to be started.
 
-    def inherited(self, job: JobId) -> dict[str, str]:
-        """Return the job's stored environment variables; empty if it has ended."""
-        return self.start_variables(job) or {}
-
-    def start_variables(self, job: JobId) -> dict[str, str] | None:
-        """Return the environment variables to start a job with; None: it has ended."""
+    def start_facts(self, job: JobId) -> StartFacts | None:
+        """Return the facts with which the job's process starts; None: it has ended."""
         start = self.records.start_of(job)
-        return None if start is None else start.get("environment", {})
-
-    def argv(self, job: JobId) -> list[str] | None:
-        """Return the job's stored command line; None: there is none, or the job has ended."""
-        return (self.records.start_of(job) or {}).get("argv")
-
-    def streams(self, job: JobId) -> ProcessSettings | None:
-        """Return the stored settings of the job's process; None: the host chooses."""
-        fields = (self.records.start_of(job) or {}).get("streams")
-        return ProcessSettings.from_fields(fields) if fields else None
+        if start is None:
+            return None
+        fields = start.get("streams")
+        settings = ProcessSettings.from_fields(fields or {})
+        return StartFacts(environment=start.get("environment", {}), argv=start.get("argv"), settings=settings)
 
     def submission(self, job: JobId) -> str | None:
         """Return the text of the job's submission, which may not be among the messages; None: the job has ended."""

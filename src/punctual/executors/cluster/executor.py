@@ -49,6 +49,7 @@ from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S, PollSchedule
 from punctual.executors.cluster.pool_machines import PoolMachines
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
+from punctual.executors.local.output import StartFacts
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class ClusterExecutor:
 
     * `generation`: larger than that of every host before.
     * `known`: the nodes on which jobs of an earlier host may run; nothing is left of what runs on others.
-    * `environment_of`, `argv_of`: as for `punctual.executors.local.executor.LocalExecutor`.
+    * `start_facts_of`: as for `punctual.executors.local.executor.LocalExecutor`.
     * `on_output`: called with the output of jobs, as it comes and from other threads.
     * `lost_after_s`: seconds without an answer until a node is lost, and its jobs may start elsewhere. Its agent must
       know it too.
@@ -98,8 +99,7 @@ class ClusterExecutor:
         generation: int,
         clock: Clock,
         known: Collection[NodeId] = (),
-        environment_of: Callable[[JobId], Mapping[str, str] | None] = lambda _: {},
-        argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
+        start_facts_of: Callable[[JobId], StartFacts | None] = lambda _: StartFacts(),
         on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
         report_s: float = REPORT_S,
@@ -112,7 +112,7 @@ class ClusterExecutor:
         self._jobs_at_once = jobs_at_once
         self._members, self._clock, self._known = members, clock, set(known)
         self._machines = None if provider is None else PoolMachines(provider, held, clock, self, on_machines_ended)
-        self._environment_of, self._argv_of, self._on_output = environment_of, argv_of, on_output
+        self._start_facts_of, self._on_output = start_facts_of, on_output
         self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
         self._loop = LinkLoop()
         if self._machines is not None:
@@ -226,7 +226,7 @@ class ClusterExecutor:
         if node is None or link is None or not link.is_joined:
             sink(not_started(command, f"node '{node}' is not there"))
             return
-        if self._environment_of(job) is None:
+        if self._start_facts_of(job) is None:
             sink(not_started(command, VARIABLES_GONE))
             return
         if job not in self._node_of:
@@ -263,8 +263,8 @@ class ClusterExecutor:
             return False
         job, more = command.job, {}
         if isinstance(command, LaunchJob):
-            environment = {**(self._environment_of(job) or {}), **variables}
-            more = {"environment": environment, "argv": _list_of(self._argv_of(job))}
+            facts = self._start_facts_of(job) or StartFacts()
+            more = {"environment": {**facts.environment, **variables}, "argv": facts.argv}
         if not (isinstance(command, StopJob) or job in self._spread):
             command = replace(command, grant={node: command.grant[node]} if node in command.grant else {})
         link.send(command, more)
@@ -627,7 +627,3 @@ class ClusterExecutor:
 
 def _size(amount: Resources) -> tuple[float, float]:
     return amount.gpus, amount.cores
-
-
-def _list_of(argv: Sequence[str] | None) -> list[str] | None:
-    return None if argv is None else list(argv)

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.protocols import Clock
 from punctual.executors.local.actuator import Actuator
 from punctual.executors.local.devices import DevicePool
-from punctual.executors.local.output import ProcessSettings
+from punctual.executors.local.output import StartFacts
 
 _LOG = logging.getLogger(__name__)
 
@@ -89,8 +89,6 @@ class ExecutorContext:
     fence_s: float | None
     end_file_of: Callable[[JobId], Path | None]
     log_of: Callable[[JobId], Path]
-    environment_of: Callable[[JobId], Mapping[str, str] | None]
-    argv_of: Callable[[JobId], Sequence[str] | None]
-    streams_of: Callable[[JobId], ProcessSettings | None]
+    start_facts_of: Callable[[JobId], StartFacts | None]
     input_of: Callable[[JobId], int | None]
     may_steer: Callable[[], bool]

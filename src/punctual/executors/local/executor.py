@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -29,7 +29,7 @@ from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
 from punctual.executors.local.memory import JobMemory, memory_of
-from punctual.executors.local.output import ProcessSettings
+from punctual.executors.local.output import StartFacts
 from punctual.executors.local.process_tree import TreeUsage
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.supervisor_client import AdoptableJob
@@ -117,12 +117,9 @@ class LocalExecutor:
     * `fence_s`: a job is ended after so many seconds without `renew`. None: it is not.
     * `end_file_of`: returns the file in which a job's supervisor records the job's end. None: none.
     * `log_of`: the file for what a job writes, see `punctual.executors.local.job_log`. None: one in `runtime_dir`.
-    * `environment_of`: the variables that a job inherits, beside those of its program; the default hands on those of
-      this process. None: they are not there any more, and the job cannot be started.
-    * `argv_of`: the whole command line of a job whose program has lost secrets on its way into the journal; None: it is
-      not there.
+    * `start_facts_of`: returns the facts with which a job's process starts; the default hands on this process's variables.
+      None: they are not there any more, and the job cannot be started.
     * `devices`: ids of the GPUs for jobs; None: all that this process may use.
-    * `streams_of`: returns the settings of a job's process; None: the usual ones, with a single pipe.
     * `input_of`: returns the descriptor of a job's standard input, which is closed here; None: the job has none.
     * `may_steer`: whether the jobs are still this process's; for any thread. A process that was stopped asks before it
       acts on a job; if another process has them, nothing is done to them here and nothing answered any more.
@@ -144,9 +141,7 @@ class LocalExecutor:
         fence_s: float | None = None,
         end_file_of: Callable[[JobId], Path | None] = lambda _: None,
         log_of: Callable[[JobId], Path] | None = None,
-        environment_of: Callable[[JobId], Mapping[str, str] | None] = lambda _: os.environ,
-        argv_of: Callable[[JobId], Sequence[str] | None] = lambda _: None,
-        streams_of: Callable[[JobId], ProcessSettings | None] = lambda _: None,
+        start_facts_of: Callable[[JobId], StartFacts | None] = lambda _: StartFacts(environment=os.environ),
         input_of: Callable[[JobId], int | None] = lambda _: None,
         may_steer: Callable[[], bool] = lambda: True,
         devices: Sequence[str] | None = None,
@@ -170,9 +165,7 @@ class LocalExecutor:
             fence_s=fence_s,
             end_file_of=end_file_of,
             log_of=log_of or (lambda job: runtime_dir / f"{file_name(job)}.log"),
-            environment_of=environment_of,
-            argv_of=argv_of,
-            streams_of=streams_of,
+            start_facts_of=start_facts_of,
             input_of=input_of,
             may_steer=may_steer,
         )

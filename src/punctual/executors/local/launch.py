@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path
 from typing import Any, Self
@@ -38,7 +38,7 @@ from punctual.executors.local.job_files import takeover_socket_of
 from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, send, stop_grace_s
 from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, processes_of
-from punctual.executors.local.output import LogTail, ProcessSettings, logs_of, new_channel
+from punctual.executors.local.output import LogTail, ProcessSettings, StartFacts, logs_of, new_channel
 from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
     JobProgress,
@@ -166,7 +166,6 @@ class JobProcess:
         self.used_core_s = 0.0
         self.memory: MemoryGauge | None = None
         self._tails: list[LogTail] = []
-        self._streams = ProcessSettings()
         self._logs: list[tuple[str, int]] = []
         self._log_paths: list[Path] = []
         self._takeover_socket = takeover_socket_of(context.runtime_dir, launch.job)
@@ -266,14 +265,16 @@ class JobProcess:
         * Raises `SteeringLostError`: the same, and another process steers the job.
         """
         job, workers = self._launch.job, self.workers
-        argv = self._context.argv_of(job) if self._program.is_redacted else self._program.argv
+        if (facts := self._start_facts) is None:
+            raise NotStartedError(VARIABLES_GONE)
+        argv = facts.argv if self._program.is_redacted else self._program.argv
         if argv is None:
             raise NotStartedError("its command line held secrets, and what was kept of it apart is gone")
         self.devices = JobDevices.assigned(self._context.devices, job, amount.gpus, can_grow=workers is not None)
         if workers is not None:
             workers.set_target(*parts_in(self._launch.spec, amount), self.devices.indices, spans_nodes=spans_nodes)
         check_files_left()
-        link = self._start_supervisor()
+        link = self._start_supervisor(facts.settings)
         ready = link.read()
         if ready is None:
             raise NotStartedError("the supervisor has ended before it began")
@@ -287,7 +288,7 @@ class JobProcess:
         self.first_cores = group.grant(amount.cores)
         if self.asked_memory_bytes:
             group.memory.limit(self.asked_memory_bytes)
-        link.send(self._launch_request(argv, group, link.pid))
+        link.send(self._launch_request(argv, facts, group, link.pid))
         answer = link.read()
         if answer is None:
             raise NotStartedError("the supervisor has ended before it began")
@@ -299,7 +300,11 @@ class JobProcess:
             raise lacking  # it was not the program that failed
         return answer
 
-    def _start_supervisor(self) -> SupervisorLink:
+    @cached_property
+    def _start_facts(self) -> StartFacts | None:
+        return self._context.start_facts_of(self._launch.job)
+
+    def _start_supervisor(self, settings: ProcessSettings) -> SupervisorLink:
         prefix = self._context.actuator.supervisor_prefix
         self._check_steering()
         if self._end_file is not None:
@@ -309,12 +314,11 @@ class JobProcess:
             listening = opened.enter_context(listen_for_takeover(self._takeover_socket))
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
-            self._streams = self._context.streams_of(job) or ProcessSettings()
-            self._log_paths = logs_of(self._context.log_of(job), self._streams)
+            self._log_paths = logs_of(self._context.log_of(job), settings)
             self.follow()
             write_fds = list[int]()
             for log in self._log_paths:
-                source_fd, write_fd = new_channel(None if write_fds else self._streams.terminal_size)
+                source_fd, write_fd = new_channel(None if write_fds else settings.terminal_size)
                 opened.callback(os.close, source_fd)
                 opened.callback(os.close, write_fd)
                 self._logs.append((str(log), source_fd))
@@ -341,13 +345,15 @@ class JobProcess:
         if not self._context.may_steer():
             raise SteeringLostError
 
-    def _launch_request(self, argv: Sequence[str], group: JobGroup, supervisor_pid: int) -> LaunchRequest:
-        program, files = self._program, group.files
+    def _launch_request(
+        self, argv: Sequence[str], facts: StartFacts, group: JobGroup, supervisor_pid: int
+    ) -> LaunchRequest:
+        program, files, settings = self._program, group.files, facts.settings
         page = None if self._page_fd is None else str(page_path(supervisor_pid, self._page_fd))
         return LaunchRequest(
             argv=list(argv),
             cwd=program.cwd,
-            environment=self._environment(page),
+            environment=self._environment(page, facts.environment),
             cgroup_procs_files=[str(path) for path in files.cgroup_procs_files],
             lift=[[str(path), text] for path, text in files.lift],
             usage_file=None if files.usage_file is None else str(files.usage_file),
@@ -357,34 +363,31 @@ class JobProcess:
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             fence_s=self._context.fence_s,
-            grace_s=self._grace_s(),
+            grace_s=self._grace_s(facts.environment),
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.actuator.name,
             limits={
                 "RLIMIT_NOFILE": list(self._context.files_limit),
-                **{name: list(limit) for name, limit in self._streams.limits.items()},
+                **{name: list(limit) for name, limit in settings.limits.items()},
             },
-            umask=self._streams.umask,
-            nice=self._streams.nice,
-            cpus=list(self._streams.cpus),
+            umask=settings.umask,
+            nice=settings.nice,
+            cpus=list(settings.cpus),
             page_fd=self._page_fd,
             asked_memory_bytes=self.asked_memory_bytes,
             progress_pattern=program.progress_pattern,
         )
 
-    def _grace_s(self) -> float | None:
+    def _grace_s(self, inherited: Mapping[str, str]) -> float | None:
         """Grace period of the process in seconds, for its supervisor; None: the rest of its allocation at that time."""
-        asked_s, inherited = self._launch.spec.ends.grace_s, self._context.environment_of(self._launch.job) or {}
+        asked_s = self._launch.spec.ends.grace_s
         in_allocation = asked_s is None and allocation_left_s(inherited) is not None
         return None if in_allocation else stop_grace_s(asked_s, {}, self._context.stop_grace_s)
 
-    def _environment(self, page: str | None) -> dict[str, str]:
+    def _environment(self, page: str | None, inherited: Mapping[str, str]) -> dict[str, str]:
         spec, job = self._launch.spec, self._launch.job
         most = spec.ceiling if self.workers is None or spec.worker is None else spec.worker
-        inherited = self._context.environment_of(job)
-        if inherited is None:
-            raise NotStartedError(VARIABLES_GONE)
         environment = job_environment(self._program, job, most.cores, page, inherited, self.devices.shown)
         shared = self.devices.shared
         if shared is not None:
@@ -447,8 +450,8 @@ class JobProcess:
     @property
     def stop_grace_s(self) -> float:
         """Grace period of the process in seconds."""
-        environment = self._context.environment_of(self._launch.job) or {}
-        return stop_grace_s(self._launch.spec.ends.grace_s, environment, self._context.stop_grace_s)
+        facts = self._start_facts or StartFacts()
+        return stop_grace_s(self._launch.spec.ends.grace_s, facts.environment, self._context.stop_grace_s)
 
     def end(self, by: Callable[[SupervisorLink], None]) -> None:
         """End or interrupt the process by a request to its supervisor; one about to start is not started."""

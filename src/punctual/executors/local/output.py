@@ -75,6 +75,20 @@ class ProcessSettings:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFacts:
+    """Facts with which a job's process starts, beside those of its program and its declaration.
+
+    * `environment`: variables that it inherits.
+    * `argv`: whole command line of a program that has lost secrets on its way into the journal; None: it is not there.
+    * `settings`: settings of the process.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    argv: list[str] | None = None
+    settings: ProcessSettings = field(default_factory=ProcessSettings)
+
+
 def cpus_here() -> tuple[int, ...]:
     """Ids of the CPUs that this process may use; empty where the system does not tell."""
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
