@@ -13,17 +13,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 
-from _common import revision
+from _common import Results, revision
 from _faults import faults_of_end, faults_of_rest, faults_of_work, pid_of, send, watcher_of, words_of
 from _faults_training import Job
 from _processes import home, processes_of, wait_for_daemons, wait_until
-from _report import Target, conclude_targets
+from _report import Column, Section, Target, table_of
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFinished
@@ -225,8 +225,8 @@ def play(one: Round) -> None:
     one.took_s = time.monotonic() - begun_at
 
 
-def play_rounds(n_rounds: int, seed: int, minutes: float, only: int | None = None, log: Path | None = None) -> int:
-    """Play the rounds that the log does not have yet, for so many minutes at most; return the exit status."""
+def play_rounds(n_rounds: int, seed: int, minutes: float, only: int | None = None, log: Path | None = None) -> Results:
+    """Play the rounds that the log does not have yet, for so many minutes at most; return all that were played."""
     log = log or Path(tempfile.gettempdir()) / f"punctual-kills-{revision() or 'unknown'}-{seed}.jsonl"
     played = [Round(**json.loads(line)) for line in log.read_text().splitlines()] if log.exists() else []
     numbers = {each.number for each in played} if only is None else set[int]()
@@ -243,18 +243,26 @@ def play_rounds(n_rounds: int, seed: int, minutes: float, only: int | None = Non
         with log.open("a") as file:
             file.write(json.dumps(asdict(one)) + "\n")
         print(json.dumps(asdict(one)), file=sys.stderr, flush=True)
-    return _told(played, n_rounds)
+    for one in played:
+        if one.faults:
+            print(f"round {one.number} ({one.victim}, {one.moment}):", *one.faults, sep="\n  ")
+    return {"n_rounds": n_rounds if only is None else 1, "runs": [asdict(one) for one in played]}
 
 
-def _told(played: Sequence[Round], n_rounds: int) -> int:
-    faulty = [one for one in played if one.faults]
-    for one in faulty:
-        print(f"round {one.number} ({one.victim}, {one.moment}):", *one.faults, sep="\n  ")
-    n_missed, longest_s = (
-        sum(not one.has_hit for one in played),
-        max((one.longest_unsteered_s for one in played), default=0.0),
-    )
-    text = f"rounds of {n_rounds} after which all held, {n_missed} of them without a victim"
-    rounds = Target(text, n_rounds, len(played) - len(faulty), "{:.0f}".format, at_least=True)
-    unsteered = Target("longest time without steering (s)", UNSTEERED_S_MAX, longest_s, "{:.1f}".format)
-    return conclude_targets([rounds, unsteered], rounds, quick=False)
+def sections(results: Results) -> list[Section]:
+    runs = [{**run, "n_faults": len(run["faults"])} for run in results["runs"]]
+    columns = [
+        Column("rounds", "number", str, len),
+        Column("something was killed in", "has_hit", str, sum),
+        Column("faults", "n_faults", str, sum),
+        Column("longest without steering (s)", "longest_unsteered_s", "{:.1f}".format, max),
+        Column("took (s)", "took_s", "{:.0f}".format),
+    ]
+    n_missed, n_held = sum(not run["has_hit"] for run in runs), sum(not run["faults"] for run in runs)
+    text = f"rounds of {results['n_rounds']} after which all held, {n_missed} of them without a victim"
+    longest_s = max((run["longest_unsteered_s"] for run in runs), default=0.0)
+    targets = [
+        Target(text, results["n_rounds"], n_held, "{:.0f}".format, at_least=True),
+        Target("longest time without steering (s)", UNSTEERED_S_MAX, longest_s, "{:.1f}".format),
+    ]
+    return [Section("Random kills", *table_of(runs, {"killed": "victim", "amid": "moment"}, columns), targets)]

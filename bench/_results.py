@@ -50,7 +50,7 @@ BENCHMARKS = (
     Benchmark("walks"), Benchmark("overhead"), Benchmark("reading"), Benchmark("models"), Benchmark("goodput"), Benchmark("simulator"),
     Benchmark("elasticflow"), Benchmark("solvers"), Benchmark("ablation"), Benchmark("reproduce"), Benchmark("policies"), Benchmark("promises"), Benchmark("money"), Benchmark("judges"),
     Benchmark("resize"), Benchmark("elastic_training"),
-    Benchmark("page"), Benchmark("service"), Benchmark("host"), Benchmark("kills"),
+    Benchmark("page"), Benchmark("service"), Benchmark("host"), Benchmark("kills", ("kills", "kills_random"), ("", "--random")),
     Benchmark("elastic_deadline"), Benchmark("gpu", ("gpu-cuda",), ("--only-gpu",)),
     *(Benchmark("ray_cluster", (f"ray_{part}",), (f"--part {part}",)) for part in ("scale", "resize")),
     Benchmark("service_faults"),

@@ -22,11 +22,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import _kills_random
 from _agent import Agent
 from _common import Results, parser
 from _faults import send, watcher_of, words_of
 from _faults_training import FINAL, Job
-from _kills_random import play_rounds
 from _processes import home, processes_of, wait_until, workers_of
 from _report import Column, Section, Target, conclude_report, table_of
 
@@ -394,6 +394,8 @@ def measured(*, quick: bool) -> Results:
 
 
 def sections(results: Results) -> list[Section]:
+    if "n_rounds" in results:
+        return _kills_random.sections(results)
     workers = _section("Trainings whose workers and agents are killed", results, "workers", {"run": "seed"})
     daemons = _section(
         "Trainings whose daemons and commands are killed", results, "daemons", {"run": "seed", "steered by": "kind"}
@@ -428,7 +430,8 @@ def main() -> int:
     made.add_argument("--log", type=Path, help="file of the rounds that were played (default: one for each revision)")
     options = made.parse_args()
     if options.random:
-        return play_rounds(options.rounds, options.seed, options.minutes, options.round, options.log)
+        results = _kills_random.play_rounds(options.rounds, options.seed, options.minutes, options.round, options.log)
+        return conclude_report("kills_random", results, sections, quick=options.round is not None)
     return conclude_report("kills", measured(quick=options.quick), sections, quick=options.quick)
 
 
