@@ -65,6 +65,15 @@ LINES: dict[str, tuple[bytes, tuple[int, int | None] | None]] = {
     "the time that is left": (b"step 3/100 time left 5 s\n", (3, 100)),
     "while it trains": (b"during training 3/100 loss 0.3\n", (3, 100)),
     "a value called as a measure is": (b"3/100 m 0.91 s 0.2\n", (3, 100)),
+    "a pipe between": (b"Batch: [12 | 300] loss 0.3\n", (12, 300)),
+    "how many are done": (b"12 batches done out of 300\n", (12, 300)),
+    "at most so many": (b"step 12 of at most 300: loss 0.3\n", (12, 300)),
+    "words with no blank": (b"ep3/9 it12/300 loss0.3\n", (12, 300)),
+    "a bar of thin lines": ("\r\x1b[K40% ━━━─────── 120/300 1.3it/s 2.3s<1.2s".encode(), (120, 300)),
+    "a test before": (b"Last test reward: 20.00. Training step: 120/3000. Loss: 3.1\n", (120, 3000)),
+    "a buffer": (b"Filling up shuffle buffer (this may take a while): 120 of 1000\n", None),
+    "a sampler": (b"\rDDIM Sampler:  40%|####      | 20/50 [00:12<00:18, 10.00it/s]", None),
+    "prompts": (b"\rProcessed prompts:  40%|####      | 20/50 [00:12<00:18, 10.00it/s]", None),
     "files": (b"Processed 30/100 files\n", None),
     "an activity in a line": (b"INFO Compiling layer 3/48\n", None),
     "torchrun --tee": (b"[default0]:step 120/3000 loss 0.3\n", (120, 3000)),
@@ -157,7 +166,7 @@ def test_a_number_counts_what_is_named_before_it(text: str, unit: Unit) -> None:
     [
         "warmup_steps=100", "save every 100 steps", "eval_iters = 200", "time per step 250", "best epoch: 7", "batch size 64",
         "learning rate 1", "12:30:00", "2026-11-26 12:30", "v1.2.3", "lr 3e-4", "layer1", "0.5",
-        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "30/100 steps left", "step 30/100 remaining", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "Train Accuracy: 71.20% (42720/60000)", "top-1 0.712 (427/600)", "on 3/12 10:00:00", "(1): LeakyReLU(slope=0.1)",
+        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "30/100 steps left", "step 30/100 remaining", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "Train Accuracy: 71.20% (42720/60000)", "top-1 0.712 (427/600)", "on 3/12 10:00:00", 'INFO: 127.0.0.1:50412 - "GET / HTTP/1.1" 200 OK', "(1): LeakyReLU(slope=0.1)",
     ],
 )  # fmt: skip
 def test_what_is_no_count_is_left_alone(text: str) -> None:
@@ -181,11 +190,26 @@ def test_what_is_no_count_is_left_alone(text: str) -> None:
         ("Namespace(batch_size=64, epoch=100, lr=0.001)", "epoch", 100),
         ("{'lr': 0.001, 'batch_size': 64, 'epoch': 100}", "epoch", 100),
         ("Namespace(total_timesteps=1000)", "step", 1000),
+        ("Performing 100 iterations.", "iteration", 100),
+        ("Namespace(runs=3)", "run", 3),
     ],
 )
 def test_how_many_there_are_may_be_said_elsewhere(text: str, family: str, n: int) -> None:
     mention = only(text)
     assert (mention.family, mention.step, mention.is_total) == (family, n, True)
+
+
+def test_a_heading_that_tells_its_number_twice_counts_once() -> None:
+    mention = only("Epoch 3 (3/20):")
+    assert (mention.unit, mention.step, mention.total) == (Unit.EPOCH, 3, 20)
+    epoch, batch = read_line("Epoch 3 (3/20): loss 0.3").mentions  # the third batch
+    assert (epoch.unit, batch.unit) == (Unit.EPOCH, Unit.UNKNOWN)
+
+
+def test_a_learning_rate_is_no_result() -> None:
+    assert not read_line("Epoch 3, LR=0.1000").is_result
+    assert not read_line("Epoch 3: learning rate to 0.01").is_measured
+    assert read_line("Epoch 3, LR=0.1000, loss 0.3").is_measured
 
 
 @pytest.mark.parametrize(

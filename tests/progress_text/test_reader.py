@@ -285,12 +285,52 @@ def test_epochs_alone_are_counted() -> None:
         ("Epoch {e}/9 loss: 0.3\n", 9),
         ("Epoch [{e}/9]\nLoss: 0.3\n", 9),
         ("Epoch {e}/10\nLoss: 0.3\n", 10),
+        ("Epoch {e}/299 loss: 0.3\n", 300),
     ],
 )
 def test_epochs_from_zero_are_as_many_as_their_notation_means(line: str, n_epochs: int) -> None:
     belief = sure(read([line.format(e=e) for e in range(3)]))
     assert belief is not None
     assert belief[1] == n_epochs
+
+
+def test_a_second_fit_is_counted_beside_the_first_one() -> None:
+    fits = [(epoch, n_epochs) for n_epochs in (2, 3) for epoch in range(1, n_epochs + 1)]
+    pieces = [piece for epoch, n in fits for piece in (f"Epoch {epoch}/{n}\n", *bars(20, first=1))]
+    reader = read(pieces[: 2 * 22])
+    assert sure(reader) == (40, 40)
+    assert sure(read(pieces[2 * 22 : 2 * 22 + 11], reader=reader, at=44.0)) == (50, 100)
+    assert sure(read(pieces[2 * 22 + 11 :], reader=reader, at=55.0)) == (100, 100)
+
+
+def test_phases_of_other_lengths_are_counted_one_after_the_other() -> None:
+    frozen = [f"Phase 1/2 (frozen) - step {i}/30 - loss 0.3\n" for i in range(1, 31)]
+    reader = read([*frozen, *(f"Phase 2/2 (all) - step {i}/60 - loss 0.3\n" for i in range(1, 41))])
+    assert sure(reader) == (70, 90)
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "total"),
+    [
+        ("Namespace(epochs=9, runs=2)\n", "Run: {run}, ", 18),
+        ("epochs: 9\n", "Run: {run}, ", None),  # nobody knows how many runs
+        ("epochs: 9\n", "run 17, ", 9),
+    ],
+)
+def test_epochs_of_numbered_runs_are_counted_over_all(said: str, name: str, total: int | None) -> None:
+    reader = read([said, *(f"{name.format(run=1)}Epoch: {epoch}, loss 0.3\n" for epoch in range(1, 6))])
+    assert sure(reader) == (5, total)
+
+
+def test_a_total_of_a_part_of_the_settings_is_not_the_training_s() -> None:
+    settings = "max_iterations: 60\nlinesearch.max_iterations: 20\ntrainer.max_epochs: 5\n"
+    assert sure(read([settings, *(f"Iteration {i} loss 0.3\n" for i in range(1, 5))])) == (4, 60)
+    assert sure(read([settings, *(f"Epoch {i} loss 0.3\n" for i in range(1, 4))])) == (3, 5)
+
+
+def test_rows_of_a_training_may_begin_with_its_name() -> None:
+    rows = [f"Train {i}, loss: 0.3, train acc: 0.5\nTest {i}, loss: 0.4, test acc: 0.5\n" for i in range(5)]
+    assert sure(read(["Namespace(epochs=20, lr=0.1)\n", *rows], s=20)) == (5, 20)
 
 
 def test_a_bar_of_epochs_lies_around_a_bar_of_steps() -> None:

@@ -127,7 +127,8 @@ class Judge:
             return None
         if series.is_constant and series.unit < Unit.EPOCH and not series.mention.is_total:
             return None
-        if series.unit is Unit.UNKNOWN and series.moves_with_epoch and not series.is_complete:
+        is_stated = series.known_total is not None and self._table.is_stated(series.known_total, series)
+        if series.unit is Unit.UNKNOWN and series.moves_with_epoch and not (series.is_complete or is_stated):
             return None
         if series.mention.is_total and series.n_grown < N_TOTAL_GROWN:
             is_report = series.is_measured and series.is_of_steps
@@ -162,7 +163,7 @@ class Judge:
         length, outer = series.known_total or self._table.stated_lap(series), series.outer
         if outer is not None and series.is_nested:
             n_epochs, n_before = self._n_laps_of(outer.series), self._n_before(series)
-            n_epochs = n_epochs and n_epochs * max(outer.laps_each, 1)
+            n_epochs = n_epochs and n_epochs * max(outer.laps_each, 1) + outer.laps_earlier
             # `Epoch 1/9: 11%|#   | 1/9` counts one thing twice, unless it begins anew.
             is_other = length is None or length != outer.series.known_total or outer.n_restarts > 0
             is_moved = series.n_grown > 0 or outer.n_restarts > 0 or series.is_complete
@@ -262,7 +263,7 @@ class Judge:
         is_setting = length is None and outer.is_before and not outer.is_beside and not outer.series.n_grown
         n_before = 0 if is_setting else outer.n_before
         n_ended = (n_around * n_each + n_before) * max(outer.laps_each, 1)
-        return n_ended + series.n_laps - outer.inner_laps
+        return n_ended + outer.laps_earlier + series.n_laps - outer.inner_laps
 
     def _n_laps_of(self, epochs: Series) -> int | None:
         """Return the number of all epochs; None if it is not known."""
@@ -274,7 +275,8 @@ class Judge:
         length = _length(epochs, said if said and not epochs.known_total else stated)
         if epochs.outer is not None and epochs.is_nested:
             folds = epochs.outer.series
-            n_folds = None if folds.is_of_stages else _length(folds, None)
+            stated_folds = self._table.stated(folds.mention.family, folds.last, folds)
+            n_folds = None if folds.is_of_stages else _length(folds, stated_folds)
             return length * n_folds * max(epochs.outer.laps_each, 1) if length and n_folds else None
         return None if epochs.n_laps else length
 
@@ -398,9 +400,9 @@ def _length(series: Series, stated: int | None) -> int | None:
     total = series.known_total
     if total is None or series.total is None:  # not said, or by a name of its own
         return total or stated
-    # `Epoch 0/9` with nothing but a bar behind it is mostly the first of ten; `[0/9]`, `Epoch 0/10`, `Epoch 0/9, loss` are not.
-    # Numbers of epochs are mostly multiples of five.
-    is_number = not series.mention.is_heading or total % 5 == 0
+    # Numbers of epochs are mostly multiples of five, so `Epoch 0/299` is the first of 300. `Epoch 0/2` is the first of three if
+    # nothing but a bar is behind it; `[0/2]`, `Epoch 0/10`, `Epoch 0/2, loss` are not.
+    is_number = total % 5 == 0 or (not series.mention.is_heading and (total < 19 or total % 5 != 4))
     is_last = series.last >= total or not is_number or stated == total + 1
     return total + 1 if series.counts_from_zero and is_last and stated != total else total
 

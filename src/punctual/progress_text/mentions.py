@@ -182,8 +182,8 @@ _DONE = {"progress", "done", "complete", "completed"}
 _PROGRESS = _DONE | {"at", "epoch", "training", "train", "fit", "fitting"}
 #: Beginnings of words, and words, by which something else than a training tells its progress.
 _OTHER = re.compile(
-    r"(?:val|eval|test|dev|map)$|valid|evaluat|infer|predict(?!or)|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
-    r"|tokeniz|preproc|prepar|featuriz|generating|sampling|scoring|decoding|translating|computing|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard|init$|profil|autotun"
+    r"(?:val|eval|test|dev|map|prompts|requests)$|valid|evaluat|infer|predict(?!or)|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
+    r"|tokeniz|preproc|prepar|featuriz|generating|sampl(?:ing|er)|scoring|decoding|translating|computing|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard|shuffl|buffer|init$|profil|autotun"
 )
 _TRAINING = re.compile(r"train(?!able)|pretrain|finetun|fit")
 #: Words of an evaluation that are only the name of a log or a computer.
@@ -194,35 +194,17 @@ _NAME_ONLY = re.compile(
 #: Words for sampling that is the training itself.
 _CHAINS = {"chain", "chains", "draw", "draws"}
 #: A count that is called by an activity (`Tokenizing`, `Compiling layer 3/48`) is of that activity, but for these.
-_TRAINING_GERUNDS = {
-    "training",
-    "pretraining",
-    "finetuning",
-    "tuning",
-    "fitting",
-    "learning",
-    "running",
-    "processing",
-    "boosting",
-    "optimizing",
-    "optimising",
-    "minimizing",
-    "iterating",
-    "updating",
-    "evolving",
-    "remaining",
-    "warning",
-    "logging",
-    "during",
-    "starting",
-    "beginning",
-    "finishing",
-    "working",
-    "doing",
-}
+_TRAINING_GERUNDS = re.compile(
+    r"(?:pre)?training|(?:fine)?tuning|fitting|learning|running|processing|boosting|optimi[sz]ing|minimizing|iterating|updating"
+    r"|evolving|remaining|warning|logging|during|starting|beginning|finishing|working|doing"
+)
 _OVERALL = {"all", "overall", "total"}
 #: Units in which data is moved, not trained on.
 _BYTES = re.compile(r"[kKMGT]?i?B(?:ytes)?/s|[kKMG]?bytes/s")
+#: A part of the settings that is not of the whole training: `linesearch.max_iterations`.
+_PART_OF = re.compile(
+    r"\b(?!(?i:cfg|conf|args|hparams|hyp|solver|train|trainer|training)\w*\.)[A-Za-z_]{2,32}\.\w+\W{0,4}$"
+)
 #: Of these there are many in the data, and a count of them is mostly made before the training.
 _DATA = {"files", "documents", "docs", "rows", "records", "lines", "shards", "chunks", "articles", "videos", "pages"}
 _EXAMPLES = re.compile(r"[ \d](?:examples|files|tokens)/s")
@@ -242,22 +224,25 @@ _LETTERS = {
     "s": (Unit.STEP, "step"),
     "i": (Unit.STEP, "iteration"),
 }
-_BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi]))"
+_BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi])|(?<=\b[Ee]p)|(?<=\b[Ii]t)|(?<=\b[Bb]atch))"
 #: Dates, times, versions and addresses.
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
-        | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8} | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
+        | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8}(?::\d{1,5}(?!\d))? | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
 _STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
+#: `[1 | 164]` is one of 164.
+_PIPED = re.compile(r"(\[\d{1,9} )\|( \d{1,9}\])")
 #: Where in a program a line was written, as loguru says it: `__main__:train_epoch:88 - `. `INFO:root:epoch:3` is another's.
 _CALLER = re.compile(r"(?<![^\s\[(|])(?![A-Z]{1,9}:)[\w.<>]{1,80}:[\w<>]{1,80}:\d{1,6}(?=\s{1,4}-\s|\s{0,4}[|\]])")
 #: Letters of scripts that put no blank between a word and a number.
 _UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 #: Words between a count and its total, in some languages.
 _OF = "(?i:of|von|van|de|di|sur|av|af|od|z)"
+_DONE_WORD = "(?:done|complete|completed|finished|processed|seen|trained)"
 #: A number in a line whose stamps are blanked.
 _NUMBER = re.compile(
     rf"""
     (?=[\d.])(?: {_BEGIN_PAIR}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
-        (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:out\s)?(?:{_OF})\s{{1,16}} )
+        (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:{_DONE_WORD}\s)?(?:out\s)?(?:{_OF})\s{{1,16}}(?:at\smost\s)? )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[[ ]{{4}})
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
@@ -272,12 +257,14 @@ _NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
 #: The name of a writer at the beginning of its lines, without a number that stands alone: `[rank0]: `, `trainer-1  | `.
 _LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:)]|\s{0,100}\]|\s{1,8}\|)\s")
 #: Characters before a count without a name, in one of the first columns of a table.
-_ROW, _N_COLUMNS = " \t[]<>|#:,0123456789", 2
+_ROW, _N_COLUMNS = " \t[]<>|#:,%0123456789", 2
 #: A name right before a number: no share and no bar are between.
 _NAMED = re.compile(r"[A-Za-z][\s:=(\[]{0,4}$")
 #: Characters between a name and its number.
 _BETWEEN = " \t:=#[](){}\"'|>.*~-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
+#: What a heading counts, and tells again with its total: `Epoch 3 (3/20):`.
+_COUNT_TOLD = re.compile(r"(?<!\d)(\d{1,9})\s?\($")
 _COUNT_BEFORE = re.compile(r"(?<!\d)\d{1,18}\s?[(\[]\s{0,3}$")
 #: A share behind a count without a name, as in `(5 6%)`.
 _COUNT_BESIDE = re.compile(r"[(\[]\s?\d+\s$")
@@ -287,28 +274,31 @@ _VALUE_AFTER = re.compile(r"[\s:=#(\[]{0,4}\d")
 _MEASURED_AT = re.compile(r"\D{1,24}\d+\.\d")
 #: A value with its name right behind a number, as in `3 train loss: 0.3`.
 _VALUE_NEXT = re.compile(r"\s{1,4}(?:[A-Za-z_]{2,16}\s){0,2}[A-Za-z_]{2,16}\s?[:=]\s{0,8}-?\d+\.\d")
+#: A row that begins with a word, as in `Train 3, loss: 0.3`.
+_TRAIN_ROW, _VALUE_NAME = re.compile(r"\s*train(?:ing)?[\s:]{1,3}", re.IGNORECASE), re.compile(r"\W{1,4}[A-Za-z]{3}")
 #: A count within something, by its name: `step_in_epoch`.
 _WITHIN = re.compile(r"([A-Za-z]{1,16})_in_[A-Za-z]{1,16}$")
 #: A bar whose name has a fraction before it: `1/5 * Epoch: 32%|###  | 50/156`.
 _NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
 _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
+_EPOCH_NEXT = re.compile(r"\W{1,4}epoch\W", re.IGNORECASE)
 #: So many are still to be done: `30/100 left`.
 _LEFT = re.compile(rf"\s{{0,3}}(?:(?:{'|'.join(sorted(_PLURALS))})\s)?(?:left|remaining|to go)\b")
 #: So many were done: `120 steps done`.
-_REACHED_AFTER = re.compile(
-    r"\s{0,3}\w+\s(?:are\s|were\s)?(?:done|complete|completed|finished|processed|seen|trained)\b"
-)
+_REACHED_AFTER = re.compile(rf"\s{{0,3}}\w+\s(?:are\s|were\s)?{_DONE_WORD}\b")
 #: So many are in each part of something.
 _EACH = re.compile(r"\s{0,3}\w+(?:/|\s(?:each|per|in each|an?)\b)")
 _SHARE = re.compile(r"\d+%\s?\|?")
-_DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
-_BAR = re.compile(r"\d%\s?\||[█▉▊▋▌▍▎▏━╸╺]|#{3}|={3}|>{4}|\[\d+:\d\d[<,]|\[-{4}")
-_DRAWN = re.compile(r"[█▉▊▋▌▍▎▏━╸╺]|#{2}|={2}>?|[#=]-{2}|\[-{3}|\[\.{3}")
+_DRAWING = re.compile(r"\|?[█▉▊▋▌▍▎▏━─╸╺▇▆▅▄▃▂▁#=>.\s-]{3,}\|?|\|\s*\|")
+_BAR = re.compile(r"\d%\s?[|─]|[█▉▊▋▌▍▎▏━╸╺]|#{3}|={3}|>{4}|\[\d+:\d\d[<,]|\[-{4}")
+_DRAWN = re.compile(r"[█▉▊▋▌▍▎▏━╸╺]|%\s?─|#{2}|={2}>?|[#=]-{2}|\[-{3}|\[\.{3}")
 _HEADING = re.compile(r"\s*(?:$|[|█━╸╺])")
 _RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end[ _-]of)\b", re.IGNORECASE)
 _NAMED_VALUE = re.compile(
     r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d"
 )
+#: A value that is known before a step is made.
+_RATE = re.compile(r"\b(?:lr|learning[ _]rates?)(?:\W{1,4}(?:is |to |of )?)\d[\d.e+-]*", re.IGNORECASE)
 _EPOCH_FRAC = re.compile(r"\bepoch['\"]?\s?[:=]\s?['\"]?(\d{1,6}\.\d{1,9})", re.IGNORECASE)
 #: Settings in one line, where a count is a total: `Namespace(epoch=100, lr=0.1)`, `{'batch_size': 64, 'epoch': 100}`.
 _SETTINGS = re.compile(
@@ -323,9 +313,10 @@ _VALUE = re.compile(r"(?:\d[\d.]*|\?)(?:s/\w{1,12}|\w{1,12}/s)|[-+]?\d[\d.,:]*(?
 #: A process names itself before what it writes; its number tells counts apart.
 _PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
 _AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
-_TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run", re.IGNORECASE)
+_TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run|perform", re.IGNORECASE)
 #: Ends of a clause: `for 200 epochs (patience 10)`, `for 200 epochs with early stopping`.
 _CLAUSE_END = re.compile(r"[(,;]|\bwith\b")
+_SENTENCE_END = re.compile(r";|(?<=\d)\.\s")
 _TO_STOP = re.compile(r"improve|patience|early|every|until|warm", re.IGNORECASE)
 
 #: The families of shares of a hundred, and of parts of an epoch; of these there are so many.
@@ -341,7 +332,7 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
     mentions: list[Mention] = []
     is_bar, is_drawn = _BAR.search(text) is not None, _DRAWN.search(text) is not None
     i_number = -1
-    values = _UNSPACED.sub(" ", _CALLER.sub(_blank, _STAMPS.sub(_blank, text)))
+    values = _UNSPACED.sub(" ", _CALLER.sub(_blank, _STAMPS.sub(_blank, _PIPED.sub(r"\1/\2", text))))
     label = _LABEL.match(values)
     label_end = label.end() if label else 0
     for match in islice(_NUMBER.finditer(values), _N_NUMBERS_MAX):
@@ -364,10 +355,11 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
         mentions.append(_fraction_of_epochs(epoch_frac[1]))
     if not mentions:
         return LineReading()
+    results = _RATE.sub(" ", values)
     return LineReading(
         mentions=tuple(_ordered(mentions)),
-        is_result=_RESULT.search(values) is not None,
-        is_measured=_NAMED_VALUE.search(values) is not None,
+        is_result=_RESULT.search(results) is not None,
+        is_measured=_NAMED_VALUE.search(results) is not None,
         has_epoch_frac=epoch_frac is not None,
     )
 
@@ -398,6 +390,10 @@ def _ordered(mentions: list[Mention]) -> list[Mention]:
     if any(mention.total is not None or mention.is_open for mention in mentions if mention.family != SHARE):
         # The share beside a count says the same less exactly.
         mentions = [mention for mention in mentions if mention.family != SHARE]
+    with_total = {
+        (mention.family, mention.step) for mention in mentions if mention.family and mention.total is not None
+    }
+    mentions = [mention for mention in mentions if mention.total or (mention.family, mention.step) not in with_total]
     for i, mention in enumerate(mentions):
         if mention.unit >= Unit.EPOCH and any(later.total is not None or later.is_open for later in mentions[i + 1 :]):
             mentions[i] = replace(mention, is_bar=False)  # it only names the bar
@@ -431,17 +427,10 @@ class _Place:
 
     def _pair(self, i_number: int) -> Mention | None:
         total = self._match["total"]
-        unit, family = self._counted()
-        if unit is Unit.UNKNOWN:
-            words = [self._match["of"], self._match["between"], self._word_after()]
-            words += self._name[::-1] if self._is_bar else []
-            known = [_COUNTED[word.lower()] for word in words if word and word.lower() in _COUNTED]
-            unit, family = known[0] if known else (unit, family)
-        if unit is Unit.UNKNOWN and self._before[-1:].isalpha():
-            unit, family = _LETTERS.get(self._before[-1].lower(), (unit, family))
+        unit, family = self._counted_of_total()
         if (
             unit is Unit.UNKNOWN
-            and {*self._name[-1:]} & _NO_COUNTS
+            and any(map(_NO_COUNTS.fullmatch, self._name[-1:]))
             and (not self._is_bar or _NAMED.search(self._before))
         ):
             return None
@@ -461,6 +450,20 @@ class _Place:
             unit = Unit.BATCH
         n_total = None if total in {"?", "Unknown", "-"} else _number(total)
         return self._mention(_number(self._match["step"]), n_total, unit, family, is_open=n_total is None)
+
+    def _counted_of_total(self) -> tuple[Unit, str]:
+        """Return what is counted where a total follows: by the name, by other words around, or by a letter."""
+        unit, family = self._counted()
+        if unit is Unit.UNKNOWN:
+            words = [self._match["of"], self._match["between"], self._word_after()]
+            words += self._name[::-1] if self._is_bar else []
+            known = [_COUNTED[word.lower()] for word in words if word and word.lower() in _COUNTED]
+            unit, family = known[0] if known else (unit, family)
+        if unit is Unit.UNKNOWN and self._before[-1:].isalpha():
+            unit, family = _LETTERS.get(self._before[-1].lower(), (unit, family))
+        told = None if self._after.strip("): ") else _COUNT_TOLD.search(self._before)
+        is_told = unit is Unit.UNKNOWN and told is not None and told[1] == self._match["step"]
+        return _counted(_name_before(self._before[: told.start()])) if told and is_told else (unit, family)
 
     def _percentage(self, i_number: int) -> Mention | None:
         after = _UNIT_AFTER.match(self._after.lstrip(_BETWEEN))
@@ -496,12 +499,17 @@ class _Place:
             words = _without_idle(name)
             settings = [word for word in words[:-1] if _SETTING.fullmatch(word)]
             is_measured_at = settings in (["at"], ["after"]) and _MEASURED_AT.match(self._after)
-            if (settings and not is_measured_at) or _VALUES & {*words[-2:-1]}:
+            if (settings and not is_measured_at) or any(map(_VALUES.fullmatch, words[-2:-1])):
                 return None
             is_named_total = bool(set(words[:-1]) & _TOTAL)
-            is_qualified = not is_named_total and not _OF_ALL.issuperset(words[:-1])
+            part = _PART_OF.search(self._before)
+            is_qualified = not (is_named_total or _OF_ALL.issuperset(words[:-1])) or part is not None
             is_total = is_named_total or words[-1] in _PLURALS
             return self._mention(step, None, unit, family, is_total=is_total, is_qualified=is_qualified)
+        if name == ["run"] and _EPOCH_NEXT.match(self._after):
+            return self._mention(step, None, Unit.FOLD, "run")
+        if name == ["runs"] and self._before[-1] in "=:":
+            return self._mention(step, None, Unit.FOLD, "run", is_total=True)
         word = self._word_after()
         if name == ["total"] and word not in _PLURALS:
             return self._mention(step, None, unit, family, is_total=True)
@@ -516,7 +524,8 @@ class _Place:
         if word in _PLURALS and _REACHED_AFTER.match(self._after):
             unit, family = _COUNTED[word]
             return self._mention(step, None, unit, family)
-        row = _without_label(self._before)
+        is_train_row = _TRAIN_ROW.fullmatch(self._before) and _VALUE_NAME.match(self._after)
+        row = "" if is_train_row else _without_label(self._before)
         is_of_unit = _UNIT_AFTER.match(self._after) and not _VALUE_NEXT.match(self._after)
         # A number of ten digits is an instant, in seconds since 1970.
         is_in_row = not is_of_unit and i_number < _N_COLUMNS and step < 10**9 and not row.strip(_ROW)
@@ -573,7 +582,7 @@ class _Place:
         )
 
     def _role(self, before: str) -> Role:
-        clause = before.rpartition(";")[2]
+        clause = _SENTENCE_END.split(before)[-1]
         words = [word.lower() for word in _WORD.findall(_MEASURED.sub(" ", _NAME_ONLY.sub(" ", clause)))]
         if _CHAINS & {*words}:
             return Role.NEUTRAL
@@ -585,7 +594,7 @@ class _Place:
             return Role.OTHER
         is_nameless = self._match.lastgroup == "total" and self._counted()[0] is Unit.UNKNOWN
         title = words[:1] if self._is_bar else self._name if is_nameless else []
-        if any(word.endswith("ing") and word not in _TRAINING_GERUNDS for word in title):
+        if any(word.endswith("ing") and not _TRAINING_GERUNDS.fullmatch(word) for word in title):
             return Role.OTHER
         return Role.TRAINING if any(map(_TRAINING.match, words)) else Role.NEUTRAL
 
@@ -594,38 +603,11 @@ class _Place:
 
 
 #: Names of values, which count nothing: `loss_step=3`.
-_VALUES = {
-    "accuracy",
-    "acc",
-    "score",
-    "correct",
-    "precision",
-    "recall",
-    "memory",
-    "mem",
-    "lr",
-    "loss",
-    "reward",
-    "win",
-    "wins",
-    "hits",
-    "success",
-    "solved",
-}
+_VALUES = re.compile(
+    r"acc(?:uracy)?|score|correct|precision|recall|mem(?:ory)?|lr|loss|reward|wins?|hits|success|solved"
+)
 #: These and names of processes may be written as fractions.
-_NO_COUNTS = _VALUES | {
-    "date",
-    "rank",
-    "node",
-    "worker",
-    "process",
-    "replica",
-    "device",
-    "gpu",
-    "cpu",
-    "core",
-    "cores",
-}
+_NO_COUNTS = re.compile(rf"{_VALUES.pattern}|date|rank|node|worker|process|replica|device|[gc]pu|cores?")
 _DIGIT = str.maketrans("123456789", "000000000")
 
 

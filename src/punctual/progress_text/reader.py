@@ -183,8 +183,11 @@ class ProgressReader:
         is_like = before.is_done or chosen.series.unit <= before.series.unit  # no epochs of what was counted before
         is_next = before.is_trained and before.series.n_grown > 0 and chosen.is_trained and is_after and is_like
         if is_next:
-            ended = before.total if before.is_done and self._steps_total is None else None
+            is_phase = before.series.outer is not None and chosen.series.is_within(before.series.outer.series)
+            ended = before.total if before.is_done and self._steps_total is None and not is_phase else None
             self._earlier_steps += before.steps if ended is None else ended
+            if is_phase:  # those before are counted with the new one as well, as if they had its length
+                self._earlier_steps -= chosen.steps - chosen.series.done
             text = f"another loop has begun: {_quoted(chosen.series)} is counted beside the {before.steps:.12g} steps before it"
         else:
             self._earlier_steps = 0.0
@@ -260,7 +263,8 @@ class ProgressReader:
 
     def _in_all(self, chosen: Assessment) -> str:
         series = chosen.series
-        parts = f", {chosen.n_epochs} times {series.known_total}" if chosen.n_epochs and series.known_total else ""
+        n_epochs = chosen.n_epochs or 1
+        parts = f", {n_epochs} times {series.known_total}" if n_epochs > 1 and series.known_total else ""
         total = self._total_of(chosen)
         unit = series.mention.family if series.mention.is_fraction else "step" if total == 1 else "steps"
         return f"{total:.12g} {unit} in all{parts}, as in {_quoted(series)}"

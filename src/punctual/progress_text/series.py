@@ -139,6 +139,11 @@ class Series:
         return self.known_total is not None and self.last >= self.known_total
 
     @property
+    def is_name(self) -> bool:
+        """Whether it is the number of one training, as far as is seen, and counts none: ``run 17``."""
+        return self.unit is Unit.FOLD and self.known_total is None and self.first > 1 and not self.n_grown
+
+    @property
     def counts_from_zero(self) -> bool:
         """Whether its numbers are indices from 0."""
         return self.first == 0 and not self.mention.is_bar
@@ -183,7 +188,7 @@ class Series:
     def is_nested(self) -> bool:
         """Whether the count begins anew when the series around it grows."""
         outer = self.outer
-        if outer is None or self.is_whole or outer.n_passed > outer.n_restarts:
+        if outer is None or self.is_whole or outer.series.is_name or outer.n_passed > outer.n_restarts:
             return False
         if outer.n_restarts or not outer.is_before:
             return outer.n_restarts > 0
@@ -280,6 +285,8 @@ class Outer:
     laps_each
         How often the inner series goes from its beginning to its end within one number of the outer one: once, or for each
         client of a round.
+    laps_earlier
+        Laps of the inner series in a loop of epochs that was over when this one began.
     """
 
     series: Series
@@ -296,6 +303,7 @@ class Outer:
     n_passed: int = 0
     n_within: int = 0
     laps_each: int = 0
+    laps_earlier: int = 0
 
     @property
     def has_moved(self) -> bool:
@@ -308,6 +316,10 @@ class Outer:
         if not self.is_before:
             return self.step - self.series.first + 1
         return max(0, self.step - (self.series.first != 0))
+
+    def is_over_before(self, other: Series) -> bool:
+        """Return whether these epochs were all told, before they were done, when the `other` ones began."""
+        return self.is_before and self.series.is_complete and other.first_line > self.series.last_line
 
     def follow(self, inner: Series) -> None:
         """Note the state of both series, after a mention of the inner one."""
@@ -327,7 +339,7 @@ class Outer:
         has_restarted, moved = inner.n_laps > self.inner_laps, inner.last - self.inner_step
         if moved == 0 and not has_restarted and inner.mention.is_bar:  # a bar is drawn again as it was
             return False
-        self.n_restarts += has_restarted or moved <= 0
+        self.n_restarts += has_restarted or moved < 0 or (moved == 0 and not self.n_passed)
         self.n_passed += not has_restarted and moved > 0
         laps = max(1, inner.n_laps - self.inner_laps)
         self.laps_each = min(self.laps_each or laps, laps)
@@ -424,7 +436,7 @@ class SeriesTable:
             self._link(series, moved, beside, is_behind=is_behind)
             if moved < 0 and mention.total is not None:
                 self._nest(series)
-            if mention.is_total:
+            if mention.is_total and mention.role is not Role.OTHER:
                 self._state(series, reading.mentions)
         _name_totals(seen)
         if all(mention.is_outer or mention.is_total for mention in reading.mentions):
@@ -491,7 +503,8 @@ class SeriesTable:
         if outer is None and not is_beside and around.is_complete and around.n_grown:  # it was over before
             return
         if outer is None or is_beside or not outer.is_beside:
-            is_before = is_beside or around.first_line <= series.first_line
+            is_next_loop = outer is not None and around.known_total is not None and outer.is_over_before(around)
+            is_before = is_beside or is_next_loop or around.first_line <= series.first_line
             outer = series.outer = Outer(
                 series=around,
                 step=around.last,
@@ -501,6 +514,7 @@ class SeriesTable:
                 is_before=is_before,
                 inner_step=series.last - moved,
                 inner_laps=series.n_laps - (moved < 0 and not is_before),
+                laps_earlier=series.n_laps if is_next_loop and around.first <= 1 else 0,
             )
             if not outer.is_before:
                 outer.judge(series)
