@@ -72,6 +72,18 @@ def test_a_job_that_holds_enough_but_not_its_demand_is_told_so() -> None:
     assert "90 core-s due in 1 min 40 s need 0.9: others get the rest of its demand of 2" in reason(plan, "eager").text
 
 
+def test_a_job_of_which_nothing_is_left_is_told_so_also_at_its_deadline() -> None:
+    """A program works on after its last declared step."""
+    first = decide(SURE, jobs := [steered("done", 10.0, 20.0), steered("far", 10.0, 200.0)], TWO)
+    done = replace(
+        jobs[0], demand=Resources(2.0), work=CoreWork(core_s=0.0, std_core_s=0.0, usable_cores=2.0, due_s=0.0)
+    )
+    plan = decide(SURE, after(first, [done, steered("far", 180.0, 180.0)]), TWO, at=20.0, carry=first.carry)
+    assert reason(plan, "done").text.endswith(
+        "cores, and no core time is known to be left of it: others get the rest of its demand of 2"
+    )
+
+
 def test_a_deadline_that_does_not_fit_beside_promised_ones_is_told_and_the_job_has_what_is_left() -> None:
     first = steered("first", 115.0, 100.0)
     before = decide(SURE, [first], TWO)

@@ -377,9 +377,9 @@ def _reason(member: CoreJobState, amount: Resources, node: NodeId) -> Reason:
 def _planned_text(member: CoreJobState, share: Share, held_cores: float) -> str:
     """Return a text on a planned job below its demand: its cores, its need, and its later cores."""
     due_s = max(member.due_s + member.slack_s, 0.0)
-    mean_cores = member.left_core_s / due_s if due_s > 0 else inf
-    work = f"{member.left_core_s:.3g} core-s due in {span(due_s)} need {mean_cores:.3g}"
-    need = f"it holds {held_cores:.3g} cores, and its {work}"
+    mean_cores = 0.0 if not member.left_core_s else member.left_core_s / due_s if due_s > 0 else inf
+    work = f"its {member.left_core_s:.3g} core-s due in {span(due_s)} need {mean_cores:.3g}"
+    need = f"it holds {held_cores:.3g} cores, and {work if mean_cores else 'no core time is known to be left of it'}"
     if held_cores >= mean_cores:
         return f"{need}: others get the rest of its demand of {member.wanted.cores:.3g}"
     later = np.flatnonzero(share.amounts > held_cores - member.base.cores + 1e-3)
