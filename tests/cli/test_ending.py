@@ -104,7 +104,7 @@ def test_a_second_ctrl_c_ends_it_at_once(program: str, terminal: Terminal) -> No
     assert "--stop-grace" not in errors
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGXCPU])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU])
 def test_a_handler_has_its_time_and_its_exit_status(number: signal.Signals, terminal: Terminal) -> None:
     run = begun(terminal, CATCHING)
     run.send_signal(number)

@@ -237,6 +237,20 @@ def test_ctrl_c_is_what_a_terminal_sends(way: str, keep: Keep, folder: Folder) -
     assert folder.has_saved("a")
 
 
+def test_a_training_saves_although_its_launcher_has_ended_by_ctrl_c(keep: Keep, folder: Folder) -> None:
+    (folder.path / "worker.py").write_text(WORKER)
+    link = keep("bash", "-c", "$PYTHON worker.py & exec $PYTHON launcher.py train.py a", grace_s=1000.0)
+    folder.wait_for("a")
+    worker = folder.wait_for("worker")
+    link.interrupt()
+    until(lambda: not is_alive(worker))  # in the background it ignores Ctrl-C: it is ended once the launcher has ended
+    folder.may_save()
+    last = last_of(link)
+    assert (folder.heard("a"), folder.has_saved("a")) == ([signal.SIGINT], True)
+    assert "left_running" not in last
+    assert "forced_after_s" not in last
+
+
 def test_a_program_that_goes_on_after_ctrl_c_can_still_be_asked_to_end(keep: Keep, folder: Folder) -> None:
     code = "import signal, time, os; signal.signal(2, lambda *_: open('heard', 'w')); open('up-a', 'w').write('1')\n"
     link = keep(PYTHON, "-c", code + "while True: time.sleep(0.01)", grace_s=1000.0)

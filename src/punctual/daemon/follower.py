@@ -39,7 +39,7 @@ _SOON_S, _POLL_INTERVAL_S = 0.02, 0.1
 #: Seconds between two attempts to start a daemon, at first and at most; and after how long of attempts that fail alike the reason is given.
 _PAUSE_S, _PAUSE_S_MAX, _ALIKE_S = 0.2, 5.0, 5.0
 #: Signals by which the jobs of a command are asked to end: a terminal, a user, and a batch system before its limit of time.
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGXCPU)
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU)
 #: Signals that are the jobs' own, as a batch system sends them before its limit of time.
 _PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
 #: Seconds between two queries to the daemon; and seconds that an answer may take.

@@ -35,10 +35,12 @@ class Ending:
     * `grace_s`: seconds until all others are asked too.
     * `kill_s`: seconds until those that were asked last are killed; also between two searches for a shell's next
       process.
+    * `interrupted_until`: instant until which processes that catch Ctrl-C, which they have had, may go on to save.
     """
 
-    def __init__(self, job_pid: int, grace_s: float, kill_s: float = GRACE_S) -> None:
+    def __init__(self, job_pid: int, grace_s: float, kill_s: float = GRACE_S, interrupted_until: float = 0.0) -> None:
         self._job_pid, self._had_time, self._kill_s = job_pid, grace_s > 0, kill_s
+        self._interrupted_until = interrupted_until
         self._asked_at = time.monotonic()
         #: Instants at which a shell's awaited processes are searched again; all are asked; and all are killed.
         self._look_at = self._asked_at if job_pid else inf
@@ -80,6 +82,12 @@ class Ending:
             if self._had_time:
                 self._note_force(now)
             alive = descendants(ancestor)
+            if now < self._interrupted_until:
+                saving = {pid for pid in alive if _mask(pid, "SigCgt") & _bit(signal.SIGINT)}
+                self._ask([pid for pid in alive if pid not in saving])
+                if saving:
+                    self._all_at = min(now + 4 * SWEEP_S, self._interrupted_until)
+                    return
             if self.left_running is not None:
                 self.left_running = [name for pid in alive if (name := _program_of(pid))]
             self._ask(alive)

@@ -23,7 +23,7 @@ what happens                              what follows
 ========================================= ==================================================================
 the job writes                            the supervisor writes it into the logs
 the job ends                              the supervisor writes the end file, ends what the job left behind, and
-                                          removes its control groups
+                                          removes its control groups; after Ctrl-C what catches that may save first
 nothing comes for `lease_s`: who steers   the supervisor lifts the quota and resumes a paused job, unless the last
 hangs, or has closed the connection       word was `STAY_PAUSED`. Until then others may take it over as it is
 nothing comes for `fence_s`               as with SIGTERM: another machine may start the job soon
@@ -155,6 +155,7 @@ class Supervisor:
         self._logs: dict[int, JobLog] = {}
         self._ended: tuple[int, int] | None = None
         self._ending: job_signals.Ending | None = None
+        self._interrupted_until = 0.0
         self._gives_up = False
         self._counters = supervisor_files.Counters(request.counters)
         self._counted: dict[str, int] = {}
@@ -270,6 +271,7 @@ class Supervisor:
                 self._end_by(number)
             elif number == signal.SIGINT:
                 self._lift()
+                self._interrupted_until = time.monotonic() + self._grace_s()
                 _signal_group(self._job_pid, signal.SIGINT)
             elif number in (signal.SIGUSR1, signal.SIGUSR2):
                 for pid in job_signals.receivers(self._job_pid, number):
@@ -281,10 +283,11 @@ class Supervisor:
         elif number == signal.SIGQUIT or (number == signal.SIGTERM and self._ending is not None):
             self._end(grace_s=0.0).kill()
         else:
-            request = self._request
-            # Seconds that a job has to end, unless its request sets them.
-            left_s = job_signals.stop_grace_s(request.grace_s, request.environment, 60.0)
-            self._end(grace_s=left_s if number == signal.SIGTERM else 0.0)
+            self._end(grace_s=self._grace_s() if number == signal.SIGTERM else 0.0)
+
+    def _grace_s(self) -> float:
+        # Seconds that a job has to end, unless its request sets them.
+        return job_signals.stop_grace_s(self._request.grace_s, self._request.environment, 60.0)
 
     def _end(self, *, grace_s: float) -> job_signals.Ending:
         """End the job within so many seconds, or at once if it was asked before."""
@@ -311,7 +314,7 @@ class Supervisor:
                 # End the job's remaining descendants: outside its groups nothing would limit them.
                 if self._ending is None:
                     # Helpers, as a `tee` behind its output, have a moment to end after it by themselves.
-                    self._ending = job_signals.Ending(0, 0.2, self._request.kill_s)
+                    self._ending = job_signals.Ending(0, 0.2, self._request.kill_s, self._interrupted_until)
                 else:
                     self._ending.own_has_ended()
 
