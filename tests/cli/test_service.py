@@ -192,6 +192,21 @@ def test_a_service_takes_the_place_of_one_that_is_stopped_and_its_http_socket(ma
     assert machine.n_starts("a") == 1
 
 
+def test_a_stopped_service_without_a_job_is_replaced_by_the_next_service(machine: Service) -> None:
+    stopped = machine.up()
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        again = machine.punctual("up", "--detach", "--actuator", "pacing", "--listen", "none")
+        assert again.returncode == 0, again.stderr
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+    stopped.communicate(timeout=PATIENCE_S)
+    assert machine.daemon_pid() not in (0, stopped.pid)
+    machine.let("a")
+    finished(machine.submit("a"))
+    assert machine.punctual("down").returncode == 0
+
+
 def test_a_service_takes_over_a_job_whose_command_was_killed(machine: Service) -> None:
     a = machine.begin_job("a")
     a.kill()

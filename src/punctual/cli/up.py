@@ -26,7 +26,6 @@ from punctual.daemon.joining import log_notice, start_daemon
 from punctual.daemon.paths import HOME_VARIABLE, owner_token_file, service_root
 from punctual.daemon.retention import prune
 from punctual.daemon.runs import open_jobs
-from punctual.daemon.sharing import check_no_service, daemon_run
 from punctual.daemon.sweeping import sweep
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.request.json_text import json_text
@@ -168,8 +167,6 @@ def up(
     notify.hand_on()
     request = DaemonRequest(options=options, stays=True, http=http.as_fields())
     if detach:
-        if (run := daemon_run()) is not None:
-            check_no_service(run)
         _tell(start_daemon(request), as_json=as_json)
         write_error(*([] if listen is not None else notice_without_http()), log_notice())
         return

@@ -65,10 +65,11 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
     Its state is the last snapshot and what the journal says since. Until that is there nothing is asked of any job,
     and each goes on as it was if this fails.
 
-    * `take`: take the jobs also from a process that is still there: one that is stopped or hangs.
+    * `take`: take the jobs also from a process that is still there: one that is stopped or hangs. Then its place is taken
+      also if all jobs have ended: the next jobs would be submitted to it.
     * `is_service`: whether the host is to stay when its jobs have ended.
 
-    * Raises `AllEndedError`: all jobs have ended, or the run's folder is gone.
+    * Raises `AllEndedError`: all jobs have ended, and no process is to be replaced; or the run's folder is gone.
     * Raises `InvalidSpec`: another process steers them, or what they left cannot be used.
     """
     if not run.state_dir.exists():
@@ -91,7 +92,7 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
         record_ended(state)
         jobs = [status.id for status in state.board.jobs() if not status.ended]
         submissions = missed_submissions(state)
-        if not jobs and not submissions and not has_machines(run):
+        if not jobs and not submissions and not has_machines(run) and not take:
             raise AllEndedError(
                 "only a job that has not ended can be steered",
                 "one that has ended",
