@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -249,6 +249,25 @@ def test_a_daemon_that_refuses_says_why() -> None:
         Joining(replace(SHARED, policy="elsewhere"), streams=ProcessSettings()).submit([submission("a")])
     assert refused.value.remedy
     assert live_folders() == []
+
+
+def test_a_daemon_is_told_of_another_one_that_cannot_be_found_because_its_files_were_removed(go: Path) -> None:
+    run, _ = Joining(SHARED, streams=ProcessSettings()).submit([submission("a", awaited=go)])
+    pid, _ = pid_of(run), wait_until(lambda: pid_of_waiting(go))
+    with pytest.raises(InvalidSpec, match=f"process {pid}"), _moved(run.runtime_dir):
+        start_daemon(DaemonRequest(run=run.name))
+    go.touch()
+    wait_until(lambda: has_ended(pid))
+    assert run.jobs() == {A: "finished"}
+
+
+@contextmanager
+def _moved(folder: Path) -> Iterator[None]:
+    moved = folder.rename(folder.with_name(".moved"))
+    try:
+        yield
+    finally:
+        moved.rename(folder)
 
 
 def test_a_daemon_that_ends_at_once_is_told_with_its_last_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,8 @@ def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) 
                 if not daemon.has_ended:  # it was asked to leave
                     daemon.left = [status for status in daemon.host.jobs() if not status.ended]
     except JournalTaken:
+        if daemon.has_ended:  # it has not begun: who has started it is to know why
+            raise
         return EXIT_REPLACED, daemon
     return 0, daemon
 

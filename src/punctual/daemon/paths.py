@@ -1,8 +1,8 @@
 """Folders of the user's runs.
 
-What lasts as long as the run (control socket, records of its processes) is in the user's runtime folder;
-what stays (the journal, and the record of its jobs) is in the user's state folder. With `PUNCTUAL_HOME` set, both are
-below that folder.
+What lasts as long as the run (control socket, records of its processes) and what stays (the journal, and the record of its
+jobs) are in the user's state folder; with `PUNCTUAL_HOME` set, in folders of their own below that. The user's runtime
+folder (`XDG_RUNTIME_DIR`) is not used: it goes at logout, which jobs outlive, and cron and `su` do not have it.
 """
 
 import grp
@@ -72,11 +72,6 @@ def _root(kind: str) -> Path:
         return Path(home) / kind
     import platformdirs
 
-    # Without a login session there is no runtime folder of the user's own, and the place shared by all (/tmp) would
-    # have to be defended against the others. After `sudo -E` or `su` it is another user's.
-    session = os.environ.get("XDG_RUNTIME_DIR", "")
-    if kind == "runtime" and session and _is_own(Path(session)):
-        return Path(session).absolute() / "punctual"
     try:
         return platformdirs.user_state_path("punctual")
     except RuntimeError as error:  # as in a container with another user's number
@@ -86,12 +81,6 @@ def _root(kind: str) -> Path:
             "this command",
             f"Set HOME, or {HOME_VARIABLE} to the folder for runs (`export {HOME_VARIABLE}=/tmp/punctual`).",
         ) from error
-
-
-def _is_own(folder: Path) -> bool:
-    with suppress(OSError):
-        return folder.stat().st_uid == os.geteuid()
-    return False
 
 
 def remove_tree(folder: Path) -> None:
