@@ -5,6 +5,7 @@ import os
 import pty
 import signal
 import subprocess
+import sys
 from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +69,34 @@ def test_a_command_whose_output_has_no_room_says_so(terminal: Terminal, argument
     assert "No space left" in errors
     assert "to do:" in errors
     assert "Traceback" not in errors
+
+
+def test_a_job_whose_name_cannot_be_written_is_told_on_the_other_stream(terminal: Terminal) -> None:
+    words = ["submit", "--name", "unnamed", "--", *terminal.script(PAUSING)]
+    code, errors = end(terminal.start_python("-c", INTO.format("/dev/full"), *words))
+    assert (code, "No space left" in errors) == (2, True), errors
+    assert "punctual logs unnamed" in errors
+    assert [job["job"] for job in terminal.jobs()] == ["unnamed"]
+    terminal.go_on()
+    wait_until(lambda: terminal.jobs() == [])
+
+
+def test_a_job_whose_folder_has_gone_before_it_could_start_is_told_so(terminal: Terminal, tmp_path: Path) -> None:
+    first = terminal.begin(PAUSING, "--name", "first")
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    environment = {**os.environ, "PUNCTUAL_HOME": str(terminal.home)}
+    words = [sys.executable, "-m", "punctual", "submit", "--name", "second", "--after", "first", "--", "true"]
+    subprocess.run(words, cwd=folder, env=environment, check=True, capture_output=True)
+    folder.rmdir()
+    terminal.go_on()
+    assert first.wait(PATIENCE_S) == 0
+    wait_until(lambda: terminal.jobs() == [])
+    assert "the job's folder must be there" in terminal.tell("show", "second").stdout
+    unwritten = terminal.tell("logs", "second")
+    assert unwritten.returncode == 2
+    assert "it has ended" in unwritten.stderr
+    assert "punctual show second" in unwritten.stderr
 
 
 def test_a_command_whose_output_nobody_reads_is_silent(terminal: Terminal) -> None:

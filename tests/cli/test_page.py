@@ -22,6 +22,12 @@ def test_without_an_address_or_a_token_it_says_what_to_do(tmp_path: Path, addres
         page_link(addresses, tmp_path / "token")
 
 
+def test_a_damaged_token_is_told_as_one_that_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\xff\x00")
+    with pytest.raises(InvalidSpec, match="the owner's token must be there"):
+        page_link(["http://[::1]:1"], tmp_path / "token")
+
+
 def test_without_a_daemon_it_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
     told = said(capsys, "page", exit_code=2)
     assert "a daemon must run" in told

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.waiting import wait_until
 
 from punctual.daemon.detached import start_detached
@@ -77,3 +78,9 @@ def test_a_log_of_an_earlier_version_is_cut_at_the_start_and_becomes_private(tmp
         wait_until(lambda: b"ready\n" in written(log))
         assert len(written(log)) < 4 * N_BYTES_MAX
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_a_named_pipe_in_place_of_a_log_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    with pytest.raises(OSError, match="log"):
+        start_detached([sys.executable, "-c", ""], tmp_path / "log", os.environ)

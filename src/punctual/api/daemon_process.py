@@ -152,8 +152,8 @@ def page_link(addresses: Sequence[str], token_file: Path, job: str | None = None
             "the daemon must listen on an address that a browser reaches", "its socket only", "`punctual page`", remedy
         )
     try:
-        token = token_file.read_text(encoding="utf-8").strip()
-    except OSError as error:
+        token = token_file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
         from punctual.api.tokens import OWNER
 
         remedy = (

@@ -39,12 +39,13 @@ def logs(
     log = target.run.log(target.job)
     paths = logs_of(log, ProcessSettings(is_split=log.with_name(f"{log.name}.err").exists()))
     if not follow and not any(path.exists() for path in paths):
-        raise InvalidSpec(
-            "a job must have written something",
+        got, remedy = (
             "nothing so far",
-            f"job '{target.title}'",
             "Try again when it runs (`punctual ps`), or wait for what it writes (`--follow`).",
         )
+        if target.steering == "ended":
+            got, remedy = "nothing, and it has ended", f"See what became of it: `punctual show {target.title}`."
+        raise InvalidSpec("a job must have written something", got, f"job '{target.title}'", remedy)
     now = Now.read()
     since_s = None if since is None else now.wall.timestamp() + past_at(since, now) - now.at
     written = [_JsonLines(target, fd) for fd, _ in enumerate(paths, start=1)]

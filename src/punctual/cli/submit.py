@@ -143,14 +143,16 @@ def _refusal(summary: RunSummary) -> InvalidSpec:
 
 def _tell(run: RunFolder, accepted: Sequence[tuple[JobId, JobId]], *, as_json: bool) -> None:
     """Show the accepted jobs: the wanted name of each, and its name."""
-    for wanted, name in accepted:
-        if name != wanted:
-            write_error(f"punctual: the name '{wanted}' was taken: this job is {name}")
-        write_line(json_text({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
-    if accepted and not as_json:
-        job = accepted[0][1]
-        url = open_page_of(run, job) if sys.stderr.isatty() else None  # others may read a log
-        write_error(
-            f"punctual: see punctual ps, or {'punctual page --open' if url is None else url}",
-            f"punctual: what it writes: punctual logs {job} --follow",
-        )
+    try:
+        for wanted, name in accepted:
+            if name != wanted:
+                write_error(f"punctual: the name '{wanted}' was taken: this job is {name}")
+            write_line(json_text({"job": name, "host": run.name, "output": str(run.log(name))}) if as_json else name)
+    finally:  # the jobs are there, also if their names cannot be written
+        if accepted and not as_json:
+            job = accepted[0][1]
+            url = open_page_of(run, job) if sys.stderr.isatty() else None  # others may read a log
+            write_error(
+                f"punctual: see punctual ps, or {'punctual page --open' if url is None else url}",
+                f"punctual: what it writes: punctual logs {job} --follow",
+            )

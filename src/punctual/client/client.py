@@ -367,8 +367,8 @@ class Client:
     def _owners_token(self) -> str | None:
         if self._url is None or self._url.hostname not in _LOOPBACK_NAMES:
             return None
-        with suppress(OSError):
-            return owner_token_file(service_root()).read_text(encoding="utf-8").strip()
+        with suppress(OSError, ValueError):
+            return owner_token_file(service_root()).read_text(encoding="ascii").strip()
         return None
 
     def _asked(self, program: Sequence[str], options: dict[str, Any]) -> SubmitRequest:

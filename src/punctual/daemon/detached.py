@@ -23,7 +23,8 @@ def start_detached(
 
     It runs in no folder that may be removed, or whose files could take the place of a module.
     """
-    log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    # Not blocking: a named pipe in its place would wait for a reader.
+    log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     try:
         os.fchmod(log_fd, 0o600)  # one that was made otherwise
         process = subprocess.Popen(

@@ -125,9 +125,11 @@ def faults_of(events: JobEvents, process: JobProcess, sample: ProgressSample) ->
 
 
 def _not_run(program: Program, why: str) -> str:
+    if program.cwd is not None and why.endswith(f": '{program.cwd}'"):
+        return f"the job's folder must be there: got {why}. Make it again, or submit the job from another one."
     return (
         f"the program must be one that can be run: got {program.argv[0]!r} ({why}) for the command line. "
-        "Check its name and that it may be executed."
+        "Check its name, that it may be executed, and that its first line names an interpreter that is there (`#!/bin/sh`)."
     )
 
 
