@@ -6,6 +6,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,10 +83,12 @@ N_BROKEN = 6
 N_STEPS = 8
 
 HEALTHY = f"for i in $(seq {N_STEPS}); do echo step $i/{N_STEPS}; sleep 0.1; done"
-#: It ends by itself, for the case that it cannot be stopped.
+#: It ends by itself once there is the file of its argument, for the case that it cannot be stopped.
 BROKEN = """
-import time, punctual
+import os, sys, time, punctual
 for i in punctual.track(range(150), total_steps=150):
+    if os.path.exists(sys.argv[1]):
+        break
     end = time.process_time() + 0.005
     while time.process_time() < end: pass
     time.sleep(0.02)
@@ -184,18 +188,21 @@ def pause_and_resume(host: LocalHost, jobs: set[JobId]) -> Callable[[Message], N
 
 
 @pytest.mark.parametrize("i_first", range(0, len(CALLS), N_BROKEN))
-def test_a_call_that_fails_for_one_job_ends_neither_the_host_nor_another_job(saboteur: Saboteur, i_first: int) -> None:
+def test_a_call_that_fails_for_one_job_ends_neither_the_host_nor_another_job(
+    saboteur: Saboteur, i_first: int, tmp_path: Path
+) -> None:
+    may_end = tmp_path / "may-end"
     for i, (kind, name) in enumerate(CALLS[i_first : i_first + N_BROKEN], start=i_first):
         saboteur.breaks(kind, name, ERRORS[i % len(ERRORS)])
     healthy = {JobId(f"healthy-{i}") for i in range(4)}
-    with local_host("host", PACED) as host:
+    with local_host("host", replace(PACED, jobs_at_once=len(healthy) + N_BROKEN)) as host:
         # One that stands still and cannot be told to end does not end.
         paused = {job for job, (_, name) in saboteur.calls.items() if name not in ("stop", "terminate")}
         host.subscribe(pause_and_resume(host, paused))
         for job in healthy:
             host.submit(submission(job, "sh", "-c", HEALTHY, progress_regex="auto"))
         for job in saboteur.calls:
-            host.submit(submission(job, sys.executable, "-c", BROKEN, retries=0))
+            host.submit(submission(job, sys.executable, "-c", BROKEN, str(may_end), retries=0))
         host.run(
             lambda: (
                 all(map(host.has_ended, healthy))
@@ -209,6 +216,8 @@ def test_a_call_that_fails_for_one_job_ends_neither_the_host_nor_another_job(sab
         )
         for job in saboteur.calls:
             host.stop(job, "enough")
+        host.run(lambda: all(saboteur.n_failures[job] or host.has_ended(job) for job in saboteur.calls))
+        may_end.touch()
         host.run(host.all_ended)
         assert {job: (host.status(job).state, host.status(job).steps_done) for job in healthy} == dict.fromkeys(
             healthy, ("finished", N_STEPS)

@@ -192,6 +192,7 @@ NARROW = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 80))
 import sys, time
+from dataclasses import replace
 from tests.daemon.live_jobs import PACED
 from punctual.core.commands import WarnUser
 from punctual.daemon.capacity import capacity_here
@@ -199,7 +200,7 @@ from punctual.daemon.local_host import local_host
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import submission_of
 warned = {}
-with local_host("host", PACED) as host:
+with local_host("host", replace(PACED, jobs_at_once=48)) as host:
     host.subscribe(lambda message: warned.setdefault(message.reason.code, str(message.reason)) if isinstance(message, WarnUser) else 0)
     for i in range(48):
         program = ["sh", "-c", f"while [ ! -e {sys.argv[1]} ]; do sleep 0.2; done"]
