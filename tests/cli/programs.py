@@ -117,6 +117,10 @@ ZERO_STEPS = "import punctual\nfor i in punctual.track([], total_steps=0): pass"
 FEWER_STEPS = SPIN + "import punctual\nfor i in punctual.track(range(20), total_steps=40): step()"
 MORE_STEPS = SPIN + "import punctual\nfor i in punctual.track(range(40), total_steps=20): step()"
 
+#: Options of `punctual simulate`: in the process of the command itself, and without its page, which is drawn for longer than it
+#: is simulated.
+INLINE = ("--processes", "1", "--no-report")
+
 
 class Terminal:
     """Runs `punctual` in a home of its own."""
@@ -155,7 +159,11 @@ class Terminal:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command, with its modules loaded beforehand; `close` ends it if the test does not."""
-        return self._begun(ForkedPython, "-m", "punctual", *arguments)
+        return self.start_forked("-m", "punctual", *arguments)
+
+    def start_forked(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a Python program in the same home, with the modules of commands loaded beforehand."""
+        return self._begun(ForkedPython, *arguments)
 
     def start_on(self, output_fd: int, *arguments: str, errors_fd: int | None = None) -> subprocess.Popen[str]:
         """The same, with what it writes going to `output_fd`: a terminal, for instance; and its errors, if given, elsewhere."""

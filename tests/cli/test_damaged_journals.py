@@ -11,7 +11,8 @@ from pathlib import Path
 from socket import AF_UNIX, socket
 
 import pytest
-from tests.journal.course import JOB, NODE, finished, just_running
+from tests.cli.programs import INLINE
+from tests.journal.course import JOB, NODE, TICK_S, finished, just_running
 from tests.small_disk import may_write, mounted
 
 from punctual.cli._app import prepared
@@ -33,7 +34,7 @@ COMMANDS = [
     ["report", JOB, "--out", "report.png"],
     ["ps", "--all"],
     ["doctor", "--json"],
-    ["simulate", "--trace", JOB, "--no-report"],
+    ["simulate", "--trace", JOB, *INLINE],
     ["quote", "--like", JOB, "--", "true"],
     ["clean", "--dry-run"],
 ]
@@ -114,7 +115,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
         journal.append([NodeJoined(at=1000.0, node=NODE, capacity=Resources(4.0))])
         for messages in just_running(100, n_ticks_a_resize=10, deadline_s=120.0):
             journal.append(short(messages))
-        journal.append(short(finished(1100.0, N_STEPS)))
+        journal.append(short(finished(1000.0 + 101 * TICK_S, N_STEPS)))
     made.record_end(JOB, "finished", None)
     made.remove_live_places()
     return made

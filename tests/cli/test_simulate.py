@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from tests.cli.programs import Terminal
+from tests.cli.programs import INLINE, Terminal
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.cli._study import USUAL_DEADLINES, USUAL_POLICIES, scenario_of, stopping_where_told
@@ -17,8 +17,6 @@ from punctual.sim.choice import PlugInChoice
 from punctual.sim.study import Study, StudyProgress
 
 SMALL = ("--policy", "fifo", "--policy", "shortest-remaining", "--jobs", "30", "--seeds", "2", "--cluster", "2x4")
-#: In the process of the command itself, and without its page, which is drawn for longer than it is simulated.
-INLINE = ("--processes", "1", "--no-report")
 
 
 @pytest.fixture

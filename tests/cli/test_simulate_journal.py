@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.programs import TRACKED, Terminal
+from tests.cli.programs import INLINE, TRACKED, Terminal
 from tests.sim.test_replay import lived
 
 from punctual.cli._recorded import journal_named
@@ -40,14 +40,14 @@ def terminal(tmp_path: Path, journal_of_five: Path) -> Iterator[Terminal]:
 
 def test_a_journal_is_played_under_the_policy_that_ran_and_under_another(terminal: Terminal) -> None:
     with SqliteJournal(terminal.folder / "journal.db"):  # a host writes it
-        done = terminal.tell("simulate", "--trace", ".", "--policy", "fifo", "--no-report")
+        done = terminal.tell("simulate", "--trace", ".", "--policy", "fifo", *INLINE)
     assert done.returncode == 0, done.stderr
     rows = done.stdout.splitlines()
     assert rows[0].split()[:3] == ["policy", "deadlines", "met"]
     assert [row[:12].rstrip() for row in rows[1:4]] == ["as it was li", "promises-fir", "fifo"]
     assert "Of 5 jobs that landed, half land within" in done.stdout
 
-    told = terminal.tell("simulate", "--trace", "journal.db", "--policy", "fifo", "--json", "--no-report")
+    told = terminal.tell("simulate", "--trace", "journal.db", "--policy", "fifo", "--json", *INLINE)
     fields = json.loads(told.stdout)
     assert [row["policy"] for row in fields["policies"]] == ["as it was live", "promises-first, replayed", "fifo"]
     assert (fields["faithfulness"]["n_landed"], fields["left_out"]) == (5, {})
@@ -77,7 +77,7 @@ def test_what_cannot_be_played_is_refused(terminal: Terminal) -> None:
         ("generator:poisson", "--policy", "live"): "the policy `live` must go with a live journal",
     }
     for arguments, must in refused.items():
-        done = terminal.tell("simulate", "--trace", *arguments, "--no-report")
+        done = terminal.tell("simulate", "--trace", *arguments, *INLINE)
         assert done.returncode == 2
         assert must in done.stderr
         assert "to do: " in done.stderr
@@ -97,15 +97,15 @@ def test_the_jobs_of_a_real_host_are_played_whose_journal_is_found_by_its_name(t
 
     (folder,) = (terminal.home / "state" / "runs").iterdir()
     for journal in (folder.name, "second", str(folder)):
-        done = terminal.tell("simulate", "--trace", journal, "--policy", "fifo", "--json", "--no-report")
+        done = terminal.tell("simulate", "--trace", journal, "--policy", "fifo", "--json", *INLINE)
         assert done.returncode == 0, done.stderr
         fields = json.loads(done.stdout)
         assert [row["policy"] for row in fields["policies"]] == ["as it was live", "max-min, replayed", "fifo"]
         assert fields["faithfulness"]["n_landed"] == 2
         assert (fields["left_out"], fields["estimated"], fields["n_outside"]) == ({}, {}, 0)
     since = f"{time.monotonic() - begun_at + 60:.0f}s"
-    assert terminal.tell("simulate", "--trace", "second", "--from", since, "--no-report").returncode == 0
-    before = terminal.tell("simulate", "--trace", "second", "--until", since, "--no-report")
+    assert terminal.tell("simulate", "--trace", "second", "--from", since, *INLINE).returncode == 0
+    before = terminal.tell("simulate", "--trace", "second", "--until", since, *INLINE)
     assert before.returncode == 2
     assert "`--until` must be after `--from` and the first submission" in before.stderr
 
