@@ -10,12 +10,19 @@ import pytest
 from tests.cli.programs import Terminal
 from tests.waiting import PATIENCE_S
 
-#: Runs `punctual` as a user to whom modes and owners of files apply: root too, without the right to pass over them.
+#: Runs `punctual` as a user to whom modes and owners of files apply: root too, without the right to pass over them, which
+#: neither this process has from now on nor what it starts.
 BOUND = """
-import ctypes, os, sys
-for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # from the next program on: PR_CAPBSET_DROP
-os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[1:]])
+import ctypes, runpy, sys
+library, rights = ctypes.CDLL(None), (1, 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+library.capget(header, sets)
+for right in rights:
+    library.prctl(24, right, 0, 0, 0)  # PR_CAPBSET_DROP
+    for i in range(3):  # effective, permitted, inheritable
+        sets[i] &= ~(1 << right)
+library.capset(header, sets)
+runpy.run_module("punctual", run_name="__main__", alter_sys=True)
 """
 RUN = ("run", "--quiet", "--actuator", "pacing", "--name", "new", "--", "true")
 #: Commands that need what the journal says.
@@ -30,7 +37,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def told(terminal: Terminal, *arguments: str) -> subprocess.CompletedProcess[str]:
-    process = terminal.start_python("-c", BOUND, *arguments)
+    process = terminal.start_forked("-c", BOUND, *arguments)
     output, errors = process.communicate(timeout=PATIENCE_S)
     return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
 
