@@ -1,6 +1,7 @@
 """The page of a study says what came out, and needs no other file."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ MET = next(one for one in MEASURES if one.name == "deadlines_met_frac")
 
 def test_a_cell_says_how_sure_it_is() -> None:
     assert cell(MET, Estimate(0.931, 0.004)) == "93.1 % ± 0.4 %"
-    assert cell(MET, Estimate(1.0, None)) == "100.0 %"
+    assert cell(MET, Estimate(1.0, None)) == cell(MET, Estimate(1.0, 0.0)) == "100.0 %"
     assert cell(JCT, None) == "-"
 
 
@@ -25,6 +26,15 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
         policies=["fifo", {"name": "fifo", "label": "<b>other</b>", "backfill": True}], seeds=1, cluster="2x4",
         trace={"jobs": 12}, deadlines="uniform:1.2,4", out=tmp_path_factory.mktemp("report"),
     )  # fmt: skip
+
+
+def test_seeds_that_draw_nothing_are_told_and_have_no_interval(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "a"\nprogram = ["true"]\nwork = "60s"\ndeadline = "2m"\n', encoding="utf-8")
+    again = simulate(policies=["fifo"], seeds=3, trace=str(jobs), cluster=[{"cores": 2.0}], out=tmp_path)
+    text = page(again)
+    assert "±" not in text
+    assert "All seeds give the same numbers." in text
 
 
 @pytest.fixture(scope="module")

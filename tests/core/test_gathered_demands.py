@@ -6,10 +6,10 @@ from tests.core.desk import A, B, Desk, cores, none, only
 
 from punctual.core.commands import Command, RequestPlan, SetTimer
 from punctual.core.events import PlanProposed, SpecChanged, TimerFired
+from punctual.core.ids import Timer
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.core.timer import Timer
 
 GATHERED = Timer("demands")
 

@@ -6,7 +6,7 @@ from tests.core.desk import A, B, Desk, cores, none, only
 from punctual.core.commands import LaunchJob, RequestPlan, ResizeJob
 from punctual.core.control import CoreWork, Forecast, PhaseProgress
 from punctual.core.events import JobFailed, PhaseReported, ProgressReported, TimerFired
-from punctual.core.timer import Timer
+from punctual.core.ids import Timer
 
 
 def work(core_s: float, due_s: float = 99.0) -> CoreWork:

@@ -4,10 +4,9 @@ from tests.core.desk import HERE, A, Desk, cores, none, only
 
 from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.events import GrantFailed, JobStarted, JobSubmitted, NodeJoined, NodeLost, TimerFired
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.core.timer import Timer
 
 
 def test_a_resize_without_an_answer_is_asked_again_although_the_target_is_the_old_one_again(desk: Desk) -> None:

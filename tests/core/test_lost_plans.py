@@ -4,9 +4,9 @@ from tests.core.desk import A, B, Desk, cores, none, only
 
 from punctual.core.commands import Command, LaunchJob, RequestPlan, SetTimer, WarnUser
 from punctual.core.events import PlanProposed, TimerFired
+from punctual.core.ids import Timer
 from punctual.core.plan import Plan
 from punctual.core.scheduler import Periods, Scheduler
-from punctual.core.timer import Timer
 
 LOST = Timer("plan-answer")
 

@@ -23,12 +23,11 @@ from punctual.core.events import (
     StopRequested,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, EndRules
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import StatusBoard
-from punctual.core.timer import Timer
 
 THERE = NodeId("there")
 C = TypeVar("C", bound=Command)

@@ -7,12 +7,11 @@ from tests.core.desk import HERE, A, B, Desk, cores, only
 
 from punctual.core.commands import Command, RequestPlan, SetTimer
 from punctual.core.events import NodeJoined, PlanProposed, TimerFired
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, Timer
 from punctual.core.job import Allocation
 from punctual.core.plan import Plan
 from punctual.core.planning import Planning
 from punctual.core.resources import Resources
-from punctual.core.timer import Timer
 
 #: What the plan of an instant gives, and when it wants another one.
 Answer = Callable[[float], tuple[dict[JobId, Allocation], float | None]]

@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from punctual.core.codec import decode, encode, kind_of
-from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, ResizeJob, StopJob
+from punctual.core.commands import (
+    AskMachines,
+    Command,
+    RejectJob,
+    ReleaseMachines,
+    RequestPlan,
+    ResizeJob,
+    SetTimer,
+    StopJob,
+)
 from punctual.core.control import Demand, PacingLine, Reading
 from punctual.core.events import (
     Event,
@@ -30,14 +39,13 @@ from punctual.core.events import (
     SteeringResumed,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
 from punctual.core.pools import HeldMachines, Lack, PoolSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
-from punctual.core.timer import Timer
 
 GPU = Resources(gpus=1)
 JOB = JobId("a")
@@ -198,6 +206,23 @@ def test_all_machines_are_released_after_the_last_job() -> None:
     desk.running_on_two()
     (release,) = of(desk.tell(JobFinished(at=90.0, job=JOB, landed_at=90.0)), ReleaseMachines)
     assert set(release.nodes) == {FIRST, SECOND}
+
+
+def test_a_machine_in_use_after_its_notice_is_given_back_once_it_is_unused_and_not_asked_about_until_then() -> None:
+    desk = Desk()
+    desk.running_on_two()
+    told = [
+        *desk.tell(NodeNoticed(at=100.0, node=FIRST, ends_at=130.0)),
+        *desk.tell(NodeNoticed(at=100.0, node=SECOND, ends_at=200.0)),
+    ]
+    fires_at = [each.fire_at for each in told if isinstance(each, SetTimer) and each.timer.kind == "machines"]
+    assert fires_at == pytest.approx([190.0, 190.0], abs=0.01)
+    told = desk.tell(TimerFired(at=fires_at[-1], timer=Timer("machines")))
+    (timer,) = [each for each in told if isinstance(each, SetTimer) and each.timer.kind == "machines"]
+    assert timer.fire_at == pytest.approx(260.0, abs=0.01)
+    assert not of(told, ReleaseMachines)
+    ended = desk.tell(JobFinished(at=230.0, job=JOB, landed_at=230.0))
+    assert FIRST in [node for each in of(ended, ReleaseMachines) for node in each.nodes]
 
 
 @pytest.mark.parametrize("machines", [{"spots": 1}, {"spot": 5}, {"spot": -1}])

@@ -17,14 +17,13 @@ from punctual.core.events import (
     StopRequested,
     TimerFired,
 )
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.status import StatusBoard
-from punctual.core.timer import Timer
 
 
 def crash(desk: Desk, at: float, *, code: int | None = None, cause: str = "a signal") -> list[Command]:

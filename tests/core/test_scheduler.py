@@ -28,14 +28,13 @@ from punctual.core.events import (
     StopRequested,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.speed import SeenRate, Shape
-from punctual.core.timer import Timer
 
 
 def test_a_submitted_job_is_planned_and_launched(desk: Desk) -> None:

@@ -18,14 +18,13 @@ from punctual.core.events import (
     ProgressReported,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.speed import SeenRate, Shape
-from punctual.core.timer import Timer
 
 A, HERE, THERE = JobId("a"), NodeId("here"), NodeId("there")
 WORKER = Resources(cores=0.5)

@@ -25,7 +25,7 @@ from punctual.core.events import (
     SteeringResumed,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.lifecycle import ended_by
 from punctual.core.plan import Plan
@@ -34,7 +34,6 @@ from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, StatusBoard
-from punctual.core.timer import Timer
 
 HERE, A = NodeId("here"), JobId("a")
 WHY = Reason("test", "the test says so")

@@ -5,9 +5,8 @@ from tests.core.desk import A, B, Desk, cores, none, only
 
 from punctual.core.commands import Command, LaunchJob, RequestPlan, ResizeJob, SetTimer, StopJob
 from punctual.core.events import JobStarted, SteeringResumed, StopRequested
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, Timer
 from punctual.core.job import Allocation
-from punctual.core.timer import Timer
 
 
 def timers_of(commands: list[Command], job: JobId) -> list[Timer]:

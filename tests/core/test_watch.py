@@ -21,10 +21,10 @@ from punctual.core.events import (
     StopRequested,
     TimerFired,
 )
+from punctual.core.ids import Timer
 from punctual.core.job import EndRules, JobSpec
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
-from punctual.core.timer import Timer
 
 
 @pytest.fixture

@@ -20,14 +20,13 @@ from punctual.core.events import (
     ProgressReported,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
 from punctual.core.protocols import Executor, Message, Policy, Sink
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
-from punctual.core.timer import Timer
 from punctual.daemon.engine import Engine, TimeSource
 from punctual.daemon.listeners import logged
 from punctual.daemon.mailbox import Mailbox

@@ -3,10 +3,9 @@
 import time
 
 from punctual.core.events import Event, JobSubmitted, NodeLost, StopRequested
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.core.timer import Timer
 from punctual.daemon.engine import Due, Question, Together
 from punctual.daemon.mailbox import Mailbox
 

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from punctual.core.ids import JobId
-from punctual.core.timer import Timer
+from punctual.core.ids import JobId, Timer
 from punctual.daemon.timers import Timers
 
 A, B = Timer("tick", JobId("a")), Timer("tick", JobId("b"))

@@ -12,13 +12,12 @@ from punctual.core.events import (
     ProgressReported,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.plan import Plan
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.timer import Timer
 
 JOB = JobId("train-3f2a")
 NODE = NodeId("local")

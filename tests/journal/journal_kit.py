@@ -6,9 +6,8 @@ from typing import cast
 import pytest
 
 from punctual.core.events import TimerFired
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, Timer
 from punctual.core.protocols import Journal, Message
-from punctual.core.timer import Timer
 
 
 def ticks(n_messages: int, first: int = 0) -> list[Message]:

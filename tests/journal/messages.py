@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from punctual.core.commands import Command
 from punctual.core.events import Event
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, Timer, TimerKind
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
-from punctual.core.timer import Timer, TimerKind
 
 KINDS: tuple[type, ...] = (*get_args(Event), *get_args(Command))
 

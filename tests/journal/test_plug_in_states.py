@@ -15,12 +15,11 @@ from punctual.core.events import (
     ProgressReported,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.loss import LossGoal, SeenLoss
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
-from punctual.core.timer import Timer
 from punctual.daemon.planner import InlinePlanner
 from punctual.journal.state import dumps, loads
 

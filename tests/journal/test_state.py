@@ -17,11 +17,10 @@ from tests.examples import examples
 from tests.journal.messages import messages
 
 from punctual.core.errors import InvalidSpec
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
-from punctual.core.timer import Timer
 from punctual.journal import state
 from punctual.journal.state import dumps, loads
 from punctual.papers.decor_nn.decor_pi import DecorPi

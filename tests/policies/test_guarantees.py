@@ -22,13 +22,12 @@ from punctual.core.events import (
     ProgressReported,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Policy
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.core.speed import SeenRate, Shape
-from punctual.core.timer import Timer
 from punctual.estimators.speed.tabulated import Tabulated
 from punctual.policies.promises_first import PromisesFirst
 from punctual.policies.proportional import Proportional

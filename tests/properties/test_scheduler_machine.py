@@ -40,7 +40,7 @@ from punctual.core.events import (
     StopRequested,
     TimerFired,
 )
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.lifecycle import ended_by
 from punctual.core.plan import Plan
@@ -49,7 +49,6 @@ from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.status import StatusBoard
-from punctual.core.timer import Timer
 
 PERIODS = Periods(first_tick_s=1.0, retry_s=1.0, retry_max_s=4.0, answer_s=5.0, plan_s=5.0, learn_s=0.1, gather_s=0.5)
 #: Ended jobs that are remembered: few, so that some are forgotten.

@@ -125,7 +125,7 @@ def _draw_progress(axes: "Axes", run: DrawnRun) -> None:
 
 def _draw_cores(axes: "Axes", run: DrawnRun) -> None:
     curves = run.series
-    ceiling_cores = max((cores for _, cores in curves.grant), default=1.0)
+    most_cores = max((cores for _, cores in curves.grant), default=1.0)
     usage_s, usage = _columns(curves.usage)
     axes.plot(usage_s, usage, color=_USAGE, linewidth=1.2, alpha=0.9, label="usage")
     held = list(curves.grant)
@@ -135,8 +135,8 @@ def _draw_cores(axes: "Axes", run: DrawnRun) -> None:
     axes.step(*_columns(grant), where="post", color=_GRANT, linewidth=2, label="grant")
     for _, deadline_s in curves.deadlines[-1:]:
         axes.axvline(deadline_s, color=_DEADLINE, linewidth=1.2)
-    axes.axhline(ceiling_cores, color=_INK, linewidth=0.8, linestyle=":", alpha=0.6, label="largest grant")
-    axes.set_ylim(0, 1.1 * max([ceiling_cores, *usage]))
+    axes.axhline(most_cores, color=_INK, linewidth=0.8, linestyle=":", alpha=0.6, label="largest grant")
+    axes.set_ylim(0, 1.1 * max([most_cores, *usage]))
     axes.set_ylabel("cores")
     _decorate(axes)
 

@@ -54,12 +54,20 @@ def in_words(result: Result) -> str:
     n_jobs = max(run.jobs.height for run in result.runs)
     n_seeds = len({run.seed for run in result.runs})
     seeds = "one seed" if n_seeds == 1 else f"{n_seeds} seeds"
-    interval = "" if n_seeds == 1 else " After ±: half the width of a 95 % interval over seeds."
+    interval = "" if n_seeds == 1 else f" {_interval(result)}"
     trace = result.scenario.trace
     generated = f"generator {trace.generator.text}" if trace.generator else "the scenario"
     source = Path(trace.file).name if trace.file else generated
     bad = f" {result.n_bad_rows:,} rows of it made no sense and were left out." if result.n_bad_rows else ""
     return f"{n_jobs:,} job{'s' * (n_jobs != 1)} of {source}, {seeds}.{bad}{_not_landed(result)}{interval}"
+
+
+def _interval(result: Result) -> str:
+    """Describe what the seeds of a study say about chance."""
+    widths = [estimate.half_width for each in result.measures for estimate in result.estimates(each) if estimate]
+    if any(widths):
+        return "After ±: half the width of a 95 % interval over seeds."
+    return "All seeds give the same numbers."
 
 
 def _not_landed(result: Result) -> str:
@@ -73,10 +81,10 @@ def _not_landed(result: Result) -> str:
 
 
 def cell(measure: Measure, estimate: Estimate | None) -> str:
-    """Format an estimate: ``93.1 % ± 0.4 %``."""
+    """Format an estimate: ``93.1 % ± 0.4 %``; without an interval if there is none, or the values of all seeds are equal."""
     if estimate is None:
         return "-"
-    if estimate.half_width is None:
+    if not estimate.half_width:
         return measure.shown(estimate.mean)
     return f"{measure.shown(estimate.mean)} ± {measure.shown(estimate.half_width)}"
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from punctual.core.control import PacingLine
 from punctual.core.fast_init import fast_init
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.program import Program
 from punctual.core.recent_messages import Reason
-from punctual.core.timer import Timer
 
 
 @fast_init

@@ -5,7 +5,7 @@ from typing import Any
 
 from punctual.core.control import PhaseProgress
 from punctual.core.fast_init import fast_init
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.loss import SeenLoss
 from punctual.core.plan import Plan
@@ -13,7 +13,6 @@ from punctual.core.pools import PoolSpec
 from punctual.core.program import Program
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.timer import Timer
 
 
 @fast_init

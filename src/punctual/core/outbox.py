@@ -3,10 +3,9 @@
 from math import inf
 
 from punctual.core.commands import Command, SetTimer, WarnUser
-from punctual.core.ids import NodeId
+from punctual.core.ids import NodeId, Timer, TimerKind
 from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import ScheduledJob
-from punctual.core.timer import Timer, TimerKind
 
 
 class Outbox:

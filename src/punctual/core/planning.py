@@ -114,8 +114,6 @@ class Planning:
     def ask_again_s(self, at: float, ask_again_at: float | None, leaves_room: bool = False) -> float:
         """Seconds until the clock asks for the next plan, if the plan of instant `at` wants it at `ask_again_at`.
 
-        If that plan `leaves_room` which it did not know of, the next one comes soon all the same.
-
         If it `leaves_room` that it was made without knowing of, the next one comes soon all the same.
         """
         if ask_again_at is None or (leaves_room and ask_again_at > at + _ROOM_S):

@@ -362,14 +362,10 @@ class PoolTable:
                 changes.append((name, 0, tuple(idle)))
         return changes
 
-    def next_over_at(self) -> float:
-        """Return the next instant at which a machine that has had notice is given back if it is still there; infinite: none."""
-        left = [
-            self._over_at(ends_at)
-            for node, ends_at in self.ends_at.items()
-            if (record := self._pools.get(self._pool_of.get(node, ""))) is not None and node not in record.released
-        ]
-        return min(left, default=inf)
+    def next_over_at(self, at: float) -> float:
+        """Return the next instant after `at` at which a machine with notice is given back once it is unused; infinite: none."""
+        over_at = (self._over_at(ends_at) for node, ends_at in self.ends_at.items() if node in self._pool_of)
+        return min((each for each in over_at if each > at), default=inf)
 
     @staticmethod
     def _over_at(ends_at: float) -> float:

@@ -501,8 +501,8 @@ class Scheduler:
 
     def _await_machines(self, at: float) -> None:
         """Look again when the next machine with notice should be gone: one that is not is paid for."""
-        if (over_at := self._pools.next_over_at()) < inf:
-            self._outbox.set_timer(at, "machines", None, max(0.0, over_at - at) + 1e-3)
+        # So much later, because the sum of two times may be rounded down.
+        self._outbox.set_timer(at, "machines", None, self._pools.next_over_at(at) - at + 1e-3)
 
     def _stay_on(self, node: NodeId) -> None:
         """Let jobs have what they hold on a node that stays after all, unless a plan has given them something else."""
@@ -741,7 +741,6 @@ class Scheduler:
             case "plan-answer":
                 self._give_up_plan(event.at)
             case "machines":
-                self._reconcile_machines(event.at)
                 self._await_machines(event.at)
             case "tick" if job is not None and job.status in ("running", "stopping"):
                 self._tick(job, event.at)

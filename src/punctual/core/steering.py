@@ -47,8 +47,6 @@ def next_demand(job: ScheduledJob, at: float, idle_tick_s: float, node_sizes: Ma
         return free
     reading = _reading(job, at, ceiling_of(job.spec, node_sizes))
     demand, state = job.controller.step(job.spec, job.controller_state, reading)
-    if job.spec.deadline_s is None and isinstance(demand, Demand):
-        demand = replace(demand, work=None, pacing=None)
     demand = _checked(demand, job.spec)
     if job.spec.deadline_s is None:
         demand = replace(free, forecast=demand.forecast)
@@ -132,7 +130,7 @@ def _checked(demand: Any, spec: JobSpec) -> Demand:
         It is no demand.
     """
     is_whole = isinstance(demand, Demand) and all(isinstance(getattr(demand, name), kind) for name, kind in _KINDS)
-    if not (is_whole and 0.0 < demand.next_tick_s < inf and _is_sound(demand.work)):
+    if not (is_whole and 0.0 < demand.next_tick_s < inf and _is_sound(demand.work, spec.deadline_s)):
         raise ValueError(f"it demands {demand!r}")
     checked: Demand = demand
     if checked.next_tick_s < _SOONEST_TICK_S:
@@ -140,8 +138,8 @@ def _checked(demand: Any, spec: JobSpec) -> Demand:
     return checked if checked.resources.fits_in(spec.ceiling) else replace(checked, resources=spec.ceiling)
 
 
-def _is_sound(work: CoreWork | None) -> bool:
-    if work is None:
+def _is_sound(work: CoreWork | None, deadline_s: float | None) -> bool:
+    if work is None or deadline_s is None:  # it is due at no instant, and not used
         return True
     amounts = (work.core_s, work.std_core_s, work.usable_cores, work.slack_s)
     return isfinite(work.due_s) and all(0.0 <= amount < inf for amount in amounts)

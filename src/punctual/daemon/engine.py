@@ -14,9 +14,9 @@ from punctual.core.commands import (
     WarnUser,
 )
 from punctual.core.events import Event, TimerFired
+from punctual.core.ids import Timer
 from punctual.core.protocols import Executor, Journal, Message
 from punctual.core.scheduler import Scheduler
-from punctual.core.timer import Timer
 from punctual.daemon.listeners import Listener
 from punctual.daemon.planner import Planner
 

@@ -21,13 +21,12 @@ from punctual.core.events import (
     PolicyChanged,
     ResumeRequested,
 )
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.lifecycle import ENDS, ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import TOLERANCE, Resources, largest, total
 from punctual.core.status import JobStatus
-from punctual.core.timer import Timer
 from punctual.core.units import span
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained

@@ -6,7 +6,7 @@ from math import inf
 from queue import Empty, SimpleQueue
 
 from punctual.core.events import Event
-from punctual.core.timer import Timer
+from punctual.core.ids import Timer
 from punctual.daemon.engine import Due, Question, Together
 from punctual.daemon.timers import Timers
 

@@ -2,7 +2,7 @@
 
 from heapq import heappop, heappush
 
-from punctual.core.timer import Timer
+from punctual.core.ids import Timer
 
 
 class Timers:

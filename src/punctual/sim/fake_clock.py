@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from itertools import count
 
 from punctual.core.events import Event
-from punctual.core.timer import Timer
+from punctual.core.ids import Timer
 from punctual.daemon.engine import Due
 from punctual.daemon.timers import Timers
 

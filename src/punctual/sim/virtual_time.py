@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from punctual.core.events import Event
-from punctual.core.timer import Timer
+from punctual.core.ids import Timer
 from punctual.daemon.engine import Due
 from punctual.sim.event_queue import TIMER, EventQueue
 

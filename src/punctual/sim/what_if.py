@@ -22,14 +22,13 @@ from typing import Any
 from punctual.core.commands import Command
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, PhaseReported, PolicyChanged, SteeringResumed
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, Timer
 from punctual.core.job import JobState, JobView, shape_of
 from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Policy
 from punctual.core.resources import LEAST_CORES
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
-from punctual.core.timer import Timer
 from punctual.core.units import DAY_S, span
 from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.host_state import HostState, new_state

@@ -35,12 +35,11 @@ from punctual.core.job import Allocation, shape_of
 from punctual.core.protocols import Sink
 from punctual.core.resources import total
 from punctual.core.units import HOUR_S
-from punctual.sim.chance import log_normal, stream
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
 from punctual.sim.market import SUBJECTS, Market, PoolCourse
 from punctual.sim.physics import Physics
-from punctual.sim.traces.draw import Draw
+from punctual.sim.traces.draw import Draw, log_normal, stream
 from punctual.sim.true_state import TrueState
 
 _NEVER_STARTED = "the process did not start"

@@ -38,6 +38,11 @@ def test_load() -> None:
     assert offered_load(jobs, 4) == 0.25
 
 
+def test_a_share_of_a_device_takes_a_whole_one() -> None:
+    jobs = [job("a", 0.0, 0.25, 40.0), job("b", 100.0, 1.5, 30.0)]
+    assert offered_load(jobs, 1) == (1 * 40 + 2 * 30) / 100
+
+
 def test_load_in_cores() -> None:
     with_cores = TraceJob(id="a", submitted_at=0.0, n_gpus=1, cores=3.0, duration_s=40.0)
     jobs = [with_cores, job("b", 50.0, 2, 30.0), job("c", 100.0, 0, 20.0)]

@@ -20,10 +20,10 @@ from punctual.papers.optimus.parameter_servers import ParameterServers
 from punctual.papers.reproduction import Reproduction, Row, supposed
 from punctual.papers.simulations import record_of
 from punctual.request.cluster_file import NodeGroup
-from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
 from punctual.sim.scaling import sim_jobs
 from punctual.sim.traces import TraceJob
+from punctual.sim.traces.draw import log_normal, stream
 
 #: As many nodes as in the testbed, all alike; the testbed has two kinds.
 _CLUSTER = (NodeGroup(n_nodes=13, gpus=2, cores=16.0, memory_gib=80.0),)

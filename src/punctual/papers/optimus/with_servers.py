@@ -9,13 +9,12 @@ from punctual.core.errors import InvalidSpec, check_fraction
 from punctual.core.job import Allocation
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.sim.chance import stream
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import WHERE, Changing, check
 from punctual.sim.speed_laws import SpeedLaw
 from punctual.sim.trace_values import duration_s_of, held_by, n_workers_of, work_steps_of
 from punctual.sim.traces import TraceJob
-from punctual.sim.traces.draw import Draw
+from punctual.sim.traces.draw import Draw, stream
 
 #: Each pair of numbers of workers and servers is looked at.
 N_PARTS_MAX = 1_000

@@ -18,11 +18,11 @@ from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.sim.chance import log_normal, stream
 from punctual.sim.job import SimJob
 from punctual.sim.speed_laws import ByDevice, SpeedLaw
 from punctual.sim.trace_values import deadline_s_of, duration_s_of, others_of
 from punctual.sim.traces import TraceJob
+from punctual.sim.traces.draw import log_normal, stream
 
 #: Declared part of a job's speed: all, only the recorded speed, or nothing.
 Knowledge = Literal["all", "recorded", "nothing"]

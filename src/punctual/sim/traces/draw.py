@@ -1,6 +1,7 @@
 """Random numbers that depend only on the seed, not on the platform or the version of Python."""
 
 from collections.abc import Sequence
+from decimal import Decimal
 from hashlib import blake2b
 from itertools import pairwise
 from random import Random
@@ -9,6 +10,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _N_BITS = 53
+_N_UNIFORMS = 12
 
 
 def fraction(*names: object) -> float:
@@ -83,6 +85,24 @@ class Draw:
             if at <= high:
                 return low_value + (high_value - low_value) * (at - low) / (high - low)
         return quantiles[-1][1]
+
+
+def stream(seed: int, kind: str, name: str) -> Draw:
+    """Return the stream of draws of one kind for one job or node; equal in every process and on every platform."""
+    text = f"{seed}\0{kind}\0{name}".encode("utf-8", "surrogatepass")
+    return Draw(int.from_bytes(blake2b(text, digest_size=8).digest(), "big"))
+
+
+def log_normal(draw: Draw, sigma: float, mean_log: float = 0.0) -> float:
+    """A factor whose logarithm has mean `mean_log` and standard deviation `sigma`.
+
+    The logarithm is a sum of uniforms, which no platform adds differently, and so ends at six standard deviations;
+    the power is taken in decimals, because the last digit of a platform's exponential function is its own.
+    """
+    normal = -_N_UNIFORMS / 2
+    for _ in range(_N_UNIFORMS):
+        normal += draw.uniform(0.0, 1.0)
+    return float(Decimal(mean_log + sigma * normal).exp())
 
 
 def weight_of(choices: Sequence[tuple[object, float]]) -> float:

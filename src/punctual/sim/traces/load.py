@@ -1,11 +1,11 @@
 """A trace's load on a cluster, and changing it.
 
-Requests and capacity are counted in devices or in cores.
+Requests and capacity are counted in devices, of which a share takes a whole one, or in cores.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from math import fsum
+from math import ceil, fsum
 
 from punctual.core.errors import InvalidSpec, check_above_zero
 from punctual.sim.traces.job import TraceJob
@@ -15,8 +15,8 @@ Amount = Callable[[TraceJob], float | None]
 
 
 def device_s(job: TraceJob) -> float | None:
-    """Device-seconds."""
-    return job.device_s
+    """Return the device-seconds that the job takes: devices are given whole, and a share of one counts as one."""
+    return None if job.n_gpus is None or job.duration_s is None else ceil(job.n_gpus) * job.duration_s
 
 
 def core_s(job: TraceJob) -> float | None:
