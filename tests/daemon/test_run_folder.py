@@ -15,6 +15,7 @@ from punctual.core.ids import JobId
 from punctual.daemon import paths, run_folder
 from punctual.daemon.run_folder import RunFolder, create_run, free_name, new_job, process_record, run_named
 from punctual.executors.local.output import StartFacts
+from punctual.journal.job_records import JobRecords
 from punctual.journal.owner import start_ticks
 
 A = JobId("train-3f2a")
@@ -197,6 +198,18 @@ def test_a_run_that_cannot_be_written_down_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(run_folder.tempfile, "mkdtemp", refuse)
     with pytest.raises(InvalidSpec, match="Read-only file system for '/"):
         create_run(A)
+
+
+def test_a_run_whose_journal_has_no_room_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(records: JobRecords, *_: object) -> None:
+        records.path.touch()
+        raise OSError(28, "No space left on device", str(records.path))
+
+    monkeypatch.setattr(JobRecords, "create", refuse)
+    with pytest.raises(InvalidSpec, match="No space left"):
+        create_run(A)
+    assert known() == []
+    assert not run_folder.run_named(A).state_dir.exists()
 
 
 def test_a_process_is_told_from_a_later_one_with_its_number() -> None:

@@ -123,6 +123,20 @@ def test_no_job_is_run_where_proc_has_other_numbers(unshare: list[str], tmp_path
     assert "`/proc` must show the processes of the PID namespace" in done.stderr
 
 
+def test_no_job_is_run_where_there_is_no_proc(tmp_path: Path) -> None:
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
+    try:
+        subprocess.run([*hidden, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"nothing can be mounted here: {error}")
+    environment = {**os.environ, "PUNCTUAL_HOME": str(tmp_path)}
+    words = [*hidden, sys.executable, "-m", "punctual", "up", "--actuator", "pacing"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "`/proc` must show the processes of the PID namespace" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_phases_are_reported_when_they_change(stage: Stage) -> None:
     stage.run(
         "import punctual, time\n"
