@@ -1,5 +1,6 @@
 """A promise is kept whatever comes later: also where restarts cost time, deadlines are tight, and there is too much to do."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -7,8 +8,11 @@ import pytest
 from tests.examples import examples
 from tests.policies.pictures import GPU, Table, after, decide, held, job, picture
 from tests.policies.tight_deadlines import Outcome, elastic_job, outcome, tight_jobs, wishes
+from tests.sim.pieces import nodes
 
-from punctual.core.ids import JobId
+from punctual.core.cluster import Node
+from punctual.core.events import Event, NodeJoined, NodeLost, NodeNoticed
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
 from punctual.policies._packing import Move, Packing
@@ -110,6 +114,50 @@ def test_no_promise_is_broken_where_jobs_are_slower_on_several_nodes(parameters:
     assert_kept(outcome(PromisesFirst(**parameters), jobs, 8, 4))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("shape", [(1, 32), (2, 16), (3, 7)])
+def test_no_promise_is_broken_by_nodes_that_join(shape: tuple[int, int], seed: int) -> None:
+    """On more nodes a job may lie on more of them, where it is slower, and may be moved: no promise counted on that."""
+    random, (n_nodes, n_gpus) = Random(seed), shape
+    jobs = [
+        replace(job, spec=replace(job.spec, resize_cost_s=0.5 * job.spec.resize_cost_s))
+        for job in tight_jobs(seed, 25, n_gpus=n_nodes * n_gpus, load=4.0, split_frac=0.8)
+    ]
+    joins = [
+        NodeJoined(at=random.uniform(0.0, jobs[-1].submitted_at), node=NodeId(f"z-{i}"), capacity=GPU * n_gpus)
+        for i in range(3)
+    ]
+    assert_kept(outcome(PromisesFirst(promised_frac=1.0), jobs, *shape, events=joins))
+
+
+def taken_away(random: Random, there: Sequence[Node], until_at: float) -> Iterator[Event]:
+    """Half of the nodes are lost, some with a notice, and come back later."""
+    for node in there:
+        if random.random() < 0.5:
+            continue
+        at = random.uniform(0.0, until_at)
+        ends_at = at + random.choice([0.0, 10.0, 1000.0])
+        if random.random() < 0.7:
+            yield NodeNoticed(at=at, node=node.id, ends_at=ends_at)
+        yield NodeLost(at=ends_at, node=node.id)
+        yield NodeJoined(at=ends_at + random.choice([1.0, 3000.0]), node=node.id, capacity=node.capacity)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("shape", [(1, 32), (2, 16), (16, 2)])
+def test_a_promise_that_a_lost_node_breaks_is_told_to_be_in_danger_before(shape: tuple[int, int], seed: int) -> None:
+    """Also while there is no node at all, and where a job is stopped to be moved; no plan gives what none can have."""
+    random, (n_nodes, n_gpus) = Random(seed), shape
+    jobs = [
+        replace(job, spec=replace(job.spec, preemptible=seed % 2 > 0))
+        for job in tight_jobs(seed, 25, n_gpus=n_nodes * n_gpus, load=2.0)
+    ]
+    events = [*taken_away(random, nodes(n_nodes, n_gpus), jobs[-1].submitted_at + 3000.0)]
+    found = outcome(PromisesFirst(promised_frac=1.0), jobs, *shape, events=events)
+    due_at = found.promised
+    assert not [job for job in found.late_s if not found.warned_at.get(job, due_at[job]) < due_at[job]]
+
+
 def test_a_job_that_is_paused_before_it_worked_is_not_taken_to_have_worked() -> None:
     """Until the pause is in force it still holds four devices, with which it has not begun."""
     speed = Table(((1, 1.0), (2, 1.9), (4, 3.6)))
@@ -189,8 +237,9 @@ def test_a_plan_goes_on_as_it_was_carried() -> None:
     timeline, one = Timeline.of(4).split([20.0, 40.0, 120.0]), request(150.0, 120.0, start_s=10.0, change_s=5.0)
     share = one.cheapest(timeline, late=True, with_reserve=False)
     assert share is not None
-    carried = shares_carried({"job": as_carried(("", True), share, 1000.0), "other": "not mine"}, 1000.0)
+    carried = shares_carried({"job": as_carried(("", True), share, 1000.0, 3), "other": "not mine"}, 1000.0)
     assert set(carried) == {"job"}
+    assert carried[JobId("job")].n_nodes == 3
     again = one.planned(timeline, carried[JobId("job")], 120.0)
     assert again is not None
     assert again.work(one.levels, one.changes) == share.work(one.levels, one.changes)

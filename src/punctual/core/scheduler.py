@@ -600,6 +600,7 @@ class Scheduler:
         if (job := self._active.get(event.job)) is None:
             return
         job.ask_to_stop(event)
+        self._planning.promised.pop(event.job, None)
         if job.status == "queued":
             self._give_up(job, event.at, Reason("stopped", event.cause))
         else:
@@ -762,7 +763,8 @@ class Scheduler:
         self._watch.look_in(job, at, demand.next_tick_s)
 
     def _request_plan(self, at: float) -> None:
-        if self._planning.may_request(at) and (self._ledger.nodes or self._pools):
+        # Without nodes nothing can be planned, but promises are in danger.
+        if self._planning.may_request(at) and (self._ledger.nodes or self._pools or self._planning.promised):
             self._planning.is_due = False
             if self._active:
                 self._outbox.put(RequestPlan(at=at, revision=self._planning.request(at)), None)

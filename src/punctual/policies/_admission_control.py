@@ -8,7 +8,7 @@ from math import ceil, inf
 import numpy as np
 
 from punctual.core.ids import JobId
-from punctual.core.job import Allocation
+from punctual.core.job import Allocation, JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
@@ -53,11 +53,14 @@ class Reservation:
     ----------
     bears_a_change
         Whether its promise survives a change to more than its share, or a move, and the way back.
+    n_nodes
+        See `PromiseRequest`.
     """
 
     pool: Pool
     share: Share
     bears_a_change: bool
+    n_nodes: int
 
     @property
     def amount(self) -> int:
@@ -114,7 +117,13 @@ class AdmissionControl:
         self._endangered: set[JobId] = set()
         self.warnings: dict[JobId, Reason] = {}
         #: Promised jobs that none of the nodes can hold.
-        self._unplaceable = [view for view in problem.unfit if has_promise(view, at) and admission != "none"]
+        self._unplaceable = self._promised_of(problem.unfit)
+        #: Promised jobs that are stopped, to be started again elsewhere: as promised as before.
+        self._stopping = self._promised_of(
+            view
+            for view in problem.builder.snapshot.holding
+            if view.status == "stopping" and view.spec.worker is not None
+        )
         #: Amounts for all promises, and the part for deadlines yet to be promised; ends of waiting may take all.
         self._reserved = self._reserved_of(problem.capacities)
         self._offered = {
@@ -132,7 +141,7 @@ class AdmissionControl:
         self._ledgers: dict[Pool, ReservationLedger[PromiseRequest]] = {}
         self._promise()
         self._reservations = {
-            request.id: Reservation(pool, share, request.bears_a_change(share))
+            request.id: Reservation(pool, share, request.bears_a_change(share), request.n_nodes)
             for pool, ledger in self._ledgers.items()
             for request, share in zip(ledger.requests, ledger.shares, strict=True)
         }
@@ -144,6 +153,9 @@ class AdmissionControl:
             and candidate.n > n_workers(candidate.view.spec, candidate.view.granted)
         }
         self._tell_of_dropped()
+
+    def _promised_of(self, views: Iterable[JobView]) -> list[JobView]:
+        return [view for view in views if has_promise(view, self._at) and self._admission != "none"]
 
     def declines(self) -> dict[JobId, Reason]:
         """Jobs that are turned away, and why."""
@@ -281,14 +293,14 @@ class AdmissionControl:
             for candidate in self._candidates
             if self.is_promised(candidate) or self._is_pending(candidate)
         ]
-        promised += self._unplaceable
+        promised += [*self._unplaceable, *self._stopping]
         return {view.id: view.deadline_at for view in promised if view.deadline_at is not None}
 
     def handed_on(self, present: set[JobId]) -> dict[str, object]:
         """Return the state for the next round, for the plan's carry; `present`: the jobs that still exist."""
         claims = [claim for id, claim in sorted(self._claims.items()) if id in self._reservations]
         shares = {
-            id: as_carried(reserved.pool, reserved.share, self._at)
+            id: as_carried(reserved.pool, reserved.share, self._at, reserved.n_nodes)
             for id, reserved in sorted(self._reservations.items())
         }
         return {
@@ -329,7 +341,7 @@ class AdmissionControl:
         return self._admission != "none" and not is_known and has_promise(candidate.view, self._at)
 
     def _promise(self) -> None:
-        """Reserve for the promised jobs first, then for as many others as fit."""
+        """Reserve for the promised jobs first, then for as many others as fit; for no others while a promised job is moved."""
         if self._admission == "none":
             return
         kept: list[ShareRequest] = []
@@ -345,7 +357,7 @@ class AdmissionControl:
         self._ends_s = self._spans([claim.until_s for claim in self._claims.values()])
         self._keep(kept)
         n_new = 0
-        for candidate, claim in sorted(others, key=lambda pair: not pair[1].overdue):
+        for candidate, claim in sorted([] if self._stopping else others, key=lambda pair: not pair[1].overdue):
             given = self._reserve(claim, with_reserve=True)
             if not given and claim.id not in self._refused and n_new < _N_NEW_MAX:
                 n_new += 1
@@ -587,8 +599,9 @@ class AdmissionControl:
                 pool=pool,
                 work=work_steps,
                 until_s=until_s,
-                levels=candidate.options.levels(pool[0], risk_sigmas),
+                levels=candidate.options.levels(pool[0], risk_sigmas, self._n_nodes(candidate, pool)),
                 changes=self._changes(candidate, pool),
+                n_nodes=self._n_nodes(candidate, pool),
                 starting_s=self._starting_s.get(candidate.id, 0.0) if pool == candidate.pool else 0.0,
                 least=0.0 if candidate.view.spec.preemptible else candidate.least_on(pool),
                 least_until_s=self._least_until_s(candidate) if pool == candidate.pool else 0.0,
@@ -596,14 +609,20 @@ class AdmissionControl:
             for pool in candidate.pools
         ]
 
+    def _n_nodes(self, candidate: Candidate, pool: Pool) -> int:
+        planned = self._planned.get(candidate.id)
+        n_nodes = None if planned is None or planned.pool != pool else planned.n_nodes
+        return candidate.options.n_nodes[pool[0]] if n_nodes is None else n_nodes
+
     def _starts_in_s(self, candidate: Candidate) -> float:
         """Seconds until a job that is starting has started; a little longer if it should have by now."""
         _, ready_at = self._stalls.get(candidate.id, (self._at, self._at + candidate.view.spec.startup_s))
         return ready_at - self._at if ready_at > self._at else _ASK_AGAIN_S
 
     def _changes(self, candidate: Candidate, pool: Pool) -> Changes:
-        """Return the costs of a change of the job; with several nodes a change may move it."""
-        can_move = sum(len(nodes) for nodes in self._kinds.values()) > 1
+        """Return the costs of a change of the job; with several nodes a change may move it, but not to one that joined later."""
+        is_fixed = self._n_nodes(candidate, pool) == 1 < candidate.options.n_nodes[pool[0]]
+        can_move = sum(len(nodes) for nodes in self._kinds.values()) > 1 and not is_fixed
         spec, (_, ready_at) = candidate.view.spec, self._stalls.get(candidate.id, (0.0, 0.0))
         start_s = max(spec.startup_s, spec.resize_cost_s)
         return Changes(

@@ -1,7 +1,8 @@
 """The configurations of jobs made of workers (kind of nodes × number of workers), with rates."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil, inf
 
 import numpy as np
@@ -35,7 +36,9 @@ class Configurations:
     rates, stds
         Shape (m,), steps per second on the fewest nodes, and their standard deviation.
     split_rates
-        Shape (m,), steps per second if it lies on as many nodes as it can.
+        Shape (m,), steps per second if it lies on as many nodes as it can, of so many of each kind.
+    n_nodes
+        Number of nodes of each kind.
     uses_gpus
         Whether its pools are those of GPUs.
     known
@@ -55,14 +58,15 @@ class Configurations:
     amounts: IntArray
     rates: FloatArray
     stds: FloatArray
-    split_rates: FloatArray
+    split_rates: Callable[[Mapping[str, int]], FloatArray]
+    n_nodes: Mapping[str, int]
     uses_gpus: bool
     known: bool
     best: float
     per_worker: int
     pools: tuple[Pool, ...]
     columns: Mapping[tuple[str, int], int]
-    _levels: dict[tuple[str, float], Levels] = field(default_factory=dict)
+    _levels: dict[tuple[str, float, int], Levels] = field(default_factory=dict)
 
     @property
     def fastest(self) -> float:
@@ -71,10 +75,10 @@ class Configurations:
 
     def surely_fastest(self, risk_sigmas: float) -> float:
         """Return the highest rate at any placement, less `risk_sigmas` standard deviations; steps per second."""
-        return float(self._sure(risk_sigmas).max())
+        return float(self._sure(risk_sigmas, self.n_nodes).max())
 
-    def _sure(self, risk_sigmas: float) -> FloatArray:
-        return np.maximum(0.0, np.minimum(self.rates, self.split_rates) - risk_sigmas * self.stds)
+    def _sure(self, risk_sigmas: float, n_nodes: Mapping[str, int]) -> FloatArray:
+        return np.maximum(0.0, np.minimum(self.rates, self.split_rates(n_nodes)) - risk_sigmas * self.stds)
 
     def best_on(self, kind: str) -> float:
         """Return the highest rate per unit on a kind; steps per second."""
@@ -88,14 +92,14 @@ class Configurations:
         """Return the column of `count` workers on `kind`; 0 if none has so many."""
         return self.columns.get((kind, count), 0) if count else 0
 
-    def levels(self, kind: str, risk_sigmas: float) -> Levels:
-        """Return the rates that a promise may use at any placement: less `risk_sigmas` standard deviations."""
-        known = self._levels.get((kind, risk_sigmas))
+    def levels(self, kind: str, risk_sigmas: float, n_nodes: int) -> Levels:
+        """Return the rates that a promise may use at any placement on `n_nodes` nodes: less `risk_sigmas` standard deviations."""
+        known = self._levels.get((kind, risk_sigmas, n_nodes))
         if known is None:
             columns = [i for i, on in enumerate(self.kinds) if on == kind and i]
-            safe = self._sure(risk_sigmas)
+            safe = self._sure(risk_sigmas, {**self.n_nodes, kind: n_nodes})
             known = Levels.of(self.amounts[columns].tolist(), safe[columns].tolist())
-            self._levels[kind, risk_sigmas] = known
+            self._levels[kind, risk_sigmas, n_nodes] = known
         return known
 
 
@@ -133,7 +137,8 @@ def _configurations(
         amounts=amounts,
         rates=rates,
         stds=np.array([0.0, *(std for _, _, _, std in columns)]),
-        split_rates=_split_rates(speed, worker, columns, rates) if known else rates,
+        split_rates=partial(_split_rates, speed, worker, columns, rates) if known else lambda _: rates,
+        n_nodes={kind: len(nodes) for kind, nodes in hardware.kinds.items()},
         uses_gpus=worker.gpus > 0,
         known=known,
         best=float((rates[1:] / amounts[1:]).max()),
@@ -144,10 +149,14 @@ def _configurations(
 
 
 def _split_rates(
-    speed: JobRates, worker: Resources, columns: Sequence[tuple[str, int, float, float]], rates: FloatArray
+    speed: JobRates,
+    worker: Resources,
+    columns: Sequence[tuple[str, int, float, float]],
+    rates: FloatArray,
+    n_nodes: Mapping[str, int],
 ) -> FloatArray:
-    """`rates` of columns, but on as many nodes as the workers can lie on, where that is known."""
-    split = [0.0, *(speed.split_sps(n, worker.cores * n, kind) for kind, n, _, _ in columns)]
+    """`rates` of columns, but on as many of `n_nodes` nodes as the workers can lie on, where that is known."""
+    split = [0.0, *(speed.split_sps(n, worker.cores * n, kind, n_nodes[kind]) for kind, n, _, _ in columns)]
     return np.where(np.array(split) > 0, split, rates)
 
 

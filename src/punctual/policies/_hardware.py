@@ -284,9 +284,9 @@ class JobRates:
         rate_sps = self._rates[n, cores, kind] = self._curve.rate_sps(shape)
         return rate_sps, self._curve.std_sps(shape)
 
-    def split_sps(self, n: int, cores: float, kind: str) -> float:
-        """Return the rate with the workers spread over as many nodes of a kind as possible; 0 if unknown."""
-        n_nodes = max(1, min(n, len(self._hardware.kinds[kind])))
+    def split_sps(self, n: int, cores: float, kind: str, n_nodes: int) -> float:
+        """Return the rate with the workers spread over as many of `n_nodes` nodes of a kind as possible; 0 if unknown."""
+        n_nodes = max(1, min(n, n_nodes))
         shape = self._shape(n, cores, kind)
         if self._curve is None or n_nodes <= shape.n_nodes:
             return self.rate_sps(n, cores, kind)
@@ -334,8 +334,6 @@ def end_at(view: JobView, at: float, hardware: Hardware) -> float:
     """Return the expected end of a job that holds something or is about to; infinite if unknown.
 
     The instant stays the same while the job runs as expected, so it is cached for running jobs.
-
-    The instant stays the same while the job runs as expected, so of jobs that run it is found once.
     """
     known = hardware.end_at(view)
     if known is not None:

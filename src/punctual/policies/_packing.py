@@ -130,7 +130,7 @@ class Packing:
         for change in sorted((*circle, *coming), key=_needed_first):
             if not room.admits(change):
                 self.n_postponed += not circle
-                placed[change.view.spec.id] = self._in_place(change, room.sure) if circle else change.held
+                placed[change.view.spec.id] = self._in_place(change, room.sure) if circle else change.kept
         return True
 
     def _change(self, move: Move, to: Allocation) -> "_Change":
@@ -138,7 +138,7 @@ class Packing:
         free, view = self._builder.free, move.view
         held = self._builder.held(view) if view.status in ("queued", "starting") else view.granted
         held = {node: amount for node, amount in held.items() if node in free}
-        return _Change(move, held, to, _beyond(to, held), _beyond(held, to))
+        return _Change(move, held, _kept_of(move, held, to), to, _beyond(to, held), _beyond(held, to))
 
     def _keep_room(self, changes: "Sequence[_Change]", placed: dict[JobId, Allocation]) -> None:
         """Put no change off where the last plan gave what the job still holds to another one that is launched."""
@@ -166,7 +166,7 @@ class Packing:
             for change in going:
                 if change not in stuck and not room.admits(change):
                     self.n_postponed += 1
-                    placed[change.view.spec.id] = change.held
+                    placed[change.view.spec.id] = change.kept
             if len(stuck) == len(going):
                 pausable = [change for change in stuck if may_pause_some and self._may_wait(change.view)]
                 if not pausable:
@@ -197,7 +197,7 @@ class Packing:
             for node, amount in more.items():
                 free[node] = free[node] - amount
             return {node: held.get(node, NOTHING) + more.get(node, NOTHING) for node in {**held, **more}}
-        return held
+        return change.kept
 
     def _nodes_for(self, move: Move) -> Allocation:
         """Return nodes for one job; empty if none of its acceptable numbers fits."""
@@ -331,10 +331,17 @@ def _turn(move: Move) -> tuple[bool, bool, int, bool, float, str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Change:
-    """Change of one job from what it really holds to what it is to hold: on each node how much more and less."""
+    """Change of one job from what it really holds to what it is to hold: on each node how much more and less.
+
+    Attributes
+    ----------
+    kept
+        What it is to hold if the change is put off: after the loss of a node what it holds may be no number of workers of it.
+    """
 
     move: Move
     held: Allocation
+    kept: Allocation
     to: Allocation
     more: Allocation
     less: Allocation
@@ -390,6 +397,15 @@ class _Room:
             self._awaited |= change.more.keys()
             _give(self.sure, {node: amount for node, amount in change.less.items() if node not in self._awaited})
         return True
+
+
+def _kept_of(move: Move, held: Allocation, to: Allocation) -> Allocation:
+    """Return the largest part of `held` that the job can run with; `to` if it cannot run with any."""
+    n_held = n_workers(move.view.spec, held)
+    n = max((n for n in move.view.spec.worker_counts() if n <= n_held), default=0)
+    if not held or n == n_held:
+        return held
+    return shrunk(move.view, move.worker, n, held) if n else to
 
 
 def _beyond(amounts: Allocation, other: Allocation) -> Allocation:

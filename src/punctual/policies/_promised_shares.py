@@ -32,6 +32,8 @@ class PromiseRequest(ReservationRequest):
     ----------
     changes
         Its amount of the pool, and the costs of changes.
+    n_nodes
+        Number of nodes on which its workers may lie: those of the pool when it was promised, though more have joined.
     starting_s
         Seconds for which it cannot give up its amount, because it is starting; 0: it can.
     least
@@ -41,6 +43,7 @@ class PromiseRequest(ReservationRequest):
     """
 
     changes: Changes
+    n_nodes: int = 1
     starting_s: float = 0.0
     least: float = 0.0
     least_until_s: float = 0.0
@@ -181,20 +184,23 @@ class PlannedShare:
     ----------
     starts_s, amounts
         Instants, and the amounts from each on; the last amount is 0.
+    n_nodes
+        See `PromiseRequest`; None: not known.
     """
 
     pool: Pool
     starts_s: Sequence[float]
     amounts: Sequence[float]
+    n_nodes: int | None = None
 
 
-def as_carried(pool: Pool, share: Share, at: float) -> dict[str, object]:
+def as_carried(pool: Pool, share: Share, at: float, n_nodes: int) -> dict[str, object]:
     """The share for the plan's carry."""
     steps: list[list[float]] = []
     for start_s, amount in zip([*share.starts_s.tolist(), share.end_s], [*share.amounts.tolist(), 0.0], strict=True):
         if not steps or steps[-1][1] != amount:
             steps.append([at + start_s, amount])
-    return {"kind": pool[0], "gpus": pool[1], "steps": steps}
+    return {"kind": pool[0], "gpus": pool[1], "n_nodes": n_nodes, "steps": steps}
 
 
 def shares_carried(value: object, at: float) -> dict[JobId, PlannedShare]:
@@ -215,8 +221,13 @@ def _planned(entry: object, at: float) -> PlannedShare | None:
     later = later[first:]
     if len(later) < 2 or later[-1][1] or any(a >= b for (a, _), (b, _) in pairwise(later)):
         return None
-    pool = str(entry["kind"]), bool(entry.get("gpus"))
-    return PlannedShare(pool, [start_s for start_s, _ in later], [amount for _, amount in later])
+    pool, n_nodes = (str(entry["kind"]), bool(entry.get("gpus"))), entry.get("n_nodes")
+    return PlannedShare(
+        pool,
+        [start_s for start_s, _ in later],
+        [amount for _, amount in later],
+        n_nodes if isinstance(n_nodes, int) and n_nodes > 0 else None,
+    )
 
 
 def _is_step(step: object) -> bool:

@@ -476,8 +476,10 @@ class _Round:
         if is_bound(candidate.view) or self._admission.is_starting(candidate):
             return candidate.n > 0
         reservation = self._admission.reservation(candidate)
-        if reservation is not None and not reservation.bears_a_change:
-            return candidate.n > 0
+        if reservation is not None:
+            was_alone = reservation.n_nodes == 1 < candidate.options.n_nodes[reservation.pool[0]]
+            if was_alone or not reservation.bears_a_change:
+                return candidate.n > 0
         rate_sps = float(candidate.options.rates[candidate.column])
         left_s = (
             self._policy.amortisation_s if candidate.remaining is None else seconds_for(candidate.remaining, rate_sps)
