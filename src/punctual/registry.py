@@ -40,7 +40,7 @@ _IN_WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ClassPath:
     """Module and name of the class of a plug-in."""
 
     module: str
@@ -152,13 +152,13 @@ def _own_names(family: str) -> list[str]:
     return [module.name.replace("_", "-") for module in modules if not module.name.startswith("_")]
 
 
-def _place(family: str, name: str) -> _Place:
+def _place(family: str, name: str) -> _ClassPath:
     if name in _own_names(family):
-        return _Place(f"punctual.{_FOLDERS[family]}.{name.replace('-', '_')}", class_name(name))
+        return _ClassPath(f"punctual.{_FOLDERS[family]}.{name.replace('-', '_')}", class_name(name))
     entry_point = _entry_points(family).get(name)
     if entry_point is None:
         raise _unknown(family, name)
-    return _Place(entry_point.module, entry_point.attr, entry_point)
+    return _ClassPath(entry_point.module, entry_point.attr, entry_point)
 
 
 def _entry_points(family: str) -> dict[str, EntryPoint]:
@@ -171,7 +171,7 @@ def _is_of_ours(entry_point: EntryPoint) -> bool:
     return entry_point.dist is not None and entry_point.dist.name == NAME
 
 
-def _class_node(place: _Place) -> ast.ClassDef:
+def _class_node(place: _ClassPath) -> ast.ClassDef:
     """Return the source of the class of a plug-in of ours."""
     spec = find_spec(place.module)
     tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))

@@ -51,7 +51,7 @@ def counted(texts: Sources) -> Counts:
     trees = {file: ast.parse(text, file) for file, text in texts.items()}
     nodes = {file: list(ast.walk(tree)) for file, tree in trees.items()}
     return {
-        "classes of one name": _repeated(_by_file(lambda file: _classes(trees[file]), filter(_is_product, texts))),
+        "classes of one name": _repeated(_by_file(lambda file: _classes(nodes[file]), filter(_is_product, texts))),
         "fmt: skip": _by_file(lambda file: {"fmt: skip": texts[file].count("# fmt: skip")}, texts),
         "code lines": {"of the product": _code_lines(trees, texts)},
         "forbidden names": _by_file(lambda file: Counter(filter(is_forbidden, bound_names(nodes[file]))), texts),
@@ -156,8 +156,9 @@ def _stem(word: str) -> str:
     return word
 
 
-def _classes(tree: ast.Module) -> Iterable[str]:
-    return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+def _classes(nodes: Iterable[ast.AST]) -> Iterable[str]:
+    """Return the names of classes, without the underscore of a private one: a reader meets both."""
+    return [node.name.lstrip("_") for node in nodes if isinstance(node, ast.ClassDef)]
 
 
 def _is_product(file: str) -> bool:

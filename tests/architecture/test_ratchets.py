@@ -26,7 +26,7 @@ def test_there_is_no_more_than_is_listed() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("class Run: ...\nclass _Run: ...\ndef f():\n    class Run: ...", {}),
+        ("class Run: ...\nclass _Run: ...\ndef f():\n    class Run: ...", {"classes of one name": {"Run": {"a.py": 3}}}),
         ("x = [1]  # fmt: skip\ny = [2]  # fmt: skip", {"fmt: skip": {"fmt: skip": {"a.py": 2}}}),
         ("def f(one, *, other): return lambda one: one", {"forbidden names": {"one": {"a.py": 2}}}),
         ("self._wishes: int = 1", {"forbidden names": {"_wishes": {"a.py": 1}}}),

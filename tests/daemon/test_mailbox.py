@@ -6,7 +6,7 @@ from punctual.core.events import Event, JobSubmitted, NodeLost, StopRequested
 from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.daemon.engine import Due, Question, Together
+from punctual.daemon.engine import Due, Query, Together
 from punctual.daemon.mailbox import Mailbox
 
 TICK = Timer("tick", JobId("a"))
@@ -63,7 +63,7 @@ def test_its_pulse_goes_on_while_events_keep_coming() -> None:
 
 
 def test_what_has_come_meanwhile_comes_together_and_no_question_overtakes_it() -> None:
-    mailbox, question = Mailbox(), Question(lambda: None)
+    mailbox, question = Mailbox(), Query(lambda: None)
     submissions = [JobSubmitted(at=0.0, spec=JobSpec(id=JobId(f"j{i}"), ceiling=Resources(1.0))) for i in range(250)]
     stops = [StopRequested(at=0.0, job=JobId(f"j{i}"), cause="enough") for i in range(2)]
     events: list[Event] = [*submissions, *stops, LOST]

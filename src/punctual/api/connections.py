@@ -107,7 +107,7 @@ class OwnConnection(TimedConnection):
             transport.abort()
 
 
-class _Loop(asyncio.SelectorEventLoop):
+class _ServerLoop(asyncio.SelectorEventLoop):
     """Event loop whose servers give a caller `handshake_s` seconds to agree on keys; uvicorn has no option for that."""
 
     def __init__(self, handshake_s: float) -> None:
@@ -146,7 +146,7 @@ def _run(servers: Sequence[uvicorn.Server], endpoints: Sequence[Endpoint], hands
             *(server.serve([endpoint.listening]) for server, endpoint in zip(servers, endpoints, strict=True))
         )
 
-    with _log_limited(), asyncio.Runner(loop_factory=partial(_Loop, handshake_s)) as runner:
+    with _log_limited(), asyncio.Runner(loop_factory=partial(_ServerLoop, handshake_s)) as runner:
         runner.get_loop().set_exception_handler(_log_fault)
         runner.run(serve_all())
 

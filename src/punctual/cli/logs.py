@@ -48,7 +48,7 @@ def logs(
         raise InvalidSpec("a job must have written something", got, f"job '{target.title}'", remedy)
     now = Now.read()
     since_s = None if since is None else now.wall.timestamp() + past_at(since, now) - now.at
-    written = [_JsonLines(target, fd) for fd, _ in enumerate(paths, start=1)]
+    written = [_JsonLog(target, fd) for fd, _ in enumerate(paths, start=1)]
     tails = []
     for fd, path in enumerate(paths, start=1):
         # Not by Python's file: a thread that waits for a reader would keep its lock, and the command from ending.
@@ -116,7 +116,7 @@ class _Followed:
             raise self.error
 
 
-class _JsonLines:
+class _JsonLog:
     """Writes an object for each whole line; an incomplete last one is written at the end."""
 
     #: Two streams are followed in a thread each, and an object is not to lie within another one.

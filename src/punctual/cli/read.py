@@ -12,10 +12,11 @@ import typer
 from punctual.cli._options import ProgressRegex, Steps
 from punctual.cli._streams import print_table, write_line, write_lines
 from punctual.core.errors import InvalidSpec
+from punctual.core.recent_messages import Reason
 from punctual.progress_text.choice import Assessment, Doubt
 from punctual.progress_text.mentions import Role, Unit
 from punctual.progress_text.own import AUTO, OwnOutput, OwnPattern
-from punctual.progress_text.reader import NO_TOTAL, READ, Notice, ProgressReader
+from punctual.progress_text.reader import NO_TOTAL, READ, ProgressReader
 from punctual.progress_text.series import Series
 from punctual.request.json_text import json_text
 
@@ -42,7 +43,7 @@ def read(
     raise typer.Exit(0 if reader.chosen is not None else 1)
 
 
-def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterator[Notice]:
+def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterator[Reason]:
     """Read the file and return the notices. A log has no times: each line counts as an instant."""
     own = None if pattern is None or pattern == AUTO else OwnOutput(OwnPattern.of(pattern))
     for i_line, line in enumerate(_lines(file)):
@@ -51,7 +52,7 @@ def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterato
         else:
             own.feed(reader, own.search(line, 1), float(i_line))
             if complaint := own.new_complaint():
-                yield Notice("no-progress", complaint)
+                yield Reason("no-progress", complaint)
         yield from reader.new_notices()
 
 
@@ -68,7 +69,7 @@ def _lines(file: Path) -> Iterator[bytes]:
         ) from None
 
 
-def _print(reader: ProgressReader, notices: list[Notice]) -> None:
+def _print(reader: ProgressReader, notices: list[Reason]) -> None:
     texts = [*(notice.text for notice in notices if notice.code not in _AT_END), reader.doubt()]
     write_lines([_told(reader), *(f"WARNING: {text}" for text in texts if text)])
     rows = [
@@ -116,7 +117,7 @@ def _quoted(series: Series) -> str:
     return text if len(text) <= _QUOTE_MAX else f"{text[:_QUOTE_MAX]}…"
 
 
-def _fields(reader: ProgressReader, notices: list[Notice]) -> dict[str, Any]:
+def _fields(reader: ProgressReader, notices: list[Reason]) -> dict[str, Any]:
     belief, chosen = reader.belief, reader.chosen
     return {
         "steps": None if belief is None else belief.steps,

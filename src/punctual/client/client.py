@@ -353,7 +353,7 @@ class Client:
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._url is None:
-            return _OwnConnection(service_socket(), self._timeout_s)
+            return _SocketConnection(service_socket(), self._timeout_s)
         name, port = str(self._url.hostname), self._url.port
         if self._tls is not None:
             return http.client.HTTPSConnection(name, port, timeout=self._timeout_s, context=self._tls)
@@ -503,7 +503,7 @@ class Answered:
         self.close()
 
 
-class _OwnConnection(http.client.HTTPConnection):
+class _SocketConnection(http.client.HTTPConnection):
     """Connection to the socket of this user's service."""
 
     def __init__(self, path: Path, timeout_s: float) -> None:

@@ -29,7 +29,7 @@ class CountPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Projection:
+class WorkerProjection:
     """Remaining work, and the known speeds for it.
 
     Attributes
@@ -79,7 +79,7 @@ class Projection:
         return self.steps * self.speeds[n].step_s + (self.stop_s if n != self.held else 0.0)
 
 
-def level(outlook: Projection, n: int) -> CountPlan | None:
+def level(outlook: WorkerProjection, n: int) -> CountPlan | None:
     """Return a plan of `n` workers to the end; None if they do not suffice."""
     kept = n == outlook.held
     step_s = outlook.held_s() if kept else outlook.speeds[n].safe_s(outlook.sigmas_kept)
@@ -90,7 +90,7 @@ def level(outlook: Projection, n: int) -> CountPlan | None:
     return CountPlan(n, n, outlook.time_s, n * outlook.time_s + changed_s)
 
 
-def more_first(outlook: Projection, more: int, fewer: int) -> CountPlan | None:
+def more_first(outlook: WorkerProjection, more: int, fewer: int) -> CountPlan | None:
     """Return a plan of `more` workers until `fewer` suffice; None if they do not, or one number is as good."""
     kept = more == outlook.held
     n_changes = 1 if kept else 2
@@ -106,7 +106,7 @@ def more_first(outlook: Projection, more: int, fewer: int) -> CountPlan | None:
     return CountPlan(more, fewer, at_more_s, cost_s)
 
 
-def trial(outlook: Projection, fewer: int) -> CountPlan | None:
+def trial(outlook: WorkerProjection, fewer: int) -> CountPlan | None:
     """Return a plan that tries `fewer` workers at once, in case they are faster than expected; None: too late."""
     fewer_s = outlook.speeds[fewer].safe_s(-0.5 * outlook.sigmas_kept)
     usable_s = outlook.time_s - 2 * outlook.stop_s
@@ -118,7 +118,7 @@ def trial(outlook: Projection, fewer: int) -> CountPlan | None:
     return CountPlan(fewer, outlook.held, at_fewer_s, cost_s)
 
 
-def more_later(outlook: Projection, more: int, wait_frac: float) -> CountPlan | None:
+def more_later(outlook: WorkerProjection, more: int, wait_frac: float) -> CountPlan | None:
     """Return a plan that holds the present number until `more` are needed; None if that is before `wait_frac`."""
     more_s = outlook.speeds[more].safe_s(outlook.sigmas_kept)
     usable_s = outlook.time_s - outlook.stop_s
@@ -138,7 +138,7 @@ def _at_more_s(steps: float, usable_s: float, more_s: float, fewer_s: float) -> 
     return at_more_s if at_more_s < usable_s else None
 
 
-def best(outlook: Projection, allowed: Iterable[int], wait_frac: float) -> CountPlan | None:
+def best(outlook: WorkerProjection, allowed: Iterable[int], wait_frac: float) -> CountPlan | None:
     """Return the cheapest plan that begins with the present number or one of `allowed`; None if none suffices."""
     allowed, held = set(allowed), outlook.held
     hull = lower_hull(outlook.speeds)
@@ -152,7 +152,7 @@ def best(outlook: Projection, allowed: Iterable[int], wait_frac: float) -> Count
     return min((plan for plan in plans if plan is not None), key=lambda plan: (plan.cost_s, plan.first), default=None)
 
 
-def last(outlook: Projection) -> CountPlan:
+def last(outlook: WorkerProjection) -> CountPlan:
     """Return a plan for the end: the present number; if late, the least that is not, or the fastest.
 
     A change must save twice its stop and a unit: it waits for the one in flight, and may stop the job for longer.

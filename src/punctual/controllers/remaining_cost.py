@@ -67,7 +67,7 @@ _LANDED_UNIT_FRAC = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class _StepCostSample:
     """Cost of `n_steps` steps until `steps_done`: `step_s` core-seconds each."""
 
     step_s: float
@@ -114,7 +114,7 @@ class RemainingCostState(LandingState):
 
     cost: Cost | None = None
     dear: DearSteps = field(default_factory=DearSteps)
-    held: _Sample | None = None
+    held: _StepCostSample | None = None
     phase_wait_s: dict[str, float] = field(default_factory=dict)
     usable_cores: float | None = None
     lasting_cores: float | None = None
@@ -131,7 +131,7 @@ class RemainingCostState(LandingState):
 
 
 @dataclass(frozen=True, slots=True)
-class _Projection:
+class _CoreProjection:
     """Remaining work, from the present state.
 
     `work_left` counts dear steps that are still expected; `paced_left` does not, as lines do not. The last of them may be
@@ -265,7 +265,7 @@ class RemainingCost(LandingController):
         return demand, replace(state, demanded_cores=resources.cores)
 
     def _run_free(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection
     ) -> tuple[Demand, RemainingCostState]:
         """Demand the ceiling of a job without a deadline, and forecast its landing at what it holds."""
         cores = outlook.usable_cores
@@ -303,7 +303,7 @@ class RemainingCost(LandingController):
         """CPU time that the process is expected to take for leaving; 0 where it has landed before."""
         return 0.0 if reading.can_pace else min(self.exit_core_s, self.exit_frac * _start_core_s(state))
 
-    def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _Projection:
+    def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _CoreProjection:
         has_deadline = isfinite(reading.deadline_s)
         aim_s = reading.deadline_s - (self._margin_s(spec, state, reading) if has_deadline else 0.0)
         work_total, work_done = work(state.phase_steps, reading)
@@ -327,7 +327,7 @@ class RemainingCost(LandingController):
         unit_core_s = step_s * max(largest_unit_steps(state.phase_steps), report_steps + dear_steps)
         credit_s = min(reading.in_flight_core_s, unit_core_s)
         granted_cores = max(min(reading.granted.cores, usable_cores), 1e-3)
-        return _Projection(
+        return _CoreProjection(
             work_left=work_left,
             paced_left=paced_left,
             need_core_s=max(step_s * work_left - credit_s, 0.0),
@@ -344,7 +344,7 @@ class RemainingCost(LandingController):
         )
 
     def _work_left(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection
     ) -> CoreWork | None:
         """Remaining work in core-seconds as granted; None for a job made of workers.
 
@@ -370,13 +370,13 @@ class RemainingCost(LandingController):
         """Seconds by which the job aims earlier than the end of its line while no line holds it back."""
         return self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
 
-    def _front_loading(self, state: RemainingCostState, outlook: _Projection) -> bool:
+    def _front_loading(self, state: RemainingCostState, outlook: _CoreProjection) -> bool:
         """Whether so little room is left above the demand that the job should run ahead while it can."""
         padded_core_s = outlook.need_core_s * (1.0 + self.risk_sigmas * outlook.risk_frac)
         room = _NEARLY_ALL_FRAC if state.front_loading else 1.0
         return padded_core_s > room * outlook.usable_cores * outlook.time_s
 
-    def _line(self, state: RemainingCostState, reading: Reading, outlook: _Projection) -> PacingLine | None:
+    def _line(self, state: RemainingCostState, reading: Reading, outlook: _CoreProjection) -> PacingLine | None:
         """Return the pacing line; the present one while it leads to the end of the work."""
         left_s = outlook.aim_s - reading.elapsed_s
         landing = self.is_landing(left_s, reading, outlook.unit_wall_s)
@@ -400,7 +400,7 @@ class RemainingCost(LandingController):
         return _line_to(end_s, s_per_step, state, reading)
 
     def _cores(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection
     ) -> tuple[float, Reason]:
         least, most = core_bounds(spec, reading)
         if not state.feasible:
@@ -424,7 +424,7 @@ class RemainingCost(LandingController):
             return cores, _reason("floor", f"{cores:.2f} cores are the least that the job may hold", outlook)
         return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
 
-    def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _Projection) -> float:
+    def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _CoreProjection) -> float:
         if state.line is None or not reading.can_cap:
             time_s = max(outlook.time_s - self._reserve_s(state, reading), 1e-3)
             needed = outlook.safe_core_s / (state.delivery * time_s)
@@ -440,7 +440,7 @@ class RemainingCost(LandingController):
         return 1.1 * outlook.safe_core_s / (state.delivery * time_s) + 0.02
 
     def _forecast(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection, cores: float
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection, cores: float
     ) -> Forecast:
         earliest_s = _earliest_s(reading, outlook)
         left_s = max(earliest_s - reading.elapsed_s, 0.0)
@@ -462,7 +462,9 @@ class RemainingCost(LandingController):
             std_s = landing_std_s(landed_std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
-    def _at_least_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection) -> float:
+    def _at_least_s(
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection
+    ) -> float:
         """Expected landing with the least amount it may hold; infinite if a line holds it back."""
         least_cores = max(core_bounds(spec, reading)[0] * state.lasting_delivery, TOLERANCE)
         left_s = outlook.wait_s + outlook.need_core_s / min(least_cores, outlook.usable_cores)
@@ -476,7 +478,7 @@ class RemainingCost(LandingController):
         """Standard deviation of a landing on a line: its margin is the least, or still the first."""
         return (self.margin_first_s - self.margin_least_s) / INTERVAL_SIGMAS
 
-    def _period_s(self, outlook: _Projection) -> float:
+    def _period_s(self, outlook: _CoreProjection) -> float:
         return min(max(0.1 * outlook.time_s, self.tick_least_s), self.longest_tick_s(outlook.time_s))
 
 
@@ -516,7 +518,7 @@ def _line_to(end_s: float, s_per_step: float, state: RemainingCostState, reading
     return line_to(end_s, s_per_step, costs, reading)
 
 
-def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Projection) -> PacingLine | None:
+def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _CoreProjection) -> PacingLine | None:
     """Return the line of a job that uses all of its grant."""
     if outlook.need_core_s <= 0:  # the unit under way is all that is left, and dearer than expected
         return state.line
@@ -527,7 +529,7 @@ def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Projec
     return _line_to(end_s, time_s / outlook.paced_left, state, reading)
 
 
-def _reason(code: str, text: str, outlook: _Projection) -> Reason:
+def _reason(code: str, text: str, outlook: _CoreProjection) -> Reason:
     facts = {"work_left_steps": outlook.work_left, "need_core_s": outlook.need_core_s, "time_left_s": outlook.time_s}
     return Reason(code, f"{text} ({outlook.need_core_s:.1f} core-s of work in {span(max(0.0, outlook.time_s))})", facts)
 
@@ -540,7 +542,7 @@ def _waiting_left_s(state: RemainingCostState, reading: Reading) -> float:
     )
 
 
-def _earliest_s(reading: Reading, outlook: _Projection) -> float:
+def _earliest_s(reading: Reading, outlook: _CoreProjection) -> float:
     return reading.elapsed_s + outlook.wait_s + outlook.need_core_s / outlook.usable_cores
 
 
@@ -550,7 +552,7 @@ def _error_frac(state: RemainingCostState, left_s: float) -> float:
     return hypot(cost_frac, state.cores.error_frac(left_s, _DELIVERY_S)) if state.cores else cost_frac
 
 
-def _doubt_s(outlook: _Projection) -> float:
+def _doubt_s(outlook: _CoreProjection) -> float:
     """Seconds of doubt in the earliest landing: the unit in flight may be cheaper, or be done and wait for its line."""
     return outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
 
@@ -640,7 +642,7 @@ def _learn_cost(
         state = replace(state, cost=_cost.first(sample_s, steps), dear=DearSteps(reading.steps_done))
         return _learn_phases(state, reading, None)
     wall_s = max(reading.unit_at_s - state.mark.unit_at_s, 0.0) if state.mark else 0.0
-    sample, held = _Sample(sample_s, steps, core_s, wall_s, reading.steps_done), state.held
+    sample, held = _StepCostSample(sample_s, steps, core_s, wall_s, reading.steps_done), state.held
     cost, dear = state.cost, state.dear
     if held is not None and abs(log(sample_s / held.step_s)) < 0.5 * log(held.step_s / cost.now_s):
         return replace(state, cost=_updated(_updated(cost, held), sample), held=None)
@@ -652,11 +654,11 @@ def _learn_cost(
     return replace(state, cost=_updated(cost, sample), dear=dear, held=None)
 
 
-def _extra_steps(cost: Cost, sample: _Sample) -> float:
+def _extra_steps(cost: Cost, sample: _StepCostSample) -> float:
     return sample.core_s / cost.now_s - sample.n_steps
 
 
-def _updated(cost: Cost, sample: _Sample) -> Cost:
+def _updated(cost: Cost, sample: _StepCostSample) -> Cost:
     return _cost.updated(cost, sample.step_s, sample.n_steps, sample.core_s, sample.wall_s)
 
 

@@ -22,7 +22,7 @@ from punctual.controllers._landing import (
     waits,
 )
 from punctual.controllers._step_time import Model, StepTime
-from punctual.controllers._two_levels import CountPlan, Projection
+from punctual.controllers._two_levels import CountPlan, WorkerProjection
 from punctual.controllers._work import blend, is_another_run, largest_unit_steps, units_done, work
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
@@ -229,7 +229,7 @@ class TwoLevel(LandingController):
         times: StepTime,
         counts: tuple[int, ...],
         model: Model,
-    ) -> Projection:
+    ) -> WorkerProjection:
         time_s = self._aim_s(spec, state, reading) - reading.elapsed_s
         held = state.held if state.held in counts else min(counts, key=lambda n: abs(n - state.held))
         total, done = work(state.phase_steps, reading)
@@ -239,7 +239,7 @@ class TwoLevel(LandingController):
         credit = (reading.elapsed_s - reading.unit_at_s) / speeds[held].step_s
         steps = max(0.0, total - done - min(max(credit, 0.0), largest_unit_steps(state.phase_steps)))
         stop_s = state.stop_s if state.stop_s is not None else max(spec.resize_cost_s, self.stop_s)
-        return Projection(
+        return WorkerProjection(
             steps=steps, time_s=time_s, held=held, speeds=speeds, stop_s=stop_s,
             price_s=2.0 ** min(state.n_changes, 9) * held * (self.price_frac * max(time_s, 0.0) + stop_s),
             sigmas_kept=self.sigmas_kept, sigmas_changed=self.sigmas_changed,
@@ -251,7 +251,7 @@ class TwoLevel(LandingController):
         """Whether a change is under way; after a time without an answer others seem to prevent it."""
         return state.is_changing() and reading.elapsed_s - state.wanted_at_s < self.answer_s
 
-    def _must_wait(self, state: TwoLevelState, reading: Reading, outlook: Projection) -> bool:
+    def _must_wait(self, state: TwoLevelState, reading: Reading, outlook: WorkerProjection) -> bool:
         """Whether a change is under way, still unmeasured, or made to get ahead."""
         since_s = reading.elapsed_s - state.wanted_at_s
         if state.is_changing():
@@ -260,7 +260,7 @@ class TwoLevel(LandingController):
             return since_s < max(self.answer_s, _TRIAL_FRAC * outlook.time_s)
         return reading.elapsed_s < state.ahead_until_s and _two_levels.level(outlook, outlook.held) is not None
 
-    def _waiting(self, state: TwoLevelState, outlook: Projection) -> tuple[int, Reason]:
+    def _waiting(self, state: TwoLevelState, outlook: WorkerProjection) -> tuple[int, Reason]:
         """Return the number that is on its way, or else the one that is held."""
         if state.is_changing() and state.wanted in outlook.speeds:
             return state.wanted, _reason("resize", "the number of workers is being changed", outlook)
@@ -268,7 +268,7 @@ class TwoLevel(LandingController):
             return outlook.held, _reason("ahead", f"{_named(outlook.held)} to get ahead", outlook)
         return outlook.held, _reason("trial", f"what {_named(outlook.held)} can do is being measured", outlook)
 
-    def _plan(self, state: TwoLevelState, outlook: Projection) -> CountPlan | None:
+    def _plan(self, state: TwoLevelState, outlook: WorkerProjection) -> CountPlan | None:
         if not state.feasible or outlook.time_s <= 0.0 or outlook.steps <= 0.0:
             return None
         if outlook.time_s < _LAST_STOPS * outlook.stop_s:
@@ -278,7 +278,7 @@ class TwoLevel(LandingController):
         allowed = [n for n in outlook.speeds if n != outlook.held and _may_be_tried(outlook, n)]
         return _two_levels.best(outlook, allowed, self.wait_frac)
 
-    def _number(self, state: TwoLevelState, outlook: Projection, plan: CountPlan | None) -> tuple[int, Reason]:
+    def _number(self, state: TwoLevelState, outlook: WorkerProjection, plan: CountPlan | None) -> tuple[int, Reason]:
         """The number to demand now, and why."""
         if plan is None:
             return self._number_without_plan(state, outlook)
@@ -288,7 +288,7 @@ class TwoLevel(LandingController):
         text = f"{_named(plan.first)} for {span(plan.first_s)}, then {plan.second}"
         return now, _reason("two-level", text, outlook)
 
-    def _number_without_plan(self, state: TwoLevelState, outlook: Projection) -> tuple[int, Reason]:
+    def _number_without_plan(self, state: TwoLevelState, outlook: WorkerProjection) -> tuple[int, Reason]:
         if outlook.steps <= 0.0 or (state.feasible and outlook.time_s <= 0.0):
             return outlook.held, Reason("end", "the last unit of work is under way")
         fastest = min(outlook.speeds, key=lambda n: (outlook.end_s(n), n))
@@ -297,7 +297,7 @@ class TwoLevel(LandingController):
         return fastest, Reason("infeasible", f"the deadline cannot be met: {_named(fastest)}, the fastest there is")
 
     def _line(
-        self, state: TwoLevelState, reading: Reading, outlook: Projection, plan: CountPlan | None
+        self, state: TwoLevelState, reading: Reading, outlook: WorkerProjection, plan: CountPlan | None
     ) -> PacingLine | None:
         """Return the pacing line; the present one while it leads to the end of the work."""
         if outlook.steps <= 0.0 or outlook.time_s <= 0.0:
@@ -318,7 +318,7 @@ class TwoLevel(LandingController):
         return line_to(end_s, s_per_step, state.phase_steps, reading)
 
     def _forecast(
-        self, state: TwoLevelState, reading: Reading, outlook: Projection, plan: CountPlan | None
+        self, state: TwoLevelState, reading: Reading, outlook: WorkerProjection, plan: CountPlan | None
     ) -> Forecast:
         earliest_s, speed = _earliest_s(reading, outlook), outlook.speeds[outlook.held]
         finish_s = earliest_s if not state.feasible else max(reading.elapsed_s + outlook.time_s, earliest_s)
@@ -329,7 +329,7 @@ class TwoLevel(LandingController):
         std_s = landing_std_s(std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
-    def _period_s(self, state: TwoLevelState, outlook: Projection, plan: CountPlan | None) -> float:
+    def _period_s(self, state: TwoLevelState, outlook: WorkerProjection, plan: CountPlan | None) -> float:
         longest_s = self.longest_tick_s(outlook.time_s)
         if state.is_changing() or not state.is_tried:
             longest_s = 2.0 * self.tick_least_s
@@ -387,7 +387,7 @@ def _must_show_speed(times: StepTime, reading: Reading) -> bool:
     return times.seen_s < min(5.0, 0.05 * (reading.deadline_s - reading.elapsed_s))
 
 
-def _may_be_tried(outlook: Projection, n: int) -> bool:
+def _may_be_tried(outlook: WorkerProjection, n: int) -> bool:
     """Whether a number that was never held can be given up again in time, should it be no better than it must be."""
     known = [m for m, speed in outlook.speeds.items() if speed.is_seen]
     if outlook.speeds[n].is_seen or not known:
@@ -398,13 +398,13 @@ def _may_be_tried(outlook: Projection, n: int) -> bool:
     return 2.0 * outlook.stop_s + trial_s + max(0.0, outlook.steps - done) * fastest_s <= outlook.time_s
 
 
-def _judged(state: TwoLevelState, reading: Reading, outlook: Projection) -> TwoLevelState:
+def _judged(state: TwoLevelState, reading: Reading, outlook: WorkerProjection) -> TwoLevelState:
     speed, seen_s = outlook.speeds[outlook.held], state.times.seen_s if state.times else 0.0
     doubt_s = speed.std_frac * max(outlook.time_s, 0.0) + 0.5 * speed.step_s
     return judged(state, reading, earliest_s=_earliest_s(reading, outlook), doubt_s=doubt_s, seen_s=seen_s)
 
 
-def _earliest_s(reading: Reading, outlook: Projection) -> float:
+def _earliest_s(reading: Reading, outlook: WorkerProjection) -> float:
     return reading.elapsed_s + min(outlook.end_s(n) for n in outlook.speeds)
 
 
@@ -412,7 +412,7 @@ def _named(n_workers: int) -> str:
     return f"{n_workers} worker{'s' * (n_workers != 1)}"
 
 
-def _reason(code: str, text: str, outlook: Projection) -> Reason:
+def _reason(code: str, text: str, outlook: WorkerProjection) -> Reason:
     facts = {"work_left_steps": outlook.steps, "time_left_s": outlook.time_s, "stop_s": outlook.stop_s}
     return Reason(code, f"{text} ({outlook.steps:.0f} steps of work in {span(max(0.0, outlook.time_s))})", facts)
 

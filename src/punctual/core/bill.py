@@ -54,7 +54,7 @@ class PaidMachine(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Machine:
+class _MachineBill:
     """A machine that is paid for."""
 
     pool: str
@@ -99,7 +99,7 @@ class Bill:
         self._now = -inf
         self._specs: dict[str, PoolSpec] = {}
         self._prices: dict[str, float] = {}
-        self._machines: dict[NodeId, _Machine] = {}
+        self._machines: dict[NodeId, _MachineBill] = {}
         self._granted: dict[JobId, Allocation] = {}
         #: Number of the last answer about each job that has a process.
         self._answered: dict[JobId, int] = {}
@@ -206,7 +206,7 @@ class Bill:
 
     def _machines_asked(self, event: MachinesAsked) -> None:
         for node in event.nodes if event.pool in self._specs else ():
-            self._machines[node] = machine = _Machine(event.pool, event.at)
+            self._machines[node] = machine = _MachineBill(event.pool, event.at)
             self._pay(machine, event.at + self._specs[event.pool].least_billed_s)
 
     def _hold(self, job: JobId, granted: Allocation, at: float) -> None:
@@ -263,10 +263,10 @@ class Bill:
         capacity = self._specs[pool].capacity
         return amount.gpus / capacity.gpus if capacity.gpus else amount.cores / (capacity.cores or 1.0)
 
-    def _unpaid_usd(self, machine: _Machine, until_at: float) -> float:
+    def _unpaid_usd(self, machine: _MachineBill, until_at: float) -> float:
         return max(0.0, until_at - machine.paid_until_at) / HOUR_S * self.price_usd_h(machine.pool)
 
-    def _pay(self, machine: _Machine, until_at: float) -> None:
+    def _pay(self, machine: _MachineBill, until_at: float) -> None:
         payment = Payment(machine.pool, None, machine.paid_until_at, until_at, self.price_usd_h(machine.pool))
         if until_at <= payment.since_at:
             return
@@ -280,7 +280,7 @@ class Bill:
             payment = payment._replace(since_at=machine.idle.pop().since_at)
         machine.idle.append(payment)
 
-    def _spend(self, payment: Payment, machine: _Machine) -> None:
+    def _spend(self, payment: Payment, machine: _MachineBill) -> None:
         for job, part in _parts(machine).items():
             of_job = payment._replace(job=job, usd_h=payment.usd_h * part)
             self.by_job[job] = self.by_job.get(job, 0.0) + of_job.usd
@@ -296,7 +296,7 @@ class Bill:
             self._idle_usd[job] += machine.idle_usd / len(self._idle_usd)
 
 
-def _parts(machine: _Machine) -> dict[JobId, float]:
+def _parts(machine: _MachineBill) -> dict[JobId, float]:
     """Return the part of a machine's cost that each job on it pays."""
     holders = machine.holders.copy()
     held = sum(holders.values())

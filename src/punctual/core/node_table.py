@@ -26,7 +26,7 @@ LASTS_S = 120.0
 
 
 @dataclass(slots=True)
-class _Costs:
+class _LogCosts:
     """Costs of jobs on one node, as logarithms.
 
     Attributes
@@ -67,7 +67,7 @@ class NodeTable:
         self.slowness: dict[NodeId, float] = {}
         self.sizes: Mapping[Resources, int] = {}
         self.capacity = NOTHING
-        self._costs: dict[NodeId, _Costs] = {}
+        self._costs: dict[NodeId, _LogCosts] = {}
 
     def dump(self) -> tuple[Any, ...]:
         """Return the state as plain values."""
@@ -80,7 +80,7 @@ class NodeTable:
     def load(self, state: tuple[Any, ...]) -> None:
         """Continue from what `dump` gave."""
         self.devices, self.jobs_at_once, self.slowness, costs = state
-        self._costs = {node: _Costs(*plain) for node, plain in costs.items()}
+        self._costs = {node: _LogCosts(*plain) for node, plain in costs.items()}
 
     def join(self, event: NodeJoined) -> None:
         """Add a node, or change its kind and limits."""
@@ -131,7 +131,7 @@ class NodeTable:
         is_declared = declared_core_s is not None and bool(n_steps)
         if not (elsewhere or is_declared):
             return False
-        costs = self._costs.setdefault(node, _Costs())
+        costs = self._costs.setdefault(node, _LogCosts())
         if elsewhere:
             _put(costs.of_elsewhere, name, log(cost / median(elsewhere)))
         if declared_core_s is not None and n_steps:

@@ -19,7 +19,7 @@ def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox:
     waiting = [view for view in snapshot.waiting if jobs[view.id].status == "queued"]
     if not waiting:
         return
-    room = _Room(snapshot)
+    room = _StartRoom(snapshot)
     for view in waiting:
         job = jobs[view.id]
         kind = room.kind(view) if job.submitted_revision < revision else ""
@@ -32,7 +32,7 @@ def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox:
 _NODE, _PLACE, _MEMORY = (f"{_CODE} for {what}" for what in ("node", "place", "memory"))
 
 
-class _Room:
+class _StartRoom:
     """Room for jobs without workers beside those that run."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -51,7 +51,7 @@ class ControlSocket:
     def __init__(self, path: Path, answer: Answer, *, take: bool = False) -> None:
         make_room(path, take)
         self._path = path
-        self._server = _Server(path, answer)
+        self._server = _ControlServer(path, answer)
         self._inode = path.stat().st_ino
         # Seconds that `close` may wait; the server's thread wakes as often, so a shorter time costs CPU.
         self._thread = Thread(target=self._server.serve_forever, args=(0.2,), name="punctual-control", daemon=True)
@@ -107,7 +107,7 @@ def _opened(line: str, path: Path) -> dict[str, Any]:
     return answer
 
 
-class _Server(ThreadingMixIn, UnixStreamServer):
+class _ControlServer(ThreadingMixIn, UnixStreamServer):
     daemon_threads = True
     request_queue_size = 64
     block_on_close = False  # a silent client must not hold up the end of a run
@@ -147,7 +147,7 @@ class _Server(ThreadingMixIn, UnixStreamServer):
 
 
 class _Conversation(BaseRequestHandler):
-    server: _Server
+    server: _ControlServer
     request: socket.socket
 
     def handle(self) -> None:

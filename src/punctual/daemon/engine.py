@@ -36,7 +36,7 @@ class Together(NamedTuple):
     events: Sequence[Event]
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """A query that the engine's thread runs between two events; it changes nothing and is in no journal."""
 
     ask: Callable[[], None]
@@ -57,7 +57,7 @@ class TimeSource(Protocol):
         """Make `timer` due at `fire_at`, in place of the instant set for it before."""
         ...
 
-    def next(self) -> Event | Together | Due | Question | None:
+    def next(self) -> Event | Together | Due | Query | None:
         """Wait for the next item and return it; None: nothing can come any more."""
         ...
 
@@ -134,7 +134,7 @@ class Engine:
                         self._executor.observe(timer.job, coming.at, self.post)
                 for timer, fire_at in coming.timers.items():
                     self.post(TimerFired(at=coming.at, timer=timer, late_s=coming.at - fire_at))
-            elif isinstance(coming, Question):
+            elif isinstance(coming, Query):
                 coming.ask()
             else:
                 self._deliver(coming.events if isinstance(coming, Together) else [coming])

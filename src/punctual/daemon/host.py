@@ -25,7 +25,7 @@ from punctual.core.quoting import Quote, QuoteRequest
 from punctual.core.resources import Resources, largest, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
-from punctual.daemon.engine import Engine, Question
+from punctual.daemon.engine import Engine, Query
 from punctual.daemon.listeners import logged
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import QuotingPlanner
@@ -251,7 +251,7 @@ class Host(StatusReader):
                 except Exception as error:  # noqa: BLE001 -- it is whoever asks who is to know
                     answer.set_exception(error)
 
-        self._time.ask(Question(asked))
+        self._time.ask(Query(asked))
         try:
             return answer.result(limit_s)
         finally:

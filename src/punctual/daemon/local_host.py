@@ -32,7 +32,7 @@ from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
 from punctual.daemon.control_socket import FDS, ControlFailed, ControlSocket
 from punctual.daemon.cpu_sets import ConfinedPlanner
-from punctual.daemon.engine import Question
+from punctual.daemon.engine import Query
 from punctual.daemon.host import Host
 from punctual.daemon.host_executor import HERE, ExecutorSetup, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
@@ -378,7 +378,7 @@ class LocalHost(Host):
         """
         self.is_unneeded = True
         self.is_asked_to_leave = self.is_asked_to_leave or not only_without_jobs
-        self._timers.ask(Question(lambda: None))  # whether to go on is asked before each thing that comes
+        self._timers.ask(Query(lambda: None))  # whether to go on is asked before each thing that comes
 
     def hand_over(self) -> None:
         """Leave the open jobs to another process.

@@ -7,7 +7,7 @@ from queue import Empty, SimpleQueue
 
 from punctual.core.events import Event
 from punctual.core.ids import Timer
-from punctual.daemon.engine import Due, Question, Together
+from punctual.daemon.engine import Due, Query, Together
 from punctual.daemon.timers import Timers
 
 
@@ -29,9 +29,9 @@ class Mailbox(MonotonicClock):
         self._pulse: Callable[[], None] | None = None
         self._pulse_s = self._pulse_at = inf
         # The one queue whose `put` may also be called from a signal's code while the same thread waits in `get`.
-        self._events: SimpleQueue[Event | Question] = SimpleQueue()
+        self._events: SimpleQueue[Event | Query] = SimpleQueue()
         #: Item that was taken out of the queue and is returned next.
-        self._held: Event | Question | None = None
+        self._held: Event | Query | None = None
 
     def pulse(self, call: Callable[[], None], every_s: float = 1.0) -> None:
         """Have `next` call `call` about every `every_s` seconds, however long it waits; a loop that hangs does not."""
@@ -41,14 +41,14 @@ class Mailbox(MonotonicClock):
         """Enter an event; allowed in any thread and signal handler."""
         self._events.put(event)
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: Query) -> None:
         """Enter a question in the order of events; allowed in any thread and signal handler."""
         self._events.put(question)
 
     def set_timer(self, timer: Timer, fire_at: float) -> None:
         self._timers.set(timer, fire_at)
 
-    def next(self) -> Event | Together | Due | Question:
+    def next(self) -> Event | Together | Due | Query:
         while True:
             now = self.now()
             if self._pulse is not None and now >= self._pulse_at:
@@ -63,9 +63,9 @@ class Mailbox(MonotonicClock):
                 event = self._taken() or self._events.get(timeout=min(max(0.0, wake_at - now), 3600.0))
             except Empty:
                 continue
-            return event if isinstance(event, Question) else self._with_those_behind(event)
+            return event if isinstance(event, Query) else self._with_those_behind(event)
 
-    def _taken(self) -> Event | Question | None:
+    def _taken(self) -> Event | Query | None:
         held, self._held = self._held, None
         return held
 
@@ -75,7 +75,7 @@ class Mailbox(MonotonicClock):
         # Most events that are written together: what follows from the first one waits for the last.
         while len(events) < 100 and not self._events.empty():
             behind = self._events.get_nowait()
-            if isinstance(behind, Question):
+            if isinstance(behind, Query):
                 self._held = behind
                 break
             events.append(behind)

@@ -219,8 +219,8 @@ class ProcessPlanner:
         self._limit_s, self._now = limit_s, now
         self._fallback_name = fallback
         self._fallback: Policy = registry.load("policies", fallback)()
-        self._requests: SimpleQueue[tuple[Snapshot, Sink] | _Question | None] = SimpleQueue()
-        self._worker: _Worker | None = None
+        self._requests: SimpleQueue[tuple[Snapshot, Sink] | _PendingQuote | None] = SimpleQueue()
+        self._worker: _PolicyProcess | None = None
         #: Why there is no worker, and until when there will be none.
         self._loss, self._replace_at, self._pause_s = "", 0.0, _PAUSE_S_MIN
         self._thread = Thread(target=self._run, name="planner", daemon=True)
@@ -243,7 +243,7 @@ class ProcessPlanner:
         self._requests.put((snapshot, sink))
 
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
-        question = _Question(request, time.monotonic() + limit_s)
+        question = _PendingQuote(request, time.monotonic() + limit_s)
         self._requests.put(question)
         try:
             return question.answer.result(limit_s)
@@ -253,7 +253,7 @@ class ProcessPlanner:
     # In the planner's thread, with which the worker ends.
 
     def _run(self) -> None:
-        questions: deque[_Question] = deque()
+        questions: deque[_PendingQuote] = deque()
         try:
             with suppress(_LostError):  # it is told where a plan is asked for
                 self._present_worker()
@@ -269,7 +269,7 @@ class ProcessPlanner:
         finally:
             self._lose("")
 
-    def _newest_request(self, questions: "deque[_Question]") -> tuple[tuple[Snapshot, Sink] | None, bool]:
+    def _newest_request(self, questions: "deque[_PendingQuote]") -> tuple[tuple[Snapshot, Sink] | None, bool]:
         """Wait for requests; return the newest one for a plan, if any, and whether the planner is to end.
 
         Questions are added to `questions`. The scheduler asks for another plan only when it has given up the one
@@ -280,13 +280,13 @@ class ProcessPlanner:
             request = self._requests.get()
             if request is None:
                 return None, True
-            if isinstance(request, _Question):
+            if isinstance(request, _PendingQuote):
                 questions.append(request)
             else:
                 newest = request
         return newest, False
 
-    def _answer(self, questions: "deque[_Question]") -> None:
+    def _answer(self, questions: "deque[_PendingQuote]") -> None:
         """Answer the first question; one that needs the worker's start is repeated until its time limit."""
         question = questions.popleft()
         try:
@@ -314,7 +314,7 @@ class ProcessPlanner:
                 cause = f"the policy '{self._policy}' {failure}, and '{self._fallback_name}' failed: {why_not}"
         return PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision, cause=cause)
 
-    def _ask(self, question: "Callable[[_Worker], T]") -> T:
+    def _ask(self, question: "Callable[[_PolicyProcess], T]") -> T:
         worker = self._present_worker()
         try:
             answer = question(worker)
@@ -324,12 +324,12 @@ class ProcessPlanner:
         self._pause_s = _PAUSE_S_MIN
         return answer
 
-    def _present_worker(self) -> "_Worker":
+    def _present_worker(self) -> "_PolicyProcess":
         if self._worker is None:
             if time.monotonic() < self._replace_at:
                 raise _NoPlanError(self._loss)
             try:
-                self._worker = _Worker(self._policy, self._parameters)
+                self._worker = _PolicyProcess(self._policy, self._parameters)
             except (OSError, MemoryError, RuntimeError) as error:  # no memory, or no more processes or files may be had
                 loss = f"could not be started: {error.strerror if isinstance(error, OSError) else error}"
                 self._lose(loss)
@@ -346,7 +346,7 @@ class ProcessPlanner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _PendingQuote:
     """A quote that a thread waits for until an instant."""
 
     request: QuoteRequest
@@ -366,7 +366,7 @@ class _LostError(_NoPlanError):
     """Raised if there is no plan and the worker is unusable."""
 
 
-class _Worker:
+class _PolicyProcess:
     """A process that runs a policy.
 
     What is imported for its first plan may take long, so until that has come the worker is starting, not too late.

@@ -47,7 +47,7 @@ def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants
     Returns the state received, in memory of its own; None if it was not wanted.
     """
     header = group.gather(_header(state) if state is not None else None)[source]
-    entries = [_Entry(*entry) for entry in header["tensors"]]
+    entries = [_TensorHeader(*entry) for entry in header["tensors"]]
     tensors = state.tensors if state is not None else {}
     received: dict[str, Tensor] = {}
     for parcel in _parcels(entries):
@@ -58,7 +58,7 @@ def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants
     return TrainingState(received, header["values"]) if wants else None
 
 
-class _Entry:
+class _TensorHeader:
     """Description of a tensor in the header."""
 
     def __init__(self, name: str, kind: str, shape: list[int], device: str) -> None:
@@ -77,8 +77,8 @@ def _header(state: TrainingState) -> dict[str, object]:
     return {"values": state.values, "tensors": entries}
 
 
-def _parcels(entries: list[_Entry]) -> Iterator[list[_Entry]]:
-    parcel: list[_Entry] = []
+def _parcels(entries: list[_TensorHeader]) -> Iterator[list[_TensorHeader]]:
+    parcel: list[_TensorHeader] = []
     for entry in entries:
         if entry.n_bytes >= _PARCEL_BYTES:
             yield [entry]
@@ -91,7 +91,7 @@ def _parcels(entries: list[_Entry]) -> Iterator[list[_Entry]]:
         yield parcel
 
 
-def _packed(parcel: list[_Entry], tensors: Mapping[str, Tensor], device: torch.device) -> Tensor:
+def _packed(parcel: list[_TensorHeader], tensors: Mapping[str, Tensor], device: torch.device) -> Tensor:
     bytes_of_each = [_as_bytes(tensors[entry.name].to(device)) for entry in parcel]
     return bytes_of_each[0] if len(parcel) == 1 else torch.cat(bytes_of_each)
 
@@ -100,11 +100,11 @@ def _as_bytes(tensor: Tensor) -> Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _room(parcel: list[_Entry], device: torch.device) -> Tensor:
+def _room(parcel: list[_TensorHeader], device: torch.device) -> Tensor:
     return torch.empty(sum(entry.n_bytes for entry in parcel), dtype=torch.uint8, device=device)
 
 
-def _unpacked(parcel: list[_Entry], packed: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _unpacked(parcel: list[_TensorHeader], packed: Tensor) -> Iterator[tuple[str, Tensor]]:
     for entry, part in zip(parcel, packed.split([entry.n_bytes for entry in parcel]), strict=True):
         # A copy of what came with others: their places in the parcel need not be multiples of their size.
         mine = part if len(parcel) == 1 else part.clone()

@@ -56,7 +56,7 @@ _ENDED = {
 }
 
 
-class _Job(NamedTuple):
+class _SlurmJob(NamedTuple):
     """A machine's job as Slurm tells of it; `ends_wall` is 0 where it names no end."""
 
     number: str
@@ -101,7 +101,7 @@ class SlurmMachines:
         self.poll_interval_s, self.retry_s = poll_interval_s, retry_s
         self._address = ""
         #: Jobs of the machines that start or run.
-        self._jobs: dict[NodeId, _Job] = {}
+        self._jobs: dict[NodeId, _SlurmJob] = {}
         #: Numbers of jobs that were cancelled here, until Slurm says so too.
         self._cancelled: set[str] = set()
         self._lost: dict[NodeId, str] = {}
@@ -124,7 +124,7 @@ class SlurmMachines:
             except (SlurmFailure, MachinesUnknown) as error:
                 cause = f"Slurm: {error}" if isinstance(error, SlurmFailure) else str(error)
                 break
-            self._jobs[node] = _Job(number.partition(";")[0], "PENDING", 0.0, "")
+            self._jobs[node] = _SlurmJob(number.partition(";")[0], "PENDING", 0.0, "")
             started.append(node)
         return Started(nodes=started, cause=cause)
 
@@ -192,20 +192,20 @@ class SlurmMachines:
             ) from error
         self._note(self._parsed(listed))
 
-    def _parsed(self, listed: str) -> dict[NodeId, _Job]:
+    def _parsed(self, listed: str) -> dict[NodeId, _SlurmJob]:
         """Return the latest job of each machine of this service."""
-        jobs: dict[NodeId, _Job] = {}
+        jobs: dict[NodeId, _SlurmJob] = {}
         for line in listed.splitlines():
             number, state, end, reason, name = (*line.strip().split("|", 4), "", "", "", "")[:5]
             machine, _, service = name.rpartition("@")
             if service != self._place.name or not number.isdecimal():
                 continue
-            node, job = NodeId(machine), _Job(number, state, float(end) if end.isdecimal() else 0.0, reason)
+            node, job = NodeId(machine), _SlurmJob(number, state, float(end) if end.isdecimal() else 0.0, reason)
             if node not in jobs or int(number) > int(jobs[node].number):
                 jobs[node] = job
         return jobs
 
-    def _note(self, jobs: Mapping[NodeId, _Job]) -> None:
+    def _note(self, jobs: Mapping[NodeId, _SlurmJob]) -> None:
         alive = {node: job for node, job in jobs.items() if job.state not in _ENDED}
         self._cancelled &= {job.number for job in alive.values()}
         for node in self._jobs.keys() - alive.keys():
@@ -222,7 +222,7 @@ class SlurmMachines:
                 self._lose(node, job, f"has waited for {span(self._options.wait_s)}")
         self._cancel(self._cancelled)
 
-    def _lose(self, node: NodeId, job: _Job, text: str) -> None:
+    def _lose(self, node: NodeId, job: _SlurmJob, text: str) -> None:
         reason = "" if job.reason in ("", "None") else f" ({job.reason})"
         hint = "; `--output=FILE` in `options.sbatch` keeps what Ray says there" if job.state == "FAILED" else ""
         self._lost[node] = f"its job {job.number} of Slurm {text}{reason}{hint}"

@@ -20,7 +20,7 @@ class LevelCourse:
     until_at: float
 
 
-class _Piece(NamedTuple):
+class _LevelPiece(NamedTuple):
     """A piece of a course, from `at` to the next piece; `area` is the mean times the duration."""
 
     at: float
@@ -53,7 +53,7 @@ class Level:
         self._n_points, self._n_pieces_max = n_points, 4 * n_points
         self._since_at: float | None = None
         self._area = 0.0
-        self._pieces: list[_Piece] = []
+        self._pieces: list[_LevelPiece] = []
 
     def set(self, at: float, value: float) -> None:
         """Set the level to `value` from `at` on; `at` never goes back, and the last change at one instant counts."""
@@ -89,23 +89,23 @@ class Level:
         )
 
 
-def _append(pieces: list[_Piece], at: float, value: float, duration_s: float) -> None:
+def _append(pieces: list[_LevelPiece], at: float, value: float, duration_s: float) -> None:
     """Add a piece, or make the last one longer: a level that changed and changed back at one instant did not change."""
     area = value * duration_s
     if pieces:
         last_at, last_area, low, high = pieces[-1]
         if low == high == value:
-            pieces[-1] = _Piece(last_at, last_area + area, value, value)
+            pieces[-1] = _LevelPiece(last_at, last_area + area, value, value)
             return
-    pieces.append(_Piece(at, area, value, value))
+    pieces.append(_LevelPiece(at, area, value, value))
 
 
-def _thin(pieces: list[_Piece], until_at: float, n_points: int) -> list[_Piece]:
+def _thin(pieces: list[_LevelPiece], until_at: float, n_points: int) -> list[_LevelPiece]:
     if len(pieces) <= n_points:
         return pieces
     first_at = pieces[0].at
     parts_per_s = n_points / (until_at - first_at)
-    thinned: list[_Piece] = []
+    thinned: list[_LevelPiece] = []
     last_part = -1
     for piece in pieces:
         part = min(n_points - 1, int((piece.at - first_at) * parts_per_s))
@@ -117,12 +117,12 @@ def _thin(pieces: list[_Piece], until_at: float, n_points: int) -> list[_Piece]:
     return thinned
 
 
-def _joined(piece: _Piece, other: _Piece) -> _Piece:
+def _joined(piece: _LevelPiece, other: _LevelPiece) -> _LevelPiece:
     _, area, low, high = other
-    return _Piece(piece.at, piece.area + area, min(piece.low, low), max(piece.high, high))
+    return _LevelPiece(piece.at, piece.area + area, min(piece.low, low), max(piece.high, high))
 
 
-def _means(pieces: list[_Piece], until_at: float) -> Iterator[float]:
+def _means(pieces: list[_LevelPiece], until_at: float) -> Iterator[float]:
     ends = [*(piece.at for piece in pieces), until_at][1:]
     for piece, end_at in zip(pieces, ends, strict=True):
         exact = piece.low == piece.high or end_at <= piece.at

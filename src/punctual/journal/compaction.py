@@ -63,7 +63,7 @@ class _Stretch:
 
 
 @dataclass(slots=True)
-class _Job:
+class _JobThinning:
     """State of the thinning for one job."""
 
     since: float
@@ -85,7 +85,7 @@ class CompactionRules:
     """
 
     def __init__(self) -> None:
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, _JobThinning] = {}
         self._removed: list[int] = []
         #: The last plan with a bound, as long as no command that it led to was kept.
         self._plan: int | None = None
@@ -165,10 +165,10 @@ class CompactionRules:
         if kind in _ENDS:
             del self._jobs[message["job"]]
 
-    def _decided(self, job: _Job) -> None:
+    def _decided(self, job: _JobThinning) -> None:
         """The last report before a decision is what it rested on."""
         for stretch in job.stretches.values():
             stretch.pending = None
 
-    def _job(self, message: dict[str, Any]) -> _Job:
-        return self._jobs.setdefault(message["job"], _Job(since=message["at"]))
+    def _job(self, message: dict[str, Any]) -> _JobThinning:
+        return self._jobs.setdefault(message["job"], _JobThinning(since=message["at"]))

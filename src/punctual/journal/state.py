@@ -49,13 +49,13 @@ def dumps(state: object) -> bytes:
     must = "the state must consist of plain values, arrays and classes of Punctual's pure packages"
     with _refused(must, "Let controllers, models and policies keep such values only."):
         written = io.BytesIO()
-        writer = _Writer(written, protocol=5)
+        writer = _StatePickler(written, protocol=5)
         writer.dump(state)
         body, layouts = written.getvalue(), dict(map(_layout, filter(is_dataclass, writer.parts)))
         # Reading is the only sure way to know that something can be read, and costs more than writing: a state of many
         # jobs would hold up what it is of. So it is read if it has a part of a kind that none had that was read before.
         if not _READ.issuperset(writer.parts):
-            _Reader(body, lambda name, layout: layouts.get(name) == layout).load()
+            _StateUnpickler(body, lambda name, layout: layouts.get(name) == layout).load()
             _READ.update(writer.parts)
     header = json.dumps(layouts).encode()
     return _MAGIC + zlib.compress(len(header).to_bytes(4, "big") + header + body, level=1)
@@ -72,14 +72,14 @@ def loads(state: bytes) -> Any:
         unpacked = _unpacked(state)
         n_header = int.from_bytes(unpacked[:4], "big")
         layouts = json.loads(unpacked[4 : 4 + n_header])
-        return _Reader(unpacked[4 + n_header :], lambda name, layout: layouts.get(name) == layout).load()
+        return _StateUnpickler(unpacked[4 + n_header :], lambda name, layout: layouts.get(name) == layout).load()
 
 
-#: The `_Writer.parts` of all states that this process has written and been able to read.
+#: The `_StatePickler.parts` of all states that this process has written and been able to read.
 _READ: set[Any] = set()
 
 
-class _Writer(pickle.Pickler):
+class _StatePickler(pickle.Pickler):
     """Notes of what kinds the parts of a state are: their classes, and the classes and functions among them."""
 
     def __init__(self, file: io.BytesIO, protocol: int) -> None:
@@ -96,7 +96,7 @@ def _layout(kind: Any) -> tuple[str, list[str]]:
     return f"{kind.__module__}.{kind.__qualname__}", [field.name for field in fields(kind)]
 
 
-class _Reader(pickle.Unpickler):
+class _StateUnpickler(pickle.Unpickler):
     """Unpickles classes of values only; `knows` says whether a class has its recorded fields."""
 
     def __init__(self, body: bytes, knows: Callable[[str, list[str]], bool]) -> None:

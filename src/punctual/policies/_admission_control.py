@@ -26,7 +26,7 @@ from punctual.policies._promised_shares import (
 )
 from punctual.policies._reservations import ReservationLedger
 from punctual.solvers.solution import FloatArray
-from punctual.solvers.timeline import Changes, Share, Timeline
+from punctual.solvers.timeline import ChangeCosts, Share, Timeline
 
 #: Newcomers of one round for which all jobs are planned again if they do not fit beside them.
 _N_NEW_MAX = 3
@@ -619,13 +619,13 @@ class AdmissionControl:
         _, ready_at = self._stalls.get(candidate.id, (self._at, self._at + candidate.view.spec.startup_s))
         return ready_at - self._at if ready_at > self._at else _ASK_AGAIN_S
 
-    def _changes(self, candidate: Candidate, pool: Pool) -> Changes:
+    def _changes(self, candidate: Candidate, pool: Pool) -> ChangeCosts:
         """Return the costs of a change of the job; with several nodes a change may move it, but not to one that joined later."""
         is_fixed = self._n_nodes(candidate, pool) == 1 < candidate.options.n_nodes[pool[0]]
         can_move = sum(len(nodes) for nodes in self._kinds.values()) > 1 and not is_fixed
         spec, (_, ready_at) = candidate.view.spec, self._stalls.get(candidate.id, (0.0, 0.0))
         start_s = max(spec.startup_s, spec.resize_cost_s)
-        return Changes(
+        return ChangeCosts(
             holds=float(candidate.n * candidate.options.per_worker if pool == candidate.pool else 0),
             ready_s=self._starting_s.get(candidate.id, max(0.0, ready_at - self._at)) if candidate.n else 0.0,
             start_s=start_s,

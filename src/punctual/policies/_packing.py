@@ -111,12 +111,12 @@ class Packing:
         placed.update(ordered)
 
     def _are_ordered(
-        self, changes: "Sequence[_Change]", placed: dict[JobId, Allocation], *, needed_first: bool
+        self, changes: "Sequence[_Relocation]", placed: dict[JobId, Allocation], *, needed_first: bool
     ) -> bool:
         """Order the changes; whether all pass each other, with what promises need now before all others."""
         going = sorted((change for change in changes if change.more and change.less), key=_needed_first)
         coming = [change for change in changes if change.more and not change.less]
-        room = _Room(self._builder.free)
+        room = _MoveRoom(self._builder.free)
         for change in changes:
             room.give(self._builder.held(change.view))
         for change in changes:
@@ -133,14 +133,14 @@ class Packing:
                 placed[change.view.spec.id] = self._in_place(change, room.sure) if circle else change.kept
         return True
 
-    def _change(self, move: Move, to: Allocation) -> "_Change":
+    def _change(self, move: Move, to: Allocation) -> "_Relocation":
         """Return the change from what the job really holds; a job without an answer to its launch holds its place already."""
         free, view = self._builder.free, move.view
         held = self._builder.held(view) if view.status in ("queued", "starting") else view.granted
         held = {node: amount for node, amount in held.items() if node in free}
-        return _Change(move, held, _kept_of(move, held, to), to, _beyond(to, held), _beyond(held, to))
+        return _Relocation(move, held, _kept_of(move, held, to), to, _beyond(to, held), _beyond(held, to))
 
-    def _keep_room(self, changes: "Sequence[_Change]", placed: dict[JobId, Allocation]) -> None:
+    def _keep_room(self, changes: "Sequence[_Relocation]", placed: dict[JobId, Allocation]) -> None:
         """Put no change off where the last plan gave what the job still holds to another one that is launched."""
         room = dict(self._builder.free)
         for change in changes:
@@ -158,8 +158,13 @@ class Packing:
                 placed[change.view.spec.id] = change.to
 
     def _let_go(
-        self, going: "Sequence[_Change]", room: "_Room", placed: dict[JobId, Allocation], *, may_pause_some: bool
-    ) -> "Sequence[_Change]":
+        self,
+        going: "Sequence[_Relocation]",
+        room: "_MoveRoom",
+        placed: dict[JobId, Allocation],
+        *,
+        may_pause_some: bool,
+    ) -> "Sequence[_Relocation]":
         """Let jobs that leave nodes pass each other; those left that wait in a circle, and may not be paused."""
         while going:
             stuck = [change for change in going if not room.passes(change)]
@@ -183,7 +188,7 @@ class Packing:
         """Whether the job may hold nothing until the next plan: it can be paused, or the last plan gave it nothing."""
         return may_pause(view) or not self._builder.held(view)
 
-    def _in_place(self, change: "_Change", free: dict[NodeId, Resources]) -> Allocation:
+    def _in_place(self, change: "_Relocation", free: dict[NodeId, Resources]) -> Allocation:
         """As near to what the job is to have as it comes beside what it holds: it waits for nobody."""
         move, held = change.move, change.held
         n_held = n_workers(move.view.spec, held)
@@ -330,7 +335,7 @@ def _turn(move: Move) -> tuple[bool, bool, int, bool, float, str]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Change:
+class _Relocation:
     """Change of one job from what it really holds to what it is to hold: on each node how much more and less.
 
     Attributes
@@ -356,7 +361,7 @@ class _Change:
         return self.move.n_least > self.move.n_before
 
 
-class _Room:
+class _MoveRoom:
     """Room on the nodes while jobs change their places.
 
     Attributes
@@ -380,7 +385,7 @@ class _Room:
         for free in (self._free, self.sure):
             _give(free, amounts)
 
-    def passes(self, change: _Change) -> bool:
+    def passes(self, change: _Relocation) -> bool:
         """Let the job change its nodes if what it needs more is free."""
         if not _fit(change.more, self._free):
             return False
@@ -388,7 +393,7 @@ class _Room:
         _give(self._free, change.less)
         return True
 
-    def admits(self, change: _Change) -> bool:
+    def admits(self, change: _Relocation) -> bool:
         """Let the job change its nodes in this plan if it surely blocks nobody."""
         if not _fit(change.more, self.sure):
             return False
@@ -429,12 +434,12 @@ def _give(free: dict[NodeId, Resources], amounts: Allocation) -> None:
             free[node] = free[node] + amount
 
 
-def _least_loss(change: _Change) -> tuple[object, ...]:
+def _least_loss(change: _Relocation) -> tuple[object, ...]:
     """Sorts first what is paused at the least loss."""
     move = change.move
     return move.stays, move.n_least > 0, move.n_before, *seniority(move.view)
 
 
-def _needed_first(change: _Change) -> tuple[object, ...]:
+def _needed_first(change: _Relocation) -> tuple[object, ...]:
     """Sorts first what a promise needs now."""
     return not change.is_needed, not change.move.n_least, *seniority(change.view)

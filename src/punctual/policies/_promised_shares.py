@@ -10,12 +10,12 @@ import numpy as np
 from punctual.core.ids import JobId
 from punctual.policies._reservations import Pool, ReservationRequest
 from punctual.solvers.solution import FloatArray
-from punctual.solvers.timeline import ROOM_TOLERANCE, Changes, Share, Timeline
+from punctual.solvers.timeline import ROOM_TOLERANCE, ChangeCosts, Share, Timeline
 
 #: Number of repeats with more work, for the changes that a share contains.
 _N_TRIES = 4
 #: Changes that cost nothing.
-_FREE = Changes()
+_FREE = ChangeCosts()
 #: Time within which a due share counts as due now, because of rounding.
 NOW_S = 1e-6
 #: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
@@ -42,7 +42,7 @@ class PromiseRequest(ReservationRequest):
         Until when nobody else counts on that, because it holds it already; 0: it does not.
     """
 
-    changes: Changes
+    changes: ChangeCosts
     n_nodes: int = 1
     starting_s: float = 0.0
     least: float = 0.0

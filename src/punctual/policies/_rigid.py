@@ -113,10 +113,10 @@ def serve(builder: PlanBuilder, order: Order, *, size: Size, margin: float = 0.0
     watch = bool(builder.carry.get("watch", True))
     if not watch and not builder.snapshot.waiting:
         return builder.build(watch=False, last=builder.carry.get("last", _LAST_OF_ALL), first=None)
-    return _Round(builder, order, size, margin).plan(watch=watch)
+    return _RigidRound(builder, order, size, margin).plan(watch=watch)
 
 
-class _Round:
+class _RigidRound:
     """State of one plan while it is built."""
 
     def __init__(self, builder: PlanBuilder, order: Order, size: Size, margin: float) -> None:

@@ -82,25 +82,27 @@ class LeastCost(PolicyBase):
             return serve(
                 self._builder(snapshot), Order(waiting=lambda view, _: _due_at(view), running=_due_at), size="largest"
             )
-        return _Round(self, snapshot, self._builder(snapshot)).plan()
+        return _LeastCostRound(self, snapshot, self._builder(snapshot)).plan()
 
     def deadline_prices_usd(
         self, snapshot: Snapshot, view: JobView, deadlines_at: Sequence[float]
     ) -> list[float | None]:
         """Return the expected cost of the job's rest for each deadline; None: it cannot be done by then on machines that stay."""
-        return _Round(self, snapshot, self._builder(snapshot)).prices_usd(view, deadlines_at)
+        return _LeastCostRound(self, snapshot, self._builder(snapshot)).prices_usd(view, deadlines_at)
 
     def bought_deadline_at(self, snapshot: Snapshot, view: JobView) -> float | None:
         """Return the earliest deadline that the rest of the job's budget is expected to buy; None: none, or no budget."""
-        return _Round(self, snapshot, self._builder(snapshot)).bought_at(view)
+        return _LeastCostRound(self, snapshot, self._builder(snapshot)).bought_at(view)
 
     def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
         """Return what `allocate` answers, and the earliest deadline that can be promised to `job` beside all promises."""
-        earliest_at = _Round(self, snapshot, self._builder(snapshot)).earliest_at(job) if snapshot.pools else None
+        earliest_at = (
+            _LeastCostRound(self, snapshot, self._builder(snapshot)).earliest_at(job) if snapshot.pools else None
+        )
         return self.allocate(snapshot), earliest_at
 
 
-class _Round:
+class _LeastCostRound:
     """One plan."""
 
     def __init__(self, policy: LeastCost, snapshot: Snapshot, builder: PlanBuilder) -> None:

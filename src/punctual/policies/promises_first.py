@@ -161,11 +161,11 @@ class PromisesFirst(PolicyBase):
         return {True: _PROMISED_FRAC, False: 1.0 - self.background_frac}
 
     def allocate(self, snapshot: Snapshot) -> Plan:
-        return _Round(self, self._builder(snapshot)).plan()
+        return _PromisesRound(self, self._builder(snapshot)).plan()
 
     def quoted(self, snapshot: Snapshot, job: JobId) -> tuple[Plan, float | None]:
         """The plan, and the earliest instant that could be promised to `job` as its deadline; None: none could."""
-        round = _Round(self, self._builder(snapshot))
+        round = _PromisesRound(self, self._builder(snapshot))
         if self.admission == "none":
             return replace(round.plan(), promises=None), None
         earliest_s = round.earliest_s(job)  # before nodes are given out
@@ -274,7 +274,7 @@ class UtilityModel:
         return value
 
 
-class _Round:
+class _PromisesRound:
     """The plan for one snapshot."""
 
     def __init__(self, policy: PromisesFirst, builder: PlanBuilder) -> None:

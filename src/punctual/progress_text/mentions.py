@@ -342,7 +342,7 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
         i_number += match.start() >= label_end
         if kind == "real" or _is_in_file_name(text, match):
             continue
-        place = _Place(text, match, is_bar=is_bar, is_drawn=is_drawn)
+        place = _NumberPosition(text, match, is_bar=is_bar, is_drawn=is_drawn)
         mention = place.read(kind or "", i_number)
         if mention is not None:
             mentions.append(mention)
@@ -405,7 +405,7 @@ def _ordered(mentions: list[Mention]) -> list[Mention]:
     return mentions
 
 
-class _Place:
+class _NumberPosition:
     """A number in its line."""
 
     def __init__(self, text: str, match: re.Match[str], *, is_bar: bool, is_drawn: bool) -> None:

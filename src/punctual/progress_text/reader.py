@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 
+from punctual.core.recent_messages import Reason
 from punctual.progress_text.choice import Assessment, Doubt, Judge
 from punctual.progress_text.lines import LineSplitter
 from punctual.progress_text.mentions import LineReading, Mention, read_line
@@ -39,14 +40,6 @@ class Belief:
     steps: float
     total: float | None
     is_sure: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A sentence for the user, with a code that stays the same for the same fact."""
-
-    code: str
-    text: str
 
 
 #: After so many lines in which nothing is counted the user is told.
@@ -87,7 +80,7 @@ class ProgressReader:
         self._told: set[str] = set()
         self._told_total: float | None = None
         self._n_changes = 0
-        self._notices: list[Notice] = []
+        self._notices: list[Reason] = []
 
     @property
     def belief(self) -> Belief | None:
@@ -113,7 +106,7 @@ class ProgressReader:
         """Return all series, each with its meaning as the training's; None where it cannot be that."""
         return [(series, self._judge.assess(series)) for series in self._table]
 
-    def new_notices(self) -> list[Notice]:
+    def new_notices(self) -> list[Reason]:
         """Return the notices since the last call."""
         notices, self._notices = self._notices, []
         return notices
@@ -211,7 +204,7 @@ class ProgressReader:
         chosen = self._chosen
         return "" if chosen is None or chosen.has_total else _told_doubt(chosen, self._steps_total, _AT_FULL_SPEED)
 
-    def shortfall(self) -> Notice | None:
+    def shortfall(self) -> Reason | None:
         """Return a notice of steps missing at the end of a program that succeeded; None if none are, but unprinted ones.
 
         Where the number of all steps is not known, and nobody was told, it is a notice of that.
@@ -222,7 +215,7 @@ class ProgressReader:
         if not chosen.has_total:
             text = _told_doubt(chosen, self._steps_total, _RAN_AT_FULL_SPEED)
             is_told = NO_TOTAL in self._told or self._told_total is not None
-            return None if is_told else Notice(NO_TOTAL, text)
+            return None if is_told else Reason(NO_TOTAL, text)
         assert chosen.total is not None
         if chosen.total - chosen.steps <= max(chosen.series.increment, 1):
             return None
@@ -232,7 +225,7 @@ class ProgressReader:
             f"the output counted to {belief.steps:.12g} of {belief.total:.12g} steps and the program has ended with success: it has "
             "stopped early, or the rest was not printed"
         )
-        return Notice(ENDED_EARLY, text)
+        return Reason(ENDED_EARLY, text)
 
     # Notices.
 
@@ -272,7 +265,7 @@ class ProgressReader:
     def _say(self, code: str, text: str) -> None:
         if code not in self._told:
             self._told.add(code)
-            self._notices.append(Notice(code, text))
+            self._notices.append(Reason(code, text))
 
 
 def _told_doubt(chosen: Assessment, declared: float | None, effect: str) -> str:

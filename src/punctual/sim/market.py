@@ -48,7 +48,7 @@ class _Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ready:
+class _MachineStarted:
     """A machine that has started."""
 
     provider: _Provider
@@ -56,15 +56,15 @@ class _Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gone:
+class _MachineLost:
     """A machine whose notice is over."""
 
     node: NodeId
 
 
-Subject = _Provider | _Ready | _Gone
+Subject = _Provider | _MachineStarted | _MachineLost
 #: For `isinstance`.
-SUBJECTS = (_Provider, _Ready, _Gone)
+SUBJECTS = (_Provider, _MachineStarted, _MachineLost)
 
 
 class Market:
@@ -119,7 +119,7 @@ class Market:
             nodes = tuple(NodeId(f"{spec.name}-{next(provider.numbers)}") for _ in range(n_started))
             provider.machines |= dict.fromkeys(nodes)
             for node in nodes:
-                self._queue.enter(at + next(provider.startups_s), FACT, _Ready(provider, node))
+                self._queue.enter(at + next(provider.startups_s), FACT, _MachineStarted(provider, node))
             events.append(MachinesAsked(at=at, pool=spec.name, nodes=nodes))
         if n_started < command.n_machines:
             n_refused = command.n_machines - n_started
@@ -135,12 +135,12 @@ class Market:
     def due(self, at: float, subject: Subject) -> list[Event]:
         """Return the events of an entry of the queue."""
         match subject:
-            case _Ready(provider=provider, node=node):
+            case _MachineStarted(provider=provider, node=node):
                 if node not in provider.machines:  # it was released, or taken away, while it started
                     return []
                 self._up.add(node)
                 return self._join(at, Node(node, provider.spec.capacity, provider.spec.device))
-            case _Gone(node=node):
+            case _MachineLost(node=node):
                 return self._end(at, node)
         return self._go_on(subject, at)
 
@@ -163,6 +163,6 @@ class Market:
                 events += self._end(at, node)
                 continue
             events.append(NodeNoticed(at=at, node=node, ends_at=at + spec.notice_s))
-            self._queue.enter(at + spec.notice_s, FACT, _Gone(node))
+            self._queue.enter(at + spec.notice_s, FACT, _MachineLost(node))
         offered = PoolOffered(at=at, pool=spec, price_usd_h=price_usd_h, obtainable=provider.obtainable)
         return [*events, offered]

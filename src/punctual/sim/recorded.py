@@ -149,14 +149,16 @@ def recorded_load(messages: Iterable[Message], period: Period = ALWAYS) -> Recor
     stopped = {event.job for event in events if isinstance(event, StopRequested)}
     histories = {id: job for id, job in history.histories.items() if period.has(job.submitted_at)}
     works = {id: _work_of(job, is_stopped=id in stopped) for id, job in histories.items()}
-    jobs = [_sim_job(histories[job], work) for job, work in works.items() if isinstance(work, _Work)]
+    jobs = [_sim_job(histories[job], work) for job, work in works.items() if isinstance(work, _RecordedWork)]
     startups_s, resizes_s = _delays_s(history.histories.values())
     return RecordedLoad(
         jobs=tuple(_without_missing(sorted(jobs, key=lambda job: job.submitted_at))),
         events=tuple(about_kept(events, {job.spec.id for job in jobs})),
         policy_changes=tuple(policy_changes),
         nodes=tuple(_nodes_in(events)),
-        estimated={job: work.estimate for job, work in works.items() if isinstance(work, _Work) and work.estimate},
+        estimated={
+            job: work.estimate for job, work in works.items() if isinstance(work, _RecordedWork) and work.estimate
+        },
         left_out={job: work for job, work in works.items() if isinstance(work, str)},
         n_outside=len(history.histories) - len(histories),
         startup_s=median(startups_s or [0.0]),
@@ -218,7 +220,7 @@ def _curves(history: JobHistory) -> Curves:
 
 
 @dataclass(slots=True)
-class _Costs:
+class _CostsBySteps:
     """Costs of a job's steps so far, read from its history."""
 
     spec: JobSpec
@@ -243,7 +245,7 @@ class _Costs:
     is_held_back: bool = False
 
     @classmethod
-    def of(cls, history: JobHistory) -> "_Costs":
+    def of(cls, history: JobHistory) -> "_CostsBySteps":
         costs, curves = cls(history.spec_at(inf), since_at=history.submitted_at), _curves(history)
         # A report comes before what follows from it at the same instant.
         steps = [(reading.at, 0, partial(costs.report, reading)) for reading in curves.readings]
@@ -306,7 +308,7 @@ def _extend(points: list[tuple[float, float]], steps: float, cost: float) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _RecordedWork:
     """A job's work: (steps, cost so far), the most it can use at once, and a note on what is estimated."""
 
     points: list[tuple[float, float]]
@@ -315,9 +317,9 @@ class _Work:
     estimate: str = ""
 
 
-def _work_of(history: JobHistory, *, is_stopped: bool) -> _Work | str:
+def _work_of(history: JobHistory, *, is_stopped: bool) -> _RecordedWork | str:
     """The work of a job, or why it is not known."""
-    costs, end = _Costs.of(history), history.end
+    costs, end = _CostsBySteps.of(history), history.end
     if isinstance(end, RejectJob | JobFailed) and not is_stopped:
         turned_away = isinstance(end, RejectJob) and not costs.held_core_s + costs.held_worker_s
         declared = costs.spec.work_core_s
@@ -326,23 +328,27 @@ def _work_of(history: JobHistory, *, is_stopped: bool) -> _Work | str:
         if declared is None:
             return "it was turned away before it ran, and its work was not declared"
         points = [(0.0, 0.0), (costs.spec.work_steps or 1.0, declared)]
-        return _Work(points, inf, by_workers=False, estimate="turned away: its work as declared")
+        return _RecordedWork(points, inf, by_workers=False, estimate="turned away: its work as declared")
     by_workers = costs.spec.ceiling.gpus > 0 or costs.by_core[-1][1] <= 0
     points = costs.by_worker if by_workers else costs.by_core
     usable = inf if by_workers or costs.is_held_back or not costs.most_cores else costs.most_cores
     steps_total = history.steps_total
     if not isinstance(end, JobFinished):
         state = "stopped by a user" if is_stopped else "not ended"
-        return _unfinished(costs.spec, _Work(points, usable, by_workers), steps_total, state)
+        return _unfinished(costs.spec, _RecordedWork(points, usable, by_workers), steps_total, state)
     if points[-1][0] > 0 and points[-1][1] > 0:
-        return _Work(points, usable, by_workers)
+        return _RecordedWork(points, usable, by_workers)
     # All declared steps, or one, cost the whole grant over time.
     held, by_workers = costs.held_core_s or costs.held_worker_s, not costs.held_core_s
     estimate = "it told of no steps: its work is what it held until its end"
-    return _Work([(0.0, 0.0), (steps_total or 1.0, held)], inf, by_workers, estimate) if held > 0 else "it held nothing"
+    return (
+        _RecordedWork([(0.0, 0.0), (steps_total or 1.0, held)], inf, by_workers, estimate)
+        if held > 0
+        else "it held nothing"
+    )
 
 
-def _unfinished(spec: JobSpec, work: _Work, steps_total: float | None, state: str) -> _Work | str:
+def _unfinished(spec: JobSpec, work: _RecordedWork, steps_total: float | None, state: str) -> _RecordedWork | str:
     """Return work that continues at the mean cost of the steps so far, or why there is none."""
     steps, cost = work.points[-1]
     if steps > 0 and cost > 0 and steps_total is not None:
@@ -350,11 +356,13 @@ def _unfinished(spec: JobSpec, work: _Work, steps_total: float | None, state: st
         estimate = f"{state}: the steps left cost as much as those done"
         return replace(work, points=[*work.points, *more], estimate=estimate)
     if spec.work_core_s is not None:
-        return _Work([(0.0, 0.0), (steps_total or 1.0, spec.work_core_s)], inf, False, f"{state}: its work as declared")
+        return _RecordedWork(
+            [(0.0, 0.0), (steps_total or 1.0, spec.work_core_s)], inf, False, f"{state}: its work as declared"
+        )
     return f"{state}, and nothing says what it would have needed"
 
 
-def _sim_job(history: JobHistory, work: _Work) -> SimJob:
+def _sim_job(history: JobHistory, work: _RecordedWork) -> SimJob:
     points = _fewer(work.points)
     steps, cost = points[-1]
     phases = tuple((before[0], _truth(before, point, work)) for before, point in pairwise(points))
@@ -374,7 +382,7 @@ def _fewer(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [point for i, point in enumerate(points) if i <= 1 or (i - 1) % every == 0 or i == len(points) - 1]
 
 
-def _truth(before: tuple[float, float], point: tuple[float, float], work: _Work) -> ProportionalSpeed:
+def _truth(before: tuple[float, float], point: tuple[float, float], work: _RecordedWork) -> ProportionalSpeed:
     # A stretch in which no cost was seen is not done in no time: it has a thousandth of the mean.
     least = 1e-3 * work.points[-1][1] / work.points[-1][0]
     step_cost = max((point[1] - before[1]) / (point[0] - before[0]), least)

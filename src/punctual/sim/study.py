@@ -102,7 +102,7 @@ class Study:
             A run could not be done for a reason that a user can repair.
         """
         missing = [assignment for assignment in self.assignments if read_run(assignment.folder) is None]
-        watch = _Watch(len(self.assignments), len(missing), tell or _tell_nobody)
+        watch = _ProgressSum(len(self.assignments), len(missing), tell or _tell_nobody)
         failures = []
         try:
             with closing(self._done(missing, watch, n_processes)) as outcomes:
@@ -125,7 +125,7 @@ class Study:
         return Result(self.scenario, runs, self.out, failures, n_bad_rows, self._load)
 
     def _done(
-        self, missing: list[Assignment], watch: "_Watch", n_processes: int
+        self, missing: list[Assignment], watch: "_ProgressSum", n_processes: int
     ) -> Generator[tuple[int, Failure | None], None, None]:
         if n_processes == 1 or len(missing) < 2:
             return in_this_process(carry_out, missing, watch.working)
@@ -193,7 +193,7 @@ def carry_out(assignment: Assignment, tell: Callable[[float], None]) -> Failure 
     return None
 
 
-class _Watch:
+class _ProgressSum:
     """Adds up how far all runs are."""
 
     def __init__(self, n_runs: int, n_missing: int, tell: Callable[[StudyProgress], None]) -> None:

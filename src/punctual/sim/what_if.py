@@ -228,7 +228,7 @@ class _Ticks:
         return max(fire_at, now + span_s / 200)
 
 
-def _unknown(statuses: Mapping[JobId, JobStatus], works: "Mapping[JobId, _Work]") -> dict[JobId, str]:
+def _unknown(statuses: Mapping[JobId, JobStatus], works: "Mapping[JobId, _RemainingWork]") -> dict[JobId, str]:
     """Return the reasons why the ends of some jobs are unknown, also because they wait for such a job."""
     unknown = {job: work.unknown for job, work in works.items() if work.unknown}
     for job, status in statuses.items():  # in order of submission: a job waits for earlier ones
@@ -271,7 +271,7 @@ class _Learned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _RemainingWork:
     """Remaining steps and their speed; `unknown` says why they are unknown."""
 
     left_steps: float = 1.0
@@ -288,9 +288,9 @@ class _Work:
         )
 
 
-def _work_of(status: JobStatus, view: JobView, at: float) -> _Work:
+def _work_of(status: JobStatus, view: JobView, at: float) -> _RemainingWork:
     if status.pause is not None:
-        return _Work(unknown="its user has paused it")
+        return _RemainingWork(unknown="its user has paused it")
     steps_total = status.steps_expected or status.steps_total
     # If all steps are done or none are counted, the rest is one step more.
     left_steps = 1.0 if steps_total is None else max(0.0, steps_total - status.steps_done) or 1.0
@@ -298,23 +298,23 @@ def _work_of(status: JobStatus, view: JobView, at: float) -> _Work:
         return _of_workers(status, view, None if steps_total is None else left_steps)
     core_s = _core_s_left(status, view, at)
     if core_s is None:
-        return _Work(unknown=_UNKNOWN)
+        return _RemainingWork(unknown=_UNKNOWN)
     usable_cores = _usable_cores(status, view, at)
     if view.work is not None and not view.work.is_steady:  # whatever it holds, it takes as long
         core_s, usable_cores = core_s / usable_cores * LEAST_CORES, LEAST_CORES
     speed = ProportionalSpeed(step_cost=max(core_s, 1e-3) / left_steps, usable=usable_cores)
-    return _Work(left_steps, speed)
+    return _RemainingWork(left_steps, speed)
 
 
-def _of_workers(status: JobStatus, view: JobView, left_steps: float | None) -> _Work:
+def _of_workers(status: JobStatus, view: JobView, left_steps: float | None) -> _RemainingWork:
     shape = shape_of(status.spec, status.granted, {}) if status.granted else None
     learned_sps = view.curve.rate_sps(shape) if view.curve is not None and shape is not None else 0.0
     rate_sps = next((rate for rate in (learned_sps, status.rate_sps) if 0 < rate < inf), None)
     if left_steps is None or (rate_sps is None and view.curve is None):
-        return _Work(unknown=_UNKNOWN)
+        return _RemainingWork(unknown=_UNKNOWN)
     step_cost = inf if rate_sps is None or shape is None else shape.n_workers / rate_sps
     proportional = ProportionalSpeed(step_cost=step_cost, by_workers=True)
-    return _Work(left_steps, proportional if view.curve is None else _Learned(view.curve, proportional))
+    return _RemainingWork(left_steps, proportional if view.curve is None else _Learned(view.curve, proportional))
 
 
 def _core_s_left(status: JobStatus, view: JobView, at: float) -> float | None:

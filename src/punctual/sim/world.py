@@ -54,7 +54,7 @@ _job_started, _grant_applied, _progress_reported = (
 )
 
 
-class _Machine:
+class _NodeState:
     """A node, there or not."""
 
     __slots__ = ("draw", "is_up", "node", "version")
@@ -88,7 +88,7 @@ class World:
         self._seed = seed
         self._states: dict[JobId, TrueState] = {}
         self._ended: set[JobId] = set()
-        self._machines: dict[NodeId, _Machine] = {}
+        self._machines: dict[NodeId, _NodeState] = {}
         self._devices: dict[NodeId, str] = {}
         self.market = Market(pools, queue, self.join, self.lose)
 
@@ -144,7 +144,7 @@ class World:
             return self._advance(subject, at) if subject.version == version else []
         if isinstance(subject, SUBJECTS):
             return self.market.due(at, subject)
-        assert isinstance(subject, _Machine)
+        assert isinstance(subject, _NodeState)
         if subject.version != version or self._is_stuck():
             return []
         return self.lose(at, subject.node.id) if subject.is_up else self.join(at, subject.node)
@@ -161,7 +161,7 @@ class World:
 
     def join(self, at: float, node: Node) -> list[Event]:
         """Add `node`, or bring it back."""
-        machine = self._machines.setdefault(node.id, _Machine(node))
+        machine = self._machines.setdefault(node.id, _NodeState(node))
         machine.node, machine.is_up = node, True
         self._devices[node.id] = node.device
         self._enter_next(machine, at, self._physics.node_mtbf_s)
@@ -191,7 +191,7 @@ class World:
         self._enter(state)
         return [_failed(state, at, _NODE_GONE)] if state.told_dead else []
 
-    def _enter_next(self, machine: _Machine, at: float, mean_s: float) -> None:
+    def _enter_next(self, machine: _NodeState, at: float, mean_s: float) -> None:
         machine.version += 1
         if mean_s == inf:
             return

@@ -36,7 +36,7 @@ class CoreAnswer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Changes:
+class _SingleChanges:
     """Changes of one job's configuration each, with the remaining possible gain.
 
     Attributes
@@ -65,7 +65,7 @@ class _Changes:
     price: float
     missing: float
 
-    def at(self, places: IntArray | slice) -> "_Changes":
+    def at(self, places: IntArray | slice) -> "_SingleChanges":
         return replace(self, flat=self.flat[places], shifts=self.shifts[places], losses=self.losses[places])
 
     def n_changed_max(self) -> int:
@@ -113,11 +113,11 @@ class CoreSearch:
         left_out = min(sifted_out, float(changes.losses[n_taken:].min(initial=inf)))
         return CoreAnswer(self._search(core), left_out + missing - changes.missing, limited=n_taken < n_asked)
 
-    def _that_matter(self, missing: float) -> _Changes:
+    def _that_matter(self, missing: float) -> _SingleChanges:
         """The changes that lose less than is missing, after what no combination of them can use is taken off."""
         flat = np.flatnonzero((self._loss < missing) & (self._shift != 0))
         shifts, losses = self._shift.ravel()[flat].astype(np.int64), self._loss.ravel()[flat]
-        changes = _Changes(flat, shifts, losses, 1, self._slack, self._multiplier, missing)
+        changes = _SingleChanges(flat, shifts, losses, 1, self._slack, self._multiplier, missing)
         while len(changes.flat) and (unit := _common_divisor(changes.shifts)) > 1:
             unused = changes.price * (changes.slack % unit)
             changes = replace(
@@ -131,7 +131,7 @@ class CoreSearch:
             changes = changes.at(np.flatnonzero(changes.losses < changes.missing))
         return changes
 
-    def _sifted(self, changes: _Changes, n_wanted: int, n_changed_max: int) -> tuple[_Changes, float]:
+    def _sifted(self, changes: _SingleChanges, n_wanted: int, n_changed_max: int) -> tuple[_SingleChanges, float]:
         """Return the changes that lose least, without repeats, and the least loss among those left out.
 
         If at most m jobs are changed, only the m changes of least loss are needed among those of equal shift: instead
@@ -155,13 +155,13 @@ class CoreSearch:
         coarse = np.round(changes.losses[needed] / (1e-6 * changes.missing))
         return changes.at(needed[np.lexsort((ranks[needed], coarse))]), beyond
 
-    def _first_of_job_and_shift(self, changes: _Changes) -> IntArray:
+    def _first_of_job_and_shift(self, changes: _SingleChanges) -> IntArray:
         jobs = changes.flat // self._loss.shape[1]
         least = int(changes.shifts.min())
         keys = jobs * (int(changes.shifts.max()) - least + 1) + changes.shifts - least
         return np.sort(np.unique(keys, return_index=True)[1])
 
-    def _affordable(self, changes: _Changes, n_asked: int, n_changed_max: int, n_states_max: int) -> "_Core":
+    def _affordable(self, changes: _SingleChanges, n_asked: int, n_changed_max: int, n_states_max: int) -> "_Core":
         """Return a core of as many of the first changes as asked, or as the limit of work allows."""
         core = self._core(changes.at(slice(n_asked)), n_changed_max)
         while n_asked and n_asked * (core.last - core.first + 1) > n_states_max:
@@ -169,7 +169,7 @@ class CoreSearch:
             core = self._core(changes.at(slice(n_asked)), n_changed_max)
         return core
 
-    def _core(self, changes: _Changes, n_changed_max: int) -> "_Core":
+    def _core(self, changes: _SingleChanges, n_changed_max: int) -> "_Core":
         changes = changes.at(np.argsort(changes.flat, kind="stable"))
         begins = np.flatnonzero(np.diff(changes.flat // self._loss.shape[1], prepend=-1))
         down = _sum_of_largest(-np.minimum.reduceat(changes.shifts, begins), n_changed_max)
@@ -196,7 +196,7 @@ class CoreSearch:
         end = int(totals.argmin())
         return self._walk_back(changes, groups, picks, end) if totals[end] < changes.missing else None
 
-    def _walk_back(self, changes: _Changes, groups: list[slice], picks: list[_PickArray], end: int) -> IntArray:
+    def _walk_back(self, changes: _SingleChanges, groups: list[slice], picks: list[_PickArray], end: int) -> IntArray:
         choices = self._base.copy()
         for group, pick in zip(reversed(groups), reversed(picks), strict=True):
             if pick[end] >= 0:
@@ -219,7 +219,7 @@ class _Core:
         The differences in cost that can be passed on the way to one that fits and leaves little unused.
     """
 
-    changes: _Changes
+    changes: _SingleChanges
     begins: IntArray
     first: int
     last: int
@@ -234,7 +234,7 @@ def _sum_of_largest(numbers: IntArray, n: int) -> int:
     return int(np.sort(np.maximum(numbers, 0))[::-1][:n].sum())
 
 
-def _step(buffer: FloatArray, margin: int, changes: _Changes, group: slice) -> _PickArray:
+def _step(buffer: FloatArray, margin: int, changes: _SingleChanges, group: slice) -> _PickArray:
     """Let one job change its configuration. Returns the best change at each difference in cost, -1: none."""
     width = len(buffer) - 2 * margin
     losses = buffer[margin : margin + width]

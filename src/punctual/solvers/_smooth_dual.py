@@ -21,7 +21,7 @@ _BALANCE_FRAC = 1e-4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Point:
+class _DualPoint:
     """The smoothed bound at some multipliers, and the fractional choice that belongs to it."""
 
     multipliers: FloatArray
@@ -80,7 +80,7 @@ class SmoothDual:
         least = np.where(self._value > -inf, self._value, inf).min(axis=1)
         return float((self._value.max(axis=1) - least).mean()) or 1.0
 
-    def _descend(self, point: _Point, temperature: float) -> _Point:
+    def _descend(self, point: _DualPoint, temperature: float) -> _DualPoint:
         for _ in range(_N_STEPS_MAX):
             gradient, hessian = self._derivatives(point, temperature)
             if point.is_balanced(gradient):
@@ -92,8 +92,8 @@ class SmoothDual:
         return point
 
     def _line_search(
-        self, point: _Point, gradient: FloatArray, hessian: FloatArray, temperature: float
-    ) -> _Point | None:
+        self, point: _DualPoint, gradient: FloatArray, hessian: FloatArray, temperature: float
+    ) -> _DualPoint | None:
         """Return a sufficiently lower point on Newton's step, bent along the axes; None if none is found."""
         step = _newton_step(point.multipliers, gradient, hessian, self._damping)
         for _ in range(_N_HALVINGS_MAX):
@@ -106,7 +106,7 @@ class SmoothDual:
             step = step / 2
         return None
 
-    def _at(self, multipliers: FloatArray, temperature: float) -> _Point:
+    def _at(self, multipliers: FloatArray, temperature: float) -> _DualPoint:
         self.n_rounds += 1
         reduced = self._value - (self._share @ multipliers).reshape(self._value.shape)
         top = reduced.max(axis=1)
@@ -116,9 +116,9 @@ class SmoothDual:
         exact = float(multipliers.sum() + top.sum())
         if exact < self.bound:
             self.bound, self.multipliers = exact, multipliers
-        return _Point(multipliers, exact + temperature * float(np.log(totals).sum()), weights)
+        return _DualPoint(multipliers, exact + temperature * float(np.log(totals).sum()), weights)
 
-    def _derivatives(self, point: _Point, temperature: float) -> tuple[FloatArray, FloatArray]:
+    def _derivatives(self, point: _DualPoint, temperature: float) -> tuple[FloatArray, FloatArray]:
         """Gradient: capacity less expected usage. Second derivative: the covariance of the usage over temperature."""
         n_resources = self._share.shape[1]
         weighted = self._share * point.weights.reshape(-1, 1)

@@ -81,7 +81,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class ChangeCosts:
     """A job's holding when its share begins, and the costs of changing it.
 
     Attributes
@@ -132,7 +132,7 @@ class Share:
         more = self.amounts > above
         return float(self.starts_s[more.argmax()]) if more.any() else inf
 
-    def work(self, levels: Levels, changes: "Changes") -> float:
+    def work(self, levels: Levels, changes: "ChangeCosts") -> float:
         """Work that a job does with this share, in the unit of the rates, less what its changes cost.
 
         Parameters
@@ -144,7 +144,7 @@ class Share:
         --------
         >>> levels = Levels.of([1, 2], [1.0, 1.5])
         >>> share = Share(np.array([0.0, 10.0]), np.array([1.0, 2.0]), 20.0)
-        >>> share.work(levels, Changes(holds=1.0)), share.work(levels, Changes(start_s=4.0, change_s=2.0))
+        >>> share.work(levels, ChangeCosts(holds=1.0)), share.work(levels, ChangeCosts(start_s=4.0, change_s=2.0))
         (25.0, 18.0)
         """
         work, held, ready_s, reserve_s = 0.0, changes.holds, changes.ready_s, changes.reserve_s

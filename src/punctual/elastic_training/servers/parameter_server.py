@@ -124,7 +124,7 @@ def serve(agent: SocketAgentClient) -> None:
 
 
 @dataclass(slots=True)
-class _Worker:
+class _WorkerLink:
     connection: Connection
     gradient: Tensor
     push: Push | None = None  # what it has pushed for the step under way
@@ -145,7 +145,7 @@ class SliceServer:
         self._optimizer = hello.optimizer([self._group(*group) for group in hello.groups])
         for (part, _, _), state in zip(self._slices, hello.states, strict=False):
             self._optimizer.state[part] = state
-        self._workers = {peer: _Worker(peer, torch.empty_like(self._flat)) for peer in peers}
+        self._workers = {peer: _WorkerLink(peer, torch.empty_like(self._flat)) for peer in peers}
 
     def _group(self, sizes: Sequence[tuple[int, int]], settings: dict[str, Any]) -> dict[str, Any]:
         """Return a group of the optimizer: slices of the parameters, from where the last group's end."""
@@ -204,7 +204,7 @@ class SliceServer:
             for worker in pushed:
                 self._step_with([worker])
 
-    def _step_with(self, pushed: Sequence[_Worker]) -> None:
+    def _step_with(self, pushed: Sequence[_WorkerLink]) -> None:
         """Step with the gradients added up in the order of ranks: the sum does not depend on their order of arrival."""
         self._gradient.copy_(pushed[0].gradient)
         for worker in pushed[1:]:

@@ -28,7 +28,7 @@ from punctual.tracking.complaint import invalid
 
 
 @dataclass(slots=True)
-class _Server:
+class _ServerLink:
     """A server as a worker sees it; `flat` holds its slices of the worker's parameters, one after the other."""
 
     connection: Connection
@@ -107,7 +107,9 @@ class ServedSum:
         self._loss = 0.0
         shares = shared_out([param.numel() for param in self._params], len(connections))
         self._servers = [
-            _Server(connection, slices, torch.empty(sum(one.n_elements for one in slices), dtype=self._params[0].dtype))
+            _ServerLink(
+                connection, slices, torch.empty(sum(one.n_elements for one in slices), dtype=self._params[0].dtype)
+            )
             for connection, slices in zip(connections, shares, strict=True)
         ]
         if is_first:
@@ -116,7 +118,7 @@ class ServedSum:
                     send(server.connection, self._hello(server))
         optimizer.state.clear()  # it is the servers' from here on
 
-    def _hello(self, server: _Server) -> Hello:
+    def _hello(self, server: _ServerLink) -> Hello:
         groups, first = [], 0
         for group, settings in zip(self._optimizer.param_groups, self._settings, strict=True):
             own = range(first, first := first + len(group["params"]))
@@ -165,7 +167,7 @@ class ServedSum:
         self._spread()
         return answers
 
-    def _received(self) -> Iterator[tuple[_Server, Any]]:
+    def _received(self) -> Iterator[tuple[_ServerLink, Any]]:
         """Yield a message of each server in order of arrival: an unread one would keep other workers waiting."""
         waiting = {server.connection: server for server in self._servers}
         while waiting:

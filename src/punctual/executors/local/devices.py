@@ -33,7 +33,7 @@ def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path =
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
+class _DeviceShare:
     """Devices of one job, and its share of each: 1.0, or less of a single one."""
 
     ids: tuple[str, ...]
@@ -48,7 +48,7 @@ class DevicePool:
 
     def __init__(self, ids: Sequence[str]) -> None:
         self.ids = tuple(ids)
-        self._shares: dict[JobId, _Share] = {}
+        self._shares: dict[JobId, _DeviceShare] = {}
         self._lock = Lock()
 
     def held_by(self, job: JobId) -> tuple[str, ...]:
@@ -73,28 +73,28 @@ class DevicePool:
     def restore(self, job: JobId, ids: Sequence[str], n_devices: float) -> None:
         """Restore the devices of a job that another process has started."""
         with self._lock:
-            self._set(job, _Share(tuple(ids), n_devices if n_devices < 1.0 - TOLERANCE else 1.0))
+            self._set(job, _DeviceShare(tuple(ids), n_devices if n_devices < 1.0 - TOLERANCE else 1.0))
 
     def keep(self, job: JobId, ids: Sequence[str]) -> None:
         """Free the devices of the job but `ids`."""
         with self._lock:
             share = self._shares.get(job)
             if share is not None:
-                self._set(job, _Share(tuple(name for name in share.ids if name in ids), share.part))
+                self._set(job, _DeviceShare(tuple(name for name in share.ids if name in ids), share.part))
 
     def free(self, job: JobId) -> None:
         """Free all devices of the job."""
         with self._lock:
             self._shares.pop(job, None)
 
-    def _set(self, job: JobId, share: _Share) -> tuple[str, ...]:
+    def _set(self, job: JobId, share: _DeviceShare) -> tuple[str, ...]:
         if share.ids:
             self._shares[job] = share
         else:
             self._shares.pop(job, None)
         return share.ids
 
-    def _exclusive(self, job: JobId, n_devices: float) -> _Share:
+    def _exclusive(self, job: JobId, n_devices: float) -> _DeviceShare:
         n = round(n_devices)
         if abs(n - n_devices) > TOLERANCE:
             raise NoDeviceError(f"{n_devices:g} GPUs are neither a whole number of them nor a part of one")
@@ -105,18 +105,18 @@ class DevicePool:
             raise NoDeviceError(
                 f"there is no room for {Resources(gpus=n)}: {len(usable)} of {len(self.ids)} are not in use"
             )
-        return _Share(tuple(ids))
+        return _DeviceShare(tuple(ids))
 
-    def _shared(self, job: JobId, part: float) -> _Share:
+    def _shared(self, job: JobId, part: float) -> _DeviceShare:
         if part <= TOLERANCE:
-            return _Share(())
+            return _DeviceShare(())
         used = {name: self._used_by_others(job, name) for name in self.ids}
         own = self.held_by(job)
         fitting = [name for name in self.ids if used[name] + part <= 1.0 + TOLERANCE]
         if not fitting:
             raise NoDeviceError(f"there is no room for {part:g} of a GPU on any of {len(self.ids)}")
         # The fullest one, so that whole ones stay free.
-        return _Share((max(fitting, key=lambda name: (name in own, used[name])),), part)
+        return _DeviceShare((max(fitting, key=lambda name: (name in own, used[name])),), part)
 
     def _used_by_others(self, job: JobId, name: str) -> float:
         return sum(share.part for other, share in self._shares.items() if other != job and name in share.ids)

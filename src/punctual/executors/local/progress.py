@@ -225,7 +225,7 @@ class OutputProgress:
             if notice.code == READ:
                 why = "the program does not use `punctual.track`: " if self._asked_for is None else ""
                 text = f"{why}progress is read from its output, {text}"
-            self._notices.append(Reason(notice.code, text))
+            self._notices.append(replace(notice, text=text))
         if self._own is not None and (unmatched := self._own.new_complaint()):
             self._notices.append(Reason("no-progress", unmatched))
 
@@ -239,8 +239,7 @@ class OutputProgress:
             if self._latest.unit_at is None and not self._reader.is_counted:
                 return Reason("no-progress", _never_known(self._asked_for)) if self._has_deadline else None
             notice = self._reader.shortfall()
-        is_told = notice is not None and (self._has_deadline or notice.code != NO_TOTAL)
-        return Reason(notice.code, notice.text) if notice is not None and is_told else None
+        return notice if self._has_deadline or notice is None or notice.code != NO_TOTAL else None
 
     def latest(self, used_core_s: float) -> ProgressSample:
         with self._lock:

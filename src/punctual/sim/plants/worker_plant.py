@@ -126,7 +126,7 @@ class WorkerRun(Landing):
         return len(self.numbers) - 1
 
 
-class _Unit(NamedTuple):
+class _WorkUnit(NamedTuple):
     """A unit of work: steps that it takes, seconds besides, the phase it is of, and whether it counts as done."""
 
     steps: float
@@ -136,7 +136,7 @@ class _Unit(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Change:
+class _ResizeUnderWay:
     """A change that was asked for: from `ready_at_s` on it is made at the end of a unit, which ends at `until_s`."""
 
     n_workers: int
@@ -145,7 +145,7 @@ class _Change:
     until_s: float = inf
 
 
-class _Answer(NamedTuple):
+class _ChangeMade(NamedTuple):
     at_s: float
     request: int
     n_workers: int
@@ -163,7 +163,7 @@ class SimulatedWorkers:
         self.numbers = [(0.0, n_workers)]
         self._training, self._world = training, world
         self._factors = CostFactors(world.noise, Random(seed))
-        self._change: _Change | None = None
+        self._change: _ResizeUnderWay | None = None
         #: Share of the unit in flight that is left to be done.
         self._left_frac = 1.0
         self._units = self._program()
@@ -172,9 +172,9 @@ class SimulatedWorkers:
     def change(self, n_workers: int, request: int) -> None:
         """Request another number; the latest request counts."""
         ready_s = self._training.newcomer_s if n_workers > self.n_workers else 0.0
-        self._change = _Change(n_workers, request, self.at_s + ready_s)
+        self._change = _ResizeUnderWay(n_workers, request, self.at_s + ready_s)
 
-    def advance(self, until_s: float) -> _Answer | None:
+    def advance(self, until_s: float) -> _ChangeMade | None:
         """Train until `until_s`, the landing, or the end of a change, which is returned."""
         while self.at_s < until_s and self.progress.landed_s is None:
             if self._change is not None and self._change.until_s < inf:
@@ -211,27 +211,27 @@ class SimulatedWorkers:
         self.worker_s += max(self.n_workers, asked) * (until_s - self.at_s)
         self.at_s = until_s
 
-    def _changed(self, change: _Change) -> _Answer:
+    def _changed(self, change: _ResizeUnderWay) -> _ChangeMade:
         self._spend(change.until_s)
         self._change = None
         if change.n_workers != self.n_workers:
             self.numbers.append((self.at_s, change.n_workers))
         self.n_workers = change.n_workers
-        return _Answer(self.at_s, change.request, self.n_workers)
+        return _ChangeMade(self.at_s, change.request, self.n_workers)
 
-    def _program(self) -> Iterator[_Unit]:
+    def _program(self) -> Iterator[_WorkUnit]:
         training = self._training
-        evaluation = _Unit(training.evaluation_unit_steps, 0.0, "evaluate", counted=True)
-        yield _Unit(0.0, training.startup_s, "", counted=False)
+        evaluation = _WorkUnit(training.evaluation_unit_steps, 0.0, "evaluate", counted=True)
+        yield _WorkUnit(0.0, training.startup_s, "", counted=False)
         for _ in range(training.n_rehearsals):
             yield evaluation._replace(counted=False)
         for i_step in range(training.n_steps):
-            yield _Unit(1.0, 0.0, "", counted=True)
+            yield _WorkUnit(1.0, 0.0, "", counted=True)
             if (i_step + 1) % training.epoch_steps == 0:
                 yield from [evaluation] * training.evaluation_units
-                yield _Unit(0.0, training.checkpoint_s, "checkpoint", counted=True)
+                yield _WorkUnit(0.0, training.checkpoint_s, "checkpoint", counted=True)
 
-    def _begin(self, unit: _Unit) -> None:
+    def _begin(self, unit: _WorkUnit) -> None:
         self._unit = unit
         self._begun_at_s = self.at_s
         self._left_frac = 1.0
