@@ -57,7 +57,7 @@ def __getattr__(name: str) -> object:
 
 
 def _end_program() -> None:
-    """Tell the end of a program that was tracked, and all that it registered for its end since it imported this."""
+    """Report the end of a tracked program, after the exit functions that it registered since it imported this."""
     if (session := sys.modules.get("punctual.tracking.session")) is not None:
         session.end_program()
 

@@ -69,7 +69,7 @@ def names(family: str) -> list[str]:
 
 
 def each(family: str) -> Iterator[str]:
-    """Yield the same names, those of the family's folder first: entry points are read only when these are through.
+    """Yield the names of the plug-ins, those of the family's folder first; entry points are read only after these.
 
     Raises
     ------

@@ -90,7 +90,7 @@ def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[Job
 
 
 def _spent_usd(run: RunFolder, status: JobStatus, costs: CostHistory) -> float | None:
-    """Return the dollars that the job has cost, as recorded at its end; of an open one, as far as messages tell."""
+    """Return the dollars that the job has cost, as recorded at its end or, for an open job, by the messages so far."""
     if status.ended or run.removed_jobs():
         spent_usd: float | None = run.end_facts(status.id).get("spent_usd")
         return spent_usd

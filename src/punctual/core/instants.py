@@ -10,7 +10,7 @@ _INSTANTS = {"at", "unit_at", "landed_at", "submitted_at", "ends_at", "again_at"
 
 
 def moved(message: M, by_s: float) -> M:
-    """Return `message` with all its instants `by_s` later."""
+    """Return `message` with all its instants shifted by `by_s` seconds."""
     names = [field.name for field in fields(cast(Any, message)) if field.name in _INSTANTS]
     instants = {name: at for name in names if (at := getattr(message, name)) is not None}
     return cast(M, replace(cast(Any, message), **{name: at + by_s for name, at in instants.items()}))

@@ -153,7 +153,7 @@ class Planning:
         return sorted(news)
 
     def falls_back(self, cause: str) -> bool:
-        """Note that another policy made the plan because of `cause`, if any; return whether that is news."""
+        """Note why another policy made the plan, if one did; return whether that cause is new."""
         is_news = bool(cause) and not self.is_fallback
         self.is_fallback = bool(cause)
         return is_news

@@ -228,7 +228,7 @@ class PoolTable:
             record.n_named = max(record.n_named, int(number) + 1 if number.isdecimal() else 0)
 
     def refuse(self, at: float, pool: str, n_machines: int, cause: str = "", again_at: float | None = None) -> None:
-        """Note machines that cannot be had: no more than those that are held."""
+        """Note that a pool has no more machines than those that are held."""
         if (record := self._pools.get(pool)) is not None:
             record.n_asked = max(0, record.n_asked - n_machines)
             self._count(record, at, min(record.obtainable, record.n_held))

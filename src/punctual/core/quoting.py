@@ -125,7 +125,7 @@ class QuoteRequest:
 
 
 def encode_quote(told: Mapping[str, Any]) -> Quote:
-    """Return the quote whose `dataclasses.asdict` is `told`; raise `KeyError` or `TypeError` if it is none."""
+    """Return the quote with the fields `told`, as of `dataclasses.asdict`; raise `KeyError` or `TypeError` if they are wrong."""
     expected = told["expected"]
     parts = {
         "expected": None if expected is None else Finish(**expected),

@@ -73,7 +73,7 @@ class AgentProcess:
 
 
 def drain_here(in_s: float | None) -> dict[str, Any]:
-    """Tell the agents of this machine that it is taken away in `in_s` seconds; None: it stays.
+    """Tell the agents of this machine that it goes away in `in_s` seconds; None: it stays.
 
     Raises `InvalidSpec`: there is none.
     """

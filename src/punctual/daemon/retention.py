@@ -51,7 +51,7 @@ class PastJob:
 
 
 def past_jobs() -> list[PastJob]:
-    """Return all jobs, also those that have not ended, the newest first."""
+    """Return all jobs, open ones included, the newest first."""
     jobs: list[KnownJob] = []
     for run in known_runs():
         with suppress(StoreUnreachable):  # it is looked at again with the next daemon

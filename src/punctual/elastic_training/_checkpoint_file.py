@@ -184,7 +184,7 @@ def _kind(name: str, tensor: Tensor) -> str:
 
 @cache
 def _kinds() -> dict[torch.dtype, str]:
-    """Return the names of the types of elements in the layout, without types that this torch lacks."""
+    """Return the names of the element types in the layout that this torch has."""
     names = {
         "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
         "float8_e5m2": "F8_E5M2", "complex64": "C64", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",

@@ -26,7 +26,7 @@ N_TURNS = 2
 class Links:
     """One worker's links.
 
-    * `memory_fd`: memory that all workers of the generation map, `n_memory_bytes` long; closed by who maps it.
+    * `memory_fd`: memory that all workers of the generation map, `n_memory_bytes` long; whoever maps it closes it.
     * `parent`, `children`: sockets to the workers that this one waits for: the one above it in the tree, None for the
       first worker, and those below it.
     * `listening`: socket to which other nodes connect, for the first worker of a node if there are several.

@@ -61,7 +61,7 @@ class CostCurve:
         return instants, list(accumulate(paid_usd, initial=0.0))
 
     def thin(self) -> None:
-        """Forget every second change; the dollars up to each of the others stay as they are."""
+        """Forget every second change; the sums at the others stay exact."""
         instants, spent_usd = ([*values[:-1:2], values[-1]] for values in self.course())
         usd_h = [0.0, *_per_hour(instants, spent_usd), 0.0]
         self._changes = {at: after - before for at, (before, after) in zip(instants, pairwise(usd_h), strict=True)}

@@ -422,7 +422,7 @@ class JobHistory:
             self.lost = True
 
     def _steering_resumed(self, event: SteeringResumed, now: float) -> None:
-        """Record the grant after a gap in the steering: a job has a process if it is named."""
+        """Record the grant after a gap in the steering; a job that the event does not name has no process."""
         if not self.is_open:
             return
         self._trace(event)

@@ -98,7 +98,7 @@ def judge(status: JobStatus, at: float, clock: TimeText, wait: Wait = NO_WAIT) -
 
 
 def kind_of(status: JobStatus, at: float) -> JobKind:
-    """Return the one word for how a job stands."""
+    """Return the kind of a job's standing, in one word."""
     said, state = verdict(status, at), status.display_state
     if state == "failed" and status.landed_at is None:
         return "failed"

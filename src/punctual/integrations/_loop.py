@@ -159,7 +159,7 @@ class OpenPhase:
         return self._span is not None
 
     def advance(self, of: int | None = None) -> None:
-        """Note that a unit is done, of so many in all."""
+        """Count a unit that is done, of `of` in all."""
         if self._span is not None:
             self._span.advance(1, of=of)
 

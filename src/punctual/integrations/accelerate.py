@@ -134,7 +134,7 @@ class AcceleratedLoop:
 
     @contextmanager
     def _own_names(self) -> Iterator[None]:
-        """Have the accelerator save to the folder that it is told, also where it names checkpoints itself."""
+        """Make the accelerator save to the folder that is given, even if it is set to name checkpoints itself."""
         settings = self._accelerator.project_configuration
         before, settings.automatic_checkpoint_naming = settings.automatic_checkpoint_naming, False
         try:
@@ -143,7 +143,7 @@ class AcceleratedLoop:
             settings.automatic_checkpoint_naming = before
 
     def finish(self) -> None:
-        """End the training with the present batch: it is good enough."""
+        """End the training after the present batch."""
         self._is_done = True
 
     def _put_in_place(self, written: Path, checkpoint: Path) -> None:

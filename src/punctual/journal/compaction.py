@@ -81,7 +81,7 @@ class _JobThinning:
 class CompactionRules:
     """Reads a journal from its beginning, piece by piece, and says what may go.
 
-    It remembers where the stretches of reports stand. A new one in the middle of a journal keeps some messages more.
+    It remembers where stretches of reports begin; begun in the middle of a journal, it keeps some messages more.
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,7 @@ class JobRecords:
         self.path = path
 
     def create(self, facts: Mapping[str, Any]) -> None:
-        """Make the file if it is missing, and record the facts about the run in place of all that there were.
+        """Make the file if it is missing, and replace all recorded facts about the run.
 
         Raises `JournalUnusable` if there is one that is damaged, or of another version.
         """
@@ -143,7 +143,7 @@ class JobRecords:
         return self._json("SELECT facts FROM job WHERE id = ?", job) or {}
 
     def facts(self) -> dict[JobId, dict[str, Any]]:
-        """Return the facts about each ended job that there are facts about."""
+        """Return the facts about ended jobs, without those that have none."""
         rows = self._rows("SELECT id, facts FROM job WHERE facts IS NOT NULL")
         with readable(self.path):
             return {job: json.loads(facts) for job, facts in rows}

@@ -101,7 +101,7 @@ class JournalMaintenance:
         self.go_on()
 
     def go_on(self) -> None:
-        """Begin what is due and does not wait for a message; to be called now and then."""
+        """Begin maintenance that is due and does not wait for a message; call it now and then."""
         if self._is_scrubbing:
             self._fold_beside_if_idle()
 

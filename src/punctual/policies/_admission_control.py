@@ -486,7 +486,7 @@ class AdmissionControl:
         return any(self._ledgers[request.pool].reserve(request, rule) for request in own)
 
     def _reserve_anew(self, claim: ShareRequest, claims: Sequence[ShareRequest]) -> bool:
-        """Reserve for one job by planning all jobs again; False, without a change, if a job would not fit.
+        """Reserve for one job by planning all jobs again; return False, and change nothing, if a job would not fit.
 
         The same holds if a job would lose the reserve that it has.
         """

@@ -372,7 +372,7 @@ def _blank(stamp: re.Match[str]) -> str:
 
 
 def _as_setting(mention: Mention) -> Mention:
-    """Return a number of the settings: what a count by its name is elsewhere is a total there."""
+    """Return a number among printed settings as a total, though its name is that of a count elsewhere."""
     is_count = mention.total is None and not (mention.is_open or mention.is_total or mention.is_qualified)
     if is_count and mention.unit in {Unit.STEP, Unit.EPOCH}:
         return replace(mention, is_total=True, is_qualified=True)  # `epoch=50, n_epochs=200`: it may be the first one

@@ -199,7 +199,7 @@ def fewest_misses(jobs: Sequence[CoreJob], timeline: Timeline, *, n_fixed: int =
 
 
 class _Spans:
-    """The spans between due instants, and how a job is poured into them."""
+    """Spans between due instants, with the room that jobs leave in each."""
 
     def __init__(self, jobs: Sequence[CoreJob], timeline: Timeline) -> None:
         dues_s = [job.due_s for job in jobs]

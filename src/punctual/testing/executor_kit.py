@@ -132,7 +132,7 @@ class ExecutorStage:
         raise AssertionError(f"it did not come to that; the last events are {self.events[-5:]}")
 
     def wait_for(self, kind: type[E]) -> E:
-        """The next event of that kind; others before it are passed over."""
+        """Return the next event of a kind; skip others before it."""
         taken: list[E] = []
 
         def has_come() -> bool:

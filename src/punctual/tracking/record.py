@@ -123,7 +123,7 @@ class PhaseRecord:
 
 
 def _n_learned(record: PhaseRecord, course: StepPlan) -> int:
-    """Number of occurrences still expected if none were declared: they go on as they came."""
+    """Number of occurrences still expected if none were declared, at the rate so far."""
     n_steps_apart = _n_steps_apart(record, course)
     n_steps_left = course.total_steps - record.last_step
     # An occurrence expected exactly at the last step must not be lost to rounding.

@@ -70,7 +70,7 @@ class Amdahl(FittedModel):
         return shape.device, (log2(_cores(shape)), log2(shape.n_workers))
 
     def distance(self, coordinates: Sequence[float], others: Sequence[float]) -> float:
-        """Shapes are as far apart as their cores, or their workers, whichever is more."""
+        """Distance of two shapes: that of their cores or of their workers, whichever is larger."""
         return max(abs(own - other) for own, other in zip(coordinates, others, strict=True))
 
 
