@@ -49,7 +49,7 @@ def profile(frame, event, _):
     file = code.co_filename
     if event == "call" and code.co_flags & 1 and file.startswith(ROOT):  # a function, not a module or class being made
         calls.append(files.setdefault(file, len(files)))
-    if event == "call" and code.co_name == "submit_told" and file.endswith("daemon/local_host.py"):
+    if event == "call" and code.co_name == "submit_for_client" and file.endswith("daemon/local_host.py"):
         marks.append((len(calls), "submission", "begin"))
     if event == "return" and code.co_name == "submit" and file.endswith("daemon/control_client.py"):
         marks.append((len(calls), "submission", "end"))

@@ -35,7 +35,7 @@ from punctual.core.recent_messages import Reason
 from punctual.daemon import local_host
 from punctual.daemon.control_socket import ask
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.quotes import told
+from punctual.daemon.quotes import quote_fields
 from punctual.daemon.runs import messages_of
 from punctual.executors.local.job_log import times_of
 from punctual.journal.sqlite import SqliteJournal
@@ -320,7 +320,7 @@ def test_a_quote_says_the_same_over_http_as_beside_a_terminal() -> None:
         prices=(DeadlinePrice(deadline_at=now.at + 80, usd=41.0), DeadlinePrice(deadline_at=now.at + 9, usd=None)),
         budget_usd=50.0, bought_at=now.at + 70,
     )  # fmt: skip
-    fields, answer = told(quote, now), quote_answer(quote, now)
+    fields, answer = quote_fields(quote, now), quote_answer(quote, now)
     assert (answer.job, answer.promises, answer.can_be_promised) == ("a", True, False)
     assert (answer.deadline, answer.earliest) == (datetime.fromisoformat(fields["deadline_wall"]), None)
     assert answer.expected == answer.finishes[0]

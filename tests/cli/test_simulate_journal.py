@@ -118,7 +118,7 @@ def test_a_job_names_the_jobs_of_its_daemon_and_not_those_before_and_after(
     with SqliteJournal(run.journal) as journal:
         for i, job in enumerate(("first", "second", "third")):
             journal.append([JobSubmitted(at=100.0 + 50.0 * i, spec=JobSpec(id=JobId(job), ceiling=Resources(1)))])
-            journal.begin_anew()
+            journal.reset()
             run.record_end(JobId(job), "finished")
     path = str(run.journal)
     assert journal_named("first") == (path, {"trace.end_s": 50.0})

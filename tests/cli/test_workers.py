@@ -15,7 +15,7 @@ from tests.waiting import PATIENCE_S
 from punctual.channel import WorkerStatus
 from punctual.cli import ps
 from punctual.cli._lines import Lines
-from punctual.cli._outcome import told_of, worker_fields
+from punctual.cli._outcome import worker_fields, workers_sentence
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined
 from punctual.core.protocols import Message
@@ -104,10 +104,10 @@ def test_grants_are_told_in_workers() -> None:
 def test_what_changes_have_cost_is_told() -> None:
     assert worker_fields(None) is None
     assert worker_fields(WorkerStatus()) is None
-    assert told_of(WorkerStatus(agent_pid=7)) == ""
+    assert workers_sentence(WorkerStatus(agent_pid=7)) == ""
     status = WorkerStatus(agent_pid=7, n_resizes=3, longest_stop_ns=420_000_000)
     assert worker_fields(status) == {"n_resizes": 3, "longest_stop_s": 0.42, "n_steps_redone": 0, "n_workers_lost": 0}
-    assert told_of(status) == " Its workers changed 3 times; training stood still for 420 ms at most."
+    assert workers_sentence(status) == " Its workers changed 3 times; training stood still for 420 ms at most."
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from punctual.controllers import _step_time, _two_levels
 from punctual.controllers._step_time import Speed
-from punctual.controllers._two_levels import Projection
+from punctual.controllers._two_levels import WorkerProjection
 from punctual.controllers.two_level import TwoLevel
 from punctual.core.control import PhaseProgress, Reading
 from punctual.core.errors import InvalidSpec
@@ -118,8 +118,8 @@ def speeds(**seconds: float) -> dict[int, Speed]:
     }
 
 
-def outlook(steps: float, time_s: float, held: int, known: dict[int, Speed], **changes: Any) -> Projection:
-    base = Projection(
+def outlook(steps: float, time_s: float, held: int, known: dict[int, Speed], **changes: Any) -> WorkerProjection:
+    base = WorkerProjection(
         steps=steps,
         time_s=time_s,
         held=held,

@@ -47,7 +47,7 @@ from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster import executor as cluster_executor
-from punctual.executors.cluster.channel import AgentChannel, told
+from punctual.executors.cluster.channel import AgentChannel, encode_message
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.node_link import ClockOffset
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
@@ -343,7 +343,13 @@ def test_an_agent_obeys_the_newest_host_alone(closing: ExitStack, folder: Path) 
     older, events = cluster(closing, {A: direct(agent)}, generation=1)
     newer, _ = cluster(closing, {A: direct(agent)}, generation=2)
     older.perform(launch(A, folder), events.append)
-    stale = {"verb": "do", "generation": [1, 0], "command": told(launch(A, folder)), "incarnation": "", "seen": 0}
+    stale = {
+        "verb": "do",
+        "generation": [1, 0],
+        "command": encode_message(launch(A, folder)),
+        "incarnation": "",
+        "seen": 0,
+    }
     assert agent.answer(stale) == {"superseded": [2, 0]}
     fresh: list[Event] = []
     newer.perform(launch(A, folder, job=OTHER), fresh.append)
@@ -357,7 +363,13 @@ def test_an_agent_that_has_not_heard_for_long_obeys_only_a_host_that_still_count
     agent = agent_of(closing, A, lost_after_s=2.0)
     agent.answer({"verb": "greet", "generation": [1, 0], "reset": True})
     wait_until(lambda: agent._silent_s() > 2.0)
-    late = {"verb": "do", "generation": [1, 0], "command": told(launch(A, folder)), "incarnation": "", "seen": 0}
+    late = {
+        "verb": "do",
+        "generation": [1, 0],
+        "command": encode_message(launch(A, folder)),
+        "incarnation": "",
+        "seen": 0,
+    }
     assert agent.answer(late)["fenced"]
     assert not agent._executor.held()
 

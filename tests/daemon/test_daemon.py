@@ -129,7 +129,7 @@ def kill_with_watcher(pid: int) -> None:
 
 
 def test_a_command_starts_a_daemon_of_its_own_session_which_ends_with_its_last_job(go: Path) -> None:
-    joining = Joining(SHARED, streams=ProcessSettings())
+    joining = Joining(SHARED, settings=ProcessSettings())
     run, (named,) = joining.submit([submission("a", awaited=go)])
     assert joining.started is not None
     assert joining.started.run == run.name
@@ -159,7 +159,7 @@ SUBMITS = """
 import pathlib, sys
 from tests.daemon.test_daemon import SHARED, Joining, ProcessSettings
 from tests.daemon.live_jobs import submission
-Joining(SHARED, streams=ProcessSettings()).submit([submission("a", awaited=pathlib.Path(sys.argv[1]))])
+Joining(SHARED, settings=ProcessSettings()).submit([submission("a", awaited=pathlib.Path(sys.argv[1]))])
 """
 
 
@@ -246,7 +246,7 @@ def test_one_service_at_a_time_stays() -> None:
 
 def test_a_daemon_that_refuses_says_why() -> None:
     with pytest.raises(InvalidSpec, match="elsewhere") as refused:
-        Joining(replace(SHARED, policy="elsewhere"), streams=ProcessSettings()).submit([submission("a")])
+        Joining(replace(SHARED, policy="elsewhere"), settings=ProcessSettings()).submit([submission("a")])
     assert refused.value.remedy
     assert live_folders() == []
 
@@ -290,7 +290,7 @@ def test_a_daemon_that_is_killed_while_it_begins_is_started_again(monkeypatch: p
         return ["sh", "-c", "kill -KILL $$"]
 
     monkeypatch.setattr(DaemonRequest, "command", killed_at_first)
-    run, _ = Joining(SHARED, streams=ProcessSettings()).submit([submission("a")])
+    run, _ = Joining(SHARED, settings=ProcessSettings()).submit([submission("a")])
     wait_until(lambda: not run.is_live())
     assert run.jobs() == {A: "finished"}
 
@@ -575,12 +575,12 @@ def is_unread(writing: int) -> bool:
 
 
 def test_the_input_of_a_job_that_ends_before_it_begins_is_closed(go: Path) -> None:
-    Joining(SHARED, streams=ProcessSettings()).submit([submission("a", awaited=go)])
+    Joining(SHARED, settings=ProcessSettings()).submit([submission("a", awaited=go)])
     given = submission("b")
     waiting = replace(given, spec=replace(given.spec, after=(A,)))
     reading, writing = os.pipe()
     try:
-        Joining(SHARED, streams=ProcessSettings()).submit([waiting], reading)
+        Joining(SHARED, settings=ProcessSettings()).submit([waiting], reading)
         os.close(reading)
         assert not is_unread(writing)
         stop(find_job("b", open_jobs()))
@@ -591,6 +591,6 @@ def test_the_input_of_a_job_that_ends_before_it_begins_is_closed(go: Path) -> No
 
 
 def test_what_a_job_inherits_is_sent_to_the_daemon() -> None:
-    streams = ProcessSettings.from_fields(json.loads(json.dumps(asdict(ProcessSettings.here(None)))))
-    assert streams == ProcessSettings.here(None)
-    assert "RLIMIT_NOFILE" in streams.limits
+    settings = ProcessSettings.from_fields(json.loads(json.dumps(asdict(ProcessSettings.here(None)))))
+    assert settings == ProcessSettings.here(None)
+    assert "RLIMIT_NOFILE" in settings.limits

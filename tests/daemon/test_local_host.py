@@ -148,11 +148,11 @@ def test_what_is_said_again_before_the_host_has_come_to_it_is_not_refused_becaus
     monkeypatch.setattr(local_host_module, "_TELL_S_MAX", 0.05)
     given = submission("a")
     with pytest.raises(ControlFailed, match="too busy"):
-        host.submit_told([given])
+        host.submit_for_client([given])
     kept = host.run_folder.jobs()
     monkeypatch.setattr(RunFolder, "record_submitted", lambda *_: pytest.fail("there is nothing new"))
     with pytest.raises(ControlFailed, match="too busy"):
-        host.submit_told([given])
+        host.submit_for_client([given])
     assert host.run_folder.jobs() == kept
     host.run(host.all_ended)
     assert [status.state for status in host.jobs()] == ["finished"]

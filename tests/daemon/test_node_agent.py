@@ -27,7 +27,7 @@ from punctual.daemon import adoption, node_agent
 from punctual.daemon.agent_process import AgentProcess
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.daemon.run_folder import RunFolder, agent_run
-from punctual.executors.cluster.channel import AgentChannel, Answer, heard, told
+from punctual.executors.cluster.channel import AgentChannel, Answer, decode_message, encode_message
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.output import earlier_log
@@ -139,7 +139,12 @@ class Asker:
     def launch(self, command: LaunchJob, seen: int = 0) -> Answer:
         incarnation = self.greeting["incarnation"]
         return self.ask(
-            "do", command=told(command), environment=dict(os.environ), argv=None, incarnation=incarnation, seen=seen
+            "do",
+            command=encode_message(command),
+            environment=dict(os.environ),
+            argv=None,
+            incarnation=incarnation,
+            seen=seen,
         )
 
     def poll(self, after: int = 0) -> Answer:
@@ -149,7 +154,9 @@ class Asker:
         """The first event of a kind that is not acknowledged yet, and its number."""
         return wait_until(
             lambda: [
-                (number, event) for number, sent in self.poll()["events"] if isinstance(event := heard(sent), kind)
+                (number, event)
+                for number, sent in self.poll()["events"]
+                if isinstance(event := decode_message(sent), kind)
             ]
         )[0]
 

@@ -136,7 +136,7 @@ def test_ended_jobs_of_a_run_go_while_a_process_steers_others_of_it() -> None:
                 ]
             )
             end(run, job, age_s=40 * DAY_S if job == "old" else 0.0, n_bytes=10)
-            journal.begin_anew()
+            journal.reset()
         run.record_job(JobId("runs"), "running")
         assert names(prune()) == ["old"]
         assert list(run.jobs()) == ["new", "runs"]
@@ -160,7 +160,7 @@ def test_the_id_of_a_removed_job_is_free_in_the_next_state_only() -> None:
         assert sorted(names(prune(EVERYTHING))) == ["a", "b"]
         assert (run.jobs(), named("a"), named("b")) == ({}, "a-2", "b-2")
         assert journal.last_sequence == 2
-        journal.begin_anew()
+        journal.reset()
         assert (named("a"), named("b")) == ("a", "b")
     with SqliteJournal(run.journal) as journal:
         assert (journal.begun_after, journal.last_written) == (2, 2), "no number is given again"

@@ -222,7 +222,7 @@ def test_who_waits_to_leave_does_not_hang(board: HeartbeatBoard) -> None:
 
 
 def test_a_stop_is_measured_from_the_last_step_to_the_first(page: SharedBlock) -> None:
-    stats = ElasticStats(page, 42)
+    stats = ElasticStats(page.publish_workers, 42)
     stats.form(1, 1, resizes=False, after_fault=False)
     stats.resume(1, 500)
     assert page.worker_status().last_stop_ns == 0  # a start is no stop
@@ -236,7 +236,7 @@ def test_a_stop_is_measured_from_the_last_step_to_the_first(page: SharedBlock) -
 
 
 def test_what_a_fault_has_cost(page: SharedBlock) -> None:
-    stats = ElasticStats(page, 42)
+    stats = ElasticStats(page.publish_workers, 42)
     stats.form(1, 2, resizes=False, after_fault=False)
     stats.resume(1, 500)
     stats.lose(10, 1000)
@@ -260,7 +260,7 @@ def test_what_a_fault_has_cost(page: SharedBlock) -> None:
 
 
 def test_a_target_is_answered_once(page: SharedBlock) -> None:
-    stats = ElasticStats(page, 42)
+    stats = ElasticStats(page.publish_workers, 42)
     stats.answer(7, "no room")
     assert (page.worker_status().request, page.worker_status().cause, stats.request) == (7, "no room", 7)
     stats.answer(8)

@@ -57,15 +57,15 @@ def test_on_a_terminal_the_job_has_a_terminal(is_split: bool) -> None:
     try:
         os.dup2(terminal_fd, 1)
         os.dup2(null_fd if is_split else terminal_fd, 2)
-        streams = ProcessSettings.here(None)
+        settings = ProcessSettings.here(None)
     finally:
         for number, saved_fd in enumerate(saved_fds, start=1):
             os.dup2(saved_fd, number)
         for fd in (screen_fd, terminal_fd, null_fd, *saved_fds):
             os.close(fd)
-    fds = new_channel(streams.terminal_size)
+    fds = new_channel(settings.terminal_size)
     assert os.isatty(fds[1])
     for fd in fds:
         os.close(fd)
-    assert logs_of(Path("log"), streams) == [Path("log"), *([Path("log.err")] if is_split else [])]
+    assert logs_of(Path("log"), settings) == [Path("log"), *([Path("log.err")] if is_split else [])]
     assert sys.stdout is not None

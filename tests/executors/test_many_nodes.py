@@ -19,7 +19,7 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.executors.cluster import executor as cluster_executor
-from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request, told
+from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request, encode_message
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 from punctual.executors.cluster.poll_schedule import PollSchedule
@@ -180,7 +180,7 @@ class FailingNode(QuietNode):
         if request["verb"] != "poll" or not is_launched or request["after"]:
             return answer
         failed = JobFailed(at=MonotonicClock().now(), job=JOB, cause="it may", retryable=True)
-        return {**answer, "events": [[1, told(failed)]]}
+        return {**answer, "events": [[1, encode_message(failed)]]}
 
 
 def test_a_launch_that_answers_a_failure_says_that_the_host_has_heard_of_it(closing: ExitStack) -> None:

@@ -256,12 +256,12 @@ def submitted(job: str) -> JobSubmitted:
 
 def test_a_state_that_begins_anew_has_no_job_of_before_and_the_messages_stay(path: Path) -> None:
     with SqliteJournal(path) as journal:
-        journal.begin_anew()
+        journal.reset()
         assert journal.begun_after == 0
         journal.append([submitted("a"), submitted("b")])
         journal.save_snapshot(2, b"state")
         for _ in range(2):  # a daemon had no job
-            journal.begin_anew()
+            journal.reset()
         assert (journal.begun_after, journal.latest_snapshot()) == (2, None)
         journal.append([submitted("c")])
         assert [number for number, _ in journal.read_from(1)] == [1, 2, 3]

@@ -18,7 +18,7 @@ from punctual.core.recent_messages import Reason
 from punctual.policies._packing import Move, Packing
 from punctual.policies._promised_shares import PromiseRequest, as_carried, shares_carried
 from punctual.policies.promises_first import PromisesFirst
-from punctual.solvers.timeline import Changes, Levels, Timeline
+from punctual.solvers.timeline import ChangeCosts, Levels, Timeline
 
 #: Nodes, and devices on each.
 CLUSTERS = [(1, 32), (4, 8)]
@@ -194,7 +194,7 @@ def test_nothing_is_promised_within_the_cost_of_a_change(left_s: float) -> None:
 def request(work: float, until_s: float, **changes: float) -> PromiseRequest:
     return PromiseRequest(
         id=JobId("job"), submitted_at=0.0, pool=("", True), levels=Levels.of([1, 2, 4], [1.0, 1.6, 2.4]), work=work,
-        until_s=until_s, changes=Changes(**changes),
+        until_s=until_s, changes=ChangeCosts(**changes),
     )  # fmt: skip
 
 

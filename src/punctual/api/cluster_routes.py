@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from punctual import __version__, registry
-from punctual.api.context import Context, Operator, ServiceContext, Submitter, Viewer, note_change, told
+from punctual.api.context import Context, Operator, ServiceContext, Submitter, Viewer, encoded, note_change
 from punctual.api.guard import Caller
 from punctual.api.metrics_text import MEDIA_TYPE, metrics_text
 from punctual.api.problems import Refused, answers, within
@@ -29,7 +29,7 @@ from punctual.core.ids import NodeId
 from punctual.request.deadlines import Now
 from punctual.request.quantities import parse_duration_s
 from punctual.request.submission import check_policy
-from punctual.sim.what_if import SimulatedEnd, WhatIfFailed, asked
+from punctual.sim.what_if import SimulatedEnd, WhatIfFailed, what_if_apart
 
 router = APIRouter(tags=["cluster"])
 
@@ -37,7 +37,7 @@ router = APIRouter(tags=["cluster"])
 @router.get("/cluster", response_model=ClusterStanding, responses=answers())
 async def cluster(context: Context) -> Response:
     """Show the nodes, and their held, free and promised resources."""
-    return told(cluster_standing(context.host))
+    return encoded(cluster_standing(context.host))
 
 
 @router.post("/nodes/{node}/drain", response_model=ClusterStanding, responses=answers(415))
@@ -61,7 +61,7 @@ def undrain(node: str, context: Context, caller: Operator) -> Response:
 def _noted(context: ServiceContext, caller: Caller, node: NodeId, what: str) -> Response:
     context.host.settle()
     note_change(caller, f"node '{node}' {what}")
-    return told(cluster_standing(context.host))
+    return encoded(cluster_standing(context.host))
 
 
 @router.get("/policies", responses=answers())
@@ -143,7 +143,7 @@ def what_if(question: WhatIfRequest, context: Context, _: Submitter) -> WhatIfAn
             raise Refused(429, "another question of this kind is or was just answered", {"Retry-After": str(wait_s)})
         try:
             # CPU time that the simulation under each policy may take.
-            told = asked(context.host.run_folder, policy.name, policy.parameters, 5.0)
+            told = what_if_apart(context.host.run_folder, policy.name, policy.parameters, 5.0)
         except WhatIfFailed as error:
             raise Refused(503, f"there is no answer just now: {error}", {"Retry-After": "5"}) from error
     jobs = [

@@ -181,7 +181,7 @@ def json_answer(body: bytes, code: int = 200, headers: Mapping[str, str] | None 
     return Response(body, code, headers=headers, media_type="application/json")
 
 
-def told(answer: AnswerBody, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def encoded(answer: AnswerBody, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Encode an answer."""
     return json_answer(answer.model_dump_json(by_alias=True).encode(), code, headers)
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection
-from difflib import get_close_matches
 from time import monotonic
 from typing import Annotated, Any, get_args
 
@@ -14,7 +13,7 @@ from starlette.responses import Response
 from punctual.api.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.api.problems import answers
 from punctual.core.commands import Command
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.events import Event
 from punctual.journal.compaction import Row
 from punctual.journal.errors import StoreUnreachable
@@ -65,17 +64,16 @@ async def events(
     if begin_after is None:
         begin_after = context.host.n_written
     if unknown := sorted(set(kind) - set(KINDS)):
-        near = get_close_matches(unknown[0], KINDS, 1)
-        remedy = f"Write `{near[0]}`." if near else "The description of `kind` in `/openapi.json` lists them."
+        remedy = f"{did_you_mean(unknown[0], KINDS)}The description of `kind` in `/openapi.json` lists them."
         raise InvalidSpec("`kind` must be a kind of message", f"'{unknown[0]}'", "`GET /v1/events`", remedy)
     kinds = frozenset(kind) or frozenset(KINDS) - UNASKED_KINDS
     # Before the answer begins: where the journal cannot be read, that is the answer.
     journal = await run_in_threadpool(context.host.run_folder.read_journal)
-    pieces = _told(context, journal, begin_after, job, kinds)
+    pieces = _event_stream(context, journal, begin_after, job, kinds)
     return CountedStream(pieces, context, caller, MEDIA_TYPE, journal.close)
 
 
-async def _told(
+async def _event_stream(
     context: ServiceContext, journal: SqliteJournal, sequence: int, job: str | None, kinds: Collection[str]
 ) -> AsyncGenerator[bytes, None]:
     wanted = About(kinds=tuple(kinds))

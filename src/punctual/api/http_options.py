@@ -100,7 +100,7 @@ class HttpOptions:
         address = self.address or free_address()
         names, allow_plain = self.host_names, self.allow_plain
         with serve(host, address, tls=tls, host_names=names, allow_plain=allow_plain, tracer=tracer) as served:
-            yield _told(served)
+            yield _places(served)
 
     def _telemetry(self, host: LocalHost) -> "AbstractContextManager[Tracer | None]":
         """Start the host's telemetry; a collector named by the environment alone may be missing, with a message."""
@@ -125,7 +125,7 @@ class HttpOptions:
         return not notice
 
 
-def _told(served: ServedAddress) -> Sequence[str]:
+def _places(served: ServedAddress) -> Sequence[str]:
     if served.socket is None:
         write_error(
             "punctual: another service of this user, for other processors, answers at the user's own socket; programs reach "

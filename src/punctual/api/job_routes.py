@@ -13,7 +13,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from punctual.api.context import N_STEPS_MAX, Context, ServiceContext, Submitter, json_answer, note_change, told
+from punctual.api.context import N_STEPS_MAX, Context, ServiceContext, Submitter, encoded, json_answer, note_change
 from punctual.api.guard import Caller
 from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer, job_program, spending, why_answer
 from punctual.api.problems import Refused, answers
@@ -117,7 +117,7 @@ def why(
     """Explain the job's grants: reading, demand with its reason, grant asked, grant given."""
     status, now = context.status(job), context.host.clocks()
     with context.histories.of(status.id) as history:
-        return told(why_answer(status, history, now, last, every=every))
+        return encoded(why_answer(status, history, now, last, every=every))
 
 
 @router.patch("/jobs/{job}", response_model=JobStanding, responses=answers(404, 415))
@@ -172,7 +172,7 @@ def resume(job: str, context: Context, caller: Submitter) -> Response:
 def _shown(
     context: ServiceContext, status: JobStatus, code: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    return told(job_answer(context.host, status, context.host.clocks()), code, headers)
+    return encoded(job_answer(context.host, status, context.host.clocks()), code, headers)
 
 
 def _spec_change(context: ServiceContext, status: JobStatus, asked: ChangeRequest) -> SpecChange:
@@ -197,7 +197,7 @@ def _submitted(
 ) -> JobId:
     submission = checked_submission_of(asked, context.host.capacity, context.host.capacity_together)
     (named,) = names_in(context.host.run_folder, [submission])
-    context.host.submit_told([replace(named, by=str(caller), request_key=key, request_digest=digest)])
+    context.host.submit_for_client([replace(named, by=str(caller), request_key=key, request_digest=digest)])
     note_change(caller, f"job '{named.spec.id}' was submitted")
     return named.spec.id
 

@@ -96,24 +96,22 @@ async def _followed(
 ) -> AsyncGenerator[bytes, None]:
     with _tailed(context, job, of_errors, since_s) as (pieces, finish):
         ending: asyncio.Future[None] | None = None
-        while not context.is_closing.is_set():
-            is_last = ending is not None and ending.done()  # asked first: nothing comes after that
+        while True:
+            is_closing = context.is_closing.is_set()
+            if ending is None and (context.host.has_ended(job) or not context.host.knows(job)):
+                # Seconds that a reader may take for the last output once the job has ended.
+                ending = asyncio.ensure_future(run_in_threadpool(finish, 60.0))
+            if is_closing:
+                if ending is None:  # the reader is to know that there is more
+                    raise ConnectionAbortedError("the service ends before the job")
+                await asyncio.wait([ending], timeout=1.0)
+            is_last = is_closing or (ending is not None and ending.done())  # asked first: nothing comes after that
             with suppress(Empty):
                 while True:
                     yield pieces.get_nowait()
             if is_last:
                 return
-            if ending is None and (context.host.has_ended(job) or not context.host.knows(job)):
-                # Seconds that a reader may take for the last output once the job has ended.
-                ending = asyncio.ensure_future(run_in_threadpool(finish, 60.0))
             await asyncio.sleep(_POLL_INTERVAL_S)
-        if ending is not None or context.host.has_ended(job):
-            await run_in_threadpool(finish, 1.0)
-            with suppress(Empty):
-                while True:
-                    yield pieces.get_nowait()
-            return
-        raise ConnectionAbortedError("the service ends before the job")  # its reader is to know that there is more
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def told_of(error: InvalidSpec, status: int = 422, headers: Mapping[str, str] | None = None) -> Response:
+def problem_of(error: InvalidSpec, status: int = 422, headers: Mapping[str, str] | None = None) -> Response:
     """Make the answer to a user's mistakes in one request; another status than 422: a fault that is not theirs."""
     first, *others = [_fault(each) for each in error.all()]
     return problem(status, str(error), headers, **first.model_dump(), others=others)
@@ -82,18 +82,18 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(InvalidSpec)
     async def _invalid(_: Request, error: InvalidSpec) -> Response:
-        return told_of(error)
+        return problem_of(error)
 
     for taken in (JournalTaken, ControlFailed):
         app.add_exception_handler(taken, _unavailable)
 
     @app.exception_handler(JournalUnusable)
     async def _damaged(_: Request, error: JournalUnusable) -> Response:
-        return told_of(error, 503)
+        return problem_of(error, 503)
 
     @app.exception_handler(StoreUnreachable)
     async def _away(_: Request, error: StoreUnreachable) -> Response:
-        return told_of(error, 503, _RETRY)
+        return problem_of(error, 503, _RETRY)
 
     @app.exception_handler(sqlite3.Error)
     async def _unreachable(_: Request, error: sqlite3.Error) -> Response:

@@ -14,7 +14,7 @@ from punctual.core.errors import OptionChecks
 from punctual.core.quoting import Quote
 from punctual.core.resources import Resources
 from punctual.daemon.planner import QuoteFailed
-from punctual.daemon.quotes import told
+from punctual.daemon.quotes import quote_fields
 from punctual.request.deadlines import Now
 from punctual.request.json_text import finite
 
@@ -67,7 +67,7 @@ def _answered(context: ServiceContext, quoted: Callable[[], Quote]) -> QuoteAnsw
 
 def quote_answer(quote: Quote, now: Now) -> QuoteAnswer:
     """Encode the quote with HTTP's field names."""
-    fields = told(quote, now)
+    fields = quote_fields(quote, now)
     reason = {"code": fields["reason"], "text": fields["text"], "facts": finite(fields["facts"])}
     return QuoteAnswer.model_validate({**_renamed(fields), "reason": reason})
 

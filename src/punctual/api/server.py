@@ -17,12 +17,13 @@ from punctual.api.limits import LimitedSocket, Limits, OpenStreams, RequestRate
 from punctual.api.tls import Tls
 from punctual.api.tokens import Tokens
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.control_socket import listener_pid, make_room, short_enough
+from punctual.daemon.control_socket import listener_pid, make_room
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.paths import owner_token_file, service_root, service_socket
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import live_folders
 from punctual.distribution import check_extras
+from punctual.executors.local.socket_path import short_enough
 from punctual.sim.garbage import is_frozen
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _tcp_socket(address: str, tls: Tls | None, allow_plain: bool) -> Iterator[Li
 
 @contextmanager
 def _own_socket(path: Path) -> Iterator[LimitedSocket]:
-    """Open a socket that only this user can use; it is removed in the end."""
+    """Open a socket that only this user can use, and remove it at the end of the block."""
     make_room(path, take=_is_replaced(listener_pid(path)))
     with LimitedSocket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         with short_enough(path) as place:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,6 +38,7 @@ from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import start_daemon
 from punctual.daemon.paths import HOME_VARIABLE
+from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import find_job, open_jobs
 from punctual.distribution import check_extras
@@ -263,14 +264,17 @@ class Stage:
 
     def _end_daemon(self, run: RunFolder) -> None:
         """End the daemon with its job and its machines."""
-        give_up_at = time.monotonic() + 60.0
         with suppress(InvalidSpec):
             stop(find_job(_JOB, open_jobs()))
-        while run.is_live() and time.monotonic() < give_up_at:
-            if not run.open_jobs():
-                with suppress(InvalidSpec):
-                    leave(run)
-            time.sleep(0.1)
+        poll(partial(_has_left, run), 60.0)
+
+
+def _has_left(run: RunFolder) -> bool:
+    """Ask a daemon without jobs to leave; return whether it is gone."""
+    if run.is_live() and not run.open_jobs():
+        with suppress(InvalidSpec):
+            leave(run)
+    return not run.is_live()
 
 
 @dataclass
@@ -363,18 +367,21 @@ def _free_port() -> int:
 
 def _await_port(port: int, log: Path) -> None:
     """Wait until Ray listens."""
-    give_up_at = time.monotonic() + 60.0
-    while time.monotonic() < give_up_at:
-        with suppress(OSError):
-            socket.create_connection(("127.0.0.1", port), 1.0).close()
-            return
-        time.sleep(0.1)
-    raise InvalidSpec(
-        "Ray must start within a minute",
-        (log.read_text(errors="replace").strip().splitlines() or ["nothing"])[-1],
-        "this computer",
-        "Try `ray start --head` by hand.",
-    )
+    if not poll(partial(_listens, port), 60.0):
+        raise InvalidSpec(
+            "Ray must start within a minute",
+            (log.read_text(errors="replace").strip().splitlines() or ["nothing"])[-1],
+            "this computer",
+            "Try `ray start --head` by hand.",
+        )
+
+
+def _listens(port: int) -> bool:
+    """Whether a process of this machine listens at `port`."""
+    with suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), 1.0).close()
+        return True
+    return False
 
 
 @contextmanager

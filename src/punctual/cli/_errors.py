@@ -3,7 +3,6 @@
 import errno
 import signal
 import sqlite3
-import traceback
 
 from punctual.cli._streams import write_error
 from punctual.cli._words import option_name
@@ -33,11 +32,6 @@ def four_parts(error: InvalidSpec) -> list[str]:
     parts = {"error: ": error.must, "  got:   ": error.got, "  for:   ": _where(error), "  to do: ": error.remedy}
     # Indented: what was got cannot look like a line of ours.
     return [line for head, part in parts.items() for line in f"{head}{part}".replace("\n", f"\n{_INDENT}").split("\n")]
-
-
-def traceback_lines(error: BaseException) -> list[str]:
-    """Format the traceback of `error` for a report of a bug."""
-    return "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
 
 
 def _where(error: InvalidSpec) -> str:

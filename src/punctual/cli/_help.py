@@ -3,7 +3,10 @@
 from difflib import get_close_matches
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
+
+from punctual.cli._streams import write_out
 
 #: Sections of what is in no other; they are the first and the last.
 _ARGUMENTS, _OTHER = "Arguments", "Options"
@@ -68,6 +71,12 @@ def _write(formatter: Any, rows: dict[str, list[tuple[str, str]]]) -> None:
         if records:
             with formatter.section(section):
                 formatter.write_dl(records)
+
+
+def show_commands(context: typer.Context) -> None:
+    """Show the commands of a group that was given without one."""
+    if context.invoked_subcommand is None:
+        write_out(f"{context.get_help()}\n")
 
 
 def examples(*lines: str) -> str:

@@ -17,7 +17,7 @@ from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import NOTICES
 from punctual.core.status import OVER
-from punctual.history.user_requests import told_request
+from punctual.history.user_requests import user_request
 
 
 class Lines:
@@ -83,7 +83,7 @@ class Lines:
 
     def _asked(self, message: Message) -> str:
         """Describe a user's request; a stop is reported when the job stops."""
-        request = told_request(message, self._spec)
+        request = user_request(message, self._spec)
         if request is None or request.kind == "stop" or self._job.status().ended:
             return ""
         return self._deadline("the deadline is now") if request.kind == "deadline" else request.text

@@ -82,18 +82,18 @@ def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
     run, job = outcome.run, outcome.job
     where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
     report = f"; report: {drawn}" if drawn is not None else ""
-    return [_told(outcome), f"{where}{report}."]
+    return [_text_of(outcome), f"{where}{report}."]
 
 
-def _told(outcome: Outcome) -> str:
-    return f"{paragraph(outcome.summary)}{told_of(outcome.workers)}{_told_of_device(outcome.device)}"
+def _text_of(outcome: Outcome) -> str:
+    return f"{paragraph(outcome.summary)}{workers_sentence(outcome.workers)}{_device_sentence(outcome.device)}"
 
 
 def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> list[str]:
     """Return lines for people about several jobs' ends: their outcomes in numbers, and a line for each."""
     lines = [
         _tally([outcome.summary for outcome in outcomes]),
-        *(f"{outcome.job}: {_told(outcome)}" for outcome in outcomes),
+        *(f"{outcome.job}: {_text_of(outcome)}" for outcome in outcomes),
     ]
     run = outcomes[0].run
     report = f" Report: {drawn}." if drawn is not None else ""
@@ -150,7 +150,7 @@ def worker_fields(status: WorkerStatus | None) -> dict[str, Any] | None:
     }
 
 
-def told_of(status: WorkerStatus | None) -> str:
+def workers_sentence(status: WorkerStatus | None) -> str:
     """Describe the changes of workers in a sentence after a blank; empty if there were none."""
     if status is None or not status.longest_stop_ns:
         return ""
@@ -169,7 +169,7 @@ def _device_fields(use: DeviceUse) -> dict[str, Any]:
     }
 
 
-def _told_of_device(use: DeviceUse | None) -> str:
+def _device_sentence(use: DeviceUse | None) -> str:
     """Describe the device in a sentence after a blank: name and memory; empty if there was none."""
     if use is None:
         return ""

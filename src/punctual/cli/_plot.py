@@ -81,7 +81,7 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
     )
     with rc_context({**styles, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         n_plots = 3 if run.series.workers else 2
-        lines = [line for text in texts for line in _wrapped(text)]
+        lines = [line for text in texts for line in textwrap.wrap(visible(text), 130, max_lines=4, placeholder=" …")]
         figure = Figure(figsize=(9, 3 + 1.2 * n_plots + 0.16 * len(lines)), layout="constrained")
         axes = figure.subplots(n_plots, 1, sharex=True, height_ratios=(3, 2, 1)[:n_plots])
         _draw_progress(axes[0], run)
@@ -97,11 +97,6 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
         if lines:  # a dollar sign in a command is no formula
             figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, parse_math=False)
     return figure
-
-
-def _wrapped(text: str) -> list[str]:
-    # Characters of the text below the plots that fit in a line, and most lines of it.
-    return textwrap.wrap(visible(text), 130, max_lines=4, placeholder=" …")
 
 
 def _draw_progress(axes: "Axes", run: DrawnRun) -> None:

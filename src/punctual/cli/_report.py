@@ -12,7 +12,7 @@ from punctual.cli._words import cost, span, steps
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.core.units import format_bytes
+from punctual.core.units import counted, format_bytes
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import now_of
 from punctual.history.run import RunSummary, history_of, series, smooth_usage, summarize
@@ -44,7 +44,7 @@ def _outcome(summary: RunSummary) -> str:
 
 def _amounts(summary: RunSummary) -> str:
     used, granted = summary.used_core_s, summary.granted_core_s
-    resizes = "1 resize" if summary.n_resizes == 1 else f"{summary.n_resizes} resizes"
+    resizes = counted(summary.n_resizes, "resize")
     text = f"It used {used:.1f} core-seconds of {granted:.1f} granted, with {resizes}."
     left_core_s = summary.ceiling_core_s - granted
     # A hundredth of its ceiling that a job did not hold, or less than is written as 0.1, is not worth a word.
@@ -128,7 +128,7 @@ def draw(path: Path, run: RunFolder, messages: Sequence[Message], *jobs: JobId) 
         else:
             from punctual.api.frozen import frozen_page  # most commands have no use for what it needs
 
-            said = {summary.job: f"{paragraph(summary)} {_told_about(run, summary)}" for summary in summaries}
+            said = {summary.job: f"{paragraph(summary)} {_about_text(run, summary)}" for summary in summaries}
             path.write_text(frozen_page(run, messages, said), encoding="utf-8")
     except OSError as error:
         raise InvalidSpec(
@@ -137,7 +137,7 @@ def draw(path: Path, run: RunFolder, messages: Sequence[Message], *jobs: JobId) 
         ) from error  # fmt: skip
 
 
-def _told_about(run: RunFolder, summary: RunSummary) -> str:
+def _about_text(run: RunFolder, summary: RunSummary) -> str:
     """Return facts about a job that its page does not show by itself."""
     rows = {name: text for name, text in about(run, summary).items() if name not in ("command", "controller")}
     return "".join(f"{name.capitalize()}: {text}. " for name, text in rows.items()).strip()

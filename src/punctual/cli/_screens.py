@@ -17,7 +17,7 @@ from punctual.core.recent_messages import NOTICES
 from punctual.core.resources import total
 from punctual.daemon.status_reader import measured
 from punctual.executors.local.output import write_through
-from punctual.history.user_requests import told_request
+from punctual.history.user_requests import user_request
 from punctual.request.json_text import json_text
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class JsonLines:
             case WarnUser(reason=reason):
                 fields_of_reason = {"code": reason.code, "text": reason.text, "facts": dict(reason.facts)}
                 write_record("notice" if reason.code in NOTICES else "warning", {**told, **fields_of_reason})
-            case _ if (request := told_request(message, self._spec)) is not None and not status.ended:
+            case _ if (request := user_request(message, self._spec)) is not None and not status.ended:
                 write_record(request.kind, {**told, **request.facts, "text": request.text})
         self._spec = status.spec
 

@@ -36,7 +36,7 @@ class ShownJob:
 
     def standing(self) -> dict[str, Any]:
         """Return how it stands, with its host's knowledge of promises, nodes and waits."""
-        status, told = self.status(), self._host.told(self.id)
+        status, told = self.status(), self._host.standing_of(self.id)
         is_promised = told.get("promised_until_wall") is not None
         own = standing(status, self.clocks(), most_cores=told.get("host_cores"), is_promised=is_promised)
         return {**own, **told} if own["state"] == told.get("state") == "queued" else {**told, **own}

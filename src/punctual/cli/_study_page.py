@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.units import counted
 from punctual.history.decisions import Gaps, by_code
 from punctual.sim.drawing.figures import gantt, money, overview
 from punctual.sim.measures import Estimate, Measure, best_of
@@ -59,7 +60,7 @@ def in_words(result: Result) -> str:
     generated = f"generator {trace.generator.text}" if trace.generator else "the scenario"
     source = Path(trace.file).name if trace.file else generated
     bad = f" {result.n_bad_rows:,} rows of it made no sense and were left out." if result.n_bad_rows else ""
-    return f"{n_jobs:,} job{'s' * (n_jobs != 1)} of {source}, {seeds}.{bad}{_not_landed(result)}{interval}"
+    return f"{counted(n_jobs, 'job', ',')} of {source}, {seeds}.{bad}{_not_landed(result)}{interval}"
 
 
 def _interval(result: Result) -> str:

@@ -12,6 +12,7 @@ from rich.text import Text
 from punctual.cli._lanes import Row, marked
 from punctual.cli._words import clock, cores, span, steps, visible
 from punctual.core.status import JobStatus
+from punctual.core.units import counted
 from punctual.daemon.status_reader import standing
 from punctual.request.deadlines import Now
 
@@ -90,7 +91,7 @@ def _deadline(status: JobStatus, now: Now) -> str:
 def _grant(status: JobStatus) -> str:
     ceiling = status.spec.ceiling.cores
     used = f"{status.used_core_s:.1f} core-seconds used"
-    workers = f"{status.n_workers} worker{'s' * (status.n_workers != 1)}, " if status.n_workers else ""
+    workers = f"{counted(status.n_workers, 'worker')}, " if status.n_workers else ""
     return f"{workers}{status.held.cores:.2f} of {cores(ceiling)}, using {status.usage_cores:.2f}; {used}"
 
 

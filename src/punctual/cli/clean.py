@@ -11,7 +11,7 @@ import typer
 
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import span
+from punctual.core.units import counted, span
 from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, remove
 from punctual.daemon.runs import Steering, unreadable
@@ -63,10 +63,10 @@ def _tell_removed(jobs: Sequence[PastJob], removed: Sequence[PastJob], *, dry_ru
     for past in removed:
         write_line(f"{past.job.title:<32} {_size(past.n_bytes):>9}  {_age(past)} old")
     verb = "would be removed" if dry_run else "removed"
-    write_line(f"{_jobs(len(removed))} {verb}, {_size(sum(past.n_bytes for past in removed))} freed")
+    write_line(f"{counted(len(removed), 'job')} {verb}, {_size(sum(past.n_bytes for past in removed))} freed")
     gone = {past.job for past in removed}
     for why, n_jobs in Counter(_KEPT[past.job.steering] for past in jobs if past.job not in gone).items():
-        write_line(f"{_jobs(n_jobs)} kept: {why}")
+        write_line(f"{counted(n_jobs, 'job')} kept: {why}")
 
 
 def _limits(older_than: str | None, *, every: bool) -> RetentionLimits:
@@ -80,10 +80,6 @@ def _limits(older_than: str | None, *, every: bool) -> RetentionLimits:
     if older_than is None:
         return RetentionLimits()
     return RetentionLimits(age_s=parse_duration_s(older_than), n_jobs=inf, n_bytes=inf)
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job{'s' * (count != 1)}"
 
 
 def _age(past: PastJob) -> str:

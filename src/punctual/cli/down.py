@@ -10,19 +10,18 @@ import typer
 
 from punctual.cli._streams import write_line
 from punctual.core.errors import InvalidSpec
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId
 from punctual.core.job import JobState
 from punctual.core.units import span
 from punctual.daemon.control_client import leave, pause, standings, stop
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.machine_providers import abandoned, has_machines
+from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder, is_alive
 from punctual.daemon.runs import KnownJob, jobs_of, open_jobs
 from punctual.daemon.sharing import daemon_run
 from punctual.request.json_text import json_text
 
-#: Seconds between two looks at the service's progress.
-_POLL_INTERVAL_S = 0.1
 #: Seconds that the service may take to end once its jobs are in the wanted state.
 _END_S_MAX = 60.0
 _UNTIL_RESUMED = "until it is resumed: punctual up, then punctual resume {job}"
@@ -57,9 +56,8 @@ def down(
     run = daemon_run()
     if run is None and (left := abandoned()):
         for fleet in left:
-            write_line(
-                f"no daemon runs; machines that one of '{fleet.run.name}' has left are ended: {_names(fleet.end())}"
-            )
+            ended = ", ".join(fleet.end()) or "none was there"
+            write_line(f"no daemon runs; machines that one of '{fleet.run.name}' has left are ended: {ended}")
         return
     if run is None:
         raise _no_daemon()
@@ -67,12 +65,18 @@ def down(
     if jobs in _ASK:
         _ask_all(run, before, process, _ASK[jobs], _STATES[jobs])
     states = {str(standing["job"]): str(standing["state"]) for standing in standings(run)}
-    _have_leave(run)
-    _await(lambda: not is_alive(process), process)
+    _ask_to_leave(run)
+    if not poll(lambda: not is_alive(process), _END_S_MAX):
+        raise InvalidSpec(
+            "a daemon must end when asked to",
+            f"one that has not within {span(_END_S_MAX)}",
+            f"process {process['pid']}",
+            "See whether it is stopped or hangs (`punctual doctor`).",
+        )
     known, recorded = jobs_of(run), run.jobs()
     for job in known:
         if job.job in before or job.steering != "ended":
-            told = _told(job, states.get(job.title, "queued"), recorded.get(job.job, "ended"))
+            told = _fate(job, states.get(job.title, "queued"), recorded.get(job.job, "ended"))
             write_line(json_text(told) if as_json else f"{told['job']}: {told['text']}")
     write_line(f"the daemon, process {process['pid']}, has ended", err=True)
     if has_machines(run) and run.open_jobs():
@@ -85,17 +89,13 @@ def down(
         fleet.end()
 
 
-def _have_leave(run: RunFolder) -> None:
+def _ask_to_leave(run: RunFolder) -> None:
     """Ask the daemon to exit, unless it has just ended by itself with its last job."""
     try:
         leave(run)
     except InvalidSpec:
         if run.has_service() or run.open_jobs():
             raise
-
-
-def _names(nodes: Collection[NodeId]) -> str:
-    return ", ".join(nodes) or "none was there"
 
 
 def _no_daemon() -> InvalidSpec:
@@ -135,7 +135,7 @@ def _ask_all(
                 f"process {process['pid']}",
                 "See `punctual ps` for what runs.",
             )
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.1)  # a person sees no delay
 
 
 def _refusal(ask_for: Callable[[KnownJob], object], job: KnownJob) -> InvalidSpec | None:
@@ -147,20 +147,7 @@ def _refusal(ask_for: Callable[[KnownJob], object], job: KnownJob) -> InvalidSpe
     return None
 
 
-def _await(holds: Callable[[], bool], process: Mapping[str, Any]) -> None:
-    give_up_at = time.monotonic() + _END_S_MAX
-    while not holds():
-        if time.monotonic() > give_up_at:
-            raise InvalidSpec(
-                "a daemon must end when asked to",
-                f"one that has not within {span(_END_S_MAX)}",
-                f"process {process['pid']}",
-                "See whether it is stopped or hangs (`punctual doctor`).",
-            )
-        time.sleep(_POLL_INTERVAL_S)
-
-
-def _told(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
+def _fate(job: KnownJob, state: str, recorded: str) -> dict[str, Any]:
     """Describe a job's fate; `state`: when the service left it; `recorded`: since then."""
     if job.steering == "ended":
         became = recorded

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._help import show_commands
 from punctual.cli._options import AsJson
-from punctual.cli._streams import write_out
 from punctual.cli._words import clock
 from punctual.cli.policy import Host, host_to_ask
 from punctual.cli.steer import show_answer
@@ -14,18 +14,16 @@ from punctual.core.errors import InvalidSpec
 from punctual.daemon import agent_process, control_client
 from punctual.request.quantities import parse_duration_s
 
-node = typer.Typer(help="Have jobs leave a node that is taken away, and use it again.", invoke_without_command=True)
+node = typer.Typer(
+    help="Have jobs leave a node that is taken away, and use it again.",
+    invoke_without_command=True,
+    callback=show_commands,
+)
 
 _Name = Annotated[str | None, typer.Argument(help="The node, as `punctual ps` names it. [default: the only one]")]
 _Here = Annotated[
     bool, typer.Option("--here", help="The node of a cluster that is this machine; give the command there.")
 ]
-
-
-@node.callback()
-def _tell_commands(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        write_out(f"{context.get_help()}\n")
 
 
 @node.command()
@@ -39,7 +37,7 @@ def drain(
     """Have all jobs leave a node in time, after a checkpoint, and place nothing there any more."""
     in_s = parse_duration_s(within)
     ends_wall = datetime.now().astimezone() + timedelta(seconds=in_s)
-    answer = _asked(name, in_s, host, here=here)
+    answer = _request(name, in_s, host, here=here)
     line = f"node {answer['node']} is leaving at {clock(ends_wall)}: its jobs leave it by then, and no other comes"
     show_answer({**answer, "leaves_wall": ends_wall.isoformat(timespec="seconds")}, line, as_json=as_json)
 
@@ -47,11 +45,11 @@ def drain(
 @node.command()
 def undrain(name: _Name = None, here: _Here = False, host: Host = None, as_json: AsJson = False) -> None:
     """Use a node again that was to be taken away."""
-    answer = _asked(name, None, host, here=here)
+    answer = _request(name, None, host, here=here)
     show_answer({**answer, "leaves_wall": None}, f"node {answer['node']} stays, and is used again", as_json=as_json)
 
 
-def _asked(name: str | None, in_s: float | None, host: str | None, *, here: bool) -> dict[str, Any]:
+def _request(name: str | None, in_s: float | None, host: str | None, *, here: bool) -> dict[str, Any]:
     """Ask the daemon or, on the node itself, the node's agent."""
     if not here:
         return control_client.drain(host_to_ask(host), name or "", in_s)

@@ -18,7 +18,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobSpec, JobState
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.core.units import format_bytes
+from punctual.core.units import counted, format_bytes
 from punctual.daemon.control_client import SILENT, STARTING, standings
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.machine_providers import abandoned
@@ -182,12 +182,10 @@ def screen(
     if len(lines) > n_room:
         n_jobs = max(0, n_room - 2) // lanes.n_lines_each
         n_more = len(shown) - n_jobs
-        more = Text(f"and {n_more} more job{'s' * (n_more != 1)}", "dim")
+        more = Text(f"and {counted(n_more, 'more job')}", "dim")
         lines = [*lines[: 1 + n_jobs * lanes.n_lines_each], more]
     elif n_folded:
-        lines.append(
-            Text(f"{n_folded} ended job{'s' * (n_folded != 1)}; --all shows {'them' if n_folded != 1 else 'it'}", "dim")
-        )
+        lines.append(Text(f"{counted(n_folded, 'ended job')}; --all shows {'them' if n_folded != 1 else 'it'}", "dim"))
     return [*head, *lines, *lanes.legend(), *foot]
 
 
@@ -247,10 +245,10 @@ def budgets(standings: Sequence[dict[str, Any]]) -> Iterator[str]:
         jobs = [standing for standing in told if standing["host"] == host]
         budget, n_holding = jobs[-1], sum(job["grant_cores"] > 0 for job in jobs)
         n_others = len(jobs) - n_holding
-        others = f"; {n_others} job{'s' * (n_others != 1)} hold{'s' * (n_others == 1)} nothing" if n_others else ""
+        others = f"; {counted(n_others, 'job')} hold{'s' * (n_others == 1)} nothing" if n_others else ""
         yield (
             f"host {host} ({budget['policy']}): {budget['host_cores']:g} cores, "
-            f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {n_holding} job{'s' * (n_holding != 1)}, "
+            f"{budget['host_cores'] - budget['host_free_cores']:.2f} held by {counted(n_holding, 'job')}, "
             f"{budget['host_free_cores']:.2f} free{others}{_of_memory(budget)}{_of_money(budget)}"
         )
         yield from _waiting(jobs)
@@ -407,7 +405,7 @@ def _promised(standing: dict[str, Any]) -> str:
 
 def _grant(standing: dict[str, Any]) -> str:
     n_workers = standing["n_workers"]
-    return f"{n_workers} worker{'s' * (n_workers != 1)}" if n_workers else f"{standing['grant_cores']:.2f}"
+    return counted(n_workers, "worker") if n_workers else f"{standing['grant_cores']:.2f}"
 
 
 def _forecast(standing: dict[str, Any]) -> str:

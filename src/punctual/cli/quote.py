@@ -16,7 +16,7 @@ from punctual.daemon.control_client import capacity_for_jobs, quote_job, quote_n
 from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
 from punctual.daemon.host_options import SHARING_POLICY
-from punctual.daemon.quotes import quote_alone, told
+from punctual.daemon.quotes import quote_alone, quote_fields
 from punctual.daemon.runs import KnownJob, known_jobs, open_job, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock, shared_run
 from punctual.request.deadlines import Now, deadline_s
@@ -144,7 +144,7 @@ def _elsewhere(
     policy = "least-cost" if machines.get("pool") else SHARING_POLICY
     keys = {"policies": [policy], "seeds": 1, "job": [{"name": "it", **job}], **machines}
     quoted = quote_first(Scenario.of(keys, "`punctual quote`"), list(map(Resources, amounts)))
-    return {**told(quoted, replace(now, at=0.0)), "policy": policy}
+    return {**quote_fields(quoted, replace(now, at=0.0)), "policy": policy}
 
 
 def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _of_program(options: JobOptions, amounts: list[float]) -> dict[str, Any]:
     answer = _of_host(submission, amounts)
     if answer is not None:
         return answer
-    return told(quote_alone(submission.spec, SHARING_POLICY, capacity, now, list(map(Resources, amounts))), now)
+    return quote_fields(quote_alone(submission.spec, SHARING_POLICY, capacity, now, list(map(Resources, amounts))), now)
 
 
 def _of_host(submission: Submission, amounts: list[float]) -> dict[str, Any] | None:

@@ -71,7 +71,7 @@ def _lines(file: Path) -> Iterator[bytes]:
 
 def _print(reader: ProgressReader, notices: list[Reason]) -> None:
     texts = [*(notice.text for notice in notices if notice.code not in _AT_END), reader.doubt()]
-    write_lines([_told(reader), *(f"WARNING: {text}" for text in texts if text)])
+    write_lines([_progress_text(reader), *(f"WARNING: {text}" for text in texts if text)])
     rows = [
         (_counted(series), _meaning(series, assessment, reader), _quoted(series))
         for series, assessment in reader.assessed()
@@ -81,7 +81,7 @@ def _print(reader: ProgressReader, notices: list[Reason]) -> None:
         print_table(("COUNTED", "WHAT IT IS", "LAST IN"), rows)
 
 
-def _told(reader: ProgressReader) -> str:
+def _progress_text(reader: ProgressReader) -> str:
     belief, chosen = reader.belief, reader.chosen
     if belief is None or chosen is None:
         return "nothing is counted: how far the program is would not be known"

@@ -7,7 +7,7 @@ import typer
 
 from punctual.cli._options import AsJson, OpenJob
 from punctual.cli._streams import write_line
-from punctual.cli._words import cores as told_cores
+from punctual.cli._words import cores as cores_text
 from punctual.core.errors import InvalidSpec
 from punctual.daemon import control_client
 from punctual.daemon.machine_providers import end_abandoned
@@ -42,7 +42,7 @@ def set(
     budget_usd = None if budget is None else parse_budget_usd(budget)
     changes = SpecChange.written(weight=weight, cores=cores, workers=workers, budget_usd=budget_usd)
     answer = control_client.change(open_job(job), changes, when=deadline)
-    may_have = f"{told_cores(answer['floor_cores'])} to {told_cores(answer['ceiling_cores'])}"
+    may_have = f"{cores_text(answer['floor_cores'])} to {cores_text(answer['ceiling_cores'])}"
     if answer["workers"] is not None:
         may_have = "{} to {} workers".format(*answer["workers"])
     may_cost = "" if answer["budget_usd"] is None else f", may cost ${answer['budget_usd']:g}"

@@ -86,7 +86,7 @@ def submit(given: QueueOptions) -> None:
     if given.wait:
         raise typer.Exit(given.follow(submissions, options))
     joining = Joining(
-        options, streams=ProcessSettings(cpus=cpus_here()), or_else="end the service first (`punctual down`)", http={}
+        options, settings=ProcessSettings(cpus=cpus_here()), or_else="end the service first (`punctual down`)", http={}
     )
     run, named = joining.submit(submissions)
     names = [submission.spec.id for submission in named]

@@ -9,21 +9,18 @@ import typer
 
 from punctual.api.database import ServiceDatabase
 from punctual.api.tokens import ROLES, Token, Tokens
-from punctual.cli._streams import print_table, write_line, write_out
+from punctual.cli._help import show_commands
+from punctual.cli._streams import print_table, write_line
 from punctual.daemon.paths import service_root
 from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_duration_s
 
-token = typer.Typer(help="Make, list and revoke tokens of the service's HTTP API.", invoke_without_command=True)
+token = typer.Typer(
+    help="Make, list and revoke tokens of the service's HTTP API.", invoke_without_command=True, callback=show_commands
+)
 
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _COLUMNS = ("NAME", "ROLE", "MADE", "EXPIRES")
-
-
-@token.callback()
-def _tell_commands(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        write_out(f"{context.get_help()}\n")
 
 
 @token.command()

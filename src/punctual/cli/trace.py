@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from punctual.cli._streams import write_line
-from punctual.core.units import HOUR_S, format_duration
+from punctual.core.units import HOUR_S, counted, format_duration
 from punctual.request.json_text import json_text
 from punctual.sim.traces import BadRow, read
 from punctual.sim.traces.limits import UNPACKED_GIB_MAX
@@ -53,7 +53,7 @@ def _lines(summary: TraceSummary) -> Iterator[tuple[str, str]]:
     yield "durations", _quantiles(summary.durations_s, format_duration)
     yield "deadlines", _deadlines(summary)
     if summary.n_best_effort:
-        yield "best-effort", _jobs(summary.n_best_effort)
+        yield "best-effort", counted(summary.n_best_effort, "job", ",")
     if summary.models:
         yield "models", _most_frequent(summary.models)
     if summary.devices:
@@ -66,12 +66,8 @@ def _lines(summary: TraceSummary) -> Iterator[tuple[str, str]]:
 def _deadlines(summary: TraceSummary) -> str:
     if not summary.n_deadlines:
         return "none"
-    jobs = _jobs(summary.n_deadlines)
+    jobs = counted(summary.n_deadlines, "job", ",")
     return f"{jobs}; times the duration: {_quantiles(summary.slack, '{:.2f}'.format)}" if summary.slack else jobs
-
-
-def _jobs(n_jobs: int) -> str:
-    return "1 job" if n_jobs == 1 else f"{n_jobs:,} jobs"
 
 
 def _quantiles(quantiles: Mapping[str, float], text_of: Callable[[float], str]) -> str:

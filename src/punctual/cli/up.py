@@ -19,6 +19,7 @@ from punctual.cli._options import JobsAtOnce
 from punctual.cli._streams import write_error, write_line, write_out
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
+from punctual.core.units import counted
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
@@ -231,7 +232,7 @@ def _left(jobs: Sequence[JobStatus], *, is_alone: bool, is_local: bool) -> str:
         return "No job was left."
     if is_alone and not is_local:
         return (
-            f"{len(jobs)} job{'s' * (len(jobs) != 1)} left: they go on for a while on their nodes, and then wait, after "
+            f"{counted(len(jobs), 'job')} left: they go on for a while on their nodes, and then wait, after "
             "a checkpoint, for the next `punctual up`."
         )
     n_paused = sum(status.state == "paused" for status in jobs)
@@ -241,7 +242,7 @@ def _left(jobs: Sequence[JobStatus], *, is_alone: bool, is_local: bool) -> str:
         if is_alone
         else "steered by a daemon that a command which waits for one starts"
     )
-    return f"{len(jobs)} job{'s' * (len(jobs) != 1)}{paused} left as with `punctual down --jobs continue`: they go on, {how}."
+    return f"{counted(len(jobs), 'job')}{paused} left as with `punctual down --jobs continue`: they go on, {how}."
 
 
 def _tell(ready: Ready, *, as_json: bool) -> None:
@@ -261,14 +262,14 @@ def _tell(ready: Ready, *, as_json: bool) -> None:
     lines = [
         f"the daemon runs, process {ready.pid}, and listens at {', '.join(addresses)}",
         *([] if token_file is None else [f"the owner's token is in {token_file}"]),
-        *([] if token_file is None or not sys.stderr.isatty() else _told_of_page(addresses, Path(token_file))),
+        *([] if token_file is None or not sys.stderr.isatty() else _page_line(addresses, Path(token_file))),
         "submit a job: punctual submit --deadline 1h -- python train.py",
         *([f"took over {', '.join(jobs)}"] if jobs else []),
     ]
     write_error(*(f"punctual: {line}" for line in lines))
 
 
-def _told_of_page(addresses: Sequence[str], token_file: Path) -> list[str]:
+def _page_line(addresses: Sequence[str], token_file: Path) -> list[str]:
     """Return the page's address with the owner's token: for a terminal, since others may read a log."""
     try:
         url = page_link(addresses, token_file)

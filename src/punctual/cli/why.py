@@ -10,6 +10,7 @@ from punctual.cli._options import AnyJob
 from punctual.cli._streams import write_line
 from punctual.cli._words import clock, cores, proven, span
 from punctual.core.errors import InvalidSpec
+from punctual.core.units import counted
 from punctual.daemon.control_client import standings
 from punctual.daemon.runs import job_to_tell_of, messages_of, now_of
 from punctual.history.decision_trace import DecisionStep, decision_steps, decisive_step
@@ -122,14 +123,14 @@ def _tell_policy(policy: str, seed: int, rows: Iterable[dict[str, Any]], *, as_j
         if as_json:
             write_line(json_text({"policy": policy, "seed": seed, **row}))
         else:
-            write_line(f"{span(row['at']):>12}  {_asked(row)}: {row['text']}{proven(row['gap_frac'])}")
+            write_line(f"{span(row['at']):>12}  {_request_text(row)}: {row['text']}{proven(row['gap_frac'])}")
 
 
-def _asked(row: dict[str, Any]) -> str:
+def _request_text(row: dict[str, Any]) -> str:
     """Format a request: `resize to 4 devices on 2 nodes`."""
     if row["kind"] in {"pause", "reject"}:
         return str(row["kind"])
     n_devices, n_nodes = row["n_devices"], row["n_nodes"]
-    amount = f"{n_devices} device{'s' * (n_devices != 1)}" if n_devices else cores(row["cores"])
+    amount = counted(n_devices, "device") if n_devices else cores(row["cores"])
     where = f" on {n_nodes} nodes" if n_nodes > 1 else ""
     return f"{row['kind']}{' to' if row['kind'] == 'resize' else ' with'} {amount}{where}"

@@ -40,7 +40,7 @@ from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.status import ToldState
 from punctual.core.units import span
 from punctual.core.verdict import Verdict
-from punctual.daemon.control_socket import short_enough
+from punctual.daemon.control_socket import connected
 from punctual.daemon.paths import owner_token_file, service_root, service_socket
 
 A = TypeVar("A", bound=AnswerBody)
@@ -140,7 +140,7 @@ class Client:
         ServiceFailed
             No answer came.
         """
-        asked = self._asked(program, options)
+        asked = self._request_of(program, options)
         body = asked.model_dump(by_alias=True, exclude_unset=True)
         key = secrets.token_hex(16) if idempotency_key is None else str(idempotency_key)  # so that it can be said again
         if re.fullmatch(r"[!-~]{1,128}", key) is None:
@@ -221,7 +221,7 @@ class Client:
 
     def quote_new(self, program: Sequence[str], *, amounts: Sequence[float] = (), **options: Any) -> QuoteAnswer:
         """Quote a job that is not submitted; `amounts` are of cores. Changes nothing."""
-        asked = self._asked(program, options)
+        asked = self._request_of(program, options)
         body = {"job": asked.model_dump(by_alias=True, exclude_unset=True), "cores": list(amounts)}
         return self._answer(QuoteAnswer, "POST", "/quote", body=body)
 
@@ -371,7 +371,7 @@ class Client:
             return owner_token_file(service_root()).read_text(encoding="ascii").strip()
         return None
 
-    def _asked(self, program: Sequence[str], options: dict[str, Any]) -> SubmitRequest:
+    def _request_of(self, program: Sequence[str], options: dict[str, Any]) -> SubmitRequest:
         unknown = next((name for name in options if name not in SubmitRequest.model_fields), None)
         if unknown is not None:
             remedy = (
@@ -511,10 +511,7 @@ class _SocketConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        with short_enough(self._path) as place:
-            self.sock.connect(place)
+        self.sock = connected(self._path, self.timeout)
 
 
 class Stream(Iterator[T]):

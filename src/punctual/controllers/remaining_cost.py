@@ -131,7 +131,7 @@ class RemainingCostState(LandingState):
 
 
 @dataclass(frozen=True, slots=True)
-class _CoreProjection:
+class _Projection:
     """Remaining work, from the present state.
 
     `work_left` counts dear steps that are still expected; `paced_left` does not, as lines do not. The last of them may be
@@ -265,7 +265,7 @@ class RemainingCost(LandingController):
         return demand, replace(state, demanded_cores=resources.cores)
 
     def _run_free(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection
     ) -> tuple[Demand, RemainingCostState]:
         """Demand the ceiling of a job without a deadline, and forecast its landing at what it holds."""
         cores = outlook.usable_cores
@@ -303,7 +303,7 @@ class RemainingCost(LandingController):
         """CPU time that the process is expected to take for leaving; 0 where it has landed before."""
         return 0.0 if reading.can_pace else min(self.exit_core_s, self.exit_frac * _start_core_s(state))
 
-    def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _CoreProjection:
+    def _outlook(self, spec: JobSpec, state: RemainingCostState, reading: Reading, cost: Cost) -> _Projection:
         has_deadline = isfinite(reading.deadline_s)
         aim_s = reading.deadline_s - (self._margin_s(spec, state, reading) if has_deadline else 0.0)
         work_total, work_done = work(state.phase_steps, reading)
@@ -327,7 +327,7 @@ class RemainingCost(LandingController):
         unit_core_s = step_s * max(largest_unit_steps(state.phase_steps), report_steps + dear_steps)
         credit_s = min(reading.in_flight_core_s, unit_core_s)
         granted_cores = max(min(reading.granted.cores, usable_cores), 1e-3)
-        return _CoreProjection(
+        return _Projection(
             work_left=work_left,
             paced_left=paced_left,
             need_core_s=max(step_s * work_left - credit_s, 0.0),
@@ -344,7 +344,7 @@ class RemainingCost(LandingController):
         )
 
     def _work_left(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection
     ) -> CoreWork | None:
         """Remaining work in core-seconds as granted; None for a job made of workers.
 
@@ -370,13 +370,13 @@ class RemainingCost(LandingController):
         """Seconds by which the job aims earlier than the end of its line while no line holds it back."""
         return self.reserve_frac * reading.deadline_s if reading.can_pace and state.line is None else 0.0
 
-    def _front_loading(self, state: RemainingCostState, outlook: _CoreProjection) -> bool:
+    def _front_loading(self, state: RemainingCostState, outlook: _Projection) -> bool:
         """Whether so little room is left above the demand that the job should run ahead while it can."""
         padded_core_s = outlook.need_core_s * (1.0 + self.risk_sigmas * outlook.risk_frac)
         room = _NEARLY_ALL_FRAC if state.front_loading else 1.0
         return padded_core_s > room * outlook.usable_cores * outlook.time_s
 
-    def _line(self, state: RemainingCostState, reading: Reading, outlook: _CoreProjection) -> PacingLine | None:
+    def _line(self, state: RemainingCostState, reading: Reading, outlook: _Projection) -> PacingLine | None:
         """Return the pacing line; the present one while it leads to the end of the work."""
         left_s = outlook.aim_s - reading.elapsed_s
         landing = self.is_landing(left_s, reading, outlook.unit_wall_s)
@@ -400,7 +400,7 @@ class RemainingCost(LandingController):
         return _line_to(end_s, s_per_step, state, reading)
 
     def _cores(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection
     ) -> tuple[float, Reason]:
         least, most = core_bounds(spec, reading)
         if not state.feasible:
@@ -424,7 +424,7 @@ class RemainingCost(LandingController):
             return cores, _reason("floor", f"{cores:.2f} cores are the least that the job may hold", outlook)
         return cores, _reason("track", f"{cores:.2f} cores bring the job to its deadline", outlook)
 
-    def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _CoreProjection) -> float:
+    def _needed_cores(self, state: RemainingCostState, reading: Reading, outlook: _Projection) -> float:
         if state.line is None or not reading.can_cap:
             time_s = max(outlook.time_s - self._reserve_s(state, reading), 1e-3)
             needed = outlook.safe_core_s / (state.delivery * time_s)
@@ -440,7 +440,7 @@ class RemainingCost(LandingController):
         return 1.1 * outlook.safe_core_s / (state.delivery * time_s) + 0.02
 
     def _forecast(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection, cores: float
+        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection, cores: float
     ) -> Forecast:
         earliest_s = _earliest_s(reading, outlook)
         left_s = max(earliest_s - reading.elapsed_s, 0.0)
@@ -462,9 +462,7 @@ class RemainingCost(LandingController):
             std_s = landing_std_s(landed_std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
-    def _at_least_s(
-        self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _CoreProjection
-    ) -> float:
+    def _at_least_s(self, spec: JobSpec, state: RemainingCostState, reading: Reading, outlook: _Projection) -> float:
         """Expected landing with the least amount it may hold; infinite if a line holds it back."""
         least_cores = max(core_bounds(spec, reading)[0] * state.lasting_delivery, TOLERANCE)
         left_s = outlook.wait_s + outlook.need_core_s / min(least_cores, outlook.usable_cores)
@@ -478,7 +476,7 @@ class RemainingCost(LandingController):
         """Standard deviation of a landing on a line: its margin is the least, or still the first."""
         return (self.margin_first_s - self.margin_least_s) / INTERVAL_SIGMAS
 
-    def _period_s(self, outlook: _CoreProjection) -> float:
+    def _period_s(self, outlook: _Projection) -> float:
         return min(max(0.1 * outlook.time_s, self.tick_least_s), self.longest_tick_s(outlook.time_s))
 
 
@@ -518,7 +516,7 @@ def _line_to(end_s: float, s_per_step: float, state: RemainingCostState, reading
     return line_to(end_s, s_per_step, costs, reading)
 
 
-def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _CoreProjection) -> PacingLine | None:
+def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _Projection) -> PacingLine | None:
     """Return the line of a job that uses all of its grant."""
     if outlook.need_core_s <= 0:  # the unit under way is all that is left, and dearer than expected
         return state.line
@@ -529,7 +527,7 @@ def _line_of_grant(state: RemainingCostState, reading: Reading, outlook: _CorePr
     return _line_to(end_s, time_s / outlook.paced_left, state, reading)
 
 
-def _reason(code: str, text: str, outlook: _CoreProjection) -> Reason:
+def _reason(code: str, text: str, outlook: _Projection) -> Reason:
     facts = {"work_left_steps": outlook.work_left, "need_core_s": outlook.need_core_s, "time_left_s": outlook.time_s}
     return Reason(code, f"{text} ({outlook.need_core_s:.1f} core-s of work in {span(max(0.0, outlook.time_s))})", facts)
 
@@ -542,7 +540,7 @@ def _waiting_left_s(state: RemainingCostState, reading: Reading) -> float:
     )
 
 
-def _earliest_s(reading: Reading, outlook: _CoreProjection) -> float:
+def _earliest_s(reading: Reading, outlook: _Projection) -> float:
     return reading.elapsed_s + outlook.wait_s + outlook.need_core_s / outlook.usable_cores
 
 
@@ -552,7 +550,7 @@ def _error_frac(state: RemainingCostState, left_s: float) -> float:
     return hypot(cost_frac, state.cores.error_frac(left_s, _DELIVERY_S)) if state.cores else cost_frac
 
 
-def _doubt_s(outlook: _CoreProjection) -> float:
+def _doubt_s(outlook: _Projection) -> float:
     """Seconds of doubt in the earliest landing: the unit in flight may be cheaper, or be done and wait for its line."""
     return outlook.risk_frac * max(outlook.time_s, 0.0) + 0.5 * outlook.unit_core_s / outlook.usable_cores
 

@@ -27,7 +27,7 @@ from punctual.controllers._work import blend, is_another_run, largest_unit_steps
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
-from punctual.core.units import span
+from punctual.core.units import counted, span
 
 #: A sample spans at least this much time; the first with each number twice as much, but no more than so many steps.
 _SAMPLE_S = 0.25
@@ -265,8 +265,10 @@ class TwoLevel(LandingController):
         if state.is_changing() and state.wanted in outlook.speeds:
             return state.wanted, _reason("resize", "the number of workers is being changed", outlook)
         if state.is_tried:
-            return outlook.held, _reason("ahead", f"{_named(outlook.held)} to get ahead", outlook)
-        return outlook.held, _reason("trial", f"what {_named(outlook.held)} can do is being measured", outlook)
+            return outlook.held, _reason("ahead", f"{counted(outlook.held, 'worker')} to get ahead", outlook)
+        return outlook.held, _reason(
+            "trial", f"what {counted(outlook.held, 'worker')} can do is being measured", outlook
+        )
 
     def _plan(self, state: TwoLevelState, outlook: WorkerProjection) -> CountPlan | None:
         if not state.feasible or outlook.time_s <= 0.0 or outlook.steps <= 0.0:
@@ -284,8 +286,8 @@ class TwoLevel(LandingController):
             return self._number_without_plan(state, outlook)
         now = plan.second if plan.first_s <= 0.0 else plan.first
         if plan.is_level:
-            return now, _reason("level", f"{_named(now)} to the end", outlook)
-        text = f"{_named(plan.first)} for {span(plan.first_s)}, then {plan.second}"
+            return now, _reason("level", f"{counted(now, 'worker')} to the end", outlook)
+        text = f"{counted(plan.first, 'worker')} for {span(plan.first_s)}, then {plan.second}"
         return now, _reason("two-level", text, outlook)
 
     def _number_without_plan(self, state: TwoLevelState, outlook: WorkerProjection) -> tuple[int, Reason]:
@@ -293,8 +295,10 @@ class TwoLevel(LandingController):
             return outlook.held, Reason("end", "the last unit of work is under way")
         fastest = min(outlook.speeds, key=lambda n: (outlook.end_s(n), n))
         if state.feasible:
-            return fastest, _reason("catch-up", f"no plan has room for doubt: {_named(fastest)}", outlook)
-        return fastest, Reason("infeasible", f"the deadline cannot be met: {_named(fastest)}, the fastest there is")
+            return fastest, _reason("catch-up", f"no plan has room for doubt: {counted(fastest, 'worker')}", outlook)
+        return fastest, Reason(
+            "infeasible", f"the deadline cannot be met: {counted(fastest, 'worker')}, the fastest there is"
+        )
 
     def _line(
         self, state: TwoLevelState, reading: Reading, outlook: WorkerProjection, plan: CountPlan | None
@@ -406,10 +410,6 @@ def _judged(state: TwoLevelState, reading: Reading, outlook: WorkerProjection) -
 
 def _earliest_s(reading: Reading, outlook: WorkerProjection) -> float:
     return reading.elapsed_s + min(outlook.end_s(n) for n in outlook.speeds)
-
-
-def _named(n_workers: int) -> str:
-    return f"{n_workers} worker{'s' * (n_workers != 1)}"
 
 
 def _reason(code: str, text: str, outlook: WorkerProjection) -> Reason:

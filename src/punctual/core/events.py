@@ -175,7 +175,7 @@ class GrantApplied:
 class GrantFailed:
     """Command number `request` had no effect; the job holds `granted`.
 
-    `short_of`: what there is too little of for the moment, as ``a descriptor``: it is worth waiting for; empty: it is not that.
+    `short_of`: what the node lacks for the moment, as ``a descriptor``; empty: nothing, and a retry is in vain.
     """
 
     at: float
@@ -314,9 +314,9 @@ class PauseRequested:
     cause: str = ""
     by: str = ""
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Return a text that says who paused the job, and why."""
-        return f"paused {told_by(self.by)}{': ' * bool(self.cause)}{self.cause}"
+        return f"paused {by_user(self.by)}{': ' * bool(self.cause)}{self.cause}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,7 +391,7 @@ class TimerFired:
     late_s: float = 0.0
 
 
-def told_by(name: str) -> str:
+def by_user(name: str) -> str:
     """Return a text that names the user behind a request; an empty name is the owner, at the terminal."""
     return f"by {name or 'the user'}"
 

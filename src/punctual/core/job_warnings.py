@@ -85,7 +85,7 @@ def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
     return Reason("unmeasured-phase", text)
 
 
-def told_late(forecast: Forecast, deadline_s: float) -> str:
+def lateness_text(forecast: Forecast, deadline_s: float) -> str:
     """Return a text that says by how much the deadline is missed at full speed."""
     late_s = forecast.earliest_finish_s - deadline_s
     return f"the deadline cannot be met: at full speed the job lands {span(late_s)} after it"
@@ -100,7 +100,7 @@ def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reaso
         return None
     late_s = forecast.earliest_finish_s - deadline_s
     if not forecast.feasible:
-        text = told_late(forecast, deadline_s)
+        text = lateness_text(forecast, deadline_s)
     elif late_s <= 0:
         text = f"the deadline can be met again, with {span(-late_s)} to spare at full speed"
     else:

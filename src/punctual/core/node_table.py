@@ -175,7 +175,7 @@ class NodeTable:
         if not self._is_news(node, job):
             return None
         slowness = self.slowness.get(node, 1.0)
-        job.told ^= {_told_of(node)}
+        job.told ^= {_warning_key(node)}
         if slowness == 1.0:
             return Reason("node-recovered", f"its node '{node}' is no longer slow for its kind", {"slowness": slowness})
         text = (
@@ -186,10 +186,10 @@ class NodeTable:
 
     def _is_news(self, node: NodeId, job: ScheduledJob) -> bool:
         """Whether the job was told otherwise of the node's slowness."""
-        return (node in self.slowness) != (_told_of(node) in job.told)
+        return (node in self.slowness) != (_warning_key(node) in job.told)
 
 
-def _told_of(node: NodeId) -> str:
+def _warning_key(node: NodeId) -> str:
     return f"slow-node {node}"
 
 

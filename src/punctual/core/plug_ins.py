@@ -28,7 +28,7 @@ _TEXTS = {
 }
 
 
-def told_of_failure(job: ScheduledJob, failure: Failure) -> Reason:
+def failure_warning(job: ScheduledJob, failure: Failure) -> Reason:
     """Return the warning to a job's user about a plug-in that failed."""
     code, error = failure
     return Reason(code, _TEXTS[code].format(name=job.spec.controller, error=f"{type(error).__name__}: {error}"))

@@ -9,7 +9,7 @@ from punctual.core.errors import InvariantBroken
 from punctual.core.events import LossReported, ProgressReported
 from punctual.core.fast_init import unchecked_constructor
 from punctual.core.outbox import Outbox
-from punctual.core.plug_ins import Failure, told_of_failure
+from punctual.core.plug_ins import Failure, failure_warning
 from punctual.core.resources import Resources
 from punctual.core.scheduled_job import Periods, ScheduledJob, SpeedSample
 from punctual.core.snapshot_cache import SnapshotCache
@@ -49,7 +49,9 @@ def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> N
         if steps > 0 and over_s > 0:
             seen = _seen_rate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
             curve = _rate_curve(job.curve.model, job.curve.model.update(job.curve.state, seen))
-            _check_rate(curve.rate_sps(seen.shape))
+            rate_sps = curve.rate_sps(seen.shape)
+            if not 0.0 <= rate_sps < inf:
+                raise ValueError(f"a speed of {rate_sps} steps per second")
             job.curve = curve
     # Until the first step `unit_at` is only the beginning of a step if it is the report's own instant.
     begun_at = event.unit_at if event.steps_done or event.unit_at == event.at else inf
@@ -61,11 +63,6 @@ def _is_alike_since(mark: SpeedSample, event: ProgressReported, job: ScheduledJo
     """Whether the job has only done steps since, unpaced, under the same request as at the mark."""
     unchanged = event.unit_at <= job.asked_at or (job.is_applied and job.asked_at <= mark.begun_at)
     return mark.runs_free and unchanged and mark.phases == job.phases
-
-
-def _check_rate(rate_sps: float) -> None:
-    if not 0.0 <= rate_sps < inf:
-        raise ValueError(f"a speed of {rate_sps} steps per second")
 
 
 class Quarantine:
@@ -85,7 +82,7 @@ class Quarantine:
 
     def disable_plug_in(self, job: ScheduledJob, at: float, failure: Failure) -> None:
         """Drop the job's plug-in that failed, and warn its user."""
-        reason = told_of_failure(job, failure)
+        reason = failure_warning(job, failure)
         if self._strict:
             raise InvariantBroken(f"job '{job.spec.id}': {reason}", job.so_far()) from failure[1]
         if reason.code == "controller-failed":

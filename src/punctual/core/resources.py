@@ -9,7 +9,7 @@ from operator import add
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.fast_init import unchecked_constructor
-from punctual.core.units import format_bytes
+from punctual.core.units import counted, format_bytes
 
 #: Least cores of a job without workers: the kernel takes no shorter quota, and holding nothing would pause the job.
 LEAST_CORES = 0.01
@@ -107,8 +107,8 @@ class Resources:
     def __str__(self) -> str:
         """Return the amounts as text: ``"0.5 cores, 2 GPUs"``; omits kinds of which the amount is zero."""
         parts = [
-            f"{self.cores:g} core{'s' * (self.cores != 1)}" if self.cores else "",
-            f"{self.gpus:g} GPU{'s' * (self.gpus != 1)}" if self.gpus else "",
+            counted(self.cores, "core", "g") if self.cores else "",
+            counted(self.gpus, "GPU", "g") if self.gpus else "",
             format_bytes(self.memory_bytes) if self.memory_bytes else "",
             *(f"{amount:g} {name}" for name, amount in self.others),
         ]
@@ -220,6 +220,11 @@ def largest(amounts: Sequence[Resources]) -> Resources:
         max([amount.memory_bytes for amount in amounts]),
         {name: max([amount.of(name) for amount in amounts]) for name in resource_names(amounts)[len(_FIELDS) :]},
     )
+
+
+def same_amount(amount: Resources, other: Resources) -> bool:
+    """Whether two amounts are equal but for the rounding of sums."""
+    return amount.fits_in(other) and other.fits_in(amount)
 
 
 def total(amounts: Iterable[Resources]) -> Resources:

@@ -24,11 +24,11 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
         text = f"{event.cause}; it had failed in the same way before, and had done no new step since"
         return Reason("failed-again", text)
     if job.n_failures > job.n_retries:
-        return Reason("no-retries-left", f"{event.cause}{_told_of_limit(job)}")
+        return Reason("no-retries-left", f"{event.cause}{_limit_text(job)}")
     return None
 
 
-def _told_of_limit(job: ScheduledJob) -> str:
+def _limit_text(job: ScheduledJob) -> str:
     """Return a text that says that all retries are used up; empty if the user asked for none."""
     if not job.n_retries:
         return ""
@@ -60,7 +60,7 @@ def _without_more(job: ScheduledJob, cause: str) -> str:
     return f"{cause}. Ask for more (`--memory {more}`), or have it started again with more (`--memory {asked}..{more}`)"
 
 
-def told_of_retry(job: ScheduledJob, event: JobFailed) -> Reason:
+def retry_reason(job: ScheduledJob, event: JobFailed) -> Reason:
     """Return the reason for launching the job again after `event`, once it has waited."""
     wait_s = job.retry_at - event.at
     facts = {"n_failures": job.n_failures, "n_retries": job.n_retries, "wait_s": wait_s}

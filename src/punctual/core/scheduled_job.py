@@ -413,7 +413,7 @@ class ScheduledJob:
         A demand for another number of cores is among its facts, as `demand_cores`.
         """
         if self.pause is not None:
-            return Reason("paused", self.pause.told())
+            return Reason("paused", self.pause.text())
         if self.demand is None:
             return self.target_reason or _QUEUED
         target, demand_cores = total(self.target.values()), self.demand.resources.cores
@@ -533,7 +533,7 @@ class ScheduledJob:
         return replace(work, core_s=max(0.0, work.core_s - (self.granted_core_s - self.demand_core_s)))
 
     def as_plain(self) -> dict[str, Any]:
-        """Return the record as plain values, without its story; of plug-ins only their states."""
+        """Return the record as plain values, without its recent messages; of plug-ins only their states."""
         plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
         plain["curve"] = None if self.curve is None else (self.curve.state,)
         plain["losses"] = None if self.losses is None else replace(self.losses, model=None)

@@ -68,7 +68,7 @@ from punctual.core.quarantine import Quarantine
 from punctual.core.recent_messages import Reason
 from punctual.core.reconciling import Reconciler
 from punctual.core.resources import Resources
-from punctual.core.retry import after_refusal, fault_of_retry, told_of_retry
+from punctual.core.retry import after_refusal, fault_of_retry, retry_reason
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.targets import Targets
@@ -349,7 +349,7 @@ class Scheduler:
             if event.out_of_memory:
                 self._respecify(job, job.spec.with_more_memory() or job.spec)
             self._wait(job, event.at, self._periods.retry_after_s(job.n_failures))
-            self._outbox.warn(event.at, job, told_of_retry(job, event))
+            self._outbox.warn(event.at, job, retry_reason(job, event))
 
     def _wait(self, job: ScheduledJob, at: float, wait_s: float) -> None:
         """Make no request for the job for `wait_s` seconds."""

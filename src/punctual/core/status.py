@@ -30,7 +30,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import ENDED, Allocation, JobSpec, JobState, shape_of
-from punctual.core.job_warnings import told_late
+from punctual.core.job_warnings import lateness_text
 from punctual.core.ledger import LedgerEntry
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, found_again
 from punctual.core.program import Program
@@ -435,7 +435,7 @@ class StatusBoard:
             del self._ended[forgotten], self._entries[forgotten]
 
     def _queue_again(self, entry: _Entry, **changes: Any) -> None:
-        """Queue a job whose process is gone; the next one is measured for itself."""
+        """Queue a job whose process is gone; measurements of the next process begin anew."""
         entry.status = _without_warning(entry.status, "stalled")
         entry.account = LedgerEntry()
         entry.n_requests += 1
@@ -495,7 +495,7 @@ class StatusBoard:
         forecast, deadline_s = demand.forecast if demand else None, entry.status.spec.deadline_s
         entry.set(forecast=forecast, steps_expected=expected)
         if forecast is not None and not forecast.feasible and deadline_s is not None and _LATE in entry.status.warnings:
-            entry.set(warnings={**entry.status.warnings, _LATE: told_late(forecast, deadline_s)})
+            entry.set(warnings={**entry.status.warnings, _LATE: lateness_text(forecast, deadline_s)})
 
     def _warned(self, command: WarnUser) -> None:
         code, text = command.reason.code, command.reason.text

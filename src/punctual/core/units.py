@@ -86,6 +86,17 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes:.0f} B"
 
 
+def counted(n: float, noun: str, form: str = "") -> str:
+    """Write a number of things; `form`: the number's format.
+
+    Examples
+    --------
+    >>> counted(1, "worker"), counted(1200, "job", ","), counted(0.5, "core", "g")
+    ('1 worker', '1,200 jobs', '0.5 cores')
+    """
+    return f"{n:{form}} {noun}{'s' * (n != 1)}"
+
+
 def _two_parts(count: int, large: str, small: str, base: int) -> str:
     return f"{count // base}{large}{count % base:02d}{small}"
 

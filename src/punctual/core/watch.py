@@ -97,9 +97,9 @@ class Watch:
             job.told -= {"stalled"}
             self._outbox.warn(at, job, Reason("steps-go-on", f"steps go on, {_count(job)}"))
         elif silence is not None and "stalled" not in job.told:
-            self._tell(job, at, Reason("stalled", silence.told()))
+            self._tell(job, at, Reason("stalled", silence.text()))
         if silence is not None and job.spec.ends.on_stall != "tell" and silence.is_to_end():
-            job.stop_cause, job.restarts = silence.told(), job.spec.ends.on_stall == "retry"
+            job.stop_cause, job.restarts = silence.text(), job.spec.ends.on_stall == "retry"
 
     def judge(self, job: ScheduledJob, at: float, forecast: Forecast | None) -> None:
         """Report the deadline's feasibility after a tick; stop the job if it must be done by then and will not be."""
@@ -173,7 +173,7 @@ class _Silence:
     step_s: float | None
     used_frac: float
 
-    def told(self) -> str:
+    def text(self) -> str:
         if not self.has_begun:
             return f"the first step has not ended after {span(self.lasted_s)}"
         return f"no step for {span(self.lasted_s)}" + (

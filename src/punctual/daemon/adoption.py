@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from punctual.channel import PageError, PageVersionError, SharedBlock
 from punctual.core.commands import LaunchJob
@@ -15,6 +15,7 @@ from punctual.core.events import JobFailed, JobFinished, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Sink
+from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder, boot_id
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.ending import cause_of_failure, is_retryable
@@ -26,12 +27,8 @@ from punctual.executors.local.supervisor_client import LEASE_S, AdoptableJob, ta
 
 _LOG = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 #: Why an agent, or in its absence a supervisor, ends a job by itself.
 FENCED = "its node had not heard from the service for so long that it might have been started elsewhere"
-
-_POLL_INTERVAL_S = 0.1
 
 
 def claimed(run: RunFolder, jobs: Iterable[JobId], claims: ExitStack) -> dict[JobId, AdoptableJob]:
@@ -65,7 +62,7 @@ def _claim(run: RunFolder, job: JobId) -> AdoptableJob | None:
                 f"job '{job}'",
                 "See `punctual ps` for what runs, and whether it is steered.",
             )
-        time.sleep(_POLL_INTERVAL_S)
+        time.sleep(0.1)
     _end_unkept(run, job)
     return None
 
@@ -79,14 +76,6 @@ def _end_unkept(run: RunFolder, job: JobId) -> None:
 
 def _is_unkept(run: RunFolder, job: JobId) -> bool:
     return run.supervisor_pid(job) is None
-
-
-def _await(look: Callable[[], T], most_s: float) -> T:
-    """Call `look` until its result is true, for at most `most_s` seconds; return the last result."""
-    give_up_at = time.monotonic() + most_s
-    while not (seen := look()) and time.monotonic() < give_up_at:
-        time.sleep(_POLL_INTERVAL_S)
-    return seen
 
 
 def actuator_of(kept: Mapping[JobId, AdoptableJob], otherwise: str) -> str | Choice:
@@ -117,7 +106,7 @@ def adopted(
             raise
         except Exception as error:
             # Seconds that a supervisor may take to end once it has begun to clear up.
-            if _await(partial(_is_unkept, run, job), 5.0):
+            if poll(partial(_is_unkept, run, job), 5.0):
                 continue  # its process has just ended
             if isinstance(error, OSError | PageVersionError):
                 raise InvalidSpec(

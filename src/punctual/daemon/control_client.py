@@ -47,11 +47,11 @@ def standings(run: RunFolder) -> list[dict[str, Any]]:
     """
     jobs = [job for job in jobs_of(run) if job.steering != "ended"]
     listens = run.socket.exists()  # looked at before it is asked: a host that begins to listen meanwhile is not silent
-    told = _told_by_host(run) if any(job.steering == "steered" for job in jobs) else {}
-    return [told.get(str(job.job)) or {"job": job.title, **_untold(job, listens)} for job in jobs]
+    told = _standings_by_host(run) if any(job.steering == "steered" for job in jobs) else {}
+    return [told.get(str(job.job)) or {"job": job.title, **_standing_without_answer(job, listens)} for job in jobs]
 
 
-def _told_by_host(run: RunFolder) -> dict[str, dict[str, Any]]:
+def _standings_by_host(run: RunFolder) -> dict[str, dict[str, Any]]:
     try:
         jobs = ask(run.socket, {"verb": "status"})["jobs"]
     except ControlFailed:
@@ -59,7 +59,7 @@ def _told_by_host(run: RunFolder) -> dict[str, dict[str, Any]]:
     return {standing["job"]: received(standing) for standing in jobs}
 
 
-def _untold(job: KnownJob, listens: bool) -> dict[str, str]:
+def _standing_without_answer(job: KnownJob, listens: bool) -> dict[str, str]:
     if job.steering == "steered":
         return {"state": SILENT if listens else STARTING}
     if job.steering == "unsteered" and job.run.is_followed():
@@ -89,7 +89,7 @@ def change(job: KnownJob, changes: SpecChange | None = None, *, when: str | None
     `when`: another deadline, as its user writes it; `none`: it is to have none any more.
     """
     told, when = {} if changes is None else asdict(changes), _absolute(job, when)
-    return _told_to_host(job, {"verb": "change", "job": job.job, "change": told, "when": when})
+    return _request(job, {"verb": "change", "job": job.job, "change": told, "when": when})
 
 
 def _absolute(job: KnownJob, when: str | None) -> str | None:
@@ -98,26 +98,26 @@ def _absolute(job: KnownJob, when: str | None) -> str | None:
 
 def pause(job: KnownJob, cause: str = "") -> dict[str, Any]:
     """Ask the job's host to pause the job until `resume`; raises as `change` does."""
-    return _told_to_host(job, {"verb": "pause", "job": job.job, "cause": cause})
+    return _request(job, {"verb": "pause", "job": job.job, "cause": cause})
 
 
 def resume(job: KnownJob) -> dict[str, Any]:
     """Ask the job's host to resume the job; raises as `change` does."""
-    return _told_to_host(job, {"verb": "resume", "job": job.job})
+    return _request(job, {"verb": "resume", "job": job.job})
 
 
 def policy(run: RunFolder, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the host's policy, after setting it if `name` is given; raises `InvalidSpec` on refusal or silence."""
     changed = {} if name is None else {"policy": name, "parameters": dict(parameters or {})}
-    return _asked(run, {"verb": "policy", **changed}, "the host must answer")
+    return _query(run, {"verb": "policy", **changed}, "the host must answer")
 
 
 def drain(run: RunFolder, node: str, in_s: float | None) -> dict[str, Any]:
     """Ask the host to have jobs leave a node within `in_s` seconds; None: to use it again. Raises as `policy` does."""
-    return _asked(run, {"verb": "drain", "node": node, "in_s": in_s}, "the host must answer")
+    return _query(run, {"verb": "drain", "node": node, "in_s": in_s}, "the host must answer")
 
 
-def _asked(
+def _query(
     run: RunFolder,
     request: dict[str, Any],
     must: str,
@@ -132,7 +132,7 @@ def _asked(
         raise InvalidSpec(must, str(error), where or f"the host of '{run.name}'", remedy) from error
 
 
-def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
+def _request(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
     """Send a request to the job's host and return the answer; raises `InvalidSpec` if the job is not steered."""
     if job.steering != "steered":
         raise InvalidSpec(
@@ -141,11 +141,11 @@ def _told_to_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _AN
             f"job '{job.title}'",
             f"Take it over first (`punctual attach {job.title}`), or end it (`punctual stop {job.title}`).",
         )
-    return _asked_about(job, request, timeout_s)
+    return _ask_host(job, request, timeout_s)
 
 
 def submit(
-    run: RunFolder, submissions: Sequence[Submission], streams: ProcessSettings, stdin_fd: int | None = None
+    run: RunFolder, submissions: Sequence[Submission], settings: ProcessSettings, stdin_fd: int | None = None
 ) -> None:
     """Ask the host of a run to accept jobs, all or none; may be repeated if no answer came.
 
@@ -156,7 +156,7 @@ def submit(
     """
     jobs = [encode_submission(submission) for submission in submissions]
     fds = () if stdin_fd is None else (stdin_fd,)
-    ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(streams)}, timeout_s=_SUBMIT_S_MAX, fds=fds)
+    ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(settings)}, timeout_s=_SUBMIT_S_MAX, fds=fds)
 
 
 def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | None]:
@@ -168,14 +168,14 @@ def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | Non
     """
     if run is None or HostOptions.of(run.facts()).engine == "local":
         return capacity_here(), None
-    answer = _asked(run, {"verb": "capacity"}, "the service must say how much its nodes have", timeout_s=_SUBMIT_S_MAX)
+    answer = _query(run, {"verb": "capacity"}, "the service must say how much its nodes have", timeout_s=_SUBMIT_S_MAX)
     together = answer["together"]
     return Resources(**answer["node"]), None if together is None else Resources(**together)
 
 
 def quote_job(job: KnownJob, when: str | None, cores: Sequence[float]) -> dict[str, Any]:
     """Ask the job's host to quote a deadline; raises `InvalidSpec` if it does not answer."""
-    return _told_to_host(
+    return _request(
         job, {"verb": "quote", "job": job.job, "when": _absolute(job, when), "cores": list(cores)}, _LOADING_S_MAX
     )
 
@@ -190,7 +190,7 @@ def page_of(run: RunFolder, job: str | None = None) -> str:
     """Return the address of the page, or of one job there, with a token; raises `InvalidSpec` if there is none."""
     where = f"process {run.record().get('pid')}"
     request = {"verb": "page", "job": job}
-    return str(_asked(run, request, "the daemon must answer", where, "See `punctual doctor`.", _LOADING_S_MAX)["url"])
+    return str(_query(run, request, "the daemon must answer", where, "See `punctual doctor`.", _LOADING_S_MAX)["url"])
 
 
 def open_page_of(run: RunFolder, job: str | None = None) -> str | None:
@@ -209,7 +209,7 @@ def leave(run: RunFolder) -> None:
         f"It is stopped, hangs, or is just ending. Let it go on (`kill -CONT {pid}`), or kill it (`kill -9 {pid}`): another "
         "daemon takes its jobs from it then, and leaves when asked (`punctual down`)."
     )
-    _asked(run, {"verb": "leave"}, "the service must answer", f"process {pid}", remedy)
+    _query(run, {"verb": "leave"}, "the service must answer", f"process {pid}", remedy)
 
 
 def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
@@ -221,7 +221,7 @@ def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
         return "it will not be resumed"
     if job.steering == "unsteered" or (job.steering == "steered" and is_silent(job.run)):
         return _stopped_by_supervisor(job)
-    _asked_about(job, {"verb": "stop", "job": job.job, "cause": cause})
+    _ask_host(job, {"verb": "stop", "job": job.job, "cause": cause})
     return "asked to stop"
 
 
@@ -235,7 +235,7 @@ def _stopped_by_supervisor(job: KnownJob) -> str:
     return "nobody steers it: its processes are being ended, without a checkpoint"
 
 
-def _asked_about(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
+def _ask_host(job: KnownJob, request: dict[str, Any], timeout_s: float = _ANSWER_S_MAX) -> dict[str, Any]:
     try:
         return ask(job.run.socket, request, timeout_s)
     except ControlFailed as error:

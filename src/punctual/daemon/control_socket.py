@@ -5,8 +5,8 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
 from stat import S_ISSOCK
@@ -14,6 +14,7 @@ from threading import BoundedSemaphore, Thread
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
+from punctual.executors.local.socket_path import short_enough
 
 #: Gets a request, gives the answer; both are JSON objects. Called in a thread of its own. What it raises is sent.
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
@@ -80,7 +81,7 @@ def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0, fds: Sequen
     * Raises `ControlFailed`: no answer came in time, or answering failed.
     """
     try:
-        with _connected(path, timeout_s) as connection, connection.makefile("r", encoding="utf-8") as lines:
+        with connected(path, timeout_s) as connection, connection.makefile("r", encoding="utf-8") as lines:
             text = json.dumps(request).encode() + b"\n"
             if fds:
                 socket.send_fds(connection, [text[:1]], fds)
@@ -209,7 +210,7 @@ def make_room(path: Path, take: bool) -> None:
 
 def listener_pid(path: Path) -> int | None:
     """Process id of the listener at the socket; None: nobody listens."""
-    with suppress(OSError), _connected(path, 1.0) as connection:
+    with suppress(OSError), connected(path, 1.0) as connection:
         return peer_of(connection)[0]
     return None
 
@@ -226,7 +227,7 @@ def _occupied(path: Path, got: str, remedy: str) -> InvalidSpec:
 
 def _is_answered(path: Path) -> bool:
     try:
-        with _connected(path, 1.0):
+        with connected(path, 1.0):
             return True
     except ConnectionRefusedError:
         return False
@@ -234,23 +235,14 @@ def _is_answered(path: Path) -> bool:
         return True  # whoever it is, it is alive: better to refuse than to take its place
 
 
-@contextmanager
-def _connected(path: Path, timeout_s: float) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, short_enough(path) as address:
-        connection.settimeout(timeout_s)
-        connection.connect(address)
-        yield connection
-
-
-@contextmanager
-def short_enough(path: Path) -> Iterator[str]:
-    """Yield an address of `path` that the kernel accepts, even if the path itself is too long."""
-    # Greatest length of a socket's path that the kernel accepts, in bytes.
-    if len(os.fsencode(path)) <= 107:
-        yield str(path)
-        return
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+def connected(path: Path, timeout_s: float | None) -> socket.socket:
+    """Return a connection to the socket at `path`; raises `OSError`."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(timeout_s)
     try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
+        with short_enough(path) as address:
+            connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection

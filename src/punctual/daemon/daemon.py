@@ -19,6 +19,7 @@ from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.joining import check_options
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.machine_providers import end_abandoned, has_machines
+from punctual.daemon.polling import poll
 from punctual.daemon.restore import AllEndedError, resumed_host
 from punctual.daemon.retention import prune
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
@@ -264,7 +265,4 @@ def _has_left(run: RunFolder) -> bool:
     check_no_service(run)
     with suppress(ControlFailed):
         ask(run.socket, {"verb": "leave"})
-    give_up_at = time.monotonic() + 10.0
-    while run.is_live() and time.monotonic() < give_up_at:
-        time.sleep(_POLL_INTERVAL_S)
-    return not run.is_live()
+    return poll(lambda: not run.is_live(), 10.0)

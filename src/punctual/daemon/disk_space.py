@@ -16,15 +16,15 @@ FREE_WARNING_BYTES = 1 << 30
 
 def check_room(submissions: Iterable[Submission]) -> Iterator[str]:
     """Yield warnings about disks on which jobs will write: journals and logs, checkpoints."""
-    yield from _told(state_root(), "the journal and what jobs write", "Make room: `punctual clean --older-than 1d`.")
+    yield from _short(state_root(), "the journal and what jobs write", "Make room: `punctual clean --older-than 1d`.")
     folders = {s.program.environment.get(CHECKPOINT_VARIABLE): s.spec.id for s in submissions}
     for folder, job in folders.items():
         if folder is not None:
-            yield from _told(Path(folder), f"the checkpoints of job '{job}'", "Make room, or name another folder.")
+            yield from _short(Path(folder), f"the checkpoints of job '{job}'", "Make room, or name another folder.")
             yield from _too_large(Path(folder))
 
 
-def _told(folder: Path, what: str, remedy: str) -> Iterator[str]:
+def _short(folder: Path, what: str, remedy: str) -> Iterator[str]:
     free_bytes = free_in(folder)
     if free_bytes < FREE_WARNING_BYTES:
         yield f"only {format_bytes(free_bytes)} are free for {what}, in '{folder}'. {remedy}"

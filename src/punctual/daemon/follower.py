@@ -24,8 +24,9 @@ from punctual.daemon.detached import caught
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.listeners import Listener, logged
+from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.status_reader import StatusReader, ToldForecasts, received
+from punctual.daemon.status_reader import HostForecasts, StatusReader, received
 from punctual.executors.local.output import LogTail, ProcessSettings, Receive, ignore_output, logs_of, write_through
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
@@ -61,7 +62,7 @@ class JobFollower(StatusReader):
     """
 
     def __init__(self, receive: Receive | None) -> None:
-        self._forecasts = ToldForecasts()
+        self._forecasts = HostForecasts()
         super().__init__(StatusBoard(self._forecasts))
         self._receive = receive
         self.job_ids: tuple[JobId, ...] = ()
@@ -104,10 +105,10 @@ class JobFollower(StatusReader):
 
         Raises `InvalidSpec`: a job is refused, or no daemon can be had.
         """
-        streams = ProcessSettings.here(self._receive)
-        joining = Joining(options, streams=streams, before=self._follow_all)
+        settings = ProcessSettings.here(self._receive)
+        joining = Joining(options, settings=settings, before=self._follow_all)
         run, _ = joining.submit(submissions, _input_fd())
-        self._follow_output(run, streams)
+        self._follow_output(run, settings)
 
     def follow(self, run: RunFolder, job: JobId) -> None:
         """Follow an open job from now on; raises `InvalidSpec` if it has no daemon and none can be started."""
@@ -139,15 +140,16 @@ class JobFollower(StatusReader):
             self._read()
             self._run, self._closing = run, closing.pop_all()
 
-    def _follow_output(self, run: RunFolder, streams: ProcessSettings, *, skip: bool = False) -> None:
+    def _follow_output(self, run: RunFolder, settings: ProcessSettings, *, skip: bool = False) -> None:
         """Follow the logs of the jobs; `skip`: only output from now on."""
         if self._receive is ignore_output:
             return
         for job in self.job_ids:
             facts = run.start_facts(job)
-            settings = streams if facts is None else facts.settings
-            for fd, log in enumerate(logs_of(run.log(job), settings), start=1):
-                receive = None if fd == 2 and streams.terminal_size and streams.is_split else self._receive
+            of_job = settings if facts is None else facts.settings
+            for fd, log in enumerate(logs_of(run.log(job), of_job), start=1):
+                # Errors that the user has sent elsewhere than to the terminal go there, past the display.
+                receive = None if fd == 2 and settings.redirects_errors else self._receive
                 self._tails.append(LogTail(log, receive or partial(write_through, fd), skip=skip))
 
     # The jobs.
@@ -168,9 +170,9 @@ class JobFollower(StatusReader):
     def status(self, job: JobId) -> JobStatus:
         return self._ended.get(job) or super().status(job)
 
-    def told(self, job: JobId) -> Mapping[str, Any]:
+    def standing_of(self, job: JobId) -> Mapping[str, Any]:
         """Return how the job stood when the daemon last said so; empty: it has not yet."""
-        return self._forecasts.told(job)
+        return self._forecasts.standing_of(job)
 
     def knows(self, job: JobId) -> bool:
         return job in self._ended or super().knows(job)
@@ -392,7 +394,5 @@ def _input_fd() -> int | None:
 
 def ended_of(run: RunFolder, job: JobId) -> dict[str, Any]:
     """Return the daemon's record of an ended job; empty if the daemon was killed before it could write it."""
-    give_up_at = time.monotonic() + _END_S_MAX
-    while job in run.open_jobs() and time.monotonic() < give_up_at:
-        time.sleep(_SOON_S)
+    poll(lambda: job not in run.open_jobs(), _END_S_MAX, _SOON_S)
     return run.end_facts(job)

@@ -33,7 +33,7 @@ from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.job_log import begin_anew, note_time
+from punctual.executors.local.job_log import note_time, rotate
 from punctual.executors.local.output import JobInputs, cpus_here
 from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.sqlite import SqliteJournal
@@ -165,7 +165,7 @@ def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
     with suppress(OSError):  # the disk is full, say
         # Size at which a log is begun anew, as on this machine.
         if log.exists() and log.stat().st_size > 1 << 26:
-            begin_anew(str(log))
+            rotate(str(log))
         note_time(str(log))
         fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "ab") as file:

@@ -30,8 +30,6 @@ from punctual.request.submission import Submission
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds between two attempts to submit.
-_POLL_INTERVAL_S = 0.05
 #: Seconds that others may hold the lock of the shared daemon, and seconds to find a daemon that answers.
 _LOCK_S_MAX, _JOIN_S_MAX = 20.0, 60.0
 #: Seconds that a daemon may take to answer, on a machine whose cores are all in use.
@@ -143,12 +141,12 @@ class Joining:
         self,
         options: HostOptions,
         *,
-        streams: ProcessSettings,
+        settings: ProcessSettings,
         or_else: str = "run the job beside the others (`--alone`)",
         before: Callable[[RunFolder, Sequence[Submission]], None] = lambda *_: None,
         http: Mapping[str, Any] | None = None,
     ) -> None:
-        self._options, self._streams, self._or_else = options, streams, or_else
+        self._options, self._settings, self._or_else = options, settings, or_else
         self._before, self._http = before, http
         #: Submissions under the names free in the run tried last; one tried before gets the same names again.
         self._named: tuple[RunFolder, list[Submission]] | None = None
@@ -180,12 +178,12 @@ class Joining:
                         self._before(run, named)
                         _tell_of_niceness(run)
                         _tell_of_limits(run)
-                        submit(run, named, self._streams, stdin_fd)
+                        submit(run, named, self._settings, stdin_fd)
                         return run, named
             if has_lock and (run is None or not run.is_live() or is_outdated(run) or is_silent(run)):
                 self._start(run, submissions)
             else:
-                time.sleep(_POLL_INTERVAL_S)
+                time.sleep(0.05)  # another process starts the daemon
         raise InvalidSpec(
             "the daemon of this machine must answer",
             "no answer",

@@ -41,7 +41,7 @@ from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.log_snapshot import Skipping, n_bytes_before
 from punctual.daemon.machine_providers import fleets
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
-from punctual.daemon.quotes import told
+from punctual.daemon.quotes import quote_fields
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
 from punctual.daemon.status_reader import standing
@@ -78,7 +78,7 @@ _SETTLE_S_MAX = 4.0
 LEAST_S = 1.0
 
 
-def told_suspended(accounted_s: float) -> dict[str, Any]:
+def suspension_record(accounted_s: float) -> dict[str, Any]:
     """Return the run's record of the seconds of suspension by which its deadlines were shortened already."""
     return {"suspended": {"boot": boot_id(), "accounted_s": accounted_s}}
 
@@ -140,7 +140,7 @@ class LocalHost(Host):
             actuator=executor.actuator,
             actuator_reason=executor.actuator_reason,
             gpus=list(visible_devices()),
-            **told_suspended(self._suspended_s),
+            **suspension_record(self._suspended_s),
         )
 
     @property
@@ -177,10 +177,10 @@ class LocalHost(Host):
         """
         return self.submit_all([submission])[0]
 
-    def submit_all(self, submissions: Sequence[Submission], streams: ProcessSettings | None = None) -> list[JobId]:
+    def submit_all(self, submissions: Sequence[Submission], settings: ProcessSettings | None = None) -> list[JobId]:
         """Submit jobs, all or, if it raises, none of them; raises as `submit` does.
 
-        `streams`: settings of each job's process; None: like this process's own.
+        `settings`: settings of each job's process; None: like this process's own.
         """
         _ = self.capacity  # without any node a job would be turned away as too large
         ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
@@ -194,18 +194,18 @@ class LocalHost(Host):
                 check_budget(submission.spec, self._pools, self.policy)
                 undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
             in_journal_time = [self._in_journal_time(submission) for submission in ordered]
-            self._store(in_journal_time, streams)
+            self._store(in_journal_time, settings)
             undoing.pop_all()
-        self._add_cpus([submission.spec.id for submission in ordered], streams)
+        self._add_cpus([submission.spec.id for submission in ordered], settings)
         for submission in in_journal_time:
             self._announce(submission)
         return [submission.spec.id for submission in submissions]
 
-    def _add_cpus(self, jobs: Iterable[JobId], streams: ProcessSettings | None) -> None:
+    def _add_cpus(self, jobs: Iterable[JobId], settings: ProcessSettings | None) -> None:
         """Add the CPUs of new jobs; the capacity grows by those that no job had before."""
         if self._cpu_sets is None:
             return
-        cpus = () if streams is None else streams.cpus
+        cpus = () if settings is None else settings.cpus
         n_before = len(self._cpu_sets.all)
         for job in jobs:
             self._cpu_sets.add(job, cpus)
@@ -226,13 +226,13 @@ class LocalHost(Host):
             else replace(submission, spec=replace(submission.spec, after=after))
         )
 
-    def submit_again(self, submissions: Sequence[Submission], streams: ProcessSettings | None = None) -> None:
+    def submit_again(self, submissions: Sequence[Submission], settings: ProcessSettings | None = None) -> None:
         """Submit the jobs that neither this host nor its predecessor has got before; otherwise as `submit_all`."""
         if new := [submission for submission in submissions if not self._has_same(submission)]:
-            self.submit_all(new, streams)
+            self.submit_all(new, settings)
 
-    def submit_told(
-        self, submissions: Sequence[Submission], streams: ProcessSettings = _PIPED, stdin_fd: int | None = None
+    def submit_for_client(
+        self, submissions: Sequence[Submission], settings: ProcessSettings = _PIPED, stdin_fd: int | None = None
     ) -> None:
         """Submit jobs for another process, which may repeat the request; returns when the journal has them.
 
@@ -249,7 +249,7 @@ class LocalHost(Host):
         if stdin_fd is not None and not self.knows(job):
             self._inputs.keep(job, stdin_fd)
         try:
-            self.submit_again(submissions, streams)
+            self.submit_again(submissions, settings)
         except BaseException:
             self._inputs.forget(job)
             raise
@@ -452,7 +452,7 @@ class LocalHost(Host):
                 with suppress(InvalidSpec):  # it has ended or landed
                     self.change(status.id, change, by=by)
         try:
-            self.run_folder.record_facts(**told_suspended(self._suspended_s))
+            self.run_folder.record_facts(**suspension_record(self._suspended_s))
         except OSError as error:  # the next host would bring deadlines forward once more
             _LOG.warning("for how long the machine slept could not be written down: %s", error)
 
@@ -470,7 +470,7 @@ class LocalHost(Host):
         """Whether the job is to stay paused even if no process steers it."""
         return self.knows(job) and self.status(job).pause is not None
 
-    def _store(self, submissions: Sequence[Submission], streams: ProcessSettings | None) -> None:
+    def _store(self, submissions: Sequence[Submission], settings: ProcessSettings | None) -> None:
         """Store what jobs need to start as safely as messages, for all or, if it raises, for none of them.
 
         Raises `InvalidSpec` if there is no room for it.
@@ -482,7 +482,7 @@ class LocalHost(Host):
                     encode(submitted(each)),
                     each.inherited,
                     each.argv,
-                    streams,
+                    settings,
                     name=each.name,
                     request_key=each.request_key,
                     request_digest=each.request_digest,
@@ -531,7 +531,7 @@ class LocalHost(Host):
         elif isinstance(message, JobFailed):
             self.run_folder.forget_end(message.job)
         elif isinstance(message, PauseRequested | ResumeRequested):  # for those who ask when nobody steers it
-            told = message.told() if isinstance(message, PauseRequested) else None
+            told = message.text() if isinstance(message, PauseRequested) else None
             self.run_folder.record_pause(message.job, told)
         elif isinstance(message, PolicyChanged):  # for those who ask whether they may join
             options = {**self.run_folder.facts().get("options", {}), "policy": message.policy}
@@ -579,7 +579,7 @@ def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
     `submit`     `jobs`, `streams`   nothing, once the journal has them
     `capacity`                       `node`: the most that one job can have; `together`: what workers can have on all
                                      nodes, null where there is one
-    `quote`      `job` or            see `punctual.daemon.quotes.told`
+    `quote`      `job` or            see `punctual.daemon.quotes.quote_fields`
                  `submission`;
                  `when`, `cores`
     `leave`      `only_without_jobs` nothing; the daemon then leaves its jobs to another process, or ends if it waits for a
@@ -601,9 +601,11 @@ def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
             drained = host.undrain(name) if in_s is None else host.drain(name, float(in_s))
             host.settle()
             return {"node": drained}
-        case {"verb": "submit", "jobs": list(jobs), "streams": dict(streams)}:
+        case {"verb": "submit", "jobs": list(jobs), "streams": dict(settings)}:
             submissions = [decode_submission(job) for job in jobs]
-            host.submit_told(submissions, ProcessSettings.from_fields(streams), next(iter(request.get(FDS, ())), None))
+            host.submit_for_client(
+                submissions, ProcessSettings.from_fields(settings), next(iter(request.get(FDS, ())), None)
+            )
             return {}
         case {"verb": "capacity"}:
             node, together = host.capacity, host.capacity_together
@@ -655,10 +657,10 @@ def _quote_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]
     amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
     now = host.clocks()
     if (told_job := request.get("submission")) is not None:
-        return told(host.quote(decode_submission(told_job).spec, amounts=amounts), now)
+        return quote_fields(host.quote(decode_submission(told_job).spec, amounts=amounts), now)
     job, when = JobId(str(request["job"])), request.get("when")
     deadline_s = None if when is None else host.moved_deadline_s(job, str(when), now)
-    return told(host.quote(job, deadline_s, amounts), now)
+    return quote_fields(host.quote(job, deadline_s, amounts), now)
 
 
 def _full_standing(
@@ -668,7 +670,7 @@ def _full_standing(
     is_promised = facts.get("promised_until_wall") is not None
     return {
         **standing(status, now, wait, most_cores=budget.get("host_cores"), is_promised=is_promised, is_sent=True),
-        "paused": None if status.pause is None else status.pause.told(),
+        "paused": None if status.pause is None else status.pause.text(),
         "waits_for": [name for name in status.spec.after if host.knows(name) and not host.has_ended(name)],
         **facts,
         **budget,
@@ -722,7 +724,7 @@ def local_host(
     with ExitStack() as ending:
         ending.push(tidying(run, is_new=not continues))
         journal = ending.enter_context(SqliteJournal(run.journal))
-        journal.begin_anew()
+        journal.reset()
         state = new_state(run, journal, JournalClock(clock_shift(journal.clock)))
         policy = state.policy(options.policy)
         site = new_setup(run, journal, options)

@@ -1,9 +1,8 @@
 """Find the provider of machines that a live cluster's file names, and the machines that daemons have left."""
 
-import json
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import count
@@ -15,6 +14,7 @@ from punctual.core.ids import NodeId
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs
 from punctual.executors.cluster.machines import ClusterPlace, MachineProvider, PoolTerms
+from punctual.executors.json_files import read_object, write_json
 from punctual.request.pool_file import PoolSection, read_pools
 from punctual.request.pool_file import pools_of as sections_of
 
@@ -94,16 +94,11 @@ class Fleet:
 
     def terms(self) -> dict[str, Any]:
         """Return the terms on which the machines were asked for; empty: there are none."""
-        with suppress(OSError, ValueError):
-            read = json.loads(self._terms_file.read_text())
-            return read if isinstance(read, dict) else {}
-        return {}
+        return read_object(self._terms_file)
 
     def record(self, terms: Mapping[str, Any]) -> None:
         """Write down the terms, before anything is asked for on them."""
-        new = self._terms_file.with_suffix(".new")
-        new.write_text(json.dumps(terms, default=str))
-        new.replace(self._terms_file)
+        write_json(self._terms_file, terms)
 
     def forget(self) -> None:
         """Note that no machine is left."""

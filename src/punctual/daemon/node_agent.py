@@ -32,7 +32,15 @@ from punctual.daemon.log_snapshot import LogPlace, read_on
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.run_folder import RunFolder, agent_run, new_job
 from punctual.distribution import __version__
-from punctual.executors.cluster.channel import KEEPER_FRAC, KILL_FRAC, STOP_FRAC, Answer, Request, heard, told
+from punctual.executors.cluster.channel import (
+    KEEPER_FRAC,
+    KILL_FRAC,
+    STOP_FRAC,
+    Answer,
+    Request,
+    decode_message,
+    encode_message,
+)
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.output import StartFacts
@@ -232,7 +240,7 @@ class NodeAgent:
             "held": {
                 job: [
                     _plain(held.get(job, NOTHING)),
-                    None if self._is_part(job) else told(self._launch_of(job)),
+                    None if self._is_part(job) else encode_message(self._launch_of(job)),
                 ]
                 for job in jobs
             },
@@ -243,7 +251,7 @@ class NodeAgent:
             return {
                 "fenced": True
             }  # the host may have taken this node for lost since; its next poll says that it has not
-        command: JobCommand = heard_command(request["command"])
+        command: JobCommand = decoded_command(request["command"])
         seen = request["seen"] if request["incarnation"] == self._incarnation else 0
         self._acknowledge(seen)
         # By this clock, and before the look: an end that comes meanwhile is then not one that the host knew of.
@@ -252,12 +260,12 @@ class NodeAgent:
             is_stale = seen < self._ended_at_number.get(command.job, 0)
         if is_stale:
             return {}  # the host did not know of the end when it made the command: that is the answer
-        if isinstance(command, LaunchJob) and not self._kept(command, request):
+        if isinstance(command, LaunchJob) and not self._store(command, request):
             return {}
         self._contained.perform(command, self._receive)
         return {}
 
-    def _kept(self, launch: LaunchJob, request: Request) -> bool:
+    def _store(self, launch: LaunchJob, request: Request) -> bool:
         """Store what a job needs to start; if that fails, report the failure and return False."""
         if launch.job in self._executor.held():
             return True
@@ -292,9 +300,9 @@ class NodeAgent:
         events = list(takewhile(lambda numbered: not (_is_end(numbered[1]) and numbered[1].job in cut), events))
         return {
             **self._offer(),
-            "events": [[number, told(event)] for number, event in events],
+            "events": [[number, encode_message(event)] for number, event in events],
             "output": output,
-            "reports": [told(report) for report in reports],
+            "reports": [encode_message(report) for report in reports],
             "facts": self._facts([event for _, event in events], [report.job for report in reports]),
         }
 
@@ -373,7 +381,7 @@ class NodeAgent:
         if _is_end(event):
             self._ended_at_number.pop(event.job, None)
             self._ended_at_number[event.job] = self._last_number
-            # A repeated command that arrives late is recognised for the last 1000 ended jobs only.
+            # Bounds the memory of an agent of many years: while a command is repeated, for seconds, no node ends so many jobs.
             while len(self._ended_at_number) > 1000:
                 del self._ended_at_number[next(iter(self._ended_at_number))]
 
@@ -456,9 +464,9 @@ class NodeAgent:
         return self._clock.now() - self._heard_at + suspended_s() - self._suspended_s
 
 
-def heard_command(sent: list[str]) -> JobCommand:
+def decoded_command(sent: list[str]) -> JobCommand:
     """Decode a host's command."""
-    command = heard(sent)
+    command = decode_message(sent)
     if not isinstance(command, JobCommand):
         raise InvalidSpec(
             "a command must be one for an executor", sent[0], "a node's agent", "Update Punctual everywhere."

@@ -50,7 +50,7 @@ def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now, amoun
     return quote(registry.load("policies", policy)(), snapshot, new_view(spec, now.at), amounts)
 
 
-def told(quote: Quote, now: Now) -> dict[str, Any]:
+def quote_fields(quote: Quote, now: Now) -> dict[str, Any]:
     """Encode the quote as plain fields: each instant as seconds from now, `_s`, and on the wall clock, `_wall`."""
     return {
         "job": quote.job,

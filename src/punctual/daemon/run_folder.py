@@ -1,7 +1,6 @@
 """Folder of a run: one host, its jobs, and the records that this user's other processes read."""
 
 import fcntl
-import json
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
 from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.distribution import __version__
+from punctual.executors.json_files import read_object, write_json
 from punctual.executors.local.job_files import being_written, has_left, read_end, takeover_socket_of
 from punctual.executors.local.job_log import times_of
 from punctual.executors.local.output import ProcessSettings, StartFacts, earlier_log, logs_of
@@ -78,7 +78,7 @@ class RunFolder:
 
     def record(self) -> dict[str, Any]:
         """Return the facts about the run and the record of its process; empty if there are none."""
-        return {**self.facts(), **_read_json(self.runtime_dir / _PROCESS)}
+        return {**self.facts(), **read_object(self.runtime_dir / _PROCESS)}
 
     def is_live(self) -> bool:
         """Whether the process that steers this run's jobs still runs."""
@@ -156,7 +156,7 @@ class RunFolder:
 
     def record_supervisor(self, job: JobId, pid: int) -> None:
         """Record the job's supervisor, to be found if the host is killed."""
-        _write_json(self._supervisor_record(job), process_record(pid))
+        write_json(self._supervisor_record(job), process_record(pid))
 
     def supervised_jobs(self, *, but: Collection[JobId] = ()) -> list[JobId]:
         """Return the jobs that still run, steered or not; `but`: jobs to leave out."""
@@ -175,7 +175,7 @@ class RunFolder:
         return self.state_dir / f"{job}.end.json"
 
     def end_record(self, job: JobId) -> dict[str, Any] | None:
-        """Return the record of an open job's end if its supervisor is gone; None: there is none, or it only made room."""
+        """Return the record of an open job's end if its supervisor is gone; None: none, or it only made room."""
         last = read_end(self.end_file(job)) if self.supervisor_pid(job) is None else None
         return None if has_left(last) else last
 
@@ -248,13 +248,13 @@ class RunFolder:
         """
         with refused_if_unwritable(self.runtime_dir.parent):
             self.runtime_dir.mkdir(mode=0o700, exist_ok=True)  # the machine may have been started again
-            _write_json(self.runtime_dir / _PROCESS, {**process_record(os.getpid()), SERVICE: is_service})
+            write_json(self.runtime_dir / _PROCESS, {**process_record(os.getpid()), SERVICE: is_service})
         with refused_if_unwritable(self.state_dir):
             self.record_facts(version=__version__, **({SERVICE: True} if is_service else {}))
 
     def has_service(self) -> bool:
         """Whether a service steers this run."""
-        record = _read_json(self.runtime_dir / _PROCESS)
+        record = read_object(self.runtime_dir / _PROCESS)
         return is_alive(record) and bool(record.get(SERVICE))
 
     def is_of_service(self) -> bool:
@@ -280,8 +280,8 @@ class RunFolder:
 
     def record_left(self) -> None:
         """Record that this process steers the run no more, and that another one may."""
-        record = _read_json(self.runtime_dir / _PROCESS)
-        _write_json(self.runtime_dir / _PROCESS, {**record, "pid": None})
+        record = read_object(self.runtime_dir / _PROCESS)
+        write_json(self.runtime_dir / _PROCESS, {**record, "pid": None})
 
     @contextmanager
     def followed(self) -> Iterator[None]:
@@ -329,7 +329,7 @@ def new_job(
     message: str,
     environment: Mapping[str, str],
     argv: Sequence[str] | None = None,
-    streams: ProcessSettings | None = None,
+    settings: ProcessSettings | None = None,
     *,
     name: str = "",
     request_key: str | None = None,
@@ -340,7 +340,7 @@ def new_job(
     * `message`: the text of its submission, in case this process is killed before that is among the messages.
     * `environment`: variables from its user's shell.
     * `argv`: its whole command line, if it has secrets in it.
-    * `streams`: settings of the job's process; None: the host chooses.
+    * `settings`: settings of the job's process; None: the host chooses.
     * `name`: name that it was given; empty: its id.
     * `request_key`, `request_digest`: as `NewJob` has them.
     """
@@ -348,7 +348,7 @@ def new_job(
         "message": message,
         "environment": dict(environment),
         "argv": None if argv is None else list(argv),
-        "streams": None if streams is None else asdict(streams),
+        "streams": None if settings is None else asdict(settings),
     }
     return NewJob(id=job, name=name or job, start=start, request_key=request_key, request_digest=request_digest)
 
@@ -410,7 +410,7 @@ def _claim(run: RunFolder, process: Mapping[str, Any]) -> None:
     """Move the runtime folder with this process's record into place in one step: of two processes one gets the name."""
     prepared = Path(tempfile.mkdtemp(prefix=".new-", dir=run.runtime_dir.parent))
     try:
-        _write_json(prepared / _PROCESS, process)
+        write_json(prepared / _PROCESS, process)
         _check_free(run)
         while not _renamed(prepared, run.runtime_dir):
             _check_free(run)
@@ -465,25 +465,6 @@ def _keep_earlier(folder: Path) -> None:
         number += 1
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace the file in one step, readable by this user only. Its folder is this user's alone."""
-    prepared = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        prepared.touch(mode=0o600)
-        prepared.write_text(json.dumps(value), encoding="utf-8")
-        prepared.replace(path)
-    except OSError:  # the disk is full, say
-        prepared.unlink(missing_ok=True)
-        raise
-
-
 def _pid_of_living(record: Path) -> int | None:
-    read = _read_json(record)
+    read = read_object(record)
     return read["pid"] if is_alive(read) else None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError):
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return value if isinstance(value, dict) else {}
-    return {}

@@ -4,14 +4,15 @@ import fcntl
 import os
 import re
 import resource
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.paths import refused_if_unwritable, runtime_root
+from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.distribution import __version__
@@ -32,22 +33,18 @@ def host_lock(most_s: float) -> Iterator[bool]:
     with refused_if_unwritable(folder):
         file = os.open(folder / "host.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        yield _locked(file, time.monotonic() + most_s)
+        # An attempt every 10 ms: jobs may be unsteered until this process has the lock.
+        yield poll(partial(_locks, file), most_s, 0.01)
     finally:
         os.close(file)
 
 
-def _locked(file: int, give_up_at: float) -> bool:
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= give_up_at:
-                return False
-            # Seconds between two attempts to get the lock: jobs may be unsteered until then.
-            time.sleep(0.01)
-        else:
-            return True
+def _locks(file: int) -> bool:
+    """Try to lock a file; return whether this process has the lock."""
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def shared_run() -> RunFolder | None:

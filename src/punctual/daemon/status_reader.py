@@ -92,7 +92,7 @@ class StatusReader(ABC):
             listener(message)
 
 
-class ToldForecasts:
+class HostForecasts:
     """Forecasts from the host's last answer; the journal does not have them."""
 
     def __init__(self) -> None:
@@ -102,13 +102,13 @@ class ToldForecasts:
         """Store the host's forecast of each job."""
         self._told = {str(standing["job"]): standing for standing in standings}
 
-    def told(self, job: JobId) -> Mapping[str, Any]:
+    def standing_of(self, job: JobId) -> Mapping[str, Any]:
         """Return how the host says that the job stands; empty: it has not said so."""
         return self._told.get(job, {})
 
     def demand(self, job: JobId) -> Demand | None:
         """Return a demand that carries only the forecast; None: no forecast is known."""
-        told = self.told(job)
+        told = self.standing_of(job)
         if told.get("forecast_s") is None:
             return None
         forecast = Forecast(
@@ -120,7 +120,7 @@ class ToldForecasts:
         return Demand(resources=NOTHING, next_tick_s=1.0, reason=Reason("told", "the host says so"), forecast=forecast)
 
     def steps_total(self, job: JobId) -> tuple[float | None, float]:
-        told = self.told(job)
+        told = self.standing_of(job)
         return told.get("steps_expected") or told.get("steps_total"), 0.0
 
 

@@ -140,7 +140,7 @@ class Agent:
         self._hang_ns = int(hang_s * 1e9)
         self._servers = _servers_allowed()
         self._page = page
-        self._stats = ElasticStats(page, os.getpid())
+        self._stats = ElasticStats(page.publish_workers, os.getpid())
         self._poll = select.poll()
         self._here = LocalWorkers(train, preloaded, self._poll)
         self._others = OtherNodes(page, self._here, self._poll)
@@ -553,7 +553,7 @@ class Agent:
     def _fail_unfinished(
         self, worker: Worker, got: str, remedy: str = "It has not done what it had left to do.", code: int = 1
     ) -> None:
-        """Fail the training if the lost worker still trained after another one had ended."""
+        """Fail the training if a worker is lost that still trained when another one had ended."""
         if self._exit_code is not None and worker.state == "training" and not self._has_failed:
             warn("each worker must come to the end of the training function", got, worker.title, remedy)
             self._exit_code = self._exit_code or code

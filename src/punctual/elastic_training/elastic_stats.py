@@ -1,22 +1,16 @@
 """Status of the agent for Punctual, with the costs of its changes."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
 
 from punctual.channel import WorkerStatus
 
 
-class StatusPage(Protocol):
-    """Page that shows the status."""
-
-    def publish_workers(self, status: WorkerStatus) -> None: ...
-
-
 class ElasticStats:
-    """Keeps the status on the page up to date. `agent_pid`: the process that looks after the status."""
+    """Keeps the published status up to date. `agent_pid`: the process that looks after the status."""
 
-    def __init__(self, page: StatusPage, agent_pid: int) -> None:
-        self._page = page
+    def __init__(self, publish: Callable[[WorkerStatus], None], agent_pid: int) -> None:
+        self._publish = publish
         self._status = WorkerStatus()
         #: Steps done when training last stopped, and when the last of them was; 1 if another one had been begun.
         self._n_steps = 0
@@ -102,4 +96,4 @@ class ElasticStats:
     def _put(self, status: WorkerStatus) -> None:
         if status != self._status:
             self._status = status
-            self._page.publish_workers(status)
+            self._publish(status)

@@ -379,7 +379,7 @@ class WorkerSession:
         more = f", and {len(different) - 1} more" if different[1:] else ""
         raise invalid(
             "all workers must have the same model, optimizer and `extra`",
-            f"another '{name}' in worker {_listed(ranks)} than in worker {usual}{more}",
+            f"another '{name}' in worker {' and '.join(map(str, ranks))} than in worker {usual}{more}",
             f"step {self.position.n_steps}",
             "Change weights through the optimizer only, or in all workers alike: not under `if run.is_first`.",
         )
@@ -464,10 +464,6 @@ def _with_newest_state(optimizer: dict[str, Any], newest: dict[str, Any]) -> dic
     ((mark, pairs),) = optimizer.items()
     states = dict(newest[mark])
     return {mark: [[name, states[name] if name == "state" else value] for name, value in pairs]}
-
-
-def _listed(ranks: Sequence[int]) -> str:
-    return " and ".join(map(str, ranks))
 
 
 def _progress_at(position: dict[str, Any]) -> tuple[int, int]:

@@ -58,7 +58,7 @@ def serve(
     """Run workers for the first node until it needs none, and return the exit code."""
     # It can be asked to stop: then it leaves the group after a step.
     page.declare(Declaration(pid=process_number(), can_stop=True))
-    stats = ElasticStats(page, os.getpid())
+    stats = ElasticStats(page.publish_workers, os.getpid())
     address, key = first
     with ExitStack() as opened:
         try:

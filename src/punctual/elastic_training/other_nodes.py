@@ -65,7 +65,7 @@ class RemoteWorkers:
         self.target = WorkerTarget()
         self.given_up: tuple[int, str] = (-1, "")
         self.heard_ns = monotonic_ns()
-        self.stats = ElasticStats(self, int(hello["pid"]))
+        self.stats = ElasticStats(self.publish_workers, int(hello["pid"]))
         self._stopped: set[int] = set()
 
     @property

@@ -5,7 +5,6 @@ job needs neither the actor nor Ray to go on. The relay holds in Ray what the ag
 applications do not count on it; and it offers no more than they leave.
 """
 
-import json
 import logging
 import socket
 import threading
@@ -37,6 +36,7 @@ from punctual.executors.cluster.channel import (
     ThreadedChannel,
 )
 from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeOverride, unlimited
+from punctual.executors.json_files import read_json, write_json
 from punctual.executors.ray_access import check_asks_for_token
 
 _LOG = logging.getLogger(__name__)
@@ -185,8 +185,8 @@ class MachineNames:
         self._file = file
         self._names: dict[tuple[str, str], NodeId] = {}
         if file is not None:
-            with suppress(OSError, ValueError, TypeError):
-                self._names = {(host, address): NodeId(name) for host, address, name in json.loads(file.read_text())}
+            with suppress(ValueError, TypeError):
+                self._names = {(host, address): NodeId(name) for host, address, name in read_json(file) or ()}
 
     def name_of(self, machine: tuple[str, str]) -> NodeId:
         """Return the name of a machine, which stays the same as long as the file exists."""
@@ -200,9 +200,7 @@ class MachineNames:
         if self._file is None:
             return
         try:
-            new = self._file.with_name(f"{self._file.name}.new")
-            new.write_text(json.dumps([[*machine, name] for machine, name in self._names.items()]))
-            new.replace(self._file)
+            write_json(self._file, [[*machine, name] for machine, name in self._names.items()])
         except OSError:
             _LOG.exception("the names of nodes cannot be kept: after a restart they may be others")
 

@@ -49,7 +49,7 @@ def check_asks_for_token(address: str) -> None:
         )
 
 
-def _asked(address: str) -> int:
+def _query(address: str) -> int:
     """Query the cluster without a token; the exit status tells the result."""
     if address == "auto":
         from ray._private.services import get_ray_address_from_environment
@@ -65,7 +65,7 @@ def _asked(address: str) -> int:
     except (OSError, ValueError):
         return _NO_ANSWER
     if place != address:
-        return _asked_client_server(place)
+        return _query_client_server(place)
     # There is no public way to ask without being a part of the cluster.
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
     from ray.exceptions import AuthenticationError, RayError
@@ -79,7 +79,7 @@ def _asked(address: str) -> int:
     return _LET_IN
 
 
-def _asked_client_server(address: str) -> int:
+def _query_client_server(address: str) -> int:
     import grpc
     from ray._private.grpc_utils import init_grpc_channel
     from ray.core.generated.ray_client_pb2 import ClusterInfoRequest, ClusterInfoType
@@ -95,4 +95,4 @@ def _asked_client_server(address: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_asked(sys.argv[1]))
+    sys.exit(_query(sys.argv[1]))

@@ -3,7 +3,6 @@
 Ray decides which node it starts. A new node with the labels of a pool is the machine that was asked for first and has no node yet.
 """
 
-import json
 import logging
 import threading
 import time
@@ -26,6 +25,7 @@ from punctual.executors.cluster.machines import (
     wait_s_in,
 )
 from punctual.executors.cluster.node_limits import NodeFacts
+from punctual.executors.json_files import read_object, write_json
 from punctual.executors.ray_requests import RayRequests, WantedNode
 
 _LOG = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class RayMachines:
     # The protocol.
 
     def offers(self) -> Mapping[str, Offer]:
-        """Return the most machines of each pool: which of them Ray can have shows when they are asked for."""
+        """Return the pools with their greatest numbers of machines; only an order shows how many Ray can have."""
         return self._offers
 
     def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
@@ -193,16 +193,14 @@ class RayMachines:
     # The file.
 
     def _load(self) -> None:
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            read = json.loads(self._file.read_text())
+        with suppress(AttributeError, KeyError, TypeError):
+            read = read_object(self._file)
             self._pool_of = {NodeId(node): str(pool) for node, pool in read["pool_of"].items()}
             self._machine_of = {str(node): NodeId(machine) for node, machine in read["machine_of"].items()}
 
     def _save(self) -> None:
         try:
-            new = self._file.with_suffix(".new")
-            new.write_text(json.dumps({"pool_of": self._pool_of, "machine_of": self._machine_of}))
-            new.replace(self._file)
+            write_json(self._file, {"pool_of": self._pool_of, "machine_of": self._machine_of})
         except OSError:
             _LOG.exception("the machines of Ray cannot be kept: after a restart they are ended")
 

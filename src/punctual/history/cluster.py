@@ -55,7 +55,7 @@ class ClusterCourse:
         Jobs that hold something.
     devices, cores
         Held by all jobs.
-    devices_capacity, cores_capacity
+    devices_capacity
         Offered by all nodes.
     """
 
@@ -64,7 +64,6 @@ class ClusterCourse:
     devices: LevelCourse
     cores: LevelCourse
     devices_capacity: LevelCourse
-    cores_capacity: LevelCourse
 
 
 class ClusterHistory:
@@ -184,7 +183,6 @@ class ClusterHistory:
             devices=of(self._devices),
             cores=of(self._cores),
             devices_capacity=of(self._devices_capacity),
-            cores_capacity=of(self._cores_capacity),
         )
 
     def segments(self) -> list[Segment]:
@@ -204,7 +202,7 @@ class ClusterHistory:
     # Folds.
 
     def _tell(self, message: Any) -> None:
-        """Fold a message about one job that has no consequences for the cluster; ignore one about all jobs."""
+        """Fold a message about one job that changes no figure of the cluster; ignore one about all jobs."""
         job = self.histories.get(getattr(message, "job", None))  # type: ignore[arg-type]  # None is no job
         if job is not None:
             job.fold(message, self._now)

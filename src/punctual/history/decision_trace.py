@@ -14,7 +14,7 @@ from punctual.core.events import (
     PauseRequested,
     SpecChanged,
     SteeringResumed,
-    told_by,
+    by_user,
 )
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
@@ -24,7 +24,7 @@ from punctual.core.resources import total
 from punctual.core.status import OVER, n_workers_of
 from punctual.core.units import span
 from punctual.history.job import Answer, JobHistory, TracedMessage
-from punctual.history.user_requests import told_request
+from punctual.history.user_requests import user_request
 from punctual.request.words import cores, holding, proven, steps
 
 #: Codes of warnings that make a job late or at risk as long as they are in force.
@@ -169,7 +169,7 @@ def _step(traced: TracedMessage, history: JobHistory) -> DecisionStep | None:
             return step("finished", f"the job finished; it had landed at {span(landed_at - since_at)}", {})
         case JobFailed() | RejectJob():
             return step(*_failed(message))
-    request = told_request(message, traced.spec)
+    request = user_request(message, traced.spec)
     return None if request is None else step(request.kind, request.text, request.facts)
 
 
@@ -190,7 +190,7 @@ def _failed(message: JobFailed | RejectJob) -> tuple[str, str, dict[str, Any]]:
 def _submitted(event: JobSubmitted) -> str:
     spec = event.spec
     goal = f"with a deadline {span(spec.deadline_s)} after its start" if spec.deadline_s else "without a deadline"
-    by = f" {told_by(event.by)}" if event.by else ""
+    by = f" {by_user(event.by)}" if event.by else ""
     after = f", to run after {', '.join(spec.after)}" if spec.after else ""
     at_most = f"at most {cores(spec.ceiling.cores)}, steered by {spec.controller}{after}"
     return f"the job was submitted{by} {goal}, {at_most}"

@@ -237,7 +237,7 @@ def smooth_usage(usage: Sequence[Point], duration_s: float) -> tuple[Point, ...]
 
 def series(history: JobHistory) -> RunSeries:
     """Return the course so far of a job with curves."""
-    since, curves = history.submitted_at, _curves(history)
+    since, curves = history.submitted_at, curves_of(history)
     changes, spec = _core_changes(curves.grants), history.spec
     has_workers = spec is not None and spec.worker is not None
     return RunSeries(
@@ -267,7 +267,7 @@ def series(history: JobHistory) -> RunSeries:
 
 def summary(history: JobHistory) -> RunSummary:
     """Return the numbers of a job with curves so far; it must have been submitted."""
-    curves, end, spec = _curves(history), history.end, history.spec_at(inf)
+    curves, end, spec = curves_of(history), history.end, history.spec_at(inf)
     landed_at, last_at = history.landed_at, _last_at(history)
     grants = [(change.at, change.cores) for change in _core_changes(curves.grants)]
     deadlines = _deadlines(history)
@@ -313,7 +313,8 @@ def summary(history: JobHistory) -> RunSummary:
     )
 
 
-def _curves(history: JobHistory) -> Curves:
+def curves_of(history: JobHistory) -> Curves:
+    """Return the curves of a history that has them."""
     assert history.curves is not None
     return history.curves
 
@@ -353,7 +354,7 @@ def _last_at(history: JobHistory) -> float:
         return history.landed_at
     if history.end is not None:
         return history.end.at
-    curves = _curves(history)
+    curves = curves_of(history)
     lasts = [
         *(change.at for change in _core_changes(curves.grants)[-1:]),
         *(entry.at for entry in curves.readings[-1:]),
@@ -379,7 +380,7 @@ def _used_core_s(history: JobHistory) -> float:
     landing, landed_at = history.landing, history.landed_at
     if landing is None or landed_at is None:
         return history.lost_core_s + history.process_core_s
-    readings = _curves(history).readings
+    readings = curves_of(history).readings
     after = [reading.used_core_s for reading in readings if landing.at < reading.at <= landed_at]
     return history.lost_core_s + (after[-1] if after else landing.used_core_s - landing.in_flight_core_s)
 
@@ -401,7 +402,7 @@ def _done_frac(reading: ProgressReported, history: JobHistory) -> float:
 
 
 def _lines(history: JobHistory) -> Iterable[DeadlineLine]:
-    steps_total, starts = history.steps_total, _curves(history).line_starts
+    steps_total, starts = history.steps_total, curves_of(history).line_starts
     if not steps_total or not starts:
         return
     for (at, steps_done, deadline_s), (changed_at, _, _) in pairwise([*starts, (inf, 0.0, None)]):

@@ -10,7 +10,7 @@ from punctual.core.events import (
     ResumeRequested,
     SpecChanged,
     StopRequested,
-    told_by,
+    by_user,
 )
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
@@ -19,7 +19,7 @@ from punctual.request.words import cores
 
 
 @dataclass(frozen=True, slots=True)
-class ToldRequest:
+class UserRequest:
     """A user's request: a word for its subject, a sentence, and its contents (plain values)."""
 
     kind: str
@@ -27,24 +27,22 @@ class ToldRequest:
     facts: dict[str, Any]
 
 
-def told_request(message: Message, before: JobSpec | None) -> ToldRequest | None:
+def user_request(message: Message, before: JobSpec | None) -> UserRequest | None:
     """Return the user's request in `message`; `before`: the job's declaration until then (None: unknown).
 
-    None if it is no request of a user, or one to stop that the command to stop already reports.
-
-    None: it is no request of a user, or one to stop of which the command to stop tells as much.
+    None: it is no request of a user, or one to stop that the command to stop already reports.
     """
     match message:
         case SpecChanged():
             return _changed(message, before)
         case PauseRequested(cause=cause, by=by):
-            return ToldRequest("pause", message.told(), {"cause": cause, "by": by})
+            return UserRequest("pause", message.text(), {"cause": cause, "by": by})
         case ResumeRequested(by=by):
-            return ToldRequest("resume", f"resumed {told_by(by)}", {"by": by})
+            return UserRequest("resume", f"resumed {by_user(by)}", {"by": by})
         case PolicyChanged():
             return _policy(message)
         case StopRequested(cause=cause, by=by) if by:  # that it was asked to stop is told anyway
-            return ToldRequest("stop", f"to be stopped {told_by(by)}: {cause}", {"by": by})
+            return UserRequest("stop", f"to be stopped {by_user(by)}: {cause}", {"by": by})
     return None
 
 
@@ -54,15 +52,15 @@ def policy_text(policy: str, parameters: Mapping[str, Any]) -> str:
     return f"{policy} ({made_with})" if made_with else policy
 
 
-def _policy(event: PolicyChanged) -> ToldRequest:
+def _policy(event: PolicyChanged) -> UserRequest:
     now = policy_text(event.policy, event.parameters)
-    text = f"the policy was changed {told_by(event.by)}: now {now}, before {event.before or 'another one'}"
+    text = f"the policy was changed {by_user(event.by)}: now {now}, before {event.before or 'another one'}"
     facts = {"policy": event.policy, "parameters": event.parameters, "before": event.before, "by": event.by}
-    return ToldRequest("policy", text, facts)
+    return UserRequest("policy", text, facts)
 
 
-def _changed(event: SpecChanged, before: JobSpec | None) -> ToldRequest:
-    spec, by = event.spec, told_by(event.by)
+def _changed(event: SpecChanged, before: JobSpec | None) -> UserRequest:
+    spec, by = event.spec, by_user(event.by)
     said: list[str] = []
     facts: dict[str, Any] = {}
     if before is None or spec.deadline_s != before.deadline_s:
@@ -82,4 +80,4 @@ def _changed(event: SpecChanged, before: JobSpec | None) -> ToldRequest:
         )
         facts["budget_usd"] = spec.budget_usd
     kind = "deadline" if list(facts) == ["deadline_s"] else "change"
-    return ToldRequest(kind, "; ".join(said) or "nothing was changed", {**facts, "by": event.by})
+    return UserRequest(kind, "; ".join(said) or "nothing was changed", {**facts, "by": event.by})

@@ -34,7 +34,8 @@ def optimize(
     callbacks, options
         Arguments of `study.optimize`: `timeout`, `n_jobs`, `catch` and others.
     """
-    n_done = min(n_trials, len(_ended(study)))
+    ended = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    n_done = min(n_trials, len(ended))
     loop = FrameworkLoop(n_trials, start_step=n_done, save=lambda: None)  # the study keeps its trials itself
     steps = _TrialSteps(loop, objective)
     if n_done < n_trials:
@@ -166,7 +167,3 @@ class TimePruner(BasePruner):
 
 
 _COMPLETE = (TrialState.COMPLETE,)
-
-
-def _ended(study: Study) -> list[FrozenTrial]:
-    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))

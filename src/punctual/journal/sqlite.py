@@ -262,7 +262,7 @@ class SqliteJournal:
 
     # Beginnings.
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Begin another state than that to which the messages lead: one without jobs, when all have ended.
 
         Removed jobs are forgotten.

@@ -12,7 +12,7 @@ from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources
 from punctual.policies._configurations import PARTS_PER_CORE, ChoiceTable, Configurations, Pool, configurations_of
-from punctual.policies._jobs import is_bound, n_workers, never_fits, seniority
+from punctual.policies._jobs import due_at, is_bound, n_workers, never_fits, seniority
 from punctual.policies._layout import Change, lay_out
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.solvers.knapsack import solve_knapsack
@@ -243,7 +243,7 @@ def _candidate(builder: PlanBuilder, view: JobView) -> Candidate | None:
     n = hardware.n_held(view) if held is view.planned else n_workers(view.spec, held)
     kind = hardware.kind_of[next(iter(held))] if held else ""
     remaining = view.remaining_steps(at) if options.known else None
-    left_s = inf if view.deadline_at is None else view.deadline_at - at
+    left_s = due_at(view) - at
     return Candidate(view, options, kind, n, options.column(kind, n), remaining, left_s)
 
 

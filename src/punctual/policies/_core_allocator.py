@@ -10,7 +10,7 @@ import numpy as np
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, same_amount, total
 from punctual.core.units import span
 from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
 from punctual.policies._core_job_state import CoreJobState
@@ -23,7 +23,6 @@ from punctual.policies._jobs import (
     may_pause,
     n_workers,
     never_fits,
-    same_amount,
     seniority,
     starts,
 )

@@ -13,7 +13,7 @@ from punctual.core.resources import Resources, total
 from punctual.core.units import span
 from punctual.policies._core_job_state import SOON_S, CoreJobState
 from punctual.policies._earliest import EXACT_FRAC, earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import TOLD_LEAST_S, has_promise
+from punctual.policies._jobs import TOLD_LEAST_S, due_at, has_promise
 from punctual.solvers.core_deadlines import CoreJob, CorePlan, all_fit, due_at_least_s, fewest_misses, fits_alone, level
 from punctual.solvers.solution import Solution
 from punctual.solvers.timeline import Share, Timeline
@@ -178,7 +178,7 @@ class CorePromises:
     def _in_turn(self) -> list[CoreJobState]:
         """Return jobs of unknown cost, promised ones first, then in order of their deadlines."""
         unmeasured = [member for member in self.members if member.unmeasured]
-        return sorted(unmeasured, key=lambda member: (member not in self.pending, _deadline_at(member), member.id))
+        return sorted(unmeasured, key=lambda member: (member not in self.pending, due_at(member.view), member.id))
 
     def changes_in_s(self) -> float:
         """Seconds until the plan changes a job's cores, or promises are decided; infinite: never."""
@@ -405,7 +405,7 @@ class CorePromises:
         return level(jobs, room) if background else plan
 
     def _urgency(self, member: CoreJobState) -> float:
-        return member.view.spec.weight / max(1.0, _deadline_at(member) - self.at)
+        return member.view.spec.weight / max(1.0, due_at(member.view) - self.at)
 
 
 def fit_beside(members: Sequence[CoreJobState], cores: Timeline, floor_cores: float) -> bool:
@@ -444,10 +444,6 @@ def _landing_first(member: CoreJobState) -> tuple[float, str]:
 
 def _due_first(member: CoreJobState) -> tuple[float, str]:
     return member.due_s, member.id
-
-
-def _deadline_at(member: CoreJobState) -> float:
-    return inf if member.view.deadline_at is None else member.view.deadline_at
 
 
 def _raise(members: Sequence[CoreJobState], weight: Callable[[CoreJobState], float], cores: float) -> float:

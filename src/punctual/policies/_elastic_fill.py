@@ -7,9 +7,9 @@ from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import Resources, total
+from punctual.core.resources import Resources, same_amount, total
 from punctual.policies._hardware import steps_between
-from punctual.policies._jobs import least, n_workers, never_fits, same_amount, seniority, starts, waits
+from punctual.policies._jobs import least, n_workers, never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
 from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
@@ -96,7 +96,8 @@ class ElasticFill:
     def lay_out_workers(self) -> None:
         """Find nodes for the chosen numbers of workers."""
         lay_out(
-            self.builder, [(participant.view, participant.n_before, _n(participant)) for participant in self.workers]
+            self.builder,
+            [(each.view, each.n_before, n_workers(each.view.spec, {NodeId(""): each.amount})) for each in self.workers],
         )
 
     def lay_out_fractions(self) -> None:
@@ -208,7 +209,3 @@ def fraction_rungs(view: JobView, floor: Resources) -> tuple[Resources, ...]:
     part_cores = (top.cores - floor.cores) / _N_PARTS
     between = [replace(floor, cores=floor.cores + i * part_cores) for i in range(1, _N_PARTS)]
     return (floor, *(between if part_cores > 0 else ()), top)
-
-
-def _n(participant: Participant) -> int:
-    return n_workers(participant.view.spec, {NodeId(""): participant.amount})

@@ -69,7 +69,7 @@ class Hardware:
             ),
             len(self.nodes),
         ]
-        self.n_held = IdentityCache(_n_planned)
+        self.n_held = IdentityCache[JobView, int](lambda view: n_workers(view.spec, view.planned))
         self.is_broken = IdentityCache(self._is_broken)
         self.worker_counts = IdentityCache(JobSpec.worker_counts)
         self.counts = IdentityCache(self._counts)
@@ -208,12 +208,8 @@ def _end_at(view: JobView) -> float | None:
     return view.progress_at + seconds_for(view.remaining_steps(view.progress_at), view.rate_sps)
 
 
-def _n_planned(view: JobView) -> int:
-    return n_workers(view.spec, view.planned)
-
-
 class HardwareMemory:
-    """The hardware of the last snapshot: nodes rarely change, and much is remembered about jobs on them."""
+    """The hardware of the last snapshot, kept with its caches about jobs, because nodes rarely change."""
 
     def __init__(self) -> None:
         self._nodes: tuple[Node, ...] = ()

@@ -9,6 +9,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import LEAST_CORES, Resources, resource_names, total
+from punctual.core.units import counted
 
 #: The allowed count that a job gets from a policy that does not resize.
 Size = Literal["largest", "smallest"]
@@ -66,9 +67,9 @@ def n_demanded(view: JobView) -> int:
     return n_workers(view.spec, {NodeId(""): view.demand})
 
 
-def same_amount(amount: Resources, other: Resources) -> bool:
-    """Whether two amounts are equal but for rounding."""
-    return amount.fits_in(other) and other.fits_in(amount)
+def due_at(view: JobView) -> float:
+    """Instant of the deadline; infinite without one."""
+    return inf if view.deadline_at is None else view.deadline_at
 
 
 def shares_of(amount: Resources, capacity: Resources) -> tuple[float, ...]:
@@ -106,7 +107,7 @@ def amount_text(view: JobView, allocation: Allocation, n: int | None = None) -> 
     if view.spec.worker is None:
         return f"{total(allocation.values())} on {where}"
     n = n_workers(view.spec, allocation) if n is None else n
-    return f"{n} worker{'s' * (n != 1)} on {where}"
+    return f"{counted(n, 'worker')} on {where}"
 
 
 def starts(view: JobView, allocation: Allocation) -> Reason:

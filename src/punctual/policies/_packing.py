@@ -7,6 +7,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.units import counted
 from punctual.policies._jobs import begins_anew, may_pause, n_workers, seniority, waits
 from punctual.policies._layout import shrunk
 from punctual.policies._plan_builder import PlanBuilder
@@ -113,7 +114,7 @@ class Packing:
     def _are_ordered(
         self, changes: "Sequence[_Relocation]", placed: dict[JobId, Allocation], *, needed_first: bool
     ) -> bool:
-        """Order the changes; whether all pass each other, with what promises need now before all others."""
+        """Order the changes, those that promises need now first; return whether all can be made one after the other."""
         going = sorted((change for change in changes if change.more and change.less), key=_needed_first)
         coming = [change for change in changes if change.more and not change.less]
         room = _MoveRoom(self._builder.free)
@@ -315,7 +316,7 @@ class Packing:
         if n == move.n_before:
             return Reason(
                 "moves",
-                f"moves to {len(allocation)} node{'s' * (len(allocation) != 1)}: makes room, or lies closer together",
+                f"moves to {counted(len(allocation), 'node')}: makes room, or lies closer together",
                 facts,
             )
         return Reason("less-room", f"{move.n_before} -> {n} workers: the nodes have no room for {move.n}", facts)

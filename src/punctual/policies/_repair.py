@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobView
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import NOTHING, Resources, total
-from punctual.policies._jobs import is_protected, least, never_fits, same_amount, seniority, starts
+from punctual.core.resources import NOTHING, Resources, same_amount, total
+from punctual.policies._jobs import is_protected, least, never_fits, seniority, starts
 from punctual.policies._plan_builder import PlanBuilder
 
 _DISPLACED = Reason("displaced", "what the job had is no longer there as a whole")
@@ -44,7 +44,7 @@ def _relieve_nodes(builder: PlanBuilder) -> list[JobView]:
 
 
 def _too_full(builder: PlanBuilder) -> list[NodeId]:
-    """The nodes on which more is planned than they have."""
+    """Nodes with more planned than their capacity."""
     held: dict[NodeId, Resources] = {}
     for view in builder.snapshot.holding:
         for node, amount in builder.held(view).items():

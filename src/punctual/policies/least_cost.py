@@ -15,7 +15,7 @@ from punctual.core.speed import made_shape
 from punctual.core.units import span
 from punctual.policies._base import PolicyBase
 from punctual.policies._carried import amounts_in
-from punctual.policies._jobs import has_promise, is_protected, n_workers, seniority, waits
+from punctual.policies._jobs import due_at, has_promise, is_protected, n_workers, seniority, waits
 from punctual.policies._machine_wants import LONGEST_S, Machines, Want, budget_warning, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
@@ -80,7 +80,7 @@ class LeastCost(PolicyBase):
     def allocate(self, snapshot: Snapshot) -> Plan:
         if not snapshot.pools:
             return serve(
-                self._builder(snapshot), Order(waiting=lambda view, _: _due_at(view), running=_due_at), size="largest"
+                self._builder(snapshot), Order(waiting=lambda view, _: due_at(view), running=due_at), size="largest"
             )
         return _LeastCostRound(self, snapshot, self._builder(snapshot)).plan()
 
@@ -537,10 +537,6 @@ def _without_deadline(view: JobView) -> JobView:
     return replace(view, spec=replace(view.spec, deadline_s=None, guarantee=False))
 
 
-def _due_at(view: JobView) -> float:
-    return inf if view.deadline_at is None else view.deadline_at
-
-
 def _margin_frac(view: JobView) -> float:
     return MARGIN_FRAC if view.spec.margin_frac is None else view.spec.margin_frac
 
@@ -554,7 +550,7 @@ def _changes_with_time(want: Want) -> bool:
 
 
 def _restarts(view: JobView) -> bool:
-    """Whether a change of its machines costs the job a start: it has one size, or each resize costs that much."""
+    """Whether the job pays its start-up at each change of machines: it has one size, or a resize costs as much."""
     spec = view.spec
     return len(spec.worker_counts()) < 2 or spec.resize_cost_s >= spec.startup_s > 0
 

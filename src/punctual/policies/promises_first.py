@@ -13,7 +13,7 @@ from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import total
-from punctual.core.units import HOUR_S, span
+from punctual.core.units import HOUR_S, counted, span
 from punctual.policies._admission_control import AdmissionControl, Reservation
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
@@ -554,7 +554,7 @@ def _text(pool: Pool) -> str:
 
 
 def _why(candidate: Candidate, column: int, promise: Reservation | None) -> Reason:
-    """The reason of going to `column`; `promise`: what is reserved for the deadline, if that is promised."""
+    """Reason for the change to `column`; `promise`: the reservation for the deadline, if that is promised."""
     options, n = candidate.options, candidate.options.counts[column]
     facts = {"n_workers_before": float(candidate.n), "n_workers": float(n)}
     if n == 0:
@@ -563,7 +563,7 @@ def _why(candidate: Candidate, column: int, promise: Reservation | None) -> Reas
     due = _due(candidate, column, after_s, facts, promise) if isfinite(candidate.left_s) else ""
     if not candidate.n:
         verb = "starts" if candidate.view.started_at is None else "goes on"
-        return Reason("starts", f"{verb} with {n} worker{'s' * (n != 1)}{due}", facts)
+        return Reason("starts", f"{verb} with {counted(n, 'worker')}{due}", facts)
     code = "grows" if n > candidate.n else "shrinks" if n < candidate.n else "moves"
     change = f"{candidate.n} -> {n} workers"
     if candidate.remaining is None or after_s is None or not candidate.column:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Literal
 
 from punctual.core.cluster import Snapshot
@@ -14,7 +13,7 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import LEAST_CORES, Resources, resource_names
 from punctual.policies._base import PolicyBase
 from punctual.policies._elastic_fill import ElasticFill, Participant
-from punctual.policies._jobs import seniority
+from punctual.policies._jobs import due_at, seniority
 from punctual.solvers.water_filling import fill
 
 Shortage = Literal["scale", "earliest-deadline", "deadline-weighted"]
@@ -85,7 +84,7 @@ class Proportional(PolicyBase):
     def _rank(self, participant: Participant, at: float) -> float:
         """Return the rank of a job made of workers; the lowest grows first."""
         if self.shortage == "earliest-deadline":
-            return _deadline_at(participant.view)
+            return due_at(participant.view)
         amount, demand = _measure(participant.amount), _measure(participant.rungs[-1])
         return amount / demand if self.shortage == "scale" else amount / _urgency(participant.view, at)
 
@@ -111,10 +110,6 @@ class Proportional(PolicyBase):
         return fill([weight or 1.0 for weight in weights], floors, demands, capacity)
 
 
-def _deadline_at(view: JobView) -> float:
-    return inf if view.deadline_at is None else view.deadline_at
-
-
 def _urgency(view: JobView, at: float) -> float:
     # A job without a deadline comes after all that have one; a deadline within a second counts as a second away.
     return 1e-12 if view.deadline_at is None else 1 / max(1.0, view.deadline_at - at)
@@ -130,7 +125,7 @@ def _in_order(
 ) -> list[float]:
     """Raise one job after the other from its floor to its demand, the earliest deadline first."""
     cores, left = list(floors), max(0.0, capacity - sum(floors))
-    for i in sorted(range(len(views)), key=lambda i: (_deadline_at(views[i]), *seniority(views[i]))):
+    for i in sorted(range(len(views)), key=lambda i: (due_at(views[i]), *seniority(views[i]))):
         more = min(left, demands[i] - floors[i])
         cores[i] += more
         left -= more

@@ -1,5 +1,7 @@
 """Format amounts and texts for people."""
 
+from punctual.core.units import counted
+
 
 def visible(text: str) -> str:
     r"""Return `text` on one line, with an escape (`\x1b`) for each character that a terminal obeys or does not show.
@@ -21,7 +23,7 @@ def holding(amount_cores: float, n_workers: int) -> str:
     """Format a holding: `0.62 cores`; `2 workers of 0.50 cores` for a job with workers (`n_workers` above 0)."""
     if not n_workers:
         return cores(amount_cores)
-    return f"{n_workers} worker{'s' * (n_workers != 1)} of {cores(amount_cores / n_workers)}"
+    return f"{counted(n_workers, 'worker')} of {cores(amount_cores / n_workers)}"
 
 
 def steps(count: float, total_steps: float | None, expected: float | None = None) -> str:

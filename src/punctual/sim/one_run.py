@@ -52,7 +52,7 @@ def simulate_one(
     cost = {"wall_s": time.perf_counter() - begun_s, "cpu_s": time.process_time() - begun_cpu_s}
     facts = {**facts_of(history, ideal), "cost": {**cost, "n_messages": n_messages}}
     if scenario.pool:
-        facts["bill"] = bill.told()
+        facts["bill"] = bill.fields()
         facts["summary"] |= {"cost_usd": sum(facts["bill"]["by_pool"].values())}
     return facts, history
 
@@ -107,7 +107,7 @@ class _MoneyCourse:
         if isinstance(message, WarnUser) and "budget_usd" in message.reason.facts:
             self._told.append({"job": message.job, "at_s": message.at, "text": message.reason.text})
 
-    def told(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         """Return the dollars by job and by pool, also over time; the run has ended."""
         bill, by_pool = self._costs.bill, self._costs.by_pool
         bill.close()

@@ -41,7 +41,8 @@ from punctual.core.resources import total
 from punctual.core.speed import Shape
 from punctual.core.status import WINDOW_S
 from punctual.history.cluster import ClusterHistory
-from punctual.history.job import Curves, JobHistory
+from punctual.history.job import JobHistory
+from punctual.history.run import curves_of
 from punctual.sim.job import SimJob
 
 #: Kinds of messages that say nothing of this.
@@ -149,16 +150,14 @@ def recorded_load(messages: Iterable[Message], period: Period = ALWAYS) -> Recor
     stopped = {event.job for event in events if isinstance(event, StopRequested)}
     histories = {id: job for id, job in history.histories.items() if period.has(job.submitted_at)}
     works = {id: _work_of(job, is_stopped=id in stopped) for id, job in histories.items()}
-    jobs = [_sim_job(histories[job], work) for job, work in works.items() if isinstance(work, _RecordedWork)]
+    jobs = [_sim_job(histories[job], work) for job, work in works.items() if isinstance(work, _PastWork)]
     startups_s, resizes_s = _delays_s(history.histories.values())
     return RecordedLoad(
         jobs=tuple(_without_missing(sorted(jobs, key=lambda job: job.submitted_at))),
         events=tuple(about_kept(events, {job.spec.id for job in jobs})),
         policy_changes=tuple(policy_changes),
         nodes=tuple(_nodes_in(events)),
-        estimated={
-            job: work.estimate for job, work in works.items() if isinstance(work, _RecordedWork) and work.estimate
-        },
+        estimated={job: work.estimate for job, work in works.items() if isinstance(work, _PastWork) and work.estimate},
         left_out={job: work for job, work in works.items() if isinstance(work, str)},
         n_outside=len(history.histories) - len(histories),
         startup_s=median(startups_s or [0.0]),
@@ -176,7 +175,7 @@ def is_open(history: ClusterHistory, job: JobId) -> bool:
 def _delays_s(histories: Iterable[JobHistory]) -> tuple[list[float], list[float]]:
     """Seconds from each launch to its answer, and from each change of a grant."""
     startups_s, resizes_s = list[float](), list[float]()
-    for traced in (traced for history in histories for traced in _curves(history).trace):
+    for traced in (traced for history in histories for traced in curves_of(history).trace):
         if isinstance(traced.message, LaunchJob | ResizeJob) and isinstance(traced.answer, JobStarted | GrantApplied):
             delays_s = startups_s if isinstance(traced.answer, JobStarted) else resizes_s
             delays_s.append(max(0.0, traced.answer.at - traced.message.at))
@@ -211,11 +210,6 @@ def _declared(spec: JobSpec, kept: set[JobId]) -> JobSpec:
     return replace(spec, after=tuple(job for job in spec.after if job in kept), goal=None)
 
 
-def _curves(history: JobHistory) -> Curves:
-    assert history.curves is not None
-    return history.curves
-
-
 # The work of a job.
 
 
@@ -246,7 +240,7 @@ class _CostsBySteps:
 
     @classmethod
     def of(cls, history: JobHistory) -> "_CostsBySteps":
-        costs, curves = cls(history.spec_at(inf), since_at=history.submitted_at), _curves(history)
+        costs, curves = cls(history.spec_at(inf), since_at=history.submitted_at), curves_of(history)
         # A report comes before what follows from it at the same instant.
         steps = [(reading.at, 0, partial(costs.report, reading)) for reading in curves.readings]
         steps += [(change.at, 1, partial(costs.hold, change.at, change.granted)) for change in curves.grants]
@@ -308,7 +302,7 @@ def _extend(points: list[tuple[float, float]], steps: float, cost: float) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class _RecordedWork:
+class _PastWork:
     """A job's work: (steps, cost so far), the most it can use at once, and a note on what is estimated."""
 
     points: list[tuple[float, float]]
@@ -317,7 +311,7 @@ class _RecordedWork:
     estimate: str = ""
 
 
-def _work_of(history: JobHistory, *, is_stopped: bool) -> _RecordedWork | str:
+def _work_of(history: JobHistory, *, is_stopped: bool) -> _PastWork | str:
     """The work of a job, or why it is not known."""
     costs, end = _CostsBySteps.of(history), history.end
     if isinstance(end, RejectJob | JobFailed) and not is_stopped:
@@ -328,27 +322,25 @@ def _work_of(history: JobHistory, *, is_stopped: bool) -> _RecordedWork | str:
         if declared is None:
             return "it was turned away before it ran, and its work was not declared"
         points = [(0.0, 0.0), (costs.spec.work_steps or 1.0, declared)]
-        return _RecordedWork(points, inf, by_workers=False, estimate="turned away: its work as declared")
+        return _PastWork(points, inf, by_workers=False, estimate="turned away: its work as declared")
     by_workers = costs.spec.ceiling.gpus > 0 or costs.by_core[-1][1] <= 0
     points = costs.by_worker if by_workers else costs.by_core
     usable = inf if by_workers or costs.is_held_back or not costs.most_cores else costs.most_cores
     steps_total = history.steps_total
     if not isinstance(end, JobFinished):
         state = "stopped by a user" if is_stopped else "not ended"
-        return _unfinished(costs.spec, _RecordedWork(points, usable, by_workers), steps_total, state)
+        return _unfinished(costs.spec, _PastWork(points, usable, by_workers), steps_total, state)
     if points[-1][0] > 0 and points[-1][1] > 0:
-        return _RecordedWork(points, usable, by_workers)
+        return _PastWork(points, usable, by_workers)
     # All declared steps, or one, cost the whole grant over time.
     held, by_workers = costs.held_core_s or costs.held_worker_s, not costs.held_core_s
     estimate = "it told of no steps: its work is what it held until its end"
-    return (
-        _RecordedWork([(0.0, 0.0), (steps_total or 1.0, held)], inf, by_workers, estimate)
-        if held > 0
-        else "it held nothing"
-    )
+    if held <= 0:
+        return "it held nothing"
+    return _PastWork([(0.0, 0.0), (steps_total or 1.0, held)], inf, by_workers, estimate)
 
 
-def _unfinished(spec: JobSpec, work: _RecordedWork, steps_total: float | None, state: str) -> _RecordedWork | str:
+def _unfinished(spec: JobSpec, work: _PastWork, steps_total: float | None, state: str) -> _PastWork | str:
     """Return work that continues at the mean cost of the steps so far, or why there is none."""
     steps, cost = work.points[-1]
     if steps > 0 and cost > 0 and steps_total is not None:
@@ -356,13 +348,13 @@ def _unfinished(spec: JobSpec, work: _RecordedWork, steps_total: float | None, s
         estimate = f"{state}: the steps left cost as much as those done"
         return replace(work, points=[*work.points, *more], estimate=estimate)
     if spec.work_core_s is not None:
-        return _RecordedWork(
+        return _PastWork(
             [(0.0, 0.0), (steps_total or 1.0, spec.work_core_s)], inf, False, f"{state}: its work as declared"
         )
     return f"{state}, and nothing says what it would have needed"
 
 
-def _sim_job(history: JobHistory, work: _RecordedWork) -> SimJob:
+def _sim_job(history: JobHistory, work: _PastWork) -> SimJob:
     points = _fewer(work.points)
     steps, cost = points[-1]
     phases = tuple((before[0], _truth(before, point, work)) for before, point in pairwise(points))
@@ -382,7 +374,7 @@ def _fewer(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return [point for i, point in enumerate(points) if i <= 1 or (i - 1) % every == 0 or i == len(points) - 1]
 
 
-def _truth(before: tuple[float, float], point: tuple[float, float], work: _RecordedWork) -> ProportionalSpeed:
+def _truth(before: tuple[float, float], point: tuple[float, float], work: _PastWork) -> ProportionalSpeed:
     # A stretch in which no cost was seen is not done in no time: it has a thousandth of the mean.
     least = 1e-3 * work.points[-1][1] / work.points[-1][0]
     step_cost = max((point[1] - before[1]) / (point[0] - before[0]), least)

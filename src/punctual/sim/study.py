@@ -107,7 +107,8 @@ class Study:
         try:
             with closing(self._done(missing, watch, n_processes)) as outcomes:
                 for i_run, failure in outcomes:
-                    _raise_invalid(failure)
+                    if failure is not None and failure.invalid is not None:
+                        raise InvalidSpec(*failure.invalid)
                     watch.finished(i_run)
                     failures += [failure] if failure else []
         finally:
@@ -225,11 +226,6 @@ def _failure(assignment: Assignment, error: Exception, invalid: tuple[str, str, 
     what = f"{type(error).__name__}: {error}"
     trace = traceback.format_exc()
     return Failure(policy=assignment.policy.shown, seed=assignment.seed, what=what, trace=trace, invalid=invalid)
-
-
-def _raise_invalid(failure: Failure | None) -> None:
-    if failure is not None and failure.invalid is not None:
-        raise InvalidSpec(*failure.invalid)
 
 
 def check_libraries() -> None:

@@ -130,7 +130,7 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
     return WhatIf(at=at, policy=name, jobs=jobs)
 
 
-def asked(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
+def what_if_apart(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: float) -> WhatIf:
     """Run `what_if` in a process of its own, which ends with this one; raise `WhatIfFailed` without an answer."""
     words = [run.name, policy, json.dumps(dict(parameters)), str(limit_s), str(os.getpid())]
     try:
@@ -147,12 +147,12 @@ def asked(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s: f
         last = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise WhatIfFailed(last[:300] or f"its process ended with status {process.returncode}")
     try:
-        return _told(json.loads(process.stdout))
+        return _from_fields(json.loads(process.stdout))
     except (ValueError, KeyError, TypeError) as error:  # a plug-in has written there too, say
         raise WhatIfFailed(f"its process gave a wrong answer: {error}") from error
 
 
-def _told(fields: Mapping[str, Any]) -> WhatIf:
+def _from_fields(fields: Mapping[str, Any]) -> WhatIf:
     jobs = [
         JobOutlook(**{**job, "today": SimulatedEnd(**job["today"]), "other": SimulatedEnd(**job["other"])})
         for job in fields["jobs"]

@@ -13,7 +13,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, JobView
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy
-from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.resources import NOTHING, Resources, same_amount, total
 from punctual.testing.snapshots import effective, occupied, snapshots
 
 # As many examples as the profile says. One test is run by many subclasses, which Hypothesis would take for a mistake.
@@ -42,12 +42,7 @@ def _is_allowed(spec: JobSpec, amount: Resources) -> bool:
     if spec.worker is None:
         return spec.floor.fits_in(amount) and amount.fits_in(spec.ceiling)
     wholes = [spec.worker * n for n in spec.worker_counts()]
-    return any(_is_same(whole, amount) for whole in wholes)
-
-
-def _is_same(amount: Resources, other: Resources) -> bool:
-    """Whether two amounts differ by no more than the rounding of sums."""
-    return amount.fits_in(other) and other.fits_in(amount)
+    return any(same_amount(whole, amount) for whole in wholes)
 
 
 def _views(snapshot: Snapshot) -> tuple[JobView, ...]:
@@ -142,7 +137,7 @@ class PolicyConformance:
         others = self.allocation(turned)
         for job, allocation in _allocations(snapshot, plan).items():
             assert others[job].keys() == allocation.keys()
-            assert all(_is_same(amount, others[job][node]) for node, amount in allocation.items())
+            assert all(same_amount(amount, others[job][node]) for node, amount in allocation.items())
 
     def check_carries_what_a_journal_can_keep(self, snapshot: Snapshot, plan: Plan) -> None:
         assert json.loads(json.dumps(plan.carry)) == plan.carry

@@ -46,7 +46,7 @@ def by_name(phases: Phases) -> dict[str, Phase]:
     if isinstance(phases, str):
         return {phases: Phase()}
     if isinstance(phases, Mapping):
-        declared = {name: _phase_of(known) for name, known in phases.items()}
+        declared = {name: known if isinstance(known, Phase) else Phase(count=known) for name, known in phases.items()}
     else:
         declared = {name: Phase() for name in phases}
     for name in declared:
@@ -61,7 +61,3 @@ def check_name(name: object) -> None:
             "the name of a phase must be a text", repr(name), "`punctual.phase`",
             "Name the kind of phase: punctual.phase('evaluate').",
         )  # fmt: skip
-
-
-def _phase_of(declared: "Phase | int") -> Phase:
-    return declared if isinstance(declared, Phase) else Phase(count=declared)

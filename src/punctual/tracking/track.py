@@ -114,7 +114,7 @@ class Run(Generic[T]):
         self,
         session: Session,
         iterable: Iterable[T],
-        loop: "_LoopDeclaration",
+        loop: "_LoopSpec",
         start_step: int,
         phases: dict[str, Phase],
     ) -> None:
@@ -244,7 +244,7 @@ class Run(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class _LoopDeclaration:
+class _LoopSpec:
     """Declaration of a loop. `length` None: the iterable has none."""
 
     total_steps: int
@@ -252,23 +252,23 @@ class _LoopDeclaration:
     is_repeated: bool
 
 
-def _loop_of_epochs(epochs: int | None, length: int | None) -> _LoopDeclaration:
+def _loop_of_epochs(epochs: int | None, length: int | None) -> _LoopSpec:
     n_epochs = 1 if epochs is None else whole(epochs, "epochs", _WHERE)
     if length is None:
         raise invalid(
             "without `total_steps` the iterable must have a length", "one without", _WHERE,
             "Give total_steps, the steps of the whole training, and loop over the epochs yourself.",
         )  # fmt: skip
-    return _LoopDeclaration(n_epochs * length, length, is_repeated=True)
+    return _LoopSpec(n_epochs * length, length, is_repeated=True)
 
 
-def _loop_of_steps(epochs: int | None, total_steps: int, length: int | None) -> _LoopDeclaration:
+def _loop_of_steps(epochs: int | None, total_steps: int, length: int | None) -> _LoopSpec:
     if epochs is not None:
         raise invalid(
             "only one of `epochs` and `total_steps` must be given", f"{epochs=} and {total_steps=}", _WHERE,
             "Leave one of them out.",
         )  # fmt: skip
-    return _LoopDeclaration(whole(total_steps, "total_steps", _WHERE), length, is_repeated=False)
+    return _LoopSpec(whole(total_steps, "total_steps", _WHERE), length, is_repeated=False)
 
 
 def _length(iterable: object) -> int | None:

@@ -209,7 +209,8 @@ def _ends(curve: _Curve, spread: float, goal: LossGoal, largest: float) -> Array
     end = (line - curve.offset) / curve.slope
     gradient = np.array([(moves - end) / curve.slope, -1 / curve.slope])
     std = sqrt(max(0.0, spread * float(gradient @ curve.covariance @ gradient)))
-    ends: Array = std * _QUANTILES + max(0.0, end) + _extra_steps(goal)
+    extra_steps = (goal.n_epochs - 1) * goal.epoch_steps if goal.target is None else 0.0
+    ends: Array = std * _QUANTILES + max(0.0, end) + extra_steps
     return ends
 
 
@@ -222,10 +223,6 @@ def _goal_line(curve: _Curve, goal: LossGoal, largest: float) -> tuple[float, fl
     drop_per_step = (goal.drop or 0.0) / largest / goal.epoch_steps
     middle = (curve.exponent * curve.slope / drop_per_step) ** (1 / (curve.exponent + 1))
     return middle + 0.5 * curve.slope * goal.epoch_steps, middle / curve.slope / (curve.exponent + 1)
-
-
-def _extra_steps(goal: LossGoal) -> float:
-    return (goal.n_epochs - 1) * goal.epoch_steps if goal.target is None else 0.0
 
 
 def _quantiles(values: Array, weights: Array) -> tuple[float, float, float]:

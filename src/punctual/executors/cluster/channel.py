@@ -115,11 +115,11 @@ class ThreadedChannel:
         return await in_thread(self._channel.call, request, limit_s)
 
 
-def told(message: Message) -> list[str]:
+def encode_message(message: Message) -> list[str]:
     """Encode a message for sending."""
     return [kind_of(message), encode(message)]
 
 
-def heard(sent: list[str]) -> Message:
+def decode_message(sent: list[str]) -> Message:
     """Decode a message that `told` encoded; raises `InvalidSpec` if it is invalid."""
     return decode(*sent)

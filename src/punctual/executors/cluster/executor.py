@@ -221,7 +221,9 @@ class ClusterExecutor:
         job = command.job
         if self._is_stale(command):
             return
-        node = self._node_of.get(job) or max(command.grant, key=lambda node: _size(command.grant[node]), default=None)
+        node = self._node_of.get(job) or max(
+            command.grant, key=lambda on: (command.grant[on].gpus, command.grant[on].cores), default=None
+        )
         link = None if node is None else self._links.get(node)
         if node is None or link is None or not link.is_joined:
             sink(not_started(command, f"node '{node}' is not there"))
@@ -495,7 +497,7 @@ class ClusterExecutor:
 
     # What becomes of machines of pools.
 
-    def told(self, event: Event) -> None:
+    def receive(self, event: Event) -> None:
         with self._lock:
             self._tell(event)
 
@@ -586,7 +588,7 @@ class ClusterExecutor:
         with self._lock:
             spread = self._spread.get(job)
             if spread is not None and link.node in spread.parts:
-                spread.told_workers(link.node, facts)
+                spread.store_workers(link.node, facts)
                 return
             self._facts[job] = facts
             if spread is not None and self._node_of.get(job) == link.node:
@@ -623,7 +625,3 @@ class ClusterExecutor:
 
     def _tell(self, event: Event) -> None:
         self._sinks.get(getattr(event, "job", JobId("")), self._sink)(event)
-
-
-def _size(amount: Resources) -> tuple[float, float]:
-    return amount.gpus, amount.cores

@@ -17,7 +17,7 @@ from punctual.core.instants import moved
 from punctual.core.protocols import Clock
 from punctual.core.resources import Resources
 from punctual.core.units import span
-from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, heard, told
+from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, decode_message, encode_message
 from punctual.executors.cluster.link_loop import LinkLoop
 
 _LOG = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class NodeLink:
 
     def send(self, command: JobCommand, more: Mapping[str, Any] | None = None) -> None:
         """Send a command to the agent; returns at once. It is repeated until it is answered or the node is lost."""
-        sent = told(moved(command, self._offset.offset_s))
+        sent = encode_message(moved(command, self._offset.offset_s))
         known = {"generation": self._generation, "incarnation": self._incarnation, "seen": self._last_number}
         self._loop.call(self._outbox.put_nowait, {"verb": "do", "command": sent, **known, **(more or {})})
 
@@ -310,7 +310,7 @@ class NodeLink:
             raise ChannelLost
         self._take_capacity(answer, ())
         for sent in answer["reports"]:
-            report = self._here(heard(sent))
+            report = self._here(decode_message(sent))
             assert isinstance(report, ProgressReported)
             self._listener.reported(self, report)
         for job, place, text in answer["output"]:
@@ -319,7 +319,7 @@ class NodeLink:
             self._listener.public_facts(self, JobId(job), facts)
         for number, sent in answer["events"]:
             if number > self._last_number:
-                event = self._here(heard(sent))
+                event = self._here(decode_message(sent))
                 assert isinstance(event, Event)
                 self._last_number = number  # first: a launch that answers the event says that the host has heard it
                 self._listener.received(self, event)
@@ -372,6 +372,6 @@ class NodeLink:
 
 def _job_of(job: JobId, amount: Mapping[str, Any], launch: list[str] | None) -> FoundJob:
     """Decode an agent's description of a job."""
-    heard_launch = None if launch is None else heard(launch)
+    heard_launch = None if launch is None else decode_message(launch)
     assert heard_launch is None or isinstance(heard_launch, LaunchJob)
     return FoundJob(job, Resources(**amount), heard_launch)

@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 class MachineListener(Protocol):
     """Receives news of machines in the provider's thread."""
 
-    def told(self, event: Event) -> None: ...
+    def receive(self, event: Event) -> None: ...
 
     def is_joined(self, node: NodeId) -> bool: ...
 
@@ -249,7 +249,9 @@ class PoolMachines:
             with self._lock:
                 self._offers[name] = offer
             for ago_s, price_usd_h, n in (*seen, (0.0, offer.price_usd_h, offer.obtainable)):
-                self._listener.told(PoolOffered(at=now - ago_s, pool=offer.spec, price_usd_h=price_usd_h, obtainable=n))
+                self._listener.receive(
+                    PoolOffered(at=now - ago_s, pool=offer.spec, price_usd_h=price_usd_h, obtainable=n)
+                )
 
     def _is_paused(self, pool: str) -> bool:
         return self._clock.now() < self._paused_until_at.get(pool, -inf)
@@ -272,7 +274,7 @@ class PoolMachines:
         return f"it has not joined within {span(limit_s)}" if is_late else ""
 
     def _give_up(self, gone: Mapping[NodeId, tuple[str, str]], offers: Mapping[str, Offer]) -> None:
-        """Tell which machines are gone, with their pools and causes, and what is offered.
+        """Report machines that are gone, with pools and causes, and the present offers.
 
         Of a pool whose machines never came no others are asked for at once: they would be paid for in vain, too.
         """
@@ -305,7 +307,7 @@ class PoolMachines:
         self._since_at |= dict.fromkeys(started, at)
         if started:
             self._n_named[command.pool] = 1 + max(nodes.index(node) for node in started) + first
-            self._listener.told(MachinesAsked(at=at, pool=command.pool, nodes=tuple(started)))
+            self._listener.receive(MachinesAsked(at=at, pool=command.pool, nodes=tuple(started)))
         if len(started) < len(nodes):
             with suppress(Exception):
                 self._rest(command.pool, self._provider.offers())
@@ -328,7 +330,7 @@ class PoolMachines:
         if (offer := self._offers.get(pool)) is not None:  # any larger offer is news from now on
             with self._lock:
                 self._offers[pool] = replace(offer, obtainable=min(offer.obtainable, self._n_held(pool)))
-        self._listener.told(
+        self._listener.receive(
             MachinesRefused(at=self._clock.now(), pool=pool, n_machines=n_machines, cause=cause, again_at=again_at)
         )
 

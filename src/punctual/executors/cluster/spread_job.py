@@ -307,7 +307,7 @@ class SpreadJob:
             self._drop(node, f"on node '{node}': {cause}")
 
     def lose(self, node: NodeId) -> None:
-        """Note the loss of a part's node, and with it of its grant; the host knows the loss already."""
+        """Forget a part, and its grant, whose node is lost; the host knows of the loss."""
         part = self.parts.pop(node)
         self._used_before_core_s += part.used_core_s
         self._wanted.pop(node, None)
@@ -331,7 +331,7 @@ class SpreadJob:
             at=self._clock.now(), job=self._launch.job, request=self._request, granted=first
         )
 
-    def told_workers(self, node: NodeId, facts: Mapping[str, Any]) -> None:
+    def store_workers(self, node: NodeId, facts: Mapping[str, Any]) -> None:
         """Store the worker status of a part."""
         if facts.get("workers") is not None:
             self.parts[node].workers = WorkerStatus(**facts["workers"])
@@ -346,7 +346,7 @@ class SpreadJob:
         return replace(report, used_core_s=used_core_s, in_flight_core_s=in_flight_core_s, memory_bytes=memory_bytes)
 
     def with_parts(self, status: WorkerStatus, silent: Container[NodeId]) -> WorkerStatus:
-        """Return the worker status of all nodes together, but for the `silent` ones."""
+        """Return the worker status summed over all nodes but the `silent` ones."""
         parts = [part for node, part in self.parts.items() if node not in silent]
         others = [part.workers for part in parts if part.workers is not None]
         return replace(

@@ -1,12 +1,12 @@
 """Files of a job that outlive the process that steers it."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from punctual.channel import EXIT_PREEMPTED
 from punctual.core.ids import JobId
+from punctual.executors.json_files import read_json
 from punctual.executors.local.cgroup_files import file_name
 from punctual.executors.local.supervisor_files import UNFINISHED
 
@@ -23,10 +23,7 @@ def being_written(end_file: Path) -> Path:
 
 def read_end(path: Path | None) -> dict[str, Any] | None:
     """Read the last line of an ended job's supervisor, with the boot id of that time; None: the job has not ended."""
-    try:
-        line: dict[str, Any] | None = None if path is None else json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
+    line: dict[str, Any] | None = None if path is None else read_json(path)
     return line
 
 

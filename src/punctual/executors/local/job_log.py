@@ -19,7 +19,7 @@ def times_of(log: str) -> str:
     return log + ".times"
 
 
-def begin_anew(log: str) -> None:
+def rotate(log: str) -> None:
     """Rename the log and its times, in place of earlier ones; a file that is not there is left out."""
     for path, earlier in ((log, log + ".1"), (times_of(log), times_of(log + ".1"))):
         try:
@@ -116,7 +116,7 @@ class JobLog:
             if i_line_end >= 0 or self._n_bytes + len(output) > self._limit_bytes + _LINE_BYTES_MAX:
                 head, output = output[: i_line_end + 1], output[i_line_end + 1 :]
                 self._write(head)
-                begin_anew(self._path)
+                rotate(self._path)
                 if self._file_fd is not None:
                     os.close(self._file_fd)
                 self._file_fd = None

@@ -48,6 +48,11 @@ class ProcessSettings:
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     cpus: tuple[int, ...] = ()
 
+    @property
+    def redirects_errors(self) -> bool:
+        """Whether standard output is a terminal, and standard error goes elsewhere."""
+        return self.terminal_size is not None and self.is_split
+
     @classmethod
     def here(cls, receive: Receive | None) -> Self:
         """Return settings like this process's own; with a receiver of the output that goes to one place there is one log."""
@@ -213,9 +218,9 @@ def _close(fd: int) -> None:
         os.close(fd)
 
 
-def logs_of(log: Path, streams: ProcessSettings) -> list[Path]:
+def logs_of(log: Path, settings: ProcessSettings) -> list[Path]:
     """Return the log of a job's standard output and, if it has one of its own, that of its standard error."""
-    return [log, log.with_name(f"{log.name}.err")] if streams.is_split else [log]
+    return [log, log.with_name(f"{log.name}.err")] if settings.is_split else [log]
 
 
 def earlier_log(log: Path) -> Path:

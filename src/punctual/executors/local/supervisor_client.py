@@ -12,8 +12,8 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 from punctual.executors.local import supervisor
 from punctual.executors.local.command_group import leave_command_group
 from punctual.executors.local.job_files import read_end
+from punctual.executors.local.socket_path import short_enough
 from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest
 
 #: Command that starts a supervisor, without the user's settings and packages, which would only take time.
@@ -278,8 +279,8 @@ def listen_for_takeover(address: Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         address.unlink(missing_ok=True)
-        with _short(address) as short:
-            listening.bind(short)
+        with short_enough(address) as place:
+            listening.bind(place)
         listening.listen()
     except OSError:
         listening.close()
@@ -292,8 +293,8 @@ def take_over(address: Path) -> AdoptableJob | None:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(_ANSWER_S_MAX)
     try:
-        with _short(address) as short:
-            connection.connect(short)
+        with short_enough(address) as place:
+            connection.connect(place)
         kept = _introduced(connection)
     except OSError:
         kept = None
@@ -315,13 +316,3 @@ def _introduced(connection: socket.socket) -> AdoptableJob | None:
         job_pid=line["started"],
         started_at=line["at_ns"] / 1e9,
     )
-
-
-@contextmanager
-def _short(path: Path) -> Iterator[str]:
-    """Yield an address of `path` that the kernel accepts, however long the path is."""
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

@@ -14,12 +14,12 @@ from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import Resources
+from punctual.core.resources import Resources, same_amount
 from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._configurations import Pool
-from punctual.policies._jobs import same_amount, waits
+from punctual.policies._jobs import waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import prepare
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution, status_of

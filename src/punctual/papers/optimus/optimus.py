@@ -13,7 +13,7 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
-from punctual.core.units import span
+from punctual.core.units import counted, span
 from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import never_fits, seconds_for, seniority, shares_of, waits
 from punctual.policies._marginal import MarginalAllocator
@@ -444,7 +444,7 @@ def _worker_and_server(job: _JobState) -> tuple[Resources, Resources]:
 
 def parts_text(parts: Parts) -> str:
     """Workers and servers for people: ``"2 workers, 1 server"``."""
-    texts = [f"{n} {word}{'s' * (n != 1)}" for n, word in zip(parts, ("worker", "server"), strict=True) if n]
+    texts = [counted(n, word) for n, word in zip(parts, ("worker", "server"), strict=True) if n]
     return ", ".join(texts)
 
 

@@ -10,6 +10,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
+from punctual.core.units import counted
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
 from punctual.policies._jobs import may_pause, waits
@@ -161,7 +162,7 @@ class _Round:
         fair = f"{speedups[column]:.2f} times as fast as with a fair share of {n_fair}"
         if not candidate.n:
             verb = "starts" if candidate.view.started_at is None else "goes on"
-            return Reason("starts", f"{verb} with {n} worker{'s' * (n != 1)}: {fair}", facts)
+            return Reason("starts", f"{verb} with {counted(n, 'worker')}: {fair}", facts)
         code = "grows" if n > candidate.n else "shrinks" if n < candidate.n else "moves"
         if not candidate.column:
             return Reason(code, f"{candidate.n} -> {n} workers: {fair}", facts)

@@ -11,7 +11,7 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, total
-from punctual.core.units import span
+from punctual.core.units import counted, span
 from punctual.papers.smd.worker_server_pairs import Pairs, pairs_of, vector, worths
 from punctual.policies._jobs import never_fits, seniority, waits
 from punctual.policies._plan_builder import PlanBuilder
@@ -160,7 +160,7 @@ class StartingRound:
         if view.spec.worker is not None:
             n_workers, n_servers = int(pairs.workers[i]), int(pairs.servers[i])
             facts |= {"n_workers": float(n_workers), "n_servers": float(n_servers)}
-            what = _counted(n_workers, "worker") + (f" and {_counted(n_servers, 'server')}" if n_servers else "")
+            what = counted(n_workers, "worker") + (f" and {counted(n_servers, 'server')}" if n_servers else "")
         steps = view.remaining_steps(self._at)
         finish_s = steps * float(pairs.step_s[i]) if steps is not None and pairs.known else inf
         when = ""
@@ -168,7 +168,7 @@ class StartingRound:
             facts["finish_s"] = finish_s
             when = f", done in {span(finish_s)}"
         verb = "starts" if view.started_at is None else "goes on"
-        text = f"{verb} with {what} on {_counted(len(allocation), 'node')}{when}: worth {offer.worths[i]:.3g}"
+        text = f"{verb} with {what} on {counted(len(allocation), 'node')}{when}: worth {offer.worths[i]:.3g}"
         return Reason("starts", text, facts)
 
     def plan(self, *, objective: float | None = None, bound: float | None = None) -> Plan:
@@ -212,7 +212,3 @@ def _tries(chosen: ChosenPair) -> Sequence[int]:
     smaller = order[(pairs.amounts[order] <= chosen.amounts).all(axis=1)]
     picked = np.unique(np.linspace(0, len(smaller) - 1, _N_FALLBACKS).round().astype(np.int64))
     return [chosen.i, *(int(i) for i in smaller[picked] if i != chosen.i and chosen.offer.worths[i] > 0)]
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"

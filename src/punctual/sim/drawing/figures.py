@@ -50,7 +50,7 @@ def completion_times(axes: "Axes", runs: Runs) -> None:
     """Share of the jobs that were done within a time, over all seeds."""
     shortest_s = []
     for (label, some), colour in zip(runs.items(), cycle(COLOURS), strict=False):
-        values, shares = _distribution([_column(run, "jct_s") for run in some])
+        values, shares = _distribution([run.jobs["jct_s"].drop_nulls().to_numpy() for run in some])
         axes.plot(values, shares, color=colour, label=label)
         # Share of the shortest jobs that is not drawn: on a logarithmic axis they would take half of it.
         shortest_s += [value for value in values[int(0.005 * len(values)) :][:1] if value > 0]
@@ -202,10 +202,6 @@ def _distribution(parts: Sequence[Any]) -> tuple[Any, Any]:
     # A curve of a distribution is drawn through so many of its quantiles.
     shares = np.linspace(0.0, 1.0, min(400, len(values) + 1))
     return np.quantile(values, shares), 100 * shares
-
-
-def _column(run: StoredRun, name: str) -> Any:
-    return run.jobs[name].drop_nulls().to_numpy()
 
 
 def _late_frac(run: StoredRun) -> Any:

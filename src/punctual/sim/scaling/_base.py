@@ -198,11 +198,7 @@ def sim_jobs(
     return (rule.job(trace, seed, controller) for trace in traces)
 
 
-class Law(Protocol):
-    def __call__(self, rate: float, /) -> SpeedLaw: ...
-
-
-def by_kind(trace: TraceJob, work_steps: float, law: Law) -> SpeedLaw:
+def by_kind(trace: TraceJob, work_steps: float, law: Callable[[float], SpeedLaw]) -> SpeedLaw:
     """`law` with the recorded speed, or with that on each kind of device."""
     otherwise = law(work_steps / duration_s_of(trace))
     if not trace.device_durations_s:
