@@ -31,7 +31,7 @@ _RETRY = {"Retry-After": "1"}
 
 
 class Refused(Exception):
-    """Raised for a request that is refused for a reason other than its content."""
+    """Raised to refuse a request for another reason than its content."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)

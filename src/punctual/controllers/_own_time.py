@@ -43,7 +43,7 @@ class OwnTime:
     mark: Reading | None = None
 
     def seen(self, reading: Reading) -> "OwnTime":
-        """Return the same after `reading`."""
+        """Return the knowledge after `reading`."""
         reading, mark = reading.to_remember(), self.mark
         if mark is None or is_another_run(mark, reading) or reading.busy_s < mark.busy_s:
             return replace(self, mark=reading if reading.steps_done > 0 else None)

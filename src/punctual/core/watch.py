@@ -124,7 +124,7 @@ class Watch:
 
 
 def _where(job: ScheduledJob) -> str:
-    """Return a text on the job's progress, to follow the news that its deadline has passed."""
+    """Return the end of a sentence about a missed deadline: the job's progress."""
     if job.started_at is None:
         return " before the job was started"
     state = {"queued": ", and the job waits to be started again", "paused": ", and the job is paused"}

@@ -279,7 +279,7 @@ class NodeAgent:
         return True
 
     def _hear(self, request: Request) -> Answer:
-        """Take in the fields of a host's poll."""
+        """Apply the fields of a host's poll."""
         if request["stamp"] is not None:
             self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
             self._suspended_s = suspended_s()

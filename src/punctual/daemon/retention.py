@@ -128,7 +128,7 @@ def _past(run: RunFolder, of_run: Iterable[KnownJob]) -> Iterator[PastJob]:
 
 
 def _outputs(job: KnownJob) -> list[Path]:
-    """Return the files that hold a job's output; of a run whose jobs are not known, all but the journal's."""
+    """Return the files of a job's output or, for a run with unknown jobs, all files but the journal's."""
     if job.name:
         return job.run.outputs(job.job)
     # Empty if another process has just removed the folder.

@@ -73,7 +73,7 @@ def _per_hour(at: Sequence[float], spent_usd: Sequence[float]) -> list[float]:
 
 
 def _value(instants: Sequence[float], spent_usd: Sequence[float], at: float) -> float:
-    """Return the value of a course between its points; before and after them it does not change."""
+    """Return the value of a course at an instant, linear between its points; it is 0 before them, and constant after."""
     i_next = bisect_right(instants, at)
     if i_next in (0, len(instants)):
         return spent_usd[-1] if instants and i_next else 0.0

@@ -182,7 +182,7 @@ def is_used(checkpoint: Path) -> bool:
 
 
 def use(checkpoint: Path) -> None:
-    """Note that a training of this process has gone on from a checkpoint, or made it."""
+    """Record that this process uses a checkpoint: it went on from it, or wrote it."""
     current().checkpoints_used.add(str(checkpoint.resolve()))
 
 

@@ -65,7 +65,7 @@ _KINDS = {
 
 
 def no_file_at(path: Path) -> str:
-    """Return what is in the place of a file, in words; empty: a file or nothing."""
+    """Describe what is at `path` if that is no file; empty: a file, or nothing."""
     try:
         there = path.stat() if path.exists() else path.lstat()
     except OSError:
@@ -182,7 +182,7 @@ def damaged(path: Path, got: str) -> JournalUnusable:
 
 
 def place_of(path: Path) -> str:
-    """Return the file's place, for people."""
+    """Return the file's location as text for people."""
     return f"file '{path}'"
 
 

@@ -1,4 +1,4 @@
-"""Jobs of a run in the database of its journal: how each stands, and what it needs to start; and facts about the run."""
+"""Records in the journal's database: the run, its jobs' states, and what each job needs to start."""
 
 import errno
 import json

@@ -504,7 +504,7 @@ class AdmissionControl:
         return not failed
 
     def _with_reserve(self) -> set[JobId]:
-        """The jobs that bear a change by the present plan."""
+        """Jobs that can bear a change by the present plan."""
         return {
             request.id
             for ledger in self._ledgers.values()

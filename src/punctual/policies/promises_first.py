@@ -407,7 +407,7 @@ class _PromisesRound:
         return allowed
 
     def _solve(self, table: ChoiceTable, values: FloatArray, allowed: BoolArray) -> Solution | None:
-        """Solve with all promises as constraints; without them if they cannot all be kept any more."""
+        """Solve with all promises as constraints, or without promises if they cannot all be kept."""
         for permitted in (allowed, self._protecting(table)):
             solution = self._solved(values, permitted)
             if solution.status != "infeasible":

@@ -323,7 +323,7 @@ def _is_date(day: Day) -> bool:
 
 
 def _shown(time: WallTime) -> str:
-    """Return the text that means `time`, and nothing else."""
+    """Return the unambiguous text for `time`."""
     clock = f"{time.hour:02d}:{time.minute:02d}" + f":{time.second:02d}" * bool(time.second)
     if time.day is None:
         return f"at {clock}" if time.second else clock

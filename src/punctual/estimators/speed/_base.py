@@ -25,7 +25,7 @@ class Point:
 
 
 def usable(seen: SeenRate) -> bool:
-    """Whether a measurement says anything. A stalled job's rate of zero does not: its shape is not to blame."""
+    """Whether a measurement counts. A stalled job's rate of zero does not: its shape is not to blame."""
     shape = seen.shape
     return (
         RATE_SPS_MIN <= seen.rate_sps <= RATE_SPS_MAX

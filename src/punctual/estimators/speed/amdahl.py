@@ -66,7 +66,7 @@ class Amdahl(FittedModel):
         )
 
     def place(self, shape: Shape) -> Place:
-        """Shapes are near if both their cores and their workers are."""
+        """Coordinates of a shape: shapes are near if both their cores and their workers are."""
         return shape.device, (log2(_cores(shape)), log2(shape.n_workers))
 
     def distance(self, coordinates: Sequence[float], others: Sequence[float]) -> float:
