@@ -252,7 +252,7 @@ def test_a_daemon_that_refuses_says_why() -> None:
 
 
 def test_a_daemon_is_told_of_another_one_that_cannot_be_found_because_its_files_were_removed(go: Path) -> None:
-    run, _ = Joining(SHARED, streams=ProcessSettings()).submit([submission("a", awaited=go)])
+    run, _ = Joining(SHARED, settings=ProcessSettings()).submit([submission("a", awaited=go)])
     pid, _ = pid_of(run), wait_until(lambda: pid_of_waiting(go))
     with pytest.raises(InvalidSpec, match=f"process {pid}"), _moved(run.runtime_dir):
         start_daemon(DaemonRequest(run=run.name))
