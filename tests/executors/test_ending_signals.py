@@ -251,6 +251,15 @@ def test_a_training_saves_although_its_launcher_has_ended_by_ctrl_c(keep: Keep, 
     assert "forced_after_s" not in last
 
 
+def test_a_save_that_a_launcher_leaves_is_told_when_it_is_cut_off(keep: Keep, folder: Folder) -> None:
+    link = keep(*WAYS["a launcher"], grace_s=1.0, kill_s=0.5)
+    pid = folder.wait_for("a")
+    link.interrupt()
+    last = last_of(link)
+    assert last["forced_after_s"] >= 1.0
+    assert (is_alive(pid), folder.has_saved("a")) == (False, False)
+
+
 def test_a_program_that_goes_on_after_ctrl_c_can_still_be_asked_to_end(keep: Keep, folder: Folder) -> None:
     code = "import signal, time, os; signal.signal(2, lambda *_: open('heard', 'w')); open('up-a', 'w').write('1')\n"
     link = keep(PYTHON, "-c", code + "while True: time.sleep(0.01)", grace_s=1000.0)

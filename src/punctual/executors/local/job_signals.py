@@ -35,16 +35,17 @@ class Ending:
     * `grace_s`: seconds until all others are asked too.
     * `kill_s`: seconds until those that were asked last are killed; also between two searches for a shell's next
       process.
-    * `interrupted_until`: instant until which processes that catch Ctrl-C, which they have had, may go on to save.
+    * `ctrl_c`: instants of Ctrl-C, if it was sent, and until which processes that catch it may go on to save.
     """
 
-    def __init__(self, job_pid: int, grace_s: float, kill_s: float = GRACE_S, interrupted_until: float = 0.0) -> None:
+    def __init__(self, job_pid: int, grace_s: float, kill_s: float = GRACE_S, ctrl_c: tuple[float, ...] = ()) -> None:
         self._job_pid, self._had_time, self._kill_s = job_pid, grace_s > 0, kill_s
-        self._interrupted_until = interrupted_until
-        self._asked_at = time.monotonic()
+        now = time.monotonic()
+        self._asked_at, self._saving_until = ctrl_c or (now, 0.0)
+        self._are_saving = False
         #: Instants at which a shell's awaited processes are searched again; all are asked; and all are killed.
-        self._look_at = self._asked_at if job_pid else inf
-        self._all_at = self._asked_at + grace_s
+        self._look_at = now if job_pid else inf
+        self._all_at = now + grace_s
         self._kill_at = inf
         self._asked: set[int] = set()
         #: After how many seconds its own process was ended by force; None: it ended by itself.
@@ -54,7 +55,7 @@ class Ending:
 
     def hurry(self) -> None:
         """End the grace period now."""
-        self._all_at = min(self._all_at, time.monotonic())
+        self._all_at, self._saving_until = min(self._all_at, time.monotonic()), 0.0
 
     def kill(self) -> None:
         """Kill all at once."""
@@ -79,15 +80,16 @@ class Ending:
             for pid in descendants(ancestor):
                 send(pid, signal.SIGKILL)
         elif now >= self._all_at:
-            if self._had_time:
-                self._note_force(now)
             alive = descendants(ancestor)
-            if now < self._interrupted_until:
+            if now < self._saving_until:
                 saving = {pid for pid in alive if _mask(pid, "SigCgt") & _bit(signal.SIGINT)}
                 self._ask([pid for pid in alive if pid not in saving])
+                self._are_saving = bool(saving)
                 if saving:
-                    self._all_at = min(now + 4 * SWEEP_S, self._interrupted_until)
+                    self._all_at = min(now + 4 * SWEEP_S, self._saving_until)
                     return
+            if self._had_time:
+                self._note_force(now)
             if self.left_running is not None:
                 self.left_running = [name for pid in alive if (name := _program_of(pid))]
             self._ask(alive)
@@ -107,7 +109,7 @@ class Ending:
                 send(pid, signal.SIGTERM)
 
     def _note_force(self, now: float) -> None:
-        if self._job_pid and self.forced_after_s is None:
+        if (self._job_pid or self._are_saving) and self.forced_after_s is None:
             self.forced_after_s = now - self._asked_at
 
 

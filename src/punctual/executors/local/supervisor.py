@@ -155,7 +155,7 @@ class Supervisor:
         self._logs: dict[int, JobLog] = {}
         self._ended: tuple[int, int] | None = None
         self._ending: job_signals.Ending | None = None
-        self._interrupted_until = 0.0
+        self._ctrl_c: tuple[float, ...] = ()
         self._gives_up = False
         self._counters = supervisor_files.Counters(request.counters)
         self._counted: dict[str, int] = {}
@@ -271,7 +271,8 @@ class Supervisor:
                 self._end_by(number)
             elif number == signal.SIGINT:
                 self._lift()
-                self._interrupted_until = time.monotonic() + self._grace_s()
+                now = time.monotonic()
+                self._ctrl_c = now, now + self._grace_s()
                 _signal_group(self._job_pid, signal.SIGINT)
             elif number in (signal.SIGUSR1, signal.SIGUSR2):
                 for pid in job_signals.receivers(self._job_pid, number):
@@ -314,7 +315,7 @@ class Supervisor:
                 # End the job's remaining descendants: outside its groups nothing would limit them.
                 if self._ending is None:
                     # Helpers, as a `tee` behind its output, have a moment to end after it by themselves.
-                    self._ending = job_signals.Ending(0, 0.2, self._request.kill_s, self._interrupted_until)
+                    self._ending = job_signals.Ending(0, 0.2, self._request.kill_s, self._ctrl_c)
                 else:
                     self._ending.own_has_ended()
 
