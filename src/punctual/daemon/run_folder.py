@@ -398,9 +398,8 @@ def create_run(name: str, facts: Mapping[str, Any] | None = None, *, continues: 
         failing.callback(run.remove_live_places)
         if not continues:
             _keep_earlier(run.state_dir)
+            failing.callback(remove_tree, run.state_dir)  # an empty journal would be told as a damaged one
         run.state_dir.mkdir(mode=0o700, exist_ok=continues)
-        if not continues:  # an empty journal would be told as a damaged one
-            failing.callback(remove_tree, run.state_dir)
         run.records.create(record)
         failing.pop_all()
     return run

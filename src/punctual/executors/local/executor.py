@@ -332,11 +332,11 @@ class LocalExecutor:
 
 def _check_process_numbers() -> None:
     """Raise `InvalidSpec` if `/proc` describes another process under a process number."""
-    is_there = os.path.lexists("/proc/self")
-    if not is_there or process_number() != os.getpid():
+    seen = f"process {process_number()}" if os.path.lexists("/proc/self") else "nothing"
+    if seen != f"process {os.getpid()}":
         raise InvalidSpec(
             "`/proc` must show the processes of the PID namespace",
-            f"{f'process {process_number()}' if is_there else 'nothing'} there for process {os.getpid()}",
+            f"{seen} there for process {os.getpid()}",
             "this machine",
             "Mount it in the namespace (`unshare --pid --fork --mount-proc`).",
         )

@@ -29,8 +29,10 @@ def hierarchy(controller: str, mountinfo: str | None = None, membership: str | N
 
     `mountinfo`, `membership`: texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
     """
-    mountinfo = _told("/proc/self/mountinfo") if mountinfo is None else mountinfo
-    membership = _told("/proc/self/cgroup") if membership is None else membership
+    if mountinfo is None and not os.path.lexists("/proc/self"):
+        return None
+    mountinfo = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
+    membership = Path("/proc/self/cgroup").read_text() if membership is None else membership
     for line in mountinfo.splitlines():
         place, _, kind = line.partition(" - ")
         filesystem, _, options = kind.split(" ", 2)
@@ -40,13 +42,6 @@ def hierarchy(controller: str, mountinfo: str | None = None, membership: str | N
             )
             return Hierarchy(Path(mount), _inside(Path(mount), root, _own_group(controller, membership)))
     return None
-
-
-def _told(file: str) -> str:
-    try:
-        return Path(file).read_text()
-    except FileNotFoundError:  # `/proc` is not mounted
-        return ""
 
 
 def _own_group(controller: str, membership: str) -> str:
