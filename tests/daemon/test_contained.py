@@ -25,7 +25,7 @@ from punctual.executors.local.executor import LocalExecutor, PacingOnly, PacingO
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
-from punctual.executors.local.output import LogTail
+from punctual.executors.local.output import LogTail, ProcessSettings
 from punctual.executors.local.progress import PageProgress
 from punctual.executors.local.supervisor_client import SupervisorLink
 from punctual.request.job_options import JobOptions
@@ -116,8 +116,8 @@ class Saboteur:
             patch.setattr(PageProgress, "__init__", begin)
             made(process, context, program, launch, *more)
 
-        def start(process: JobProcess) -> SupervisorLink:
-            link = started(process)
+        def start(process: JobProcess, settings: ProcessSettings) -> SupervisorLink:
+            link = started(process, settings)
             self._job_of[id(link)] = process._launch.job
             self.links.append(link)
             return link
