@@ -193,3 +193,16 @@ def test_what_is_written_is_what_python_reads() -> None:
     assert tomllib.loads(toml_of(table)) == {
         "a": [1, True, {"b": 'a "word"\n'}], "c d": {"e": float("inf"), "f": []},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"cluster": [{"gpus": 2, "memory_gib": 1e308}]},
+        {"policies": ["smd"], "pool": [{"name": "a", "most": 1, "cores": 1.0, "memory_gib": 1e308}]},
+        {"policies": [{"name": "smd", "subset_size": -(10**400)}]},
+    ],
+)
+def test_amounts_beyond_all_numbers_are_refused_in_words(keys: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec):
+        Scenario.of({"policies": ["fifo"], **keys})

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf
 
 from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec
@@ -29,7 +29,7 @@ class PolicyBase:
     def _check_not_negative(self, parameter: str, unit: str = "") -> None:
         """Raise `InvalidSpec` unless the parameter is finite and zero or more."""
         value = getattr(self, parameter)
-        if not (isfinite(value) and value >= 0):
+        if not 0 <= value < inf:
             must, got = f"`{parameter}` must be finite and not negative", f"{value} {unit}".strip()
             raise self._wrong(must, got, "Give zero or a positive number.")
 

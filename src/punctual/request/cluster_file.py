@@ -24,6 +24,10 @@ N_NODES_MAX = 100_000
 PLENTY_CORES = 1_000.0
 
 
+#: More than an exbibyte in one machine is a slip.
+MemoryGib = Annotated[float, Field(gt=0, le=2**30, allow_inf_nan=False)]
+
+
 class NodeGroup(BaseModel):
     """`n_nodes` equal machines.
 
@@ -42,7 +46,7 @@ class NodeGroup(BaseModel):
     n_nodes: Annotated[int, Field(ge=1, le=N_NODES_MAX)] = 1
     gpus: Annotated[int, Field(ge=0, le=10_000)] = 0
     cores: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    memory_gib: MemoryGib | None = None
     device: str = ""
     jobs_at_once: Annotated[int, Field(ge=1)] | None = None
     others: dict[str, float] = {}

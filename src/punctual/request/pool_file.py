@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.pools import Market, PoolSpec
-from punctual.request.cluster_file import N_NODES_MAX, NodeGroup
+from punctual.request.cluster_file import N_NODES_MAX, MemoryGib, NodeGroup
 from punctual.request.input_file import keys_in
 from punctual.request.pydantic_errors import first_complaint
 
@@ -34,7 +34,7 @@ class PoolSection(BaseModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
     gpus: Annotated[int, Field(ge=0, le=10_000)] = 0
     cores: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    memory_gib: MemoryGib | None = None
     device: str = ""
     market: Market
     price_usd_h: _Seconds | None = None
