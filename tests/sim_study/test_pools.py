@@ -18,6 +18,7 @@ from punctual.sim.scenario import Scenario
 
 HOW_TO = (Path(__file__).parents[2] / "docs/how-to/spot-machines.md").read_text(encoding="utf-8")
 MARKET, TRAIN, PROVIDER = re.findall(r"```toml\n(.*?)```", HOW_TO, re.DOTALL)
+QUOTE, SIMULATE, _ = re.findall(r"\$ punctual (.*)", HOW_TO)
 #: Two days that were seen, and then hours in which spot machines go and come.
 COUNTS = [4, 4, 2, 3, 4, 0] * 48 + [4] * 9 + [2] * 6 + [0] * 12 + [3] * 60
 POOL = {"name": "spot", "market": "spot", "price_usd_h": 1.0, "most": 4}
@@ -31,18 +32,24 @@ def written(folder: Path) -> Path:
     return folder / "train.toml"
 
 
-def test_the_how_to_runs_word_for_word(tmp_path: Path) -> None:
-    written(tmp_path)
-    quoted, command, _ = re.findall(r"\$ punctual (.*)", HOW_TO)
-    assert told(tmp_path, *quoted.split())["prices"]
-    words = [sys.executable, "-m", "punctual", *command.split(), "--json"]
-    answer = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout)
-    (run,) = answer["runs"]
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the commands of the how-to were run, whose simulation takes long: `told` answers at once."""
+    folder = tmp_path_factory.mktemp("how-to")
+    written(folder)
+    told(folder, *SIMULATE.split())
+    return folder
+
+
+def test_the_how_to_runs_word_for_word(simulated: Path) -> None:
+    assert told(simulated, *QUOTE.split())["prices"]
+    (run,) = told(simulated, *SIMULATE.split())["runs"]
     assert run["summary"]["deadlines_met_frac"] == 1.0
     assert run["summary"]["cost_usd"] == pytest.approx(sum(run["bill"]["by_pool"].values()))
     assert set(run["bill"]["by_job"]) == {"train"}
     assert 12 * 0.92 <= run["summary"]["cost_usd"] <= 13 * 3.06, "96 h on 8 cores are 12 h of a machine"
-    table = subprocess.run(words[:-1], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    words = [sys.executable, "-m", "punctual", *SIMULATE.split()]
+    table = subprocess.run(words, cwd=simulated, capture_output=True, text=True, check=True).stdout
     assert re.search(r"least-cost costs \$[0-9.]+: train \$[0-9.]+ \(machines: .*spot \$[0-9.]+.*\)", table)
 
 
@@ -201,7 +208,7 @@ def test_a_quote_tells_prices_of_deadlines_on_machines_that_are_not_there(tmp_pa
     quote = told(tmp_path, "quote", "--cluster", "market.toml", *QUOTED, "--deadline", "6h")
     assert quote["policy"] == "least-cost"
     assert quote["can_be_promised"] is True
-    prices = [price["usd"] for price in quote["prices"]]
+    prices = [round(price["usd"], 6) for price in quote["prices"]]
     assert [price["deadline_s"] for price in quote["prices"]] == sorted(
         (price["deadline_s"] for price in quote["prices"]), reverse=True
     )
@@ -213,10 +220,9 @@ def test_a_quote_tells_prices_of_deadlines_on_machines_that_are_not_there(tmp_pa
     assert re.search(r"expected cost: \$\d+ by [^,]+, .*cannot be by ", text)
 
 
-def test_what_is_quoted_is_about_what_is_paid(tmp_path: Path) -> None:
-    scenario = written(tmp_path)
-    (run,) = told(tmp_path, "simulate", scenario.name)["runs"]
-    quote = told(tmp_path, "quote", "--cluster", "market.toml", *QUOTED, "--deadline", "6h")
+def test_what_is_quoted_is_about_what_is_paid(simulated: Path) -> None:
+    (run,) = told(simulated, *SIMULATE.split())["runs"]
+    quote = told(simulated, "quote", "--cluster", "market.toml", *QUOTED, "--deadline", "6h")
     usd = next(price["usd"] for price in quote["prices"] if price["deadline_s"] == pytest.approx(6 * 3600, abs=60))
     assert 0.5 * run["summary"]["cost_usd"] <= usd <= 1.2 * run["summary"]["cost_usd"]
 
