@@ -27,11 +27,20 @@ KEPT_VARIABLES = {"PUNCTUAL_DATA", "PUNCTUAL_NEEDS_BROWSER"}
 #: What would change how commands print.
 TERMINAL_VARIABLES = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE"}
 
+#: Folders whose tests share a cluster. To start one takes longer than most tests.
+OF_A_CLUSTER = {"ray", "slurm"}
+
 _numbers = count()
 
 # What is made while tests are collected, libraries included, stays until the end: it is looked through for garbage neither
 # meanwhile nor later. Nor is what the tests of a module have imported: each simulation begins with a search of everything.
 gc.disable()
+
+
+@pytest.hookimpl(trylast=True)  # once they are in random order
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that share a cluster first: one process of the run has them all, and waits while others compute."""
+    items.sort(key=lambda item: item.path.parent.name not in OF_A_CLUSTER)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
