@@ -198,6 +198,30 @@ def test_batches_are_counted_where_the_module_steps_its_optimizers(
     assert landed_with(page, n_expected)
 
 
+@pytest.mark.parametrize("is_automatic", [True, False])
+def test_epochs_may_differ_in_length(is_automatic: bool, page: SharedBlock, tmp_path: Path) -> None:
+    class Growing(Model):
+        n_made = 0
+
+        def train_dataloader(self) -> DataLoader:
+            self.n_made += 1
+            return loader(2 * self.n_made)
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = super().training_step(batch, batch_idx)
+            if not self.automatic_optimization:
+                self.optimizers().step()
+            return loss
+
+    declared: list[int] = []
+    model = Growing(lambda n: declared.append(page.declaration().total_steps))
+    model.automatic_optimization = is_automatic
+    options: dict[str, Any] = {"max_epochs": 3, "reload_dataloaders_every_n_epochs": 1}
+    quiet_trainer(tmp_path, LightningCallback(tmp_path), **options).fit(model)
+    assert declared[-1] == 2 + 4 + 6
+    assert landed_with(page, 12)
+
+
 def test_several_calls_of_fit_are_one_count(page: SharedBlock, tmp_path: Path) -> None:
     for _ in range(2):
         trainer = quiet_trainer(tmp_path, LightningCallback(tmp_path, total_steps=16), max_epochs=2)

@@ -79,6 +79,8 @@ class LightningCallback(Callback):
         self._loop: FrameworkLoop | None = None
         #: Batches, and steps of optimizers, done when the training began.
         self._begun = 0, 0
+        #: Batches that epochs so far lack to be as long as the present one: loaders may be made anew, and epochs cut short.
+        self._n_shorter = 0
         self._phase = OpenPhase()
 
     @property
@@ -96,7 +98,7 @@ class LightningCallback(Callback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         first_batch, n_batches = _n_batches_done(trainer), trainer.num_training_batches
-        self._begun = first_batch, trainer.global_step
+        self._begun, self._n_shorter = (first_batch, trainer.global_step), 0
         n_optimizers = None if pl_module.automatic_optimization else max(1, len(trainer.optimizers))
         n_steps = first_batch + _n_batches_left(trainer, first_batch, n_optimizers)
         n_known = self._total_steps if isinf(n_steps) and self._total_steps is not None else n_steps
@@ -113,8 +115,11 @@ class LightningCallback(Callback):
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert self._loop is not None
+        n_done = _n_batches_done(trainer)
+        if n_done > self._begun[0] and isfinite(trainer.num_training_batches):
+            self._n_shorter = trainer.current_epoch * int(trainer.num_training_batches) - n_done
         if pl_module.automatic_optimization:  # how many batches make a step may change with the epoch
-            self._loop.expect(_n_batches_left(trainer, _n_batches_done(trainer)))
+            self._loop.expect(_n_batches_left(trainer, n_done + self._n_shorter))
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
         assert self._loop is not None
@@ -127,7 +132,7 @@ class LightningCallback(Callback):
         if not pl_module.automatic_optimization:
             first_batch, first_step = self._begun
             n_done, n_steps = _n_batches_done(trainer), trainer.global_step - first_step
-            self._loop.expect(_n_batches_left(trainer, n_done, n_steps / (n_done - first_batch)))
+            self._loop.expect(_n_batches_left(trainer, n_done + self._n_shorter, n_steps / (n_done - first_batch)))
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
         self._loop.step_ended(None if self._loss else loss)
         # What comes after an epoch would be lost with a checkpoint of its last batch: it is asked again there. And amid an
@@ -211,6 +216,8 @@ def _n_batches_left(trainer: Trainer, n_done: int, steps_per_batch: float | None
 
     Parameters
     ----------
+    n_done
+        Batches done, if all epochs had been as long as the present one.
     steps_per_batch
         Steps of optimizers, all of them counted, that a batch makes where the module steps itself; None: Lightning steps,
         every `accumulate_grad_batches` batches and at the end of each epoch.
