@@ -144,7 +144,7 @@ def test_a_machine_whose_job_ends_is_lost_with_its_state(make: Maker, slurm: Slu
     slurm.ask("scancel", "--name=" + next(name for name in slurm.jobs("%j") if name.startswith("spot-1@")))
     lost = wait_until(lambda: losses(provider))
     assert list(lost) == names(1)
-    assert "is CANCELLED" in lost[NodeId("spot-1")] or "is COMPLETING" in lost[NodeId("spot-1")]
+    assert "is CANCELLED" in lost[NodeId("spot-1")]
     assert machines(provider) == names(0)
 
 

@@ -40,12 +40,13 @@ SERVICE_LABEL = "punctual.service"
 #: Options of `sbatch` that would hide the machine's job from its service, or start another one: short ones with their long names.
 _SHORT = dict(zip("JaMWHhV", ("job-name", "array", "clusters", "wait", "hold", "help", "version"), strict=True))
 _FORBIDDEN = {*_SHORT.values(), "wrap", "test-only", "parsable", "requeue", "het-group", "usage"}
-#: States of jobs that have ended, or are ending.
+#: State of jobs whose processes have been told to end, and have some time for it.
+_ENDING = "COMPLETING"
+#: States of jobs that have ended.
 _ENDED = {
     "BOOT_FAIL",
     "CANCELLED",
     "COMPLETED",
-    "COMPLETING",
     "DEADLINE",
     "FAILED",
     "NODE_FAIL",
@@ -102,8 +103,9 @@ class SlurmMachines:
         self._address = ""
         #: Jobs of the machines that start or run.
         self._jobs: dict[NodeId, _SlurmJob] = {}
-        #: Numbers of jobs that were cancelled here, until Slurm says so too.
+        #: Numbers of jobs that were cancelled here, until Slurm says so too; and those of them that are not even ending.
         self._cancelled: set[str] = set()
+        self._unheeded: set[str] = set()
         self._lost: dict[NodeId, str] = {}
         #: Instants since when machines wait in the queue.
         self._waits_since: dict[NodeId, float] = {}
@@ -146,12 +148,12 @@ class SlurmMachines:
         return lost
 
     def noticed(self) -> Mapping[NodeId, float]:
-        """Return the end of each machine that Slurm ends within the notice of its pool, but a minute at least."""
+        """Return the end of each machine that Slurm ends within the notice of its pool, but a minute at least, or is ending."""
         now = time.time()
         return {
             node: job.ends_wall
             for node, job in self._jobs.items()
-            if job.state == "RUNNING" and 0 < job.ends_wall - now <= max(60.0, self._notice_s(node))
+            if job.state in ("RUNNING", _ENDING) and 0 < job.ends_wall <= now + max(60.0, self._notice_s(node))
         }
 
     def name_of(self, facts: NodeFacts) -> NodeId | None:
@@ -169,9 +171,9 @@ class SlurmMachines:
         except MachinesUnknown:
             self.end(list(self._jobs))
             raise
-        if self._cancelled:
+        if self._unheeded:
             raise MachinesUnknown(
-                f"Slurm has not ended jobs {', '.join(sorted(self._cancelled))} yet: `squeue --me` shows them"
+                f"Slurm has not ended jobs {', '.join(sorted(self._unheeded))} yet: `squeue --me` shows them"
             )
 
     # Slurm's answers.
@@ -220,7 +222,8 @@ class SlurmMachines:
                 job = self._jobs.pop(node)
                 self._cancelled.add(job.number)
                 self._lose(node, job, f"has waited for {span(self._options.wait_s)}")
-        self._cancel(self._cancelled)
+        self._unheeded = self._cancelled - {job.number for job in alive.values() if job.state == _ENDING}
+        self._cancel(self._unheeded)
 
     def _lose(self, node: NodeId, job: _SlurmJob, text: str) -> None:
         reason = "" if job.reason in ("", "None") else f" ({job.reason})"
