@@ -561,7 +561,12 @@ def test_a_job_inherits_of_its_command_and_not_of_the_daemon(
     with ForkedPython(words, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.communicate("what its caller writes")[0].strip() == "['finished']"
     told: dict[str, Any] = json.loads(path.read_text())
-    assert told == {"umask": 0o027, "nice": min(nice + nicer, 19), "core": [1000, 2000], "input": "what its caller writes"}
+    assert told == {
+        "umask": 0o027,
+        "nice": min(nice + nicer, 19),
+        "core": [1000, 2000],
+        "input": "what its caller writes",
+    }
     go.touch()
 
 
