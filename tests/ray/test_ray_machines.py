@@ -150,6 +150,17 @@ def test_more_machines_than_the_autoscaler_may_start_are_lost_and_so_is_one_whos
     assert list(cluster.machines.machines()) == [asked[1]]
 
 
+def test_a_request_after_the_process_that_asks_has_ended_is_carried_out_at_the_close(
+    make: Callable[[float], Cluster],
+) -> None:
+    cluster = make(600.0)
+    cluster.machines.start(SPOT, [NodeId("spot-0")])
+    wait_until(cluster.look)
+    cluster.machines.close(for_good=False)
+    cluster.machines.close(for_good=True)
+    wait_until(lambda: cluster.n_nodes() == 0)
+
+
 def test_a_machine_that_does_not_come_in_time_is_lost(make: Callable[[float], Cluster]) -> None:
     cluster = make(0.0)
     cluster.machines.start(SPOT, [NodeId("spot-0")])

@@ -17,6 +17,7 @@ from punctual.core.pools import PoolSpec
 from punctual.core.units import span
 from punctual.executors.cluster.machines import (
     ClusterPlace,
+    MachinesUnknown,
     Offer,
     PoolTerms,
     Started,
@@ -123,9 +124,13 @@ class RayMachines:
 
     def close(self, *, for_good: bool) -> None:
         """Withdraw all requests, or leave them."""
+        machines = list(self._pool_of)
         if for_good:
-            self.end(list(self._pool_of))
-        self._requests.close()
+            self.end(machines)
+        if not self._requests.close() and for_good and machines:
+            raise MachinesUnknown(
+                "Ray has not been told that no machine is needed any more: its autoscaler may keep some"
+            )
 
     # The nodes.
 
@@ -142,7 +147,8 @@ class RayMachines:
         now, lost = time.monotonic(), dict[NodeId, str]()
         waiting = [machine for machine in self._pool_of if machine not in node_of]
         for machine in self._pool_of.keys() & node_of.keys():
-            if node_of[machine] in self._seen - nodes.keys():
+            # Of a node that has only vanished its jobs may run on: it is lost once its agent has been silent for long enough.
+            if node_of[machine] in self._seen - nodes.keys() - self._requests.vanished:
                 lost[machine] = "Ray has ended its node"
         for machine in waiting:
             pool = self._pools.get(self._pool_of[machine])
@@ -151,10 +157,11 @@ class RayMachines:
                 lost[machine] = f"Ray's autoscaler has started no node ({self._words(machine)}) within {span(limit_s)}"
         if waiting and self._requests.n_impossible == len(self._pool_of):  # then it starts none of them
             lost[waiting[-1]] = f"Ray's autoscaler can never start so many nodes ({self._words(waiting[-1])}) at once"
-        # A node that has just come is named within a second or two.
-        wanted = {self._pool_of[machine] for machine in waiting if machine not in lost}
+        # A node that has just come is named within a second or two; or it is in place of one that has vanished.
+        vanished = [machine for machine in self._pool_of if node_of.get(machine) in self._requests.vanished]
+        wanted = {self._pool_of[machine] for machine in (*waiting, *vanished) if machine not in lost}
         spare = [node for node in spare if self._pool_with(nodes[node]) not in wanted]
-        self._seen &= nodes.keys()
+        self._seen &= nodes.keys() | self._requests.vanished
         self._drain = {node: forced for node, forced in self._drain.items() if node in nodes}
         if lost or spare:
             for machine in lost:

@@ -6,8 +6,9 @@ request
     ``{"want": [[resources, labels], ...], "drain": {id: is_forced}}``: all nodes to have, null for those asked for before, and
     nodes that are to end, by their ids in Ray, by force or if they are idle.
 answer, about once a second
-    ``{"nodes": {id: labels}, "impossible": n}``, where `n` is the number of wanted nodes if there can never be so many at once;
-    or ``{"away": why}`` where the cluster does not tell.
+    ``{"nodes": {id: labels}, "vanished": [id, ...], "impossible": n}``: nodes that are there; others with which Ray has lost
+    touch, on which processes may run on; and the number of wanted nodes if there can never be so many at once. Or
+    ``{"away": why}`` where the cluster does not tell.
 """
 
 import json
@@ -36,6 +37,7 @@ class RayRequests:
     `address`: address of the cluster, as for `ray.init`.
 
     `n_impossible`: number of nodes that were wanted and can never be there at once, at the last `nodes`; 0: all can.
+    `vanished`: nodes with which Ray had lost touch then.
     """
 
     def __init__(self, address: str) -> None:
@@ -46,6 +48,7 @@ class RayRequests:
         self._answer: Mapping[str, Any] = {"away": _STARTS}
         self._has_answered = threading.Event()
         self.n_impossible = 0
+        self.vanished: frozenset[str] = frozenset()
 
     def ask(self, want: Sequence[WantedNode] | None, drain: Mapping[str, bool]) -> None:
         """Ask for these nodes in all, None: for those asked for before; and for the end of others."""
@@ -54,32 +57,39 @@ class RayRequests:
 
     def nodes(self) -> Mapping[str, Mapping[str, str]]:
         """Return the labels of all present nodes by id; raises `MachinesUnknown` if the cluster does not tell."""
-        if self._process is None or self._process.poll() is not None:
+        if not self._is_running():
             self._start()
-            # Seconds until Ray is loaded and has answered, on a busy machine.
-            self._has_answered.wait(30.0)
         answer = self._answer
         if "away" in answer:
             raise MachinesUnknown(f"{answer['away']}. Machines that are there go on")
-        self.n_impossible = int(answer["impossible"])
+        self.n_impossible, self.vanished = int(answer["impossible"]), frozenset(answer["vanished"])
         nodes: Mapping[str, Mapping[str, str]] = answer["nodes"]
         return nodes
 
-    def close(self) -> None:
-        """Have the last request carried out, and end the process."""
+    def close(self) -> bool:
+        """Have the last request carried out, and end the process; return whether Ray has got it."""
+        if self._request is not None and not self._is_running():
+            self._start()
+        return self._end()
+
+    def _is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _end(self) -> bool:
         process, self._process = self._process, None
         if process is None:
-            return
+            return True
         with suppress(OSError):
             self._input.close()
         try:
-            process.wait(10.0)
+            return process.wait(10.0) == 0
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+            return False
 
     def _start(self) -> None:
-        self.close()
+        self._end()
         self._answer = {"away": _STARTS}
         self._has_answered.clear()
         self._process = subprocess.Popen(
@@ -93,6 +103,8 @@ class RayRequests:
         self._input = self._process.stdin
         threading.Thread(target=self._listen, args=[self._process], name="punctual-ray-requests", daemon=True).start()
         self._send()
+        # Seconds until Ray is loaded and has answered, on a busy machine.
+        self._has_answered.wait(30.0)
 
     def _send(self) -> None:
         if self._process is None or self._request is None:
@@ -142,21 +154,26 @@ class _Asking:
 
     def run(self) -> int:
         threading.Thread(target=self._read, daemon=True).start()
-        is_over = False
+        is_over = is_away = False
         while not is_over:
             is_over = self._ends.is_set()
             self._has_request.clear()
             try:
-                nodes = self._carry_out()
-                answer: dict[str, Any] = {"nodes": nodes, "impossible": self._n_impossible()}
+                nodes, vanished = self._carry_out()
+                answer: dict[str, Any] = {
+                    "nodes": nodes,
+                    "vanished": vanished,
+                    "impossible": self._n_impossible(),
+                }
+                is_away = False
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises
-                self._client = None
+                self._client, is_away = None, True
                 answer = {"away": f"Ray does not tell its nodes ({_first_line(error)})"}
             sys.stdout.write(json.dumps(answer) + "\n")
             sys.stdout.flush()
             if not self._ends.is_set():
                 self._has_request.wait(1.0)
-        return 0
+        return int(is_away)
 
     def _read(self) -> None:
         for line in sys.stdin:
@@ -165,7 +182,7 @@ class _Asking:
         self._ends.set()
         self._has_request.set()
 
-    def _carry_out(self) -> dict[str, Mapping[str, str]]:
+    def _carry_out(self) -> tuple[dict[str, Mapping[str, str]], list[str]]:
         from ray._raylet import GcsClient  # type: ignore[attr-defined]
         from ray.autoscaler.v2.sdk import request_cluster_resources
         from ray.autoscaler.v2.utils import is_autoscaler_v2
@@ -182,9 +199,9 @@ class _Asking:
             request_cluster_resources(self._address, wanted)
             self._asked = request["want"]
         nodes = self._client.get_all_node_info().items()
-        alive: dict[str, Mapping[str, str]] = {
-            node.hex(): dict(info.labels) for node, info in nodes if info.state == 0
-        }  # `GcsNodeInfo.ALIVE`
+        # `GcsNodeInfo.ALIVE`, and `NodeDeathInfo.UNEXPECTED_TERMINATION`.
+        alive: dict[str, Mapping[str, str]] = {node.hex(): dict(info.labels) for node, info in nodes if info.state == 0}
+        vanished = [node.hex() for node, info in nodes if info.state != 0 and info.death_info.reason == 2]
         for node in request["drain"].keys() & alive.keys() - self._drained:
             if request["drain"][node]:  # also with our relay on it, which keeps it from being idle
                 self._client.drain_nodes(node_ids=[bytes.fromhex(node)])
@@ -192,7 +209,7 @@ class _Asking:
                 reason = DrainNodeReason.Value("DRAIN_NODE_REASON_IDLE_TERMINATION")
                 self._client.drain_node(node, reason, "no machine of Punctual's", 0)
             self._drained.add(node)
-        return alive
+        return alive, vanished
 
     def _n_impossible(self) -> int:
         from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
