@@ -30,6 +30,7 @@ import importlib.util
 import json
 import os
 import pickle
+import random
 import select
 import signal
 import socket
@@ -39,7 +40,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NoReturn
+from zlib import crc32
 
+from punctual.channel import JOB_VARIABLE
 from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.tracking import session
@@ -177,7 +180,7 @@ class Forkserver:
         return True
 
     def _fork(self, i_slot: int, link_fd: int, *, serves: bool) -> None:
-        parent = os.getpid()
+        parent, drawn = os.getpid(), random.getstate()
         try:
             pid = os.fork()
         except OSError as error:
@@ -186,6 +189,7 @@ class Forkserver:
             return
         if pid == 0:
             exit_with_parent(parent)
+            random.setstate(drawn)  # Python seeds it anew in a forked process: workers would shuffle in several orders
             self._control.close()
             os.close(self._wake_fd)
             body = _serve if serves else self._train
@@ -225,6 +229,11 @@ def _unpickled(control: socket.socket) -> Any:
     return pickle.loads(content)  # noqa: S301 -- the agent is of this program
 
 
+def seed_of_job(environment: Mapping[str, str]) -> int:
+    """Return a number of 32 bits that all processes of a job have in common, also on other nodes."""
+    return crc32(environment.get(JOB_VARIABLE, "").encode())
+
+
 def _load_script(origin: ScriptOrigin) -> None:
     """Run the script's top level as a module other than the main one, so that it starts nothing."""
     if origin.main_path is None:
@@ -235,6 +244,11 @@ def _load_script(origin: ScriptOrigin) -> None:
         script.__spec__ = importlib.util.find_spec(origin.main_name)
         script.__package__ = origin.main_name.rpartition(".")[0]
     sys.modules["__main__"] = sys.modules["__mp_main__"] = script  # pickled functions name the first
+    # What a script draws without a seed, to shuffle its files, say, must be the same on all nodes; torch's numbers are.
+    random.seed(seed := seed_of_job(origin.environment))
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed)
     with open(origin.main_path, "rb") as file:  # noqa: PTH123 -- the only file that is opened here
         code = compile(file.read(), origin.main_path, "exec")
     exec(code, script.__dict__)  # noqa: S102 -- it is the user's own script

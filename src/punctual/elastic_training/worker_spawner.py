@@ -12,7 +12,7 @@ from typing import Any
 
 from punctual.channel import BLOCK_VARIABLE
 from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
-from punctual.elastic_training.forkserver import ScriptOrigin
+from punctual.elastic_training.forkserver import ScriptOrigin, seed_of_job
 from punctual.tracking.complaint import invalid
 
 #: `-P`: a file of the user's named like one of Python's must not be taken for it.
@@ -88,10 +88,11 @@ def _by_name(train: Callable[[SocketAgentClient], object]) -> bytes:
 def _environment() -> dict[str, str]:
     """Return the environment of the forkserver, which makes no threads and leaves the page and the GPUs alone.
 
-    A script that only asks at its top level whether there is a GPU must not have CUDA's driver started for the answer.
+    A script that only asks at its top level whether there is a GPU must not have CUDA's driver started for the answer. And a
+    script that numbers the elements of a set must do so alike on all nodes.
     """
     environment = {
-        **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONHASHSEED": str(seed_of_job(os.environ)), **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }  # fmt: skip
     environment.pop(BLOCK_VARIABLE, None)
