@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from punctual.elastic_training.fetching import Fetch, moved
 from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut
+from punctual.tracking.complaint import invalid
 
 #: Totals of the values that the user's function returns; None: of no sample.
 Totals = list[Tensor] | None
@@ -19,7 +20,15 @@ Totals = list[Tensor] | None
 def totals_of(result: Any) -> list[Tensor]:
     """Convert the user's result for a batch to tensors that can be summed without losing digits."""
     parts = result if isinstance(result, tuple) else (result,)
-    return [_wide(torch.as_tensor(part).detach().cpu()) for part in parts]
+    try:
+        return [_wide(torch.as_tensor(part).detach().cpu()) for part in parts]
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise invalid(
+            "the function of an evaluation must return a number, a tensor, or a tuple of them",
+            ", ".join(type(part).__name__ for part in parts),
+            "`run.evaluate`",
+            "Return sums and counts over the batch's samples, such as (n_right, sum_of_losses).",
+        ) from error
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -150,6 +150,7 @@ class Position:
     evaluations that it comes to on its way there have been made, by all workers together: it takes their results.
 
     * `n_steps`: steps done since the training began.
+    * `n_samples`: samples of each of the `i_step` steps; 0: not known.
     * `results`: results by place, in the order of making: those before the first loop, and those since the last step.
     * `losses`: the last ones reported, as many as tell whether the training has come to its goal: all workers tell it
       alike.
@@ -159,6 +160,7 @@ class Position:
     n_steps: int = 0
     epoch: int = 0
     i_step: int = 0
+    n_samples: int = 0
     results: dict[str, list[Any]] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     finished: bool = False
@@ -169,20 +171,27 @@ class Position:
         results = {place: list(made) for place, made in values["results"].items()}
         losses = list(values.get("losses", []))
         finished = values.get("finished", False)
-        return cls(values["n_steps"], values.get("epoch", 0), values.get("i_step", 0), results, losses, finished)
+        epoch, i_step, n_samples = (values.get(name, 0) for name in ("epoch", "i_step", "n_samples"))
+        return cls(values["n_steps"], epoch, i_step, n_samples, results, losses, finished)
 
     def values(self) -> dict[str, Any]:
         """Return the position as JSON values."""
         results = {place: list(made) for place, made in self.results.items()}
         return {
-            "n_steps": self.n_steps, "epoch": self.epoch, "i_step": self.i_step, "results": results,
-            "losses": list(self.losses), "finished": self.finished,
+            "n_steps": self.n_steps, "epoch": self.epoch, "i_step": self.i_step, "n_samples": self.n_samples,
+            "results": results, "losses": list(self.losses), "finished": self.finished,
         }  # fmt: skip
 
     def note(self, loss: float) -> None:
         """Note a reported loss; NaN and infinity do not count."""
         if isfinite(loss):
             self.losses = [*self.losses, loss][-N_ARRIVED:]
+
+    def go_on_with(self, n_samples: int) -> None:
+        """Convert the steps of the present epoch to steps of so many samples: a checkpoint's may have had others."""
+        if self.n_samples:
+            self.i_step = self.i_step * self.n_samples // n_samples
+        self.n_samples = n_samples
 
     def advance(self) -> None:
         """Note the end of a step."""

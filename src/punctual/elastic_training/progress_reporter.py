@@ -6,7 +6,7 @@ from dataclasses import replace
 from punctual.channel import BLOCK_VARIABLE, PageError, SharedBlock
 from punctual.elastic_training.agent_client import AgentClient
 from punctual.tracking import stop
-from punctual.tracking.complaint import warn
+from punctual.tracking.complaint import invalid, warn
 from punctual.tracking.declaration import Phases, by_name
 from punctual.tracking.record import PhaseRecord, StepPlan
 from punctual.tracking.session import Session, current, install
@@ -18,6 +18,7 @@ class ProgressReporter:
     def __init__(self, agent: AgentClient) -> None:
         self._agent = agent
         self._course: StepPlan | None = None
+        self._n_epochs = 0
         self._phases: Phases = ()
         self._session: Session | None = None
         self._speaks = self._can_stop = False
@@ -34,33 +35,42 @@ class ProgressReporter:
             install(self._session)
             self._speaks = is_first
             if self._course is not None:
-                self._begin(self._session, self._course, n_steps)
+                self._begin(self._session, n_steps)
         if self._course is not None:
             self._session.n_steps = n_steps
 
     @property
     def session(self) -> Session:
-        assert self._session is not None, "take() comes first"
+        if self._session is None:
+            raise invalid(
+                "an elastic training must be entered before its loops",
+                "a loop, or an evaluation, outside",
+                "`context.elastic`",
+                "Write `with context.elastic(...) as run:`, and the loops inside it.",
+            )
         return self._session
 
-    def declare(
-        self, total_steps: int, n_steps_per_epoch: int, n_steps: int, phases: Phases, *, can_stop: bool
-    ) -> None:
-        """Declare the plan once: the steps of the whole job, those of an epoch, those done already.
+    def declare(self, course: StepPlan, n_epochs: int, phases: Phases, *, can_stop: bool) -> None:
+        """Declare the steps of the whole job, as they are known at the beginning of an epoch, which may differ in length.
 
-        `can_stop`: whether the training can be asked to stop.
+        * `course`: steps done, of the whole job, and of the present epoch.
+        * `n_epochs`: epochs of the whole training.
+        * `can_stop`: whether the training can be asked to stop.
         """
-        if self._course is None:
-            self._course, self._phases, self._can_stop = (
-                StepPlan(n_steps, total_steps, n_steps_per_epoch),
-                phases,
-                can_stop,
-            )
-            self._begin(self.session, self._course, n_steps)
+        before, self._course = self._course, course
+        self._n_epochs, self._phases, self._can_stop = n_epochs, phases, can_stop
+        if before is None:
+            self._begin(self.session, course.start_step)
+        else:
+            self.session.expect_more(course.total_steps - before.total_steps)
 
-    def _begin(self, session: Session, course: StepPlan, n_steps: int) -> None:
-        course = replace(course, start_step=n_steps)
-        plan = {name: (phase, course.n_occurrences_left(phase)) for name, phase in by_name(self._phases).items()}
+    def _begin(self, session: Session, n_steps: int) -> None:
+        assert self._course is not None, "declare() comes first"
+        course = replace(self._course, start_step=n_steps)
+        # Count the epochs as if all were as long as the present one.
+        total_steps = self._n_epochs * course.n_steps_per_epoch
+        alike = replace(course, start_step=total_steps - (course.total_steps - n_steps), total_steps=total_steps)
+        plan = {name: (phase, alike.n_occurrences_left(phase)) for name, phase in by_name(self._phases).items()}
         session.begin_loop(course, plan)
         if self._can_stop or stop.has_hooks():
             session.allow_stop()

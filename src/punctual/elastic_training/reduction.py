@@ -7,6 +7,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from punctual.elastic_training.group import GroupFault, PendingSum, WorkerGroup
 from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut, roots_of
@@ -152,9 +153,8 @@ class BucketedSum:
         for i_bucket, (flat, buffer) in enumerate(zip(self._flats, self._buffers, strict=False)):
             for i, view in zip(flat.numbers, flat.views(buffer), strict=True):
                 self._views[i], self._i_bucket[i] = view, i_bucket
-        self._hooks = [
-            param.register_post_accumulate_grad_hook(partial(self._take, i)) for i, param in enumerate(params)
-        ]
+        #: Hooks of the parameters that have required gradients so far, by number.
+        self._hooks: dict[int, RemovableHandle] = {}
         self._begin()
 
     def _new_buffers(self) -> list[Tensor]:
@@ -176,6 +176,11 @@ class BucketedSum:
 
     def await_last(self) -> None:
         self._is_last = True
+        for i, param in enumerate(self._params):
+            if not param.requires_grad:  # backward does not come to it
+                self._fill(i, param)
+            elif i not in self._hooks:
+                self._hooks[i] = param.register_post_accumulate_grad_hook(partial(self._take, i))
 
     def end_rank(self, virtual_rank: int, loss: float) -> None:
         self._loss += loss
@@ -190,10 +195,7 @@ class BucketedSum:
                 "backward must come to each parameter once", "a gradient that comes after it was sent",
                 f"parameter number {i}", "Checkpoint activations with use_reentrant=False.",
             )  # fmt: skip
-        if not self._is_taken[i]:
-            self._is_taken[i] = True
-            self._n_missing[i_bucket] -= 1
-        self._views[i].copy_(param.grad)
+        self._fill(i, param)
         # Number of complete buckets from the first: all workers send in one order. The last waits for the notes.
         n_ready = len(self._begun)
         while n_ready < len(self._buffers) - 1 and not self._n_missing[n_ready]:
@@ -225,7 +227,10 @@ class BucketedSum:
         return sums[: self._n_notes]
 
     def _fill(self, i: int, param: nn.Parameter) -> None:
-        """Put in a gradient that the last backward had no part in."""
+        """Put in a gradient that is complete."""
+        if not self._is_taken[i]:
+            self._is_taken[i] = True
+            self._n_missing[self._i_bucket[i]] -= 1
         if param.grad is None:
             self._views[i].zero_()
         else:
@@ -236,7 +241,7 @@ class BucketedSum:
         clear(self._params)
 
     def close(self) -> None:
-        for hook in self._hooks:
+        for hook in self._hooks.values():
             hook.remove()
         self._begun.clear()
 

@@ -33,7 +33,10 @@ def take_apart(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         return {_TUPLE: _items_apart(value, name, tensors)}
     if isinstance(value, Mapping):
         mark = _COUNTS if isinstance(value, Counter) else _PAIRS
-        pairs = [[key, take_apart(part, f"{name}/{key}", tensors)] for key, part in value.items()]
+        pairs = [
+            [take_apart(key, f"{name}/{key}", tensors), take_apart(part, f"{name}/{key}", tensors)]
+            for key, part in value.items()
+        ]
         return {mark: pairs}
     raise invalid(
         "the state of a training must be made of tensors, numbers, texts, lists and mappings",
@@ -56,7 +59,7 @@ def put_together(value: Any, tensors: Mapping[str, Tensor]) -> Any:
         return tensors[content]
     if mark == _TUPLE:
         return tuple(put_together(item, tensors) for item in content)
-    made = {key: put_together(part, tensors) for key, part in content}
+    made = {put_together(key, tensors): put_together(part, tensors) for key, part in content}
     return Counter(made) if mark == _COUNTS else made
 
 
@@ -135,7 +138,20 @@ class Replica:
         values["extra"] = {
             name: take_apart(part.state_dict(), f"extra/{name}", tensors) for name, part in self.extra.items()
         }
+        values["model"] = {
+            "frozen": [name for name, param in self.model.named_parameters() if not param.requires_grad],
+            # None: the script is just evaluating by itself.
+            "evaluates": [name for name, module in self.model.named_modules() if not module.training]
+            if self.model.training
+            else None,
+            # Those that are no part of a state_dict are often made, or grow, in the first pass that needs them.
+            "buffers": [[name, self._is_cache(name)] for name, _ in self.model.named_buffers()],
+        }
         return TrainingState(tensors, values)
+
+    def _is_cache(self, buffer: str) -> bool:
+        path, _, key = buffer.rpartition(".")
+        return key not in self.model.get_submodule(path).state_dict()
 
     def put_back(self, state: TrainingState) -> None:
         """Load `state`. Parameters and buffers keep their places in memory; the optimiser's tensors are taken over.
@@ -143,6 +159,7 @@ class Replica:
         Raises `ValueError`: `state` is that of another model, or of other optimizers or parts of `extra`.
         """
         self._check_names(state.values)
+        self._shape_model(state)
         self._fill_model(state.tensors)
         for name, optimizer in self.optimizers.items():
             _fill_optimizer(optimizer, put_together(state.values[name], state.tensors))
@@ -159,6 +176,25 @@ class Replica:
                 ", ".join(self.optimizers),
                 "Give the same ones as before, or begin anew with another `checkpoint_dir`.",
             )
+
+    def _shape_model(self, state: TrainingState) -> None:
+        """Freeze what is frozen, set the mode of each module, and make buffers that came, or grew, while it trained."""
+        if "model" not in state.values:  # a checkpoint of an earlier version
+            return
+        model = state.values["model"]
+        frozen, evaluates = set(model["frozen"]), set(model["evaluates"] or ())
+        for name, param in self.model.named_parameters():
+            param.requires_grad_(name not in frozen)
+        modules = dict(self.model.named_modules())
+        for name, module in modules.items() if model["evaluates"] is not None else ():
+            module.training = name not in evaluates
+        buffers = dict(self.model.named_buffers())
+        for name, is_cache in model["buffers"]:
+            tensor, (path, _, key) = state.tensors[f"model/{name}"], name.rpartition(".")
+            is_new = name not in buffers or (is_cache and buffers[name].shape != tensor.shape)
+            if is_new and path in modules:
+                place = next(self.model.parameters(), tensor).device
+                modules[path].register_buffer(key, tensor.to(place, copy=True), persistent=not is_cache)
 
     @torch.no_grad()
     def _fill_model(self, tensors: Mapping[str, Tensor]) -> None:

@@ -24,6 +24,7 @@ from punctual.elastic_training.virtual_ranks import Part, cut, places_of
 from punctual.tracking import losses, span, stop
 from punctual.tracking.complaint import invalid, whole
 from punctual.tracking.declaration import Phases, by_name
+from punctual.tracking.record import StepPlan
 
 _LOOP, _EVALUATION = "`run.batches`", "`run.evaluate`"
 _END = "the end of the training"
@@ -58,6 +59,8 @@ class ElasticRun:
         self._n_epochs = 1
         #: Epoch of which this process has ended the loop; None: of none.
         self._looped_epoch: int | None = None
+        #: Steps of the present epoch if the script has left it; None: it has not.
+        self._n_left: int | None = None
         self._phases: Phases = ()
         #: Batches of the evaluations seen so far, by the name of their phase.
         self._n_units: dict[str, int] = {}
@@ -165,6 +168,8 @@ class ElasticRun:
         with self._opened:
             if kind is None:
                 self._await_others()
+                if self._n_left is not None and not self.finished:  # the loop was left by `break`, not by an exception
+                    self._declare(self._n_left)
             self._prefetcher = None
             self._stepper.disconnect(after_fault=kind is not None)
             self._member.group.drop(after_fault=kind is not None)
@@ -260,23 +265,27 @@ class ElasticRun:
         ValueError
             An argument cannot be used, the body has not called `backward` and `step`, or the epoch has had its loop.
         """
-        if self._looped_epoch == self.epoch and not self.finished:
+        is_in_loop = self._step is not None and not self._step.is_over
+        if is_in_loop or (self._looped_epoch == self.epoch and not self.finished):
             raise invalid(
                 "each epoch must have one loop over `run.batches`",
                 f"another one in epoch {self.epoch}",
                 _LOOP,
-                "Go through the epochs with `for epoch in run.epochs(n)`.",
+                "Go through the epochs with `for epoch in run.epochs(n)`, and put several datasets into one "
+                "(torch.utils.data.StackDataset).",
             )
         n_samples = self._checked_batch_size(global_batch_size)
         n_samples_max = (
             None if micro_batch_size is None else whole(micro_batch_size, "micro_batch_size", _LOOP, least=1)
         )
         order = SampleOrder(length_of(dataset, _LOOP), n_samples, seed, shuffles=shuffle)
+        self._member.position.go_on_with(n_samples)
         loop = _BatchPlan(order, n_samples, n_samples_max, can_fuse=collate is None)
         fetched = self._fetcher(dataset, collate, whole(n_loaders, "n_loaders", _LOOP))
         self._declare(order.n_steps)
         self._member.place = "top"
-        seed_all(seed, self.epoch)
+        self._n_left, epoch = None, self.epoch
+        seed_all(seed, epoch)
         while self._member.position.i_step < order.n_steps and not self.finished:
             places = self._places(loop, self._member.position.i_step)
             self._step = self._stepper.begin(places, seed, n_samples_max, can_fuse=loop.can_fuse)
@@ -288,18 +297,26 @@ class ElasticRun:
                 try:
                     yield batch
                 except GeneratorExit:
+                    if self._step.is_over and self.epoch == epoch:
+                        self._skip_rest(order.n_steps)
                     self._end_loop()
                     raise
                 self._stepper.check_body(part)
                 if self._step.is_over:
                     break
             self._end_body()
-        self._looped_epoch = self.epoch
+        self._looped_epoch = epoch
         self._end_loop()
+
+    def _skip_rest(self, n_steps: int) -> None:
+        """Note that the script has left an epoch of `n_steps` after a step: a worker that starts from here skips the rest."""
+        self._looped_epoch = self.epoch
+        self._member.position.i_step = self._n_left = n_steps
 
     def _end_loop(self) -> None:
         """End a loop that the script has finished, or has left by `break` or an exception."""
-        if self._step is not None and not self._step.is_over:
+        step, self._step = self._step, None
+        if step is not None and not step.is_over:
             self._reporter.step_lost()
             return
         self._reporter.step_ends()
@@ -355,8 +372,10 @@ class ElasticRun:
             name: replace(phase, units=phase.units or self._n_units.get(name))
             for name, phase in by_name(self._phases).items()
         }
-        can_stop = self._member.store is not None
-        self._reporter.declare(self._n_epochs * n_steps, n_steps, self.step_number, phases, can_stop=can_stop)
+        position, can_stop = self._member.position, self._member.store is not None
+        n_left = max(0, (self._n_epochs - position.epoch) * n_steps - position.i_step)
+        course = StepPlan(position.n_steps, position.n_steps + n_left, n_steps)
+        self._reporter.declare(course, self._n_epochs, phases, can_stop=can_stop)
 
     def backward(self, loss: Tensor) -> None:
         """Add the part's gradients to the step's.

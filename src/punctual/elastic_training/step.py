@@ -43,12 +43,19 @@ class MovingBuffers:
     """
 
     def __init__(self, model: nn.Module, n_virtual_ranks: int, names: Sequence[str] | None) -> None:
-        named = dict(model.named_buffers())
-        self._names = list(named if names is None else names)
-        self._buffers = [named[name] for name in self._names]
+        self._names = [name for name, _ in model.named_buffers()] if names is None else list(names)
+        #: Module and name in it of each: a script may put another tensor there.
+        self._places = [(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]) for name in self._names]
+        self._first = [module.get_buffer(name).detach() for module, name in self._places]
         self._n_virtual_ranks = n_virtual_ranks
         self._start: list[Tensor] = []
         self._begin_sum()
+
+    @property
+    def _buffers(self) -> list[Tensor]:
+        """Their present tensors; of one that has got another size, which is a cache, the one before."""
+        present = [module.get_buffer(name).detach() for module, name in self._places]
+        return [now if now.shape == first.shape else first for now, first in zip(present, self._first, strict=True)]
 
     def moved(self) -> list[str]:
         """Return the buffers that have changed since the step began."""
@@ -65,8 +72,10 @@ class MovingBuffers:
     @torch.no_grad()
     def begin_rank(self) -> None:
         """Reset the buffers to the step's start."""
-        for buffer, start in zip(self._buffers, self._start, strict=True):
-            buffer.copy_(start)
+        for (module, name), first, start in zip(self._places, self._first, self._start, strict=True):
+            first.copy_(start)
+            if module.get_buffer(name).shape == first.shape:
+                setattr(module, name, first)
 
     def end_rank(self, virtual_rank: int, weight: float) -> None:
         """Add a virtual rank's buffers with its weight, 0 if it has no samples."""
