@@ -1,6 +1,7 @@
 """Trainings that change more than weights: what is frozen, modes, buffers, the length of an epoch."""
 
 import os
+import random
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -136,11 +137,12 @@ def right(dies: bool) -> Callable[[nn.Module, Any], Tensor]:
 
 def leave_epochs(
     context: Context, checkpoint_dir: str | None = None, dies: bool = False, *, ends_at: int = 4
-) -> tuple[list[Tensor], int]:
-    """Leave each epoch by `break` after three steps, and evaluate; one worker may die there."""
+) -> tuple[list[Tensor], int, dict[int, float]]:
+    """Leave each epoch by `break` after three steps, evaluate and draw a number; one worker may die in the evaluation."""
     torch.manual_seed(0)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    drawn: dict[int, float] = {}
     kills = dies and getattr(context, "number", 0) == 0
     with context.elastic(model=model, optimizer=optimizer, deterministic=True, checkpoint_dir=checkpoint_dir) as run:
         for epoch in run.epochs(4):
@@ -151,8 +153,9 @@ def leave_epochs(
                 if run.step() and run.step_number % 3 == 0:
                     break
             run.evaluate(right(kills and epoch == 0), tensors(), batch_size=16)
+            drawn[epoch] = float(torch.rand(()))
             run.checkpoint()
-    return [param.detach().clone() for param in model.parameters()], run.step_number
+    return [param.detach().clone() for param in model.parameters()], run.step_number, drawn
 
 
 def change_lengths(context: Context) -> int:
@@ -186,3 +189,28 @@ def stop_and_go_on(checkpoint_dir: str, global_batch_size: int, ends_at: int | N
                     run.checkpoint()
                     raise InterruptedError
     return seen
+
+
+class Noisy:
+    """Samples that are drawn anew each time."""
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, i: int) -> Tensor:
+        return torch.rand(1, dtype=torch.float64) + random.random()
+
+
+def evaluate_noise(context: Context) -> tuple[list[float], list[float]]:
+    """Sums of drawn samples, and numbers that the script draws after each."""
+    model = nn.Linear(N_FEATURES, N_CLASSES)
+    sums, drawn = [], []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with context.elastic(model=model, optimizer=optimizer, deterministic=True) as run:
+        for _ in run.epochs(2):
+            for inputs, targets in run.batches(tensors(), global_batch_size=BATCH):
+                run.backward(functional.cross_entropy(model(inputs), targets))
+                run.step()
+            sums.append(float(run.evaluate(lambda _, batch: batch.sum(), Noisy(), batch_size=4)))
+            drawn += [float(torch.rand(())), random.random()]
+    return sums, drawn

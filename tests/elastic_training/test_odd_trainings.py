@@ -35,7 +35,7 @@ def test_what_a_script_changes_in_its_model_is_the_same_in_workers_that_come_lat
 
 
 def same(left: Any, right: Any) -> bool:
-    return left[1] == right[1] and all(map(torch.equal, left[0], right[0]))
+    return left[1] == right[1] and left[2].items() <= right[2].items() and all(map(torch.equal, left[0], right[0]))
 
 
 def test_a_worker_that_comes_after_a_break_skips_the_rest_of_the_epoch_too() -> None:
@@ -62,6 +62,12 @@ def test_the_steps_of_epochs_that_are_left_are_not_missing(page: SharedBlock) ->
     odd_trainings.leave_epochs(Context(NoAgent()))
     declaration = page.declaration()
     assert (declaration.total_steps, declaration.state) == (12, ProgramState.LANDED)
+
+
+def test_random_samples_of_an_evaluation_belong_to_the_virtual_rank_and_change_no_other_numbers() -> None:
+    expected = odd_trainings.evaluate_noise(Context(NoAgent()))
+    assert len(set(expected[1])) == 4
+    assert play(Script(3), odd_trainings.evaluate_noise) == [expected] * 3
 
 
 @pytest.mark.parametrize("n_samples", [12, 36])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from punctual.elastic_training.fetching import Fetch, moved
+from punctual.elastic_training.random_state import apart, seed_all
 from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut
 from punctual.tracking.complaint import invalid
 
@@ -113,8 +114,9 @@ class Evaluation:
         """Return the sums over the shards of these virtual ranks; `tell` is called after each batch."""
         tree: TreeSum[Totals] = TreeSum(self.n_virtual_ranks, add)
         n_done, n_mine = 0, self.n_batches(virtual_ranks)
-        with evaluating(self.model):
+        with apart(), evaluating(self.model):
             for i, shard in zip(virtual_ranks, self._shards(virtual_ranks), strict=True):
+                seed_all(i)
                 totals: Totals = None
                 for numbers in self._batches(shard):
                     totals = add(totals, self._totals(numbers))
@@ -126,7 +128,7 @@ class Evaluation:
     def rehearse(self, virtual_ranks: range, n_batches_max: int, tell: Tell) -> None:
         """Evaluate the first batches only, to measure their cost."""
         batches = (numbers for shard in self._shards(virtual_ranks) for numbers in self._batches(shard))
-        with evaluating(self.model):
+        with apart(), evaluating(self.model):
             for n_done, numbers in enumerate(islice(batches, n_batches_max), start=1):
                 self._totals(numbers)
                 tell(n_done, self.n_batches(virtual_ranks))

@@ -2,6 +2,8 @@
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -30,3 +32,15 @@ def seed_all(*numbers: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed & 0xFFFF_FFFF)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Restore the random state at the end: what is drawn inside, by some workers alone, changes nothing outside."""
+    numpy = sys.modules.get("numpy")
+    python, others = random.getstate(), numpy and numpy.random.get_state()
+    with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
+        yield
+    random.setstate(python)
+    if numpy is not None:
+        numpy.random.set_state(others)

@@ -299,6 +299,7 @@ class ElasticRun:
                 except GeneratorExit:
                     if self._step.is_over and self.epoch == epoch:
                         self._skip_rest(order.n_steps)
+                        seed_all(seed, self.step_number, -2)
                     self._end_loop()
                     raise
                 self._stepper.check_body(part)
@@ -306,6 +307,7 @@ class ElasticRun:
                     break
             self._end_body()
         self._looped_epoch = epoch
+        seed_all(seed, self.step_number, -2)  # also in a worker that starts from here
         self._end_loop()
 
     def _skip_rest(self, n_steps: int) -> None:
