@@ -8,6 +8,7 @@ from punctual.channel import Fault, PhaseEntry, ProgramState, SharedBlock
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.progress_reporter import ProgressReporter
 from punctual.tracking.declaration import Phases
+from punctual.tracking.record import StepPlan
 
 
 def evaluate(n_units: int = 1) -> None:
@@ -127,7 +128,7 @@ def test_another_first_worker_goes_on_with_phases_whose_names_the_page_had_no_ro
     for is_beginning in (True, False):
         reporter = ProgressReporter(NoAgent())
         reporter.take(is_first=True, is_beginning=is_beginning, n_steps=0)
-        reporter.declare(8, 4, 0, phases, can_stop=False)
+        reporter.declare(StepPlan(0, 8, 4), 2, phases, can_stop=False)
         assert [entry.units_planned for entry in page.phases()] == [2, 2]
     with punctual.phase(phases[0]):
         pass
