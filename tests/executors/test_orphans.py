@@ -38,6 +38,17 @@ def maker() -> int:
     return process.pid
 
 
+class Removed(type(Path())):  # type: ignore[misc]
+    """A folder that another process removes just after it was looked for."""
+
+    def is_dir(self) -> bool:
+        return True
+
+
+def test_a_folder_of_groups_that_another_process_has_just_removed_has_none(tmp_path: Path) -> None:
+    assert end_orphans([Removed(tmp_path / "punctual")]) == []
+
+
 def group_with(parent: Path, maker: int, *pids: int) -> Path:
     """What looks like a group with these processes."""
     group = parent / f"{maker}-job"

@@ -69,13 +69,23 @@ def make_dir(folder: Path) -> None:
 
 def remove_abandoned(parent: Path) -> None:
     """Remove empty groups under `parent` whose steering process and supervisor were both killed."""
-    if not parent.is_dir():
-        return
-    for folder in parent.iterdir():
-        pid = folder.name.partition("-")[0]
-        if folder.is_dir() and pid.isdigit() and not Path(f"/proc/{pid}").exists():
+    for folder in groups_in(parent):
+        if maker_is_gone(folder):
             remove_dir(folder)
     remove_dir(parent)
+
+
+def maker_is_gone(group: Path) -> bool:
+    """Whether the process that made the group has ended; its id is the first part of the group's name."""
+    pid = group.name.partition("-")[0]
+    return pid.isdigit() and not Path(f"/proc/{pid}").exists()
+
+
+def groups_in(parent: Path) -> list[Path]:
+    """Return the groups under `parent`; none if it is not there, or has just been removed: any process removes an empty one."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return [folder for folder in parent.iterdir() if folder.is_dir()]
+    return []
 
 
 def remove_dir(folder: Path) -> None:

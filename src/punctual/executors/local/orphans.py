@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from punctual.executors.local.cgroup_files import FOLDER, remove_abandoned
+from punctual.executors.local.cgroup_files import FOLDER, groups_in, maker_is_gone, remove_abandoned
 from punctual.executors.local.job_signals import send
 from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import stat_of
@@ -39,8 +39,8 @@ def end_orphans(parents: Iterable[Path] | None = None) -> list[int]:
     ended = []
     for parent in list(_parents() if parents is None else parents):
         remove_abandoned(parent)
-        for group in parent.iterdir() if parent.is_dir() else ():
-            if group.is_dir() and _maker_is_gone(group) and (members := _orphans_in(group)):
+        for group in groups_in(parent):
+            if maker_is_gone(group) and (members := _orphans_in(group)):
                 _lift(group)
                 for pid in members:
                     send(pid, signal.SIGKILL)
@@ -82,12 +82,6 @@ def end_left(find: Callable[[], list[int]], grace_s: float = 0.0) -> None:
 def _parents() -> Iterator[Path]:
     trees = [tree for controller in ("", "cpu", "cpuacct", "freezer", "memory") if (tree := hierarchy(controller))]
     yield from dict.fromkeys(base / FOLDER for tree in trees for base in (tree.own, tree.mount))
-
-
-def _maker_is_gone(group: Path) -> bool:
-    """Whether the process that made the group has ended; its id is the first part of the group's name."""
-    pid = group.name.partition("-")[0]
-    return pid.isdigit() and not Path(f"/proc/{pid}").exists()
 
 
 def _orphans_in(group: Path) -> list[int]:
