@@ -525,7 +525,7 @@ def live_section(runs: list[Run]) -> Section:
     rows = [
         [
             f"{run['pace']:g}", f"{run['left_s'] / HOUR_S:.1f} h", str(run["n_machines"]),
-            f"{_startup_s(run):.1f} s", f"{run['launch_s']:.1f} s", f"{run.get('change_s', 0.0):.1f} s",
+            f"{_startup_s(run):.1f} s", f"{run['launch_s']:.1f} s", f"{run['change_s']:.1f} s" if "change_s" in run else "–",
             f"{run['n_noticed']} / {run['n_unnoticed']}", f"{run['n_redone']:g}", "yes" if run["has_same_weights"] else "NO", f"${run['usd']:,.0f}", f"${run['measured_usd']:,.0f}",
             f"${run['rates_usd']:,.0f}", f"${run['declared_usd']:,.0f}", f"{run['load']:.1f}",
         ]
