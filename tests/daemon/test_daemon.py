@@ -34,7 +34,9 @@ from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.run_folder import SERVICE, RunFolder, create_run, new_job
 from punctual.daemon.runs import find_job, known_jobs, live_folders, messages_of, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock
+from punctual.executors.local.cgroup_files import FOLDER
 from punctual.executors.local.devices import visible_devices
+from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.output import ProcessSettings, ignore_output
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
@@ -119,6 +121,13 @@ def has_ended(pid: int) -> bool:
         return True
 
 
+def ended_pid() -> int:
+    """The id of a process that is gone."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    process.wait()
+    return process.pid
+
+
 def kill_with_watcher(pid: int) -> None:
     """Kill a daemon, and first the process that would start it again."""
     os.kill(parent_of(pid), signal.SIGKILL)
@@ -142,6 +151,20 @@ def test_a_command_starts_a_daemon_of_its_own_session_which_ends_with_its_last_j
     wait_until(lambda: has_ended(pid) and has_ended(watcher))
     assert run.jobs() == {A: "finished"}
     assert not run.runtime_dir.exists()
+
+
+def test_a_daemon_that_ends_removes_groups_of_one_before_it(go: Path) -> None:
+    joining = Joining(SHARED, settings=ProcessSettings())
+    run, _ = joining.submit([submission("a", awaited=go)])
+    pid = pid_of(run)
+    trees = [tree for controller in ("cpu", "cpuacct", "memory", "") if (tree := hierarchy(controller))]
+    left = [tree.mount / FOLDER / f"{ended_pid()}-b-left" for tree in trees]
+    for folder in left:
+        with suppress(OSError):  # groups cannot be made here
+            folder.mkdir(parents=True, exist_ok=True)
+    go.touch()
+    wait_until(lambda: has_ended(pid))
+    assert not [folder for folder in left if folder.exists()]
 
 
 def test_commands_that_find_no_daemon_at_the_same_time_start_one(

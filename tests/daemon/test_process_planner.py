@@ -129,7 +129,7 @@ def test_a_worker_that_cannot_be_started_is_told_and_started_once_it_can_be(
         raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
 
     with monkeypatch.context() as full:
-        full.setattr(planner_module, "_Worker", has_no_room)
+        full.setattr(planner_module, "_PolicyProcess", has_no_room)
         bench = make_bench()
         answer = bench.ask()
         assert answer.plan is not None

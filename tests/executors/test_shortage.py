@@ -67,7 +67,7 @@ def fails(error: Callable[[], Exception], n_times: int = 1, name: str = "") -> C
 def test_what_a_start_was_short_of_is_told(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception], short_of: str
 ) -> None:
-    def refuse(_: JobProcess) -> None:
+    def refuse(_: JobProcess, __: object) -> None:
         raise error()
 
     with monkeypatch.context() as patch:

@@ -24,6 +24,7 @@ from punctual.daemon.restore import AllEndedError
 from punctual.daemon.retention import prune
 from punctual.daemon.sweeping import sweep
 from punctual.executors.local.command_group import command_group
+from punctual.executors.local.orphans import end_orphans
 from punctual.journal.errors import JournalTaken
 
 #: Exit statuses, of which `punctual.api.watcher` has two: another process has its place; it cannot be begun; it has failed.
@@ -70,6 +71,7 @@ def serve_daemon(request: DaemonRequest, tell: Callable[[Ready, Daemon], None]) 
         if daemon.has_ended:  # it has not begun: who has started it is to know why
             raise
         return EXIT_REPLACED, daemon
+    end_orphans()  # of a daemon before it: supervisors that were killed while this one began have left groups
     return 0, daemon
 
 
