@@ -55,6 +55,17 @@ def searches_of_what_is_new_alone() -> Iterator[None]:
     gc.freeze()
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, as workers do: with more, torch adds up in another order."""
+    import torch
+
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(n_threads)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def environment_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Take the user's folders, jobs and terminal out of the environment, also of the processes that tests start."""

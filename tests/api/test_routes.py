@@ -30,7 +30,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.core.quoting import DeadlinePrice, Finish, HurtJob, Quote, encode_quote
+from punctual.core.quoting import DeadlinePrice, Finish, HurtJob, Quote, decode_quote
 from punctual.core.recent_messages import Reason
 from punctual.daemon import local_host
 from punctual.daemon.control_socket import ask
@@ -329,7 +329,7 @@ def test_a_quote_says_the_same_over_http_as_beside_a_terminal() -> None:
         (now.wall_of(now.at + 9), None),
     ]
     assert (answer.budget_usd, answer.bought) == (50.0, now.wall_of(now.at + 70))
-    assert encode_quote(asdict(quote)) == quote
+    assert decode_quote(asdict(quote)) == quote
     entry = answer.finishes[0]
     assert (entry.cores, entry.workers, entry.finish) == (1.5, 3, now.wall_of(now.at + 60))
     assert (entry.low, entry.high) == (now.wall_of(now.at + 50), now.wall_of(now.at + 70))

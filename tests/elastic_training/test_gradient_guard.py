@@ -1,6 +1,6 @@
 """Lines of a plain loop that are left in an elastic one: errors where they would spoil it, and nothing where they do not."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,13 +15,7 @@ from punctual.elastic_training.run import ElasticRun
 Body = Callable[[ElasticRun, torch.optim.Optimizer, Tensor, Tensor], object]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These trainings are too small for more."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def learn(run: ElasticRun, inputs: Tensor, targets: Tensor) -> bool:

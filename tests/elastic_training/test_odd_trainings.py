@@ -1,6 +1,5 @@
 """Trainings that change more than weights, or leave their epochs, beside the same ones undisturbed."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,7 @@ from punctual.channel import Fault, ProgramState, SharedBlock
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.context import Context
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As the workers have; with more, torch adds up in another order."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -32,17 +32,11 @@ from punctual.elastic_training.run import ElasticRun
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These trainings are too small for more."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-class AdoptableJob(CheckpointStore):
-    """A store in memory."""
+class MemoryStore(CheckpointStore):
+    """A store of checkpoints in memory."""
 
     def __init__(self, state: TrainingState | None = None) -> None:
         super().__init__("nowhere")
@@ -217,7 +211,7 @@ def test_dropout_is_torchs_own_again_afterwards() -> None:
     with run_of(linear()):
         assert functional.dropout is not own[0]
     assert (functional.dropout, functional.scaled_dot_product_attention) == own
-    store = AdoptableJob()
+    store = MemoryStore()
     store.state = TrainingState({}, {"extra": {}})
     with pytest.raises(ValueError, match="the same optimizers"), run_of(linear(), store):
         pass
@@ -366,12 +360,12 @@ def resumable(
 def test_a_resumed_training_goes_on_as_if_nothing_had_happened(
     save_at: int, has_two: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = AdoptableJob()
+    store = MemoryStore()
     whole, losses, sums = resumable(store, save_at, [], has_two=has_two)
     assert store.state is not None
     assert store.is_closed
     epochs: list[int] = []
-    again, rest, sums_of_rest = resumable(AdoptableJob(store.state), 100, epochs, has_two=has_two)
+    again, rest, sums_of_rest = resumable(MemoryStore(store.state), 100, epochs, has_two=has_two)
     assert f"training goes on at step {abs(save_at)}, from" in capsys.readouterr().err
     assert rest == losses[len(losses) - len(rest) :]
     assert len(rest) == 12 - abs(save_at)
@@ -381,8 +375,8 @@ def test_a_resumed_training_goes_on_as_if_nothing_had_happened(
 
 
 def test_the_states_of_two_optimizers_are_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole, _, _ = resumable(CheckpointStore(tmp_path), -8, [], has_two=True)
-    again, rest, _ = resumable(CheckpointStore(tmp_path), 100, [], has_two=True)
+    whole, _, _ = resumable(CheckpointStore(tmp_path, every_s=3600.0), -8, [], has_two=True)
+    again, rest, _ = resumable(CheckpointStore(tmp_path, every_s=3600.0), 100, [], has_two=True)
     assert len(rest) == 4
     assert f"training goes on at step 8, from '{tmp_path}/00000001.safetensors'" in capsys.readouterr().err
     for mine, other in zip(whole.state_dict().values(), again.state_dict().values(), strict=True):
@@ -393,14 +387,14 @@ def test_the_states_of_two_optimizers_are_in_one_file(tmp_path: Path, capsys: py
     ("before", "after"), [(False, True), (True, False)], ids=["another-optimizer", "one-optimizer-less"]
 )
 def test_a_checkpoint_of_other_optimizers_is_refused(before: bool, after: bool) -> None:
-    store = AdoptableJob()
+    store = MemoryStore()
     resumable(store, 2, [], has_two=before)
     with pytest.raises(ValueError, match=r"Give the same ones as before"):
-        resumable(AdoptableJob(store.state), 100, [], has_two=after)
+        resumable(MemoryStore(store.state), 100, [], has_two=after)
 
 
 def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
-    def last(of: AdoptableJob, **options: Any) -> nn.Linear:
+    def last(of: MemoryStore, **options: Any) -> nn.Linear:
         model = linear()
         with run_of(model, of, deterministic=True, **options) as run:
             for inputs, targets in run.batches(tensors(96), global_batch_size=32):
@@ -410,10 +404,10 @@ def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:
                 run.step()
         return model
 
-    store = AdoptableJob()
+    store = MemoryStore()
     whole = last(store, virtual_ranks=2)
     assert torch.equal(last(store).weight, whole.weight)
-    assert not torch.equal(last(AdoptableJob()).weight, whole.weight)
+    assert not torch.equal(last(MemoryStore()).weight, whole.weight)
 
 
 def test_on_its_way_to_a_device_an_optimizer_keeps_its_state_and_its_parameters() -> None:
@@ -563,7 +557,7 @@ def test_whatever_others_may_have_to_wait_for_is_excused(page: SharedBlock, pace
             yield
             self.is_excused = False
 
-    link, store, model = Watched(), AdoptableJob(), linear()
+    link, store, model = Watched(), MemoryStore(), linear()
     store.save = lambda state: seen.append(link.is_excused)  # type: ignore[method-assign]
     seen: list[bool] = []
     context = Context(link, store)
@@ -621,10 +615,10 @@ def test_a_training_that_has_reached_its_goal_does_not_go_on_when_it_is_resumed(
     page: SharedBlock, monkeypatch: pytest.MonkeyPatch, restart: Callable[[], None]
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "5.0")
-    store = AdoptableJob()
+    store = MemoryStore()
     fall(Context(NoAgent(), store), saves=True)
     restart()
-    assert fall(Context(NoAgent(), AdoptableJob(store.state))) == (7, True, [1])
+    assert fall(Context(NoAgent(), MemoryStore(store.state))) == (7, True, [1])
     assert (page.declaration().total_steps, page.progress().n_steps) == (7, 7)
 
 
@@ -634,7 +628,7 @@ def test_without_a_goal_no_losses_are_told(page: SharedBlock) -> None:
 
 
 def test_asked_to_stop_it_makes_a_checkpoint_and_leaves(page: SharedBlock) -> None:
-    store = AdoptableJob()
+    store = MemoryStore()
     with pytest.raises(SystemExit) as caught, run_of(linear(), store) as run:  # noqa: PT012
         for inputs, targets in run.batches(tensors(), global_batch_size=32):
             run.backward(mean_loss(run.model, inputs, targets))

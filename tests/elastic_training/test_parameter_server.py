@@ -36,13 +36,7 @@ SCRIPT = str(Path(__file__).parent / "server_script.py")
 Trained = tuple[list[list[Any]], list[float]]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As in the processes: the bits of a product depend on the number of threads."""
-    n_before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def plainly(kind: str, n_steps: int = 14) -> Trained:

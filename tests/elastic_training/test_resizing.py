@@ -1,6 +1,5 @@
 """Trainings whose number of workers changes, beside the same ones undisturbed in a single process."""
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,7 @@ from punctual.elastic_training.context import Context
 RESIZES = Script(1, [(2, 3), (7, 2), (12, 1)])
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As the workers have; with more, torch adds up in another order."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @cache

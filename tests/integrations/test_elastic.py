@@ -1,6 +1,5 @@
 """Elastic trainings in the words of Fabric and Accelerate, beside the same one without them."""
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -14,7 +13,10 @@ from torch.optim.lr_scheduler import StepLR
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.context import Context
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # the libraries' own
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("one_thread"),
+]  # warnings are the libraries' own
 
 LIBRARIES = {"lightning": elastic_trainings.by_fabric, "accelerate": elastic_trainings.by_accelerate}
 
@@ -24,15 +26,6 @@ def library(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     pytest.importorskip(name, reason=f"{name} is not installed (extra `adapters`)")
     return name
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As the workers have; with more, torch adds up in another order."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(n_threads)
 
 
 @cache
