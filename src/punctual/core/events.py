@@ -175,7 +175,7 @@ class GrantApplied:
 class GrantFailed:
     """Command number `request` had no effect; the job holds `granted`.
 
-    `short_of`: what the node lacks for the moment, as ``a descriptor``; empty: nothing, and a retry is in vain.
+    `short_of`: what the node lacks until another program ends, as ``a descriptor``; empty: the cause is another one.
     """
 
     at: float

@@ -124,7 +124,7 @@ class QuoteRequest:
         return quote(policy, self.snapshot, self.view, self.amounts)
 
 
-def encode_quote(told: Mapping[str, Any]) -> Quote:
+def decode_quote(told: Mapping[str, Any]) -> Quote:
     """Return the quote with the fields `told`, as of `dataclasses.asdict`; raise `KeyError` or `TypeError` if they are wrong."""
     expected = told["expected"]
     parts = {

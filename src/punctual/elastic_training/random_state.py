@@ -40,7 +40,9 @@ def apart() -> Iterator[None]:
     numpy = sys.modules.get("numpy")
     python, others = random.getstate(), numpy and numpy.random.get_state()
     with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
-        yield
-    random.setstate(python)
-    if numpy is not None:
-        numpy.random.set_state(others)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            if numpy is not None:
+                numpy.random.set_state(others)

@@ -59,8 +59,8 @@ class ElasticRun:
         self._n_epochs = 1
         #: Epoch of which this process has ended the loop; None: of none.
         self._looped_epoch: int | None = None
-        #: Steps of the present epoch if the script has left it; None: it has not.
-        self._n_left: int | None = None
+        #: Steps of the present epoch if the script has left its loop by `break`; None: it has not.
+        self._n_steps_of_left_epoch: int | None = None
         self._phases: Phases = ()
         #: Batches of the evaluations seen so far, by the name of their phase.
         self._n_units: dict[str, int] = {}
@@ -168,8 +168,10 @@ class ElasticRun:
         with self._opened:
             if kind is None:
                 self._await_others()
-                if self._n_left is not None and not self.finished:  # the loop was left by `break`, not by an exception
-                    self._declare(self._n_left)
+                if (
+                    self._n_steps_of_left_epoch is not None and not self.finished
+                ):  # the loop was left by `break`, not by an exception
+                    self._declare(self._n_steps_of_left_epoch)
             self._prefetcher = None
             self._stepper.disconnect(after_fault=kind is not None)
             self._member.group.drop(after_fault=kind is not None)
@@ -284,7 +286,7 @@ class ElasticRun:
         fetched = self._fetcher(dataset, collate, whole(n_loaders, "n_loaders", _LOOP))
         self._declare(order.n_steps)
         self._member.place = "top"
-        self._n_left, epoch = None, self.epoch
+        self._n_steps_of_left_epoch, epoch = None, self.epoch
         seed_all(seed, epoch)
         while self._member.position.i_step < order.n_steps and not self.finished:
             places = self._places(loop, self._member.position.i_step)
@@ -313,7 +315,7 @@ class ElasticRun:
     def _skip_rest(self, n_steps: int) -> None:
         """Note that the script has left an epoch of `n_steps` after a step: a worker that starts from here skips the rest."""
         self._looped_epoch = self.epoch
-        self._member.position.i_step = self._n_left = n_steps
+        self._member.position.i_step = self._n_steps_of_left_epoch = n_steps
 
     def _end_loop(self) -> None:
         """End a loop that the script has finished, or has left by `break` or an exception."""

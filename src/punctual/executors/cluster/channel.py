@@ -121,5 +121,5 @@ def encode_message(message: Message) -> list[str]:
 
 
 def decode_message(sent: list[str]) -> Message:
-    """Decode a message that `told` encoded; raises `InvalidSpec` if it is invalid."""
+    """Decode a message that `encode_message` encoded; raises `InvalidSpec` if it is invalid."""
     return decode(*sent)

@@ -35,10 +35,12 @@ class Ending:
     * `grace_s`: seconds until all others are asked too.
     * `kill_s`: seconds until those that were asked last are killed; also between two searches for a shell's next
       process.
-    * `ctrl_c`: instants of Ctrl-C, if it was sent, and until which processes that catch it may go on to save.
+    * `ctrl_c`: instant of Ctrl-C, and that until which processes that catch it may save; None: there was none.
     """
 
-    def __init__(self, job_pid: int, grace_s: float, kill_s: float = GRACE_S, ctrl_c: tuple[float, ...] = ()) -> None:
+    def __init__(
+        self, job_pid: int, grace_s: float, kill_s: float = GRACE_S, ctrl_c: tuple[float, float] | None = None
+    ) -> None:
         self._job_pid, self._had_time, self._kill_s = job_pid, grace_s > 0, kill_s
         now = time.monotonic()
         self._asked_at, self._saving_until = ctrl_c or (now, 0.0)

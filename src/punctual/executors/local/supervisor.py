@@ -23,7 +23,7 @@ what happens                              what follows
 ========================================= ==================================================================
 the job writes                            the supervisor writes it into the logs
 the job ends                              the supervisor writes the end file, ends what the job left behind, and
-                                          removes its control groups; after Ctrl-C what catches that may save first
+                                          removes its control groups; after Ctrl-C processes that catch it may save first
 nothing comes for `lease_s`: who steers   the supervisor lifts the quota and resumes a paused job, unless the last
 hangs, or has closed the connection       word was `STAY_PAUSED`. Until then others may take it over as it is
 nothing comes for `fence_s`               as with SIGTERM: another machine may start the job soon
@@ -155,7 +155,7 @@ class Supervisor:
         self._logs: dict[int, JobLog] = {}
         self._ended: tuple[int, int] | None = None
         self._ending: job_signals.Ending | None = None
-        self._ctrl_c: tuple[float, ...] = ()
+        self._ctrl_c: tuple[float, float] | None = None
         self._gives_up = False
         self._counters = supervisor_files.Counters(request.counters)
         self._counted: dict[str, int] = {}
