@@ -168,9 +168,8 @@ class ElasticRun:
         with self._opened:
             if kind is None:
                 self._await_others()
-                if (
-                    self._n_steps_of_left_epoch is not None and not self.finished
-                ):  # the loop was left by `break`, not by an exception
+                # The loop was left by `break`, not by an exception.
+                if self._n_steps_of_left_epoch is not None and not self.finished:
                     self._declare(self._n_steps_of_left_epoch)
             self._prefetcher = None
             self._stepper.disconnect(after_fault=kind is not None)
