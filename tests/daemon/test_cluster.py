@@ -338,19 +338,18 @@ def test_a_job_whose_checkpoint_the_other_node_cannot_read_starts_over_and_that_
     assert "on node 'node-b', after step" in warned.reason.text
 
 
+def request_to_launch(folder: Path) -> dict[str, Any]:
+    """The request of the first host to launch a job."""
+    command = encode_message(launch(A, folder))
+    return {"verb": "do", "generation": [1, 0], "command": command, "incarnation": "", "seen": 0}
+
+
 def test_an_agent_obeys_the_newest_host_alone(closing: ExitStack, folder: Path) -> None:
     agent = agent_of(closing, A)
     older, events = cluster(closing, {A: direct(agent)}, generation=1)
     newer, _ = cluster(closing, {A: direct(agent)}, generation=2)
     older.perform(launch(A, folder), events.append)
-    stale = {
-        "verb": "do",
-        "generation": [1, 0],
-        "command": encode_message(launch(A, folder)),
-        "incarnation": "",
-        "seen": 0,
-    }
-    assert agent.answer(stale) == {"superseded": [2, 0]}
+    assert agent.answer(request_to_launch(folder)) == {"superseded": [2, 0]}
     fresh: list[Event] = []
     newer.perform(launch(A, folder, job=OTHER), fresh.append)
     wait_until(lambda: of_kind(fresh, JobStarted))
@@ -363,14 +362,7 @@ def test_an_agent_that_has_not_heard_for_long_obeys_only_a_host_that_still_count
     agent = agent_of(closing, A, lost_after_s=2.0)
     agent.answer({"verb": "greet", "generation": [1, 0], "reset": True})
     wait_until(lambda: agent._silent_s() > 2.0)
-    late = {
-        "verb": "do",
-        "generation": [1, 0],
-        "command": encode_message(launch(A, folder)),
-        "incarnation": "",
-        "seen": 0,
-    }
-    assert agent.answer(late)["fenced"]
+    assert agent.answer(request_to_launch(folder))["fenced"]
     assert not agent._executor.held()
 
 

@@ -81,6 +81,7 @@ def _draw(run: DrawnRun, title: str, texts: Sequence[str]) -> "Figure":
     )
     with rc_context({**styles, "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         n_plots = 3 if run.series.workers else 2
+        # Characters of the text below the plots that fit in a line, and most lines of it.
         lines = [line for text in texts for line in textwrap.wrap(visible(text), 130, max_lines=4, placeholder=" …")]
         figure = Figure(figsize=(9, 3 + 1.2 * n_plots + 0.16 * len(lines)), layout="constrained")
         axes = figure.subplots(n_plots, 1, sharex=True, height_ratios=(3, 2, 1)[:n_plots])

@@ -118,7 +118,7 @@ class AdmissionControl:
         self.warnings: dict[JobId, Reason] = {}
         #: Promised jobs that none of the nodes can hold.
         self._unplaceable = self._promised_of(problem.unfit)
-        #: Promised jobs that are stopped, to be started again elsewhere: as promised as before.
+        #: Promised jobs that are stopped, to be started again elsewhere; their promises hold.
         self._stopping = self._promised_of(
             view
             for view in problem.builder.snapshot.holding

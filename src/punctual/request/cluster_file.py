@@ -24,7 +24,7 @@ N_NODES_MAX = 100_000
 PLENTY_CORES = 1_000.0
 
 
-#: More than an exbibyte in one machine is a slip.
+#: No machine has more than an exbibyte: a larger number is a mistake in the file.
 MemoryGib = Annotated[float, Field(gt=0, le=2**30, allow_inf_nan=False)]
 
 
