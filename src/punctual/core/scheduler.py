@@ -52,28 +52,31 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
-from punctual.core.job_table import JobTable, duplicate
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
-from punctual.core.memory_use import MemoryUse
 from punctual.core.node_table import NodeTable
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
-from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
-from punctual.core.planning import Planning
-from punctual.core.plug_ins import Failure, PlugIns, Source
+from punctual.core.planning import (
+    Changes,
+    Planning,
+    checked,
+    fault_of_grant,
+    fault_of_size,
+    has_room,
+    takes_any,
+    tell_waiting,
+)
+from punctual.core.plug_ins import Failure, PlugIns, Quarantine, Source
 from punctual.core.pools import SPENT, TOO_DEAR, HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
-from punctual.core.quarantine import Quarantine
 from punctual.core.recent_messages import Reason
-from punctual.core.reconciling import Reconciler
 from punctual.core.resources import Resources
 from punctual.core.retry import after_refusal, fault_of_retry, retry_reason
-from punctual.core.scheduled_job import Periods, ScheduledJob
-from punctual.core.snapshot_cache import SnapshotCache
-from punctual.core.targets import Targets
+from punctual.core.scheduled_job import JobTable, Periods, ScheduledJob, duplicate
+from punctual.core.snapshot_cache import MemoryUse, SnapshotCache
+from punctual.core.targets import Reconciler, Targets
 from punctual.core.units import span
-from punctual.core.waiting import tell_waiting
 from punctual.core.watch import Watch
 
 __all__ = ["Periods", "Scheduler"]
