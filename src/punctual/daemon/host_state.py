@@ -9,7 +9,7 @@ from punctual.core.bill import Bill
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.host_options import SHARING_POLICY
-from punctual.daemon.journal_clock import JournalClock
+from punctual.daemon.mailbox import JournalClock
 from punctual.daemon.run_folder import RunFolder
 from punctual.journal.sqlite import SqliteJournal
 from punctual.journal.state import dumps, loads

@@ -37,9 +37,9 @@ from punctual.daemon.host import Host
 from punctual.daemon.host_executor import HERE, ExecutorSetup, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
-from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.log_snapshot import Skipping, n_bytes_before
 from punctual.daemon.machine_providers import fleets
+from punctual.daemon.mailbox import JournalClock
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.quotes import quote_fields
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job

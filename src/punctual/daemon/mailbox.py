@@ -1,12 +1,16 @@
-"""Time and events of a live run."""
+"""Time and events of a live run, in the machine's time or in that of a journal, which continues where it stopped."""
 
 import time
 from collections.abc import Callable
 from math import inf
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
+from punctual.core.commands import JobCommand
 from punctual.core.events import Event
-from punctual.core.ids import Timer
+from punctual.core.ids import JobId, Timer
+from punctual.core.instants import moved
+from punctual.core.protocols import Executor, Sink
 from punctual.daemon.engine import Due, Query, Together
 from punctual.daemon.timers import Timers
 
@@ -80,3 +84,49 @@ class Mailbox(MonotonicClock):
                 break
             events.append(behind)
         return Together(events) if len(events) > 1 else event
+
+
+M = TypeVar("M")
+
+
+class JournalClock(Mailbox):
+    """Events and timers in the time of a journal: the monotonic clock minus `shift_s`.
+
+    The shift is 0 for a journal that was begun since the machine was started.
+    """
+
+    def __init__(self, shift_s: float = 0.0) -> None:
+        super().__init__()
+        self.shift_s = shift_s
+
+    def now(self) -> float:
+        return super().now() - self.shift_s
+
+    def to_machine(self, message: M) -> M:
+        """Convert the instants of `message` from the journal's time to the monotonic clock."""
+        return moved(message, self.shift_s)
+
+    def from_machine(self, event: Event) -> None:
+        """Enter an event with instants of the monotonic clock."""
+        self.post(moved(event, -self.shift_s))
+
+    def in_journal_time(self, executor: Executor) -> Executor:
+        """Wrap `executor`, which uses the monotonic clock, to use the journal's time."""
+        return _ClockShiftedExecutor(executor, self.shift_s) if self.shift_s else executor
+
+
+class _ClockShiftedExecutor:
+    """Converts the instants of commands and events between the two clocks."""
+
+    def __init__(self, executor: Executor, shift_s: float) -> None:
+        self._executor = executor
+        self._shift_s = shift_s
+
+    def perform(self, command: JobCommand, sink: Sink) -> None:
+        self._executor.perform(moved(command, self._shift_s), self._received_by(sink))
+
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        self._executor.observe(job, at + self._shift_s, self._received_by(sink))
+
+    def _received_by(self, sink: Sink) -> Sink:
+        return lambda event: sink(moved(event, -self._shift_s))

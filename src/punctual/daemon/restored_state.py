@@ -11,8 +11,8 @@ from punctual.core.job import ENDED, JobState
 from punctual.core.lifecycle import about, end_state
 from punctual.daemon.adoption import recorded_end
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
-from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.local_host import STOPPED_UNSTEERED
+from punctual.daemon.mailbox import JournalClock
 from punctual.daemon.run_folder import RunFolder
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import JournalUnusable
