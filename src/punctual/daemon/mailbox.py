@@ -11,8 +11,7 @@ from punctual.core.events import Event
 from punctual.core.ids import JobId, Timer
 from punctual.core.instants import moved
 from punctual.core.protocols import Executor, Sink
-from punctual.daemon.engine import Due, Query, Together
-from punctual.daemon.timers import Timers
+from punctual.daemon.engine import Due, Query, Timers
 
 
 class MonotonicClock:
@@ -52,7 +51,7 @@ class Mailbox(MonotonicClock):
     def set_timer(self, timer: Timer, fire_at: float) -> None:
         self._timers.set(timer, fire_at)
 
-    def next(self) -> Event | Together | Due | Query:
+    def next(self) -> Event | list[Event] | Due | Query:
         while True:
             now = self.now()
             if self._pulse is not None and now >= self._pulse_at:
@@ -73,7 +72,7 @@ class Mailbox(MonotonicClock):
         held, self._held = self._held, None
         return held
 
-    def _with_those_behind(self, event: Event) -> Event | Together:
+    def _with_those_behind(self, event: Event) -> Event | list[Event]:
         """Return `event` together with the events that are queued behind it."""
         events = [event]
         # Most events that are written together: what follows from the first one waits for the last.
@@ -83,7 +82,7 @@ class Mailbox(MonotonicClock):
                 self._held = behind
                 break
             events.append(behind)
-        return Together(events) if len(events) > 1 else event
+        return events if len(events) > 1 else event
 
 
 M = TypeVar("M")

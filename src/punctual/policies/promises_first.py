@@ -28,7 +28,6 @@ from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import repair, start_rigid
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution
 
-
 #: Treatment of a job whose deadline cannot be promised: it runs as well as it can, or is turned away; or no
 #: deadlines are promised at all.
 Admission = Literal["best-effort", "decline", "none"]

@@ -352,7 +352,7 @@ class World:
         shape = shape_of(state.job.spec, state.grant, self._devices)
         amount = total(state.grant.values())
         truth, until_steps = state.job.speed_at(state.steps)
-        placed_sps = getattr(truth, "placed_sps", None)  # of a `PlacedTruth`
+        placed_sps = getattr(truth, "placed_sps", None)  # of a law that depends on the place
         true_sps = truth.rate_sps(shape) if placed_sps is None else placed_sps(state.grant)
         rate_sps = true_sps * self._noise(state)
         if self._physics.report_s is not None and state.report_at == inf:

@@ -10,8 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from punctual.executors.local.cgroup_files import COMMAND_GROUP, FOLDER, make_dir, remove_abandoned, remove_dir
-from punctual.executors.local.mounts import hierarchy
+from punctual.executors.local.cgroup_files import (
+    COMMAND_GROUP,
+    FOLDER,
+    hierarchy,
+    make_dir,
+    remove_abandoned,
+    remove_dir,
+)
 
 
 @contextmanager
