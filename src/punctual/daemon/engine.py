@@ -21,7 +21,6 @@ from punctual.core.scheduler import Scheduler
 from punctual.daemon.listeners import Listener
 from punctual.daemon.planner import Planner
 
-
 _LOG = logging.getLogger(__name__)
 
 

@@ -13,6 +13,8 @@ from punctual.core.instants import moved
 from punctual.core.protocols import Executor, Sink
 from punctual.daemon.engine import Due, Query, Timers
 
+M = TypeVar("M")
+
 
 class MonotonicClock:
     """The machine's monotonic clock, which all its processes share."""
@@ -21,13 +23,15 @@ class MonotonicClock:
         return time.monotonic()
 
 
-class Mailbox(MonotonicClock):
-    """Events from any thread, and timers on the monotonic clock.
+class Mailbox:
+    """Events from any thread, and timers, in the time of a journal: the monotonic clock minus `shift_s`.
 
-    Timers that are due come before events that wait, because all that a due timer does is to post events.
+    Timers that are due come before events that wait, because all that a due timer does is to post events. The shift is 0 for a
+    journal that was begun since the machine was started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shift_s: float = 0.0) -> None:
+        self.shift_s = shift_s
         self._timers = Timers()
         self._pulse: Callable[[], None] | None = None
         self._pulse_s = self._pulse_at = inf
@@ -35,6 +39,21 @@ class Mailbox(MonotonicClock):
         self._events: SimpleQueue[Event | Query] = SimpleQueue()
         #: Item that was taken out of the queue and is returned next.
         self._held: Event | Query | None = None
+
+    def now(self) -> float:
+        return time.monotonic() - self.shift_s
+
+    def to_machine(self, message: M) -> M:
+        """Convert the instants of `message` from the journal's time to the monotonic clock."""
+        return moved(message, self.shift_s)
+
+    def from_machine(self, event: Event) -> None:
+        """Enter an event with instants of the monotonic clock."""
+        self.post(moved(event, -self.shift_s))
+
+    def in_journal_time(self, executor: Executor) -> Executor:
+        """Wrap `executor`, which uses the monotonic clock, to use the journal's time."""
+        return _ClockShiftedExecutor(executor, self.shift_s) if self.shift_s else executor
 
     def pulse(self, call: Callable[[], None], every_s: float = 1.0) -> None:
         """Have `next` call `call` about every `every_s` seconds, however long it waits; a loop that hangs does not."""
@@ -83,35 +102,6 @@ class Mailbox(MonotonicClock):
                 break
             events.append(behind)
         return events if len(events) > 1 else event
-
-
-M = TypeVar("M")
-
-
-class JournalClock(Mailbox):
-    """Events and timers in the time of a journal: the monotonic clock minus `shift_s`.
-
-    The shift is 0 for a journal that was begun since the machine was started.
-    """
-
-    def __init__(self, shift_s: float = 0.0) -> None:
-        super().__init__()
-        self.shift_s = shift_s
-
-    def now(self) -> float:
-        return super().now() - self.shift_s
-
-    def to_machine(self, message: M) -> M:
-        """Convert the instants of `message` from the journal's time to the monotonic clock."""
-        return moved(message, self.shift_s)
-
-    def from_machine(self, event: Event) -> None:
-        """Enter an event with instants of the monotonic clock."""
-        self.post(moved(event, -self.shift_s))
-
-    def in_journal_time(self, executor: Executor) -> Executor:
-        """Wrap `executor`, which uses the monotonic clock, to use the journal's time."""
-        return _ClockShiftedExecutor(executor, self.shift_s) if self.shift_s else executor
 
 
 class _ClockShiftedExecutor:

@@ -14,6 +14,8 @@ FOLDER = "punctual"
 #: Suffix of the names of commands' groups, after the command's process id. A supervisor, which imports nothing of the
 #: package, has it too.
 COMMAND_GROUP = "command"
+#: See `punctual.executors.local.command_group`.
+_COMMAND_GROUP = re.compile(rf"/{FOLDER}/\d+-{COMMAND_GROUP}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +94,6 @@ def remove_dir(folder: Path) -> None:
     """Remove a control group unless it is in use."""
     with suppress(OSError):  # processes or groups in it, or gone already
         folder.rmdir()
-
-
-#: See `punctual.executors.local.command_group`.
-_COMMAND_GROUP = re.compile(rf"/{FOLDER}/\d+-{COMMAND_GROUP}$")
 
 
 @dataclass(frozen=True, slots=True)
