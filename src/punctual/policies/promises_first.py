@@ -17,10 +17,9 @@ from punctual.core.resources import total
 from punctual.core.units import HOUR_S, counted, span
 from punctual.policies._admission_control import AdmissionControl, Reservation
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
-from punctual.policies._base import PolicyBase
-from punctual.policies._carried import amounts_in
+from punctual.policies._base import PolicyBase, amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
-from punctual.policies._core_allocator import CoreAllocator, CoreSharingOptions
+from punctual.policies._core_allocator import CoreAllocator
 from punctual.policies._earliest import no_guarantee, waits_for_promise
 from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for, seniority
 from punctual.policies._packing import Move, Packing
@@ -284,12 +283,13 @@ class _PromisesRound:
         #: No promise is possible for a job whose speed follows neither from workers nor from a controller.
         self._unpromisable = [view for view in rigid if waits_for_promise(view)]
         start_rigid(builder, (view for view in rigid if view not in self._unpromisable))
-        options = CoreSharingOptions(
+        self._cores = CoreAllocator(
+            builder,
+            waiting,
             promises=policy.admission != "none",
             risk_sigmas=policy.risk_sigmas,
             background_frac=policy.background_frac,
         )
-        self._cores = CoreAllocator(builder, waiting, options)
         self._problem = AllocationProblem.of(builder, waiting)
         self._candidates, self._pools = self._problem.candidates, self._problem.pools
         carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}
@@ -338,7 +338,8 @@ class _PromisesRound:
 
     def _shared(self) -> Solution | None:
         """Return the column of each candidate; None if no choice satisfies all constraints."""
-        table, features = self._problem.table, self._features()
+        table = self._problem.table
+        features = JobFeatures.of([self._features_of(candidate) for candidate in self._candidates])
         values = UtilityModel(self._policy, self._reachable(table, features)).values(features, table.rates)
         return self._solve(table, values, self._allowed(table))
 
@@ -356,9 +357,6 @@ class _PromisesRound:
                 always=features.promised[own],
             )
         return chosen
-
-    def _features(self) -> JobFeatures:
-        return JobFeatures.of([self._features_of(candidate) for candidate in self._candidates])
 
     def _features_of(self, candidate: Candidate) -> tuple[float, ...]:
         view, options, spec = candidate.view, candidate.options, candidate.view.spec

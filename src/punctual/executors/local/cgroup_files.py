@@ -1,9 +1,10 @@
-"""Control groups: where they are mounted, and the folders and files of jobs in them."""
+"""Control groups: where they are mounted, the folders and files of jobs in them, and a group for a command of Punctual."""
 
 import os
 import re
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -14,7 +15,7 @@ FOLDER = "punctual"
 #: Suffix of the names of commands' groups, after the command's process id. A supervisor, which imports nothing of the
 #: package, has it too.
 COMMAND_GROUP = "command"
-#: See `punctual.executors.local.command_group`.
+#: End of the path of the group that `command_group` makes.
 _COMMAND_GROUP = re.compile(rf"/{FOLDER}/\d+-{COMMAND_GROUP}$")
 
 
@@ -141,3 +142,49 @@ def _inside(mount: Path, root: str, group: str) -> Path:
     """Return the folder of `group`; a container may see only the part of the tree from `root` on."""
     relative = os.path.relpath(group, root)
     return mount if relative.startswith("..") else mount / PurePosixPath(relative)
+
+
+@contextmanager
+def command_group() -> Iterator[None]:
+    """Run this process and its children in a group that precedes those of jobs, if it may make one.
+
+    Jobs weigh more than other programs, and together they may hold all cores. A command that is to steer them, to stop one,
+    or to start another would then wait for many seconds. Version 1 only: the weights of version 2 concern siblings, and a
+    command may not leave its place there.
+    """
+    base = _writable_folder()
+    group = None if base is None else _entered_group(base)
+    try:
+        yield
+    finally:
+        if base is not None and group is not None:
+            leave_command_group([os.getpid()])
+            remove_dir(group)
+            remove_abandoned(group.parent)
+
+
+def leave_command_group(pids: Sequence[int]) -> None:
+    """Move processes that a command has started out of its group, to outlive it; others stay where they are."""
+    base = _writable_folder()
+    for pid in pids:
+        with suppress(OSError):  # it has ended, or there are no such groups
+            if base is not None and f"-{COMMAND_GROUP}\n" in Path(f"/proc/{pid}/cgroup").read_text():
+                (base / "cgroup.procs").write_text(str(pid))
+
+
+def _writable_folder() -> Path | None:
+    tree = hierarchy("cpu")
+    return tree.own if tree is not None and os.access(tree.own, os.W_OK) else None
+
+
+def _entered_group(base: Path) -> Path | None:
+    group = base / FOLDER / f"{os.getpid()}-{COMMAND_GROUP}"
+    try:
+        make_dir(group)
+        # Weight of a command; a job has 2048.
+        (group / "cpu.shares").write_text(str(8192))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError:
+        remove_dir(group)
+        return None
+    return group
