@@ -15,13 +15,25 @@ from punctual.core.resources import NOTHING, Resources
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 
+_launch_job, _resize_job = unchecked_constructor(LaunchJob), unchecked_constructor(ResizeJob)
+
 
 class Targets:
-    """Keeps `ScheduledJob.target`, the bookings `planned` and the snapshot for policies consistent."""
+    """Sets `ScheduledJob.target`, and asks for launches, resizes and stops until each job has its target.
 
-    def __init__(self, planned: Bookings, cache: SnapshotCache) -> None:
+    The bookings `planned` and the snapshot for policies follow from the targets. What is asked for is looked at only for jobs
+    for which what is wanted may differ from what is in force.
+    """
+
+    def __init__(
+        self, ledger: Ledger, planned: Bookings, cache: SnapshotCache, periods: Periods, outbox: Outbox
+    ) -> None:
+        self._ledger = ledger
         self._planned = planned
         self._cache = cache
+        self._periods = periods
+        self._outbox = outbox
+        self._unsettled: dict[JobId, ScheduledJob] = {}
 
     def set_target(self, job: ScheduledJob, grant: Allocation) -> None:
         """Make `grant` the job's target."""
@@ -49,58 +61,6 @@ class Targets:
 
         self.set_target(job, refitted(job.target, job.spec, room))
         return True
-
-
-def refitted(target: Allocation, spec: JobSpec, room: Callable[[NodeId], Resources]) -> Allocation:
-    """Return the allocation nearest to `target` that `spec` allows, on the same nodes; empty if none is.
-
-    Parameters
-    ----------
-    room
-        Amount of a node that no other job is to have.
-    """
-    if spec.worker is None:
-        return _refitted_share(target, spec, room)
-    return {} if spec.server is not None else _refitted_workers(target, spec, spec.worker, room)
-
-
-def _refitted_share(target: Allocation, spec: JobSpec, room: Callable[[NodeId], Resources]) -> Allocation:
-    if len(target) != 1:
-        return {}
-    ((node, amount),) = target.items()
-    wanted = amount.at_most(spec.ceiling).at_least(spec.floor)
-    return {node: wanted} if wanted.fits_in(room(node)) else {}
-
-
-def _refitted_workers(
-    target: Allocation, spec: JobSpec, worker: Resources, room: Callable[[NodeId], Resources]
-) -> Allocation:
-    n_on = {node: amount.n_times(worker) for node, amount in target.items()}
-    n_now, allowed = sum(n_on.values()), spec.worker_counts()
-    n_wanted = max((n for n in allowed if n <= n_now), default=allowed[0])
-    for node in reversed(n_on):
-        n_others = sum(n_on.values()) - n_on[node]
-        n_on[node] = max(0, min(n_wanted - n_others, room(node).n_times(worker)))
-    if not n_now or sum(n_on.values()) != n_wanted:
-        return {}
-    return {node: worker * n for node, n in n_on.items() if worker * n != NOTHING}
-
-
-_launch_job, _resize_job = unchecked_constructor(LaunchJob), unchecked_constructor(ResizeJob)
-
-
-class Reconciler:
-    """Asks for launches, resizes and stops until each job has its target.
-
-    It looks only at jobs for which what is wanted may differ from what is in force.
-    """
-
-    def __init__(self, ledger: Ledger, cache: SnapshotCache, periods: Periods, outbox: Outbox) -> None:
-        self._ledger = ledger
-        self._cache = cache
-        self._periods = periods
-        self._outbox = outbox
-        self._unsettled: dict[JobId, ScheduledJob] = {}
 
     def mark_dirty(self, job: ScheduledJob) -> None:
         """Reconcile the job at the end of this event, and of each later one until it has its target."""
@@ -186,3 +146,38 @@ class Reconciler:
         job.is_applied = False  # also if the target was in force: if the answer is lost nobody knows what is
         self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
         return {"request": job.n_requests, "grant": job.target, "reason": job.reason()}
+
+
+def refitted(target: Allocation, spec: JobSpec, room: Callable[[NodeId], Resources]) -> Allocation:
+    """Return the allocation nearest to `target` that `spec` allows, on the same nodes; empty if none is.
+
+    Parameters
+    ----------
+    room
+        Amount of a node that no other job is to have.
+    """
+    if spec.worker is None:
+        return _refitted_share(target, spec, room)
+    return {} if spec.server is not None else _refitted_workers(target, spec, spec.worker, room)
+
+
+def _refitted_share(target: Allocation, spec: JobSpec, room: Callable[[NodeId], Resources]) -> Allocation:
+    if len(target) != 1:
+        return {}
+    ((node, amount),) = target.items()
+    wanted = amount.at_most(spec.ceiling).at_least(spec.floor)
+    return {node: wanted} if wanted.fits_in(room(node)) else {}
+
+
+def _refitted_workers(
+    target: Allocation, spec: JobSpec, worker: Resources, room: Callable[[NodeId], Resources]
+) -> Allocation:
+    n_on = {node: amount.n_times(worker) for node, amount in target.items()}
+    n_now, allowed = sum(n_on.values()), spec.worker_counts()
+    n_wanted = max((n for n in allowed if n <= n_now), default=allowed[0])
+    for node in reversed(n_on):
+        n_others = sum(n_on.values()) - n_on[node]
+        n_on[node] = max(0, min(n_wanted - n_others, room(node).n_times(worker)))
+    if not n_now or sum(n_on.values()) != n_wanted:
+        return {}
+    return {node: worker * n for node, n in n_on.items() if worker * n != NOTHING}
