@@ -188,12 +188,12 @@ class LocalHost(Host):
             for submission in ordered:
                 check_checkpoint_dir(submission)
         _check_names_are_free([submission.spec.id for submission in ordered], self.run_folder)
+        in_journal_time = [self._in_journal_time(submission) for submission in ordered]
         with ExitStack() as undoing:
-            for submission in ordered:
+            for submission in in_journal_time:
                 _check_hardware(submission.spec)
                 check_budget(submission.spec, self._pools, self.policy)
-                undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
-            in_journal_time = [self._in_journal_time(submission) for submission in ordered]
+                undoing.callback(self._release, self._reserve(submission))
             self._store(in_journal_time, settings)
             undoing.pop_all()
         self._add_cpus([submission.spec.id for submission in ordered], settings)
