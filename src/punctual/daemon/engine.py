@@ -16,9 +16,8 @@ from punctual.core.commands import (
 )
 from punctual.core.events import Event, TimerFired
 from punctual.core.ids import Timer
-from punctual.core.protocols import Executor, Journal, Message
+from punctual.core.protocols import Executor, Journal, Listener, Message
 from punctual.core.scheduler import Scheduler
-from punctual.daemon.listeners import Listener
 from punctual.daemon.planner import Planner
 
 _LOG = logging.getLogger(__name__)

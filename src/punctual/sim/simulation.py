@@ -11,11 +11,10 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobSubmitted, NodeJoined, NodeLost, PlanProposed
 from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import Timer
-from punctual.core.protocols import Controller, PerfModel, Policy, Sink
+from punctual.core.protocols import Controller, Listener, PerfModel, Policy, Sink
 from punctual.core.quoting import refusing_guarantees
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Due, Engine
-from punctual.daemon.listeners import Listener
 from punctual.sim.event_queue import ARRIVAL, FACT, PLAN, TIMER, EventQueue
 from punctual.sim.garbage import rare_collections
 from punctual.sim.job import SimJob

@@ -14,10 +14,9 @@ from punctual.core.events import JobSubmitted, NodeJoined, SpecChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
-from punctual.core.protocols import Controller, PerfModel, Policy, Sink
+from punctual.core.protocols import Controller, Listener, PerfModel, Policy, Sink
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Engine
-from punctual.daemon.listeners import Listener
 from punctual.daemon.planner import InlinePlanner
 from punctual.sim.fake_clock import FakeClock
 
