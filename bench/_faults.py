@@ -33,8 +33,7 @@ from punctual.core.lifecycle import ended_by
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.daemon.run_folder import RunFolder
-from punctual.executors.local.cgroup_files import FOLDER
-from punctual.executors.local.mounts import hierarchy
+from punctual.executors.local.cgroup_files import FOLDER, hierarchy
 
 #: Of sums of cores.
 ROUNDING_CORES = 1e-6

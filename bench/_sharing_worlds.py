@@ -24,8 +24,7 @@ from punctual.sim import simulation
 from punctual.sim.job import SimJob
 from punctual.sim.physics import Physics
 from punctual.sim.speed_laws import AllReduceTruth, CoresTruth
-from punctual.sim.true_state import TrueState
-from punctual.sim.world import World
+from punctual.sim.world import TrueState, World
 
 #: Cores that programs without Punctual take at all times; and in disturbed plays, how many more, from when until when.
 _OUTSIDE_CORES, _DISTURBED_CORES, _DISTURBED_S = 0.15, 0.6, (20.0, 32.0)

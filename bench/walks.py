@@ -8,11 +8,11 @@ Punctual between two events of the scheduler, in all threads of one process, wit
 * a command: from the first call of `punctual run` to the answer to its submission, of a daemon that there is;
 * a simulated launch: from the first call of a simulation of a trace's rows to the first event that a job has started.
 
-Targets are those of the design. With `--quick` the same: it takes seconds.
+Targets are those of the design. With `--quick` the same: it takes seconds. With `--print WALK` the calls of a walk, as a tree for
+each thread: what to read first.
 """
 
 import json
-import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +34,7 @@ REACHES = {
     "a simulation": "punctual.sim.simulation",
     "`punctual.track`": "punctual.tracking.track",
 }
+WALKS = ("a tick", "a start", "a command", "a simulated launch")
 #: Key -> the most: lines, or calls and files.
 TARGETS = {
     "lines of a daemon": 25_000, "calls of a tick": 400, "files of a tick": 30, "calls of a start": 700,
@@ -41,14 +42,18 @@ TARGETS = {
 }  # fmt: skip
 
 TRACE = """
-import json, os, sys, threading
+import collections, json, os, sys, threading
 ROOT, out = sys.argv[1], sys.argv[2]
-files, calls, marks = {}, [], []
+calls, marks, depths = [], [], collections.Counter()
 def profile(frame, event, _):
     code = frame.f_code
     file = code.co_filename
     if event == "call" and code.co_flags & 1 and file.startswith(ROOT):  # a function, not a module or class being made
-        calls.append(files.setdefault(file, len(files)))
+        thread = threading.get_ident()
+        calls.append((file[len(ROOT) + 1:], f"{code.co_firstlineno} {code.co_qualname}", thread, depths[thread]))
+        depths[thread] += 1
+    elif event == "return" and code.co_flags & 1 and file.startswith(ROOT):
+        depths[threading.get_ident()] -= 1
     if event == "call" and code.co_name == "submit_for_client" and file.endswith("daemon/local_host.py"):
         marks.append((len(calls), "submission", "begin"))
     if event == "return" and code.co_name == "submit" and file.endswith("daemon/control_client.py"):
@@ -102,9 +107,11 @@ RUN = ("run", "--deadline", "8s", "--cores", "1", "--quiet", "--name", "walk", "
 #: Options of the daemon.
 OPTIONS = HostOptions(actuator="pacing", shared=True)
 
+#: File, line with name of the function, thread, and number of calls of Punctual that it is inside of.
+Call = tuple[str, str, int, int]
 #: Number of calls before it, kind of what is marked, and its begin or end.
 Mark = tuple[int, str, str]
-Walk = tuple[list[int], list[Mark]]
+Walk = tuple[list[Call], list[Mark]]
 
 
 def reach(graph: dict[str, set[str]], start: str) -> list[str]:
@@ -127,42 +134,44 @@ class Traced:
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
     def walk(self) -> Walk:
-        """Calls, each as the number of its file, and marks in them, once it has ended."""
+        """Calls, and marks in them, once it has ended."""
         self._process.wait(PATIENCE_S)
         found: dict[str, Any] = json.loads(self._out.read_text())
-        return found["calls"], [(at, kind, part) for at, kind, part in found["marks"]]
+        return [tuple(call) for call in found["calls"]], [tuple(mark) for mark in found["marks"]]
 
 
-def between(calls: list[int], begin: int, end: int) -> dict[str, int]:
-    return {"calls": end - begin, "files": len(set(calls[begin:end]))}
-
-
-def ticks(calls: list[int], marks: list[Mark]) -> list[dict[str, int]]:
-    """Each walk from a report of progress to the end of the change of the quota that it led to."""
+def ticks(calls: list[Call], marks: list[Mark]) -> list[list[Call]]:
+    """Each walk from a report of progress to the end of the change of the quota that it led to, the shortest first."""
     found, begun = [], None
     for at, kind, part in marks:
         if kind == "ProgressReported" and part == "begin":
             begun = at
         elif kind == "GrantApplied" and part == "end" and begun is not None:
-            found.append(between(calls, begun, at))
+            found.append(calls[begun:at])
             begun = None
-    return found
+    return sorted(found, key=len)
 
 
-def started(calls: list[int], marks: list[Mark]) -> dict[str, int]:
-    begun = next(at for at, kind, _ in marks if kind == "submission")
-    return between(calls, begun, next(at for at, kind, _ in marks if kind == "JobStarted"))
+def until(calls: list[Call], marks: list[Mark], kind: str, since: str | None = None) -> list[Call]:
+    """Return the calls before the first mark of this kind, from the first one of kind `since` on."""
+    begun = 0 if since is None else next(at for at, other, _ in marks if other == since)
+    return calls[begun : next(at for at, other, _ in marks if other == kind)]
 
 
-def launched(calls: list[int], marks: list[Mark]) -> dict[str, int]:
-    return between(calls, 0, next(at for at, kind, _ in marks if kind == "JobStarted"))
+def tree(calls: list[Call]) -> list[str]:
+    """Return the lines of a walk, thread by thread."""
+    least = {thread: min(depth for *_, other, depth in calls if other == thread) for _, _, thread, _ in calls}
+    lines = []
+    for number, thread in enumerate(least):
+        lines.append(f"thread {number}")
+        lines += [
+            f"  {'  ' * (depth - least[thread])}{file}:{name}" for file, name, own, depth in calls if own == thread
+        ]
+    return lines
 
 
-def submitted(calls: list[int], marks: list[Mark]) -> dict[str, int]:
-    return between(calls, 0, next(at for at, kind, _ in marks if kind == "submission"))
-
-
-def measured() -> Results:
+def measured(printed: str | None = None) -> Results:
+    """Count all walks; print the calls of one."""
     all_modules = {module.name: module for module in modules()}
     graph = {
         name: {found.target for found in module.imports()} & all_modules.keys() for name, module in all_modules.items()
@@ -177,16 +186,22 @@ def measured() -> Results:
     changes = ticks(*live)
     if not changes:
         raise RuntimeError("no tick of the job has changed its quota: the machine is too busy, or the job has failed")
-    tick = {key: statistics.median(change[key] for change in changes) for key in ("calls", "files")}
+    walks = {
+        "a tick": changes[len(changes) // 2],
+        "a start": until(*live, "JobStarted", since="submission"),
+        "a command": until(*command, "submission"),
+        "a simulated launch": until(*simulation, "JobStarted"),
+    }
+    for line in tree(walks[printed]) if printed is not None else ():
+        print(line)
     return {
         "reach": {
             name: {"modules": len(reached), "lines": sum(map(n_lines, reached))} for name, reached in reaches.items()
         },
         "walks": {
-            "a tick": {**tick, "of": len(changes)}, "a start": started(*live), "a command": submitted(*command),
-            "a simulated launch": launched(*simulation),
+            name: {"calls": len(walk), "files": len({file for file, *_ in walk})} for name, walk in walks.items()
         },
-    }  # fmt: skip
+    }
 
 
 def page(results: Results) -> str:
@@ -211,8 +226,10 @@ def figures(results: Results) -> dict[str, float]:
 
 
 def main() -> int:
-    given = parser(__doc__ or "").parse_args()
-    results = write_results("walks", measured(), page, quick=given.quick)
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--print", metavar="WALK", choices=WALKS, help=f"print the calls of {', '.join(WALKS)}")
+    given = arguments.parse_args()
+    results = write_results("walks", measured(given.print), page, quick=given.quick)
     print_table(["reach", "modules", "lines"], [[name, *one.values()] for name, one in results["reach"].items()])
     print_table(["walk", "calls", "files"], [[n, one["calls"], one["files"]] for n, one in results["walks"].items()])
     found = figures(results)

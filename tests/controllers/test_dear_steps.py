@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from tests.controllers.test_remaining_cost import runs, training
 
-from punctual.controllers._dear_steps import DearSteps, Span
+from punctual.controllers._cost import DearSteps, Span
 from punctual.sim.plants.quota_plant import PlantWorld, QuotaRun, Training
 
 PACED, CAPPED, UNCAPPED = (

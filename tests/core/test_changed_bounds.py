@@ -10,7 +10,7 @@ from punctual.core.commands import Command, LaunchJob, ResizeJob, WarnUser
 from punctual.core.events import JobSubmitted, PlanProposed, SpecChanged
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.plan_check import fault_of_grant
+from punctual.core.planning import fault_of_grant
 from punctual.core.resources import Resources, total
 from punctual.core.targets import refitted
 

@@ -34,9 +34,8 @@ from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.run_folder import SERVICE, RunFolder, create_run, new_job
 from punctual.daemon.runs import find_job, known_jobs, live_folders, messages_of, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock
-from punctual.executors.local.cgroup_files import FOLDER
+from punctual.executors.local.cgroup_files import FOLDER, hierarchy
 from punctual.executors.local.devices import visible_devices
-from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.output import ProcessSettings, ignore_output
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions

@@ -28,9 +28,9 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.scheduler import Scheduler
 from punctual.daemon.engine import Engine, TimeSource
-from punctual.daemon.listeners import logged
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import InlinePlanner, Planner
+from punctual.daemon.status_reader import logged
 from punctual.policies.proportional import Proportional
 from punctual.sim.fake_clock import FakeClock
 

@@ -6,7 +6,7 @@ from punctual.core.events import Event, JobSubmitted, NodeLost, StopRequested
 from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
-from punctual.daemon.engine import Due, Query, Together
+from punctual.daemon.engine import Due, Query
 from punctual.daemon.mailbox import Mailbox
 
 TICK = Timer("tick", JobId("a"))
@@ -18,7 +18,7 @@ def test_events_come_in_the_order_of_posting() -> None:
     other = NodeLost(at=2.0, node=NodeId("n"))
     mailbox.post(LOST)
     mailbox.post(other)
-    assert mailbox.next() == Together([LOST, other])
+    assert mailbox.next() == [LOST, other]
 
 
 def test_a_timer_that_is_due_comes_before_what_waits() -> None:
@@ -58,7 +58,7 @@ def test_its_pulse_goes_on_while_events_keep_coming() -> None:
     mailbox.pulse(pulse, 0.0)
     for _ in range(500):
         mailbox.post(LOST)
-    assert [mailbox.next() for _ in range(5)] == [Together([LOST] * 100)] * 5
+    assert [mailbox.next() for _ in range(5)] == [[LOST] * 100] * 5
     assert n_pulses == 5
 
 
@@ -72,4 +72,4 @@ def test_what_has_come_meanwhile_comes_together_and_no_question_overtakes_it() -
     mailbox.ask(question)
     mailbox.post(stops[0])
     came = [mailbox.next() for _ in range(5)]
-    assert came == [Together(events[:100]), Together(events[100:200]), Together(events[200:]), question, stops[0]]
+    assert came == [events[:100], events[100:200], events[200:], question, stops[0]]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from punctual.core.ids import JobId, Timer
-from punctual.daemon.timers import Timers
+from punctual.daemon.engine import Timers
 
 A, B = Timer("tick", JobId("a")), Timer("tick", JobId("b"))
 

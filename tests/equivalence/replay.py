@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from punctual.core.events import Event
-from punctual.core.protocols import Journal
+from punctual.core.protocols import Journal, Listener
 from punctual.core.scheduler import Scheduler
-from punctual.daemon.listeners import Listener
 
 
 def replay(

@@ -22,11 +22,10 @@ from punctual.core.program import Program
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.executors.local.actuator import Unusable, choose
-from punctual.executors.local.cgroup_files import FOLDER
+from punctual.executors.local.cgroup_files import FOLDER, hierarchy
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.executor import LocalExecutor, actuators
 from punctual.executors.local.job_signals import descendants
-from punctual.executors.local.mounts import hierarchy
 
 E = TypeVar("E")
 

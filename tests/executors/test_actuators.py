@@ -17,11 +17,10 @@ from punctual.executors.local.actuator import (
     limit_us,
     try_out,
 )
-from punctual.executors.local.cgroup_files import group_name, remove_abandoned
+from punctual.executors.local.cgroup_files import Hierarchy, group_name, hierarchy, remove_abandoned
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2, UserScope
 from punctual.executors.local.executor import PacingOnly, in_force
-from punctual.executors.local.mounts import Hierarchy, hierarchy
 from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
 
 JOB = JobId("train/1")

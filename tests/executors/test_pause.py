@@ -20,12 +20,12 @@ from punctual.core.resources import Resources
 from punctual.executors.local import freezer as freezers
 from punctual.executors.local import grant as grants
 from punctual.executors.local.actuator import Choice, Unusable
+from punctual.executors.local.cgroup_files import hierarchy
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.devices import DevicePool, JobDevices
 from punctual.executors.local.freezer import SignalFreezer
 from punctual.executors.local.job_files import takeover_socket_of
 from punctual.executors.local.job_signals import descendants
-from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import cpu_clock_ns
 from punctual.executors.local.supervisor_client import take_over
 

@@ -16,7 +16,7 @@ from tests.executors.test_pause import WORKER, launch, paused, resize
 
 from punctual.core.events import GrantApplied, GrantFailed, JobFinished, JobStarted
 from punctual.core.resources import Resources
-from punctual.executors.local import files_limit, supervisor, supervisor_client
+from punctual.executors.local import context, supervisor, supervisor_client
 from punctual.executors.local.launch import JobProcess
 
 SLEEP = "import time; time.sleep(600)"
@@ -164,7 +164,7 @@ def test_jobs_get_the_limit_of_open_files_that_this_process_was_started_with(sta
     told = tmp_path / "told"
     stage.run(f"import resource\nopen({str(told)!r}, 'w').write(str(resource.getrlimit(resource.RLIMIT_NOFILE)))")
     assert isinstance(stage.ended(), JobFinished)
-    assert told.read_text() == str(files_limit.raise_files_limit())
+    assert told.read_text() == str(context.raise_files_limit())
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
     assert soft <= hard
 

@@ -29,7 +29,7 @@ from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.history.cluster import ClusterHistory
 from punctual.history.level import LevelCourse
-from punctual.history.spread import Spread
+from punctual.history.summary import Spread
 
 A, B, C, D = (JobId(id) for id in "abcd")
 

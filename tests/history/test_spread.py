@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from punctual.core.errors import InvalidSpec
-from punctual.history.spread import Spread, quantile
+from punctual.history.summary import Spread, quantile
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.floats(0, 1))

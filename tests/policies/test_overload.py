@@ -10,8 +10,7 @@ from tests.policies.pictures import Table, counts, decide, job
 from tests.policies.tight_deadlines import outcome, tight_jobs
 
 from punctual import registry
-from punctual.policies._reachable import reachable_together
-from punctual.policies.promises_first import PromisesFirst
+from punctual.policies.promises_first import PromisesFirst, reachable_together
 from punctual.sim.job import SimJob
 
 N_GPUS = 16

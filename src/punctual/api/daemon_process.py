@@ -23,7 +23,7 @@ from punctual.daemon.paths import owner_token_file, service_root
 from punctual.daemon.restore import AllEndedError
 from punctual.daemon.retention import prune
 from punctual.daemon.sweeping import sweep
-from punctual.executors.local.command_group import command_group
+from punctual.executors.local.cgroup_files import command_group
 from punctual.executors.local.orphans import end_orphans
 from punctual.journal.errors import JournalTaken
 

@@ -33,7 +33,7 @@ def main() -> None:
     # Imported here, so that `import punctual.cli` costs nothing to whoever looks for a constant in it.
     with ExitStack() as group:
         with _leaving_at_once(group):
-            from punctual.executors.local.command_group import command_group
+            from punctual.executors.local.cgroup_files import command_group
 
             if sys.argv[1:2] and sys.argv[1] in _PROMPT:
                 group.enter_context(command_group())

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
-from punctual.controllers._base import check_parameters
-from punctual.controllers._work import ends_with_work, work
+from punctual.controllers._base import check_parameters, ends_with_work, work
 from punctual.core.control import INTERVAL_SIGMAS, PacingLine, Reading
 from punctual.core.job import JobSpec
 

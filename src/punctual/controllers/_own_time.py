@@ -7,8 +7,7 @@ them, and all the job can use is one second of them a second. Pacing alone slows
 from dataclasses import dataclass, replace
 from math import inf
 
-from punctual.controllers._base import clamp, core_bounds
-from punctual.controllers._work import is_another_run
+from punctual.controllers._base import clamp, core_bounds, is_another_run
 from punctual.core.control import Reading
 from punctual.core.job import JobSpec
 from punctual.core.resources import NOTHING, TOLERANCE, Resources

@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import exp, inf, log, log2, sqrt
 
-from punctual.controllers._cost import ELSEWHERE_FRAC, STEP_NOISE_FRAC, surprise_of
-from punctual.controllers._slow_mean import SlowMean, drifted, reverting
+from punctual.controllers._cost import ELSEWHERE_FRAC, STEP_NOISE_FRAC, SlowMean, drifted, reverting, surprise_of
 
 #: Standard deviation of what all steps of a sample share, as a share of a step's time.
 SAMPLE_NOISE_FRAC = 0.01

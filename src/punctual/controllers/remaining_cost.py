@@ -5,12 +5,16 @@ from math import hypot, inf, isfinite, log
 
 from punctual.controllers import _cost
 from punctual.controllers._base import (
+    blend,
     core_bounds,
+    is_another_run,
+    largest_unit_steps,
+    units_done,
     waiting_tick_s,
     wanted,
+    work,
 )
-from punctual.controllers._cost import Cost
-from punctual.controllers._dear_steps import DearSteps, Span
+from punctual.controllers._cost import Cost, DearSteps, SlowMean, Span, drifted
 from punctual.controllers._landing import (
     LEAD_FRAC,
     LandingController,
@@ -22,8 +26,6 @@ from punctual.controllers._landing import (
     waits,
 )
 from punctual.controllers._own_time import OwnTime, own_reading, own_spec
-from punctual.controllers._slow_mean import SlowMean, drifted
-from punctual.controllers._work import blend, is_another_run, largest_unit_steps, units_done, work
 from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason

@@ -5,10 +5,15 @@ from math import isfinite
 
 from punctual.controllers import _step_time, _two_levels
 from punctual.controllers._base import (
+    blend,
     count_held,
     counts_within,
+    is_another_run,
+    largest_unit_steps,
     reason_to_run_free,
+    units_done,
     waiting_tick_s,
+    work,
     workers,
 )
 from punctual.controllers._landing import (
@@ -23,7 +28,6 @@ from punctual.controllers._landing import (
 )
 from punctual.controllers._step_time import Model, StepTime
 from punctual.controllers._two_levels import CountPlan, WorkerProjection
-from punctual.controllers._work import blend, is_another_run, largest_unit_steps, units_done, work
 from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason

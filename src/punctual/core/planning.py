@@ -1,17 +1,28 @@
-"""Timing of plans and check of answers: one plan is in flight at a time, and it may get lost.
+"""Plans: when one is asked for, whether an answer can be used, and why jobs wait that it leaves without a place.
+
+One plan is in flight at a time, and it may get lost.
 
 A plan that takes amounts or promises away is made without knowing what that leaves. If a job that it gives nothing would fit
 there, the clock asks for another plan, which knows. A policy that leaves cores free on purpose is asked once more, and not
 again until something changes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isfinite
 from typing import Any
 
-from punctual.core.ids import JobId
-from punctual.core.units import span
+from punctual.core.cluster import Snapshot
+from punctual.core.ids import JobId, NodeId
+from punctual.core.job import Allocation, JobSpec, JobView, awaits_promise
+from punctual.core.ledger import Bookings
+from punctual.core.outbox import Outbox
+from punctual.core.plan import Plan
+from punctual.core.recent_messages import Reason
+from punctual.core.resources import Resources, total
+from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.units import format_bytes, span
 
 #: Shortest time between a plan and one that it asks for or makes room for, in seconds.
 _SOONEST_S = 0.1
@@ -185,3 +196,188 @@ class Planning:
     def reset(self) -> None:
         """Forget the plan in flight, which is lost."""
         self.is_due, self.requested_at, self.retry_at = True, None, -inf
+
+
+#: Jobs that a plan decides on, with what it gives them.
+Changes = list[tuple[ScheduledJob, Allocation]]
+
+
+def checked(
+    plan: Plan,
+    revision: int,
+    active: Mapping[JobId, ScheduledJob],
+    capacity: Mapping[NodeId, Resources],
+    planned: Bookings,
+) -> tuple[Changes, str]:
+    """Return the changes of a plan, and the reason why it cannot be used; the reason is empty if it can.
+
+    Parameters
+    ----------
+    revision
+        Revision that was requested.
+    active
+        The jobs that have not ended.
+    planned
+        Amounts of the last plan, by node.
+    """
+    if plan.revision != revision:
+        return [], f"it is of revision {plan.revision}, and was requested as {revision}"
+    try:
+        changes = _changes_of(plan, active)
+        return changes, _fault_of(plan, changes, capacity, planned)
+    except Exception as error:  # noqa: BLE001 -- a policy may propose anything
+        return [], f"it is no plan: {type(error).__name__}: {error}"
+
+
+def _changes_of(plan: Plan, active: Mapping[JobId, ScheduledJob]) -> Changes:
+    """Return the plan's changes to known, unfinished jobs that may hold something.
+
+    One that is to run only with a promise gets nothing before it has one: also of a policy that stands in for another.
+    """
+    named, promises = plan.grants if plan.keeps_others else active, plan.promises or {}
+    jobs = [active[job] for job in named if job in active and not active[job].is_withheld]
+    return [
+        (job, {} if _lacks_promise(job, promises) else plan.grants.get(job.spec.id, {}))
+        for job in jobs
+        if job.submitted_revision < plan.revision
+    ]
+
+
+def _lacks_promise(job: ScheduledJob, promises: Collection[JobId]) -> bool:
+    return job.spec.id not in promises and awaits_promise(job.spec, job.status, job.started_at)
+
+
+def _fault_of(plan: Plan, changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
+    if plan.status == "infeasible":
+        return "the policy found no valid plan"
+    if plan.promises and not all(map(isfinite, plan.promises.values())):
+        return "it promises an end that is no instant"
+    for job, grant in changes:
+        fault = fault_of_grant(job, grant)
+        if fault:
+            return fault
+    return _overbooked(changes, capacity, planned)
+
+
+def fault_of_size(spec: JobSpec, capacity: Resources) -> Reason | None:
+    """Return why a job can never run on a cluster of `capacity`; None if it may, or if no node has joined yet."""
+    if not capacity or spec.floor.fits_in(capacity):
+        return None
+    return Reason("too-large", f"its floor of {spec.floor} does not fit in what there is: {capacity}")
+
+
+def fault_of_grant(job: ScheduledJob, grant: Allocation) -> str:
+    """Return why the job cannot have `grant`; empty if it can."""
+    amount, spec = total(grant.values()), job.spec
+    if not amount:
+        may_pause = spec.preemptible or job.status not in ("running", "starting") or job.leaves_at < inf
+        return "" if may_pause else f"nothing for job '{spec.id}', which runs and may not be paused"
+    if not amount.fits_in(spec.ceiling):
+        return f"{amount} for job '{spec.id}', over its ceiling of {spec.ceiling}"
+    if not spec.floor.fits_in(amount):
+        return f"{amount} for job '{spec.id}', under its floor of {spec.floor}"
+    if spec.worker is not None and spec.parts_of(amount) is None:
+        return f"{amount} for job '{spec.id}', which is no number of its workers that it can run with"
+    return ""
+
+
+def _overbooked(changes: Changes, capacity: Mapping[NodeId, Resources], planned: Bookings) -> str:
+    """Return the first node on which the changes do not fit beside the others' plans; empty if none."""
+    booked: dict[NodeId, Resources] = {}
+    for _, grant in changes:
+        for node, amount in grant.items():
+            booked[node] = booked[node] + amount if node in booked else amount
+    decided = {job.spec.id for job, _ in changes}
+    for node, amount in booked.items():
+        # A node may have been lost since the snapshot; what lay there is dropped when the grant is asked for.
+        if node not in capacity:
+            continue
+        total_on = amount + planned.others_on(node, decided)
+        if not total_on.fits_in(capacity[node]):
+            return f"{total_on} on node '{node}', which has {capacity[node]}"
+    return ""
+
+
+def takes_any(changes: Changes) -> bool:
+    """Whether a job is to have less than before on some node."""
+    for job, grant in changes:
+        for node, amount in job.target.items():
+            if node not in grant or not amount.fits_in(grant[node]):
+                return True
+    return False
+
+
+def has_room(jobs: Iterable[ScheduledJob], capacity: Mapping[NodeId, Resources], planned: Bookings) -> bool:
+    """Whether the plan in force leaves enough for one of the jobs to which it gives nothing."""
+    waiting = {_least(job.spec) for job in jobs if not (job.target or job.is_withheld or job.stop_cause)}
+    left = [amount - planned.total_on(node) for node, amount in capacity.items()] if waiting else []
+    # Any amount will do for a job without a floor.
+    return any(
+        sum(amount.n_times(unit) if unit else bool(amount) for amount in left) >= n_units for unit, n_units in waiting
+    )
+
+
+def _least(spec: JobSpec) -> tuple[Resources, int]:
+    """Return an amount, and how many of it a job needs at least, on one node or several."""
+    return (spec.floor, 1) if spec.unit is None else (spec.unit, spec.worker_counts()[0])
+
+
+_CODE = "waits"
+
+
+def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox, revision: int) -> None:
+    """Tell each job once why it waits, after the plan of `revision` has left it waiting; another reason is told, too."""
+    waiting = [view for view in snapshot.waiting if jobs[view.id].status == "queued"]
+    if not waiting:
+        return
+    room = _StartRoom(snapshot)
+    for view in waiting:
+        job = jobs[view.id]
+        kind = room.kind(view) if job.submitted_revision < revision else ""
+        if kind and kind not in job.told:
+            job.told |= {kind}
+            outbox.warn(snapshot.at, job, room.reason(kind, view))
+
+
+#: Kinds of reasons to wait, as they are noted among what a job was told.
+_NODE, _PLACE, _MEMORY = (f"{_CODE} for {what}" for what in ("node", "place", "memory"))
+
+
+class _StartRoom:
+    """Room for jobs without workers beside those that run."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._has_nodes = bool(snapshot.nodes)
+        self._nodes = [node for node in snapshot.nodes if node.jobs_at_once is not None]
+        running = Counter(node for job in snapshot.holding if job.spec.worker is None for node in job.planned)
+        self._n_jobs = sum(running.values())
+        self._is_full = all(running[node.id] >= (node.jobs_at_once or 0) for node in self._nodes)
+        self._usual_bytes = min((node.usual_memory_bytes for node in self._nodes), default=0)
+        self._free_bytes = max((snapshot.free[node.id].memory_bytes for node in self._nodes), default=0)
+
+    def kind(self, view: JobView) -> str:
+        """Return the kind of reason why a job cannot start; empty: it is none of these."""
+        if not self._has_nodes:
+            return _NODE
+        if not self._nodes or view.spec.worker is not None:
+            return ""
+        if self._is_full:
+            return _PLACE
+        return _MEMORY if self._needed_bytes(view) > self._free_bytes else ""
+
+    def reason(self, kind: str, view: JobView) -> Reason:
+        """Return a reason of this kind in words."""
+        if kind == _NODE:
+            return Reason(_CODE, "it waits for a node: all are leaving (`punctual ps`)")
+        if kind == _PLACE:
+            run = "job runs" if self._n_jobs == 1 else "jobs run"
+            text = f"it waits until a job ends: {self._n_jobs} {run}, and no more do at once (`--jobs-at-once`)"
+            return Reason(_CODE, text, {"n_jobs": self._n_jobs})
+        needed_bytes, free_bytes = self._needed_bytes(view), self._free_bytes
+        asked = "that it asked for"
+        needed = asked if view.spec.asked_memory_bytes else "that are set aside for it (say what it needs: `--memory`)"
+        text = f"it waits for memory: of the {format_bytes(needed_bytes)} {needed}, {format_bytes(free_bytes)} are free"
+        return Reason(_CODE, text, {"needed_bytes": needed_bytes, "free_bytes": free_bytes})
+
+    def _needed_bytes(self, view: JobView) -> int:
+        return view.spec.asked_memory_bytes or view.expected_memory_bytes or self._usual_bytes

@@ -21,6 +21,9 @@ Sink = Callable[[Event], None]
 #: Entry of the journal, which holds events and commands in their order.
 Message = Event | Command
 
+#: Called with each message.
+Listener = Callable[[Message], None]
+
 
 class Policy(Protocol):
     """Shares the cluster among jobs: a function of the snapshot, deterministic for its seed."""

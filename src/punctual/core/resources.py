@@ -212,8 +212,8 @@ def resource_names(amounts: Iterable[Resources]) -> tuple[str, ...]:
 
 def largest(amounts: Sequence[Resources]) -> Resources:
     """The most that any of `amounts` has, kind by kind."""
-    if not amounts:
-        return NOTHING
+    if len(amounts) < 2:  # most clusters have nodes of one size
+        return amounts[0] if amounts else NOTHING
     return Resources(
         max([amount.cores for amount in amounts]),
         max([amount.gpus for amount in amounts]),

@@ -52,28 +52,31 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
-from punctual.core.job_table import JobTable, duplicate
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
-from punctual.core.memory_use import MemoryUse
 from punctual.core.node_table import NodeTable
 from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
-from punctual.core.plan_check import Changes, checked, fault_of_grant, fault_of_size, has_room, takes_any
-from punctual.core.planning import Planning
-from punctual.core.plug_ins import Failure, PlugIns, Source
+from punctual.core.planning import (
+    Changes,
+    Planning,
+    checked,
+    fault_of_grant,
+    fault_of_size,
+    has_room,
+    takes_any,
+    tell_waiting,
+)
+from punctual.core.plug_ins import Failure, PlugIns, Quarantine, Source
 from punctual.core.pools import SPENT, TOO_DEAR, HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
-from punctual.core.quarantine import Quarantine
 from punctual.core.recent_messages import Reason
-from punctual.core.reconciling import Reconciler
 from punctual.core.resources import Resources
 from punctual.core.retry import after_refusal, fault_of_retry, retry_reason
-from punctual.core.scheduled_job import Periods, ScheduledJob
-from punctual.core.snapshot_cache import SnapshotCache
+from punctual.core.scheduled_job import JobTable, Periods, ScheduledJob, duplicate
+from punctual.core.snapshot_cache import MemoryUse, SnapshotCache
 from punctual.core.targets import Targets
 from punctual.core.units import span
-from punctual.core.waiting import tell_waiting
 from punctual.core.watch import Watch
 
 __all__ = ["Periods", "Scheduler"]
@@ -129,10 +132,9 @@ class Scheduler:
         self._bill = Bill()
         self._memory = MemoryUse(self._active)
         self._cache = SnapshotCache(self._planned, self._shown, self._memory)
-        self._targets = Targets(self._planned, self._cache)
         self._outbox = Outbox()
         self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=strict)
-        self._reconciler = Reconciler(self._ledger, self._cache, self._periods, self._outbox)
+        self._targets = Targets(self._ledger, self._planned, self._cache, self._periods, self._outbox)
         self._watch = Watch(self._outbox, self._periods)
         self._planning = Planning()
         self._carry: object = None
@@ -178,7 +180,7 @@ class Scheduler:
                 self._give_up(follower, event.at, fault)
         if self._planning.is_due:
             self._request_plan(event.at)
-        self._reconciler.reconcile(event.at)
+        self._targets.reconcile(event.at)
         if self._pools:
             self._reconcile_machines(event.at)
         commands = self._outbox.take()
@@ -248,7 +250,7 @@ class Scheduler:
         """Return the state, with the states of plug-ins, as plain values; serialise it before the next event."""
         return {
             **self._jobs.dump(),
-            "unsettled": self._reconciler.dump(),
+            "unsettled": self._targets.dump(),
             "ledger": self._ledger.dump(),
             "planned": self._planned.dump(),
             "nodes": self._nodes.dump(),
@@ -268,7 +270,7 @@ class Scheduler:
         restored = [self._plug_ins.restored(plain) for plain in state["jobs"]]
         self._untold = [(job, failure) for job, failures in restored for failure in failures]
         self._jobs.load([job for job, _ in restored], state)
-        self._reconciler.load(state["unsettled"], self._active)
+        self._targets.load(state["unsettled"], self._active)
         self._ledger.load(state["ledger"])
         self._planned.load(state["planned"])
         self._nodes.load(state["nodes"])
@@ -322,7 +324,7 @@ class Scheduler:
         self._ledger.close(name)
         self._targets.set_target(job, {})
         self._cache.drop(name)
-        self._reconciler.drop(name, end.at)
+        self._targets.drop(name, end.at)
         self._planning.promised.pop(name, None)
         self._jobs.end(job, end)
         self._planning.is_due = True
@@ -369,7 +371,7 @@ class Scheduler:
         self._ledger.open(job.spec.id)
         self._hold(job, at)
         job.forget_process()
-        self._reconciler.mark_dirty(job)
+        self._targets.mark_dirty(job)
         self._planning.is_due = True
 
     # Answers to commands.
@@ -408,7 +410,7 @@ class Scheduler:
             self._pools.use(event.at, event.granted, job.spec.startup_s if is_start else 0.0)
         self._hold(job, event.at)
         job.note_answer(is_applied=not isinstance(event, GrantFailed))
-        self._reconciler.mark_dirty(job)
+        self._targets.mark_dirty(job)
         before, job.status = job.status, after_answer(job.status, event, self._ledger.granted(event.job))
         if job.status == "running" and before != "running":
             self._watch.look_in(job, event.at, self._periods.first_tick_s)
@@ -469,7 +471,7 @@ class Scheduler:
             if job.target and fault_of_grant(job, job.target):
                 self._targets.set_target(job, {})  # what is left is no allocation: the job waits for another one
             self._cache.touch(name)
-            self._reconciler.mark_dirty(job)
+            self._targets.mark_dirty(job)
 
     def _node_noticed(self, event: NodeNoticed) -> None:
         node, is_leaving = event.node, event.node in self._pools.ends_at
@@ -522,7 +524,7 @@ class Scheduler:
         elif job.stop_cause is None:
             left_s = max(0.0, min(self._pools.ends_at[node] for node in leaving) - at)
             job.ask_to_move(f"its node '{leaving[0]}' is taken away in {span(left_s)}")
-        self._reconciler.mark_dirty(job)
+        self._targets.mark_dirty(job)
 
     def _vacate(self, job: ScheduledJob) -> None:
         """Have a job that is to have nothing save and end, if it is on a machine of a pool: that is given back."""
@@ -560,7 +562,7 @@ class Scheduler:
             job = self._active[name]
             self._hold(job, event.at)
             job.is_applied = False
-            self._reconciler.mark_dirty(job)
+            self._targets.mark_dirty(job)
             if not self._ledger.holds(name) and job.status != "queued":
                 self._lose_process(job, event.at, event.at)
         self._capacity_changed()
@@ -593,7 +595,7 @@ class Scheduler:
         if job.respecify(spec):
             self._planning.stale_revision = self._planning.revision
             if self._targets.refit(job, self._ledger.nodes):
-                self._reconciler.mark_dirty(job)
+                self._targets.mark_dirty(job)
         self._cache.touch(spec.id)
 
     def _stop_requested(self, event: StopRequested) -> None:
@@ -604,7 +606,7 @@ class Scheduler:
         if job.status == "queued":
             self._give_up(job, event.at, Reason("stopped", event.cause))
         else:
-            self._reconciler.mark_dirty(job)
+            self._targets.mark_dirty(job)
 
     def _pause_requested(self, event: PauseRequested) -> None:
         if (job := self._active.get(event.job)) is None or job.stop_cause is not None:
@@ -614,7 +616,7 @@ class Scheduler:
         self._vacate(job)
         self._cache.hide_from_policy(event.job)
         self._planning.promised.pop(event.job, None)
-        self._reconciler.mark_dirty(job)
+        self._targets.mark_dirty(job)
         self._planning.is_due = True
 
     def _resume_requested(self, event: ResumeRequested) -> None:
@@ -649,7 +651,7 @@ class Scheduler:
         job.is_applied, job.asked_at, job.retry_at, job.mark = False, -inf, at, None
         self._watch.expect_deadline(job, at)
         self._watch.set_leave_timer(job, at)
-        self._reconciler.mark_dirty(job)
+        self._targets.mark_dirty(job)
         if job.status == "stopping" or not job.target:
             self._watch.look_in(job, at, 0.0)
         elif job.status != "queued":
@@ -699,7 +701,7 @@ class Scheduler:
             self._vacate(job)
             self._pools.plan(at, grant)
             job.is_hired = self._pools.is_hired(grant)
-            self._reconciler.mark_dirty(job)
+            self._targets.mark_dirty(job)
         for name, reason in plan.declines.items():  # a job that has run is not the policy's to end
             declined = self._active.get(name)
             is_new = declined is not None and declined.status == "queued" and declined.started_at is None
@@ -759,7 +761,7 @@ class Scheduler:
             self._outbox.set_timer(at, "demands", None, self._planning.demands_change(at, gather_s))
             self._cache.touch(job.spec.id)
         self._watch.judge(job, at, demand.forecast)
-        self._reconciler.mark_dirty(job)
+        self._targets.mark_dirty(job)
         self._watch.look_in(job, at, demand.next_tick_s)
 
     def _request_plan(self, at: float) -> None:

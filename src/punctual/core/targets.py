@@ -1,22 +1,39 @@
-"""The amount that each job is to have: the last plan's, within the bounds that its user changes."""
+"""The amount that each job is to have, and what is asked for until it has it."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from punctual.core.ids import NodeId
+from punctual.core.commands import LaunchJob, ResizeJob, StopJob
+from punctual.core.control import PacingLine
+from punctual.core.fast_init import unchecked_constructor
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.ledger import Bookings
-from punctual.core.plan_check import fault_of_grant
+from punctual.core.ledger import Bookings, Ledger
+from punctual.core.outbox import Outbox
+from punctual.core.planning import fault_of_grant
 from punctual.core.resources import NOTHING, Resources
-from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
+
+_launch_job, _resize_job = unchecked_constructor(LaunchJob), unchecked_constructor(ResizeJob)
 
 
 class Targets:
-    """Keeps `ScheduledJob.target`, the bookings `planned` and the snapshot for policies consistent."""
+    """Sets `ScheduledJob.target`, and asks for launches, resizes and stops until each job has its target.
 
-    def __init__(self, planned: Bookings, cache: SnapshotCache) -> None:
+    The bookings `planned` and the snapshot for policies follow from the targets. What is asked for is looked at only for jobs
+    for which what is wanted may differ from what is in force.
+    """
+
+    def __init__(
+        self, ledger: Ledger, planned: Bookings, cache: SnapshotCache, periods: Periods, outbox: Outbox
+    ) -> None:
+        self._ledger = ledger
         self._planned = planned
         self._cache = cache
+        self._periods = periods
+        self._outbox = outbox
+        self._unsettled: dict[JobId, ScheduledJob] = {}
 
     def set_target(self, job: ScheduledJob, grant: Allocation) -> None:
         """Make `grant` the job's target."""
@@ -44,6 +61,91 @@ class Targets:
 
         self.set_target(job, refitted(job.target, job.spec, room))
         return True
+
+    def mark_dirty(self, job: ScheduledJob) -> None:
+        """Reconcile the job at the end of this event, and of each later one until it has its target."""
+        self._unsettled[job.spec.id] = job
+
+    def drop(self, job: JobId, at: float) -> None:
+        """Remove a job that has ended, and retry one that waits for a shortage to end."""
+        self._unsettled.pop(job, None)
+        waiting = next((other for other in self._unsettled.values() if other.n_shortages and other.retry_at > at), None)
+        if waiting is not None:
+            waiting.retry_at = at
+
+    def reconcile(self, at: float) -> None:
+        """Ask for everything that differs and may be asked for now."""
+        if not self._unsettled:
+            return
+        for name, job in tuple(self._unsettled.items()):
+            if job.is_settled():
+                del self._unsettled[name]
+            elif job.stop_cause is not None:
+                self._stop(job, at)
+            elif self._may_ask(job, at) and self._ledger.ask(name, job.n_requests + 1, job.target):
+                self._ask(job, at)
+
+    def dump(self) -> list[JobId]:
+        """Return the unsettled jobs, in order."""
+        return list(self._unsettled)
+
+    def load(self, state: list[JobId], jobs: dict[JobId, ScheduledJob]) -> None:
+        """Continue from what `dump` gave."""
+        self._unsettled = {name: jobs[name] for name in state}
+
+    def _ask(self, job: ScheduledJob, at: float) -> None:
+        """Ask for the target, which is booked."""
+        if job.status == "queued":
+            self._launch(job, at)
+        elif job.target and (job.status == "starting" or job.is_relaunched):  # the last launch was not answered
+            job.is_relaunched = True
+            self._launch(job, at)
+        else:
+            self._resize(job, at)
+
+    def _launch(self, job: ScheduledJob, at: float) -> None:
+        job.status = "starting"
+        job.forget_waiting()
+        self._cache.touch(job.spec.id)
+        command = _launch_job(
+            at=at,
+            job=job.spec.id,
+            spec=job.spec,
+            program=job.program,
+            submitted_at=job.submitted_at,
+            **self._asked(job, at, None),
+        )
+        self._outbox.put(command, job)
+
+    def _resize(self, job: ScheduledJob, at: float) -> None:
+        pacing = job.pacing()
+        command = _resize_job(at=at, job=job.spec.id, pacing=pacing, **self._asked(job, at, pacing))
+        self._outbox.put(command, job)
+
+    def _stop(self, job: ScheduledJob, at: float) -> None:
+        waiting = job.status == "stopping" and at < job.asked_at + self._periods.answer_s
+        if waiting or job.stop_cause is None:
+            return
+        job.status, job.asked_at = "stopping", at
+        self._cache.touch(job.spec.id)
+        how = {"restarts": job.restarts, "moves": job.moves, "interrupts": job.interrupts}
+        stop = StopJob(at=at, job=job.spec.id, cause=job.stop_cause, **how)
+        self._outbox.put(stop, job)
+        self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
+
+    def _may_ask(self, job: ScheduledJob, at: float) -> bool:
+        if job.may_work_on and at < job.leaves_at:
+            return False
+        unanswered = self._ledger.in_flight(job.spec.id) and at < job.asked_at + self._periods.answer_s
+        return not unanswered and at >= job.retry_at
+
+    def _asked(self, job: ScheduledJob, at: float, pacing: PacingLine | None) -> dict[str, Any]:
+        """Note a request for the target with this line. Returns the fields common to launch and resize."""
+        job.n_requests += 1
+        job.asked, job.asked_at = (job.target, pacing), at
+        job.is_applied = False  # also if the target was in force: if the answer is lost nobody knows what is
+        self._outbox.set_timer(at, "answer", job, self._periods.answer_s)
+        return {"request": job.n_requests, "grant": job.target, "reason": job.reason()}
 
 
 def refitted(target: Allocation, spec: JobSpec, room: Callable[[NodeId], Resources]) -> Allocation:

@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol
 
 from punctual.core.commands import (
@@ -15,9 +16,8 @@ from punctual.core.commands import (
 )
 from punctual.core.events import Event, TimerFired
 from punctual.core.ids import Timer
-from punctual.core.protocols import Executor, Journal, Message
+from punctual.core.protocols import Executor, Journal, Listener, Message
 from punctual.core.scheduler import Scheduler
-from punctual.daemon.listeners import Listener
 from punctual.daemon.planner import Planner
 
 _LOG = logging.getLogger(__name__)
@@ -28,12 +28,6 @@ class Due(NamedTuple):
 
     at: float
     timers: Mapping[Timer, float]
-
-
-class Together(NamedTuple):
-    """Events that were queued one behind the other and are written together: a write may wait for the disk."""
-
-    events: Sequence[Event]
 
 
 class Query(NamedTuple):
@@ -57,9 +51,42 @@ class TimeSource(Protocol):
         """Make `timer` due at `fire_at`, in place of the instant set for it before."""
         ...
 
-    def next(self) -> Event | Together | Due | Query | None:
-        """Wait for the next item and return it; None: nothing can come any more."""
+    def next(self) -> Event | list[Event] | Due | Query | None:
+        """Wait for the next item and return it; None: nothing can come any more.
+
+        A list: events that were queued one behind the other and are written together, because a write may wait for the disk.
+        """
         ...
+
+
+class Timers:
+    """Instants by timer; setting a timer again replaces its instant.
+
+    `fire_at`: the instant of each timer that is set.
+    """
+
+    def __init__(self) -> None:
+        self.fire_at: dict[Timer, float] = {}
+        #: Holds replaced entries too; they are dropped when they come to the top.
+        self._heap: list[tuple[float, Timer]] = []
+
+    def set(self, timer: Timer, fire_at: float) -> None:
+        self.fire_at[timer] = fire_at
+        heappush(self._heap, (fire_at, timer))
+
+    def next_at(self) -> float | None:
+        """Instant of the next timer; None: none is set."""
+        while self._heap and self.fire_at.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now: float) -> dict[Timer, float]:
+        """Remove the timers that are due at instant `now`, and return their instants, the earliest first."""
+        due = {}
+        while (fire_at := self.next_at()) is not None and fire_at <= now:
+            _, timer = heappop(self._heap)
+            due[timer] = self.fire_at.pop(timer)
+        return due
 
 
 class Engine:
@@ -137,7 +164,7 @@ class Engine:
             elif isinstance(coming, Query):
                 coming.ask()
             else:
-                self._deliver(coming.events if isinstance(coming, Together) else [coming])
+                self._deliver(coming if isinstance(coming, list) else [coming])
 
     def _deliver(self, events: Sequence[Event], *, performs: bool = True) -> None:
         messages: list[Message] = []

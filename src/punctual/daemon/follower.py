@@ -16,17 +16,16 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about, ended_by
-from punctual.core.protocols import Message
+from punctual.core.protocols import Listener, Message
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.detached import caught
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
-from punctual.daemon.listeners import Listener, logged
 from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.status_reader import HostForecasts, StatusReader, received
+from punctual.daemon.status_reader import HostForecasts, StatusReader, logged, received
 from punctual.executors.local.output import LogTail, ProcessSettings, Receive, ignore_output, logs_of, write_through
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable

@@ -26,11 +26,10 @@ from punctual.core.resources import Resources, largest, total
 from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.engine import Engine, Query
-from punctual.daemon.listeners import logged
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import QuotingPlanner
 from punctual.daemon.quotes import check_amounts, new_view
-from punctual.daemon.status_reader import StatusReader
+from punctual.daemon.status_reader import StatusReader, logged
 from punctual.history.judge import Wait, expected_waits
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange, changed_spec

@@ -9,7 +9,7 @@ from punctual.core.bill import Bill
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.host_options import SHARING_POLICY
-from punctual.daemon.journal_clock import JournalClock
+from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.run_folder import RunFolder
 from punctual.journal.sqlite import SqliteJournal
 from punctual.journal.state import dumps, loads
@@ -24,7 +24,7 @@ class HostState:
     journal: SqliteJournal
     scheduler: Scheduler
     board: StatusBoard
-    time: JournalClock
+    time: Mailbox
 
     def dumped(self) -> bytes:
         """Return the state in the form of a snapshot."""
@@ -78,7 +78,7 @@ def new_scheduler() -> Scheduler:
     )
 
 
-def new_state(run: RunFolder, journal: SqliteJournal, time: JournalClock) -> HostState:
+def new_state(run: RunFolder, journal: SqliteJournal, time: Mailbox) -> HostState:
     """Make the state of a host without jobs."""
     scheduler = new_scheduler()
     return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)

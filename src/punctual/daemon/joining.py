@@ -24,7 +24,7 @@ from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.sharing import host_lock, is_outdated, lower_limits, shared_run, too_nice
-from punctual.executors.local.command_group import leave_command_group
+from punctual.executors.local.cgroup_files import leave_command_group
 from punctual.executors.local.output import ProcessSettings
 from punctual.request.submission import Submission
 

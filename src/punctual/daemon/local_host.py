@@ -37,9 +37,9 @@ from punctual.daemon.host import Host
 from punctual.daemon.host_executor import HERE, ExecutorSetup, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
-from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.log_snapshot import Skipping, n_bytes_before
 from punctual.daemon.machine_providers import fleets
+from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.quotes import quote_fields
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
@@ -188,12 +188,12 @@ class LocalHost(Host):
             for submission in ordered:
                 check_checkpoint_dir(submission)
         _check_names_are_free([submission.spec.id for submission in ordered], self.run_folder)
+        in_journal_time = [self._in_journal_time(submission) for submission in ordered]
         with ExitStack() as undoing:
-            for submission in ordered:
+            for submission in in_journal_time:
                 _check_hardware(submission.spec)
                 check_budget(submission.spec, self._pools, self.policy)
-                undoing.callback(self._release, self._reserve(self._in_journal_time(submission)))
-            in_journal_time = [self._in_journal_time(submission) for submission in ordered]
+                undoing.callback(self._release, self._reserve(submission))
             self._store(in_journal_time, settings)
             undoing.pop_all()
         self._add_cpus([submission.spec.id for submission in ordered], settings)
@@ -318,14 +318,14 @@ class LocalHost(Host):
         """Instant by which each promised job is promised to be done."""
         return self._scheduler.promises()
 
-    def budget(self) -> dict[str, Any]:
-        """Return this host's resources, in all and free, its policy, and news of its nodes."""
+    def budget(self, waits: Mapping[JobId, Wait] | None = None) -> dict[str, Any]:
+        """Return this host's resources, in all and free, its policy, and news of its nodes; `waits`: of now, if known."""
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
         jobs = self.jobs()
         free_cores = cores - sum(status.held.cores for status in jobs)
         news, now, costs = self.node_news(), self.clocks(), self.costs()
-        waited_for = {lack for wait in self.waits(now.at).values() for lack in wait.lacks}
+        waited_for = {lack for wait in (self.waits(now.at) if waits is None else waits).values() for lack in wait.lacks}
         return {
             "host": self.run_folder.name,
             "host_cores": cores,
@@ -591,8 +591,9 @@ def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
         case {"verb": "status"}:
             wanted = request.get("jobs")
             statuses = [status for status in host.jobs() if wanted is None or status.id in wanted]
-            now, budget = host.clocks(), host.budget()
+            now = host.clocks()
             waits = host.waits(now.at)
+            budget = host.budget(waits)
             jobs = [_full_standing(host, each, now, waits.get(each.id, NO_WAIT), budget) for each in statuses]
             return {"jobs": jobs}
         case {"verb": "policy"}:
@@ -725,7 +726,7 @@ def local_host(
         ending.push(tidying(run, is_new=not continues))
         journal = ending.enter_context(SqliteJournal(run.journal))
         journal.reset()
-        state = new_state(run, journal, JournalClock(clock_shift(journal.clock)))
+        state = new_state(run, journal, Mailbox(clock_shift(journal.clock)))
         policy = state.policy(options.policy)
         site = new_setup(run, journal, options)
         host = ending.enter_context(opened(state, site, policy))

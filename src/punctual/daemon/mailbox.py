@@ -1,14 +1,19 @@
-"""Time and events of a live run."""
+"""Time and events of a live run, in the machine's time or in that of a journal, which continues where it stopped."""
 
 import time
 from collections.abc import Callable
 from math import inf
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
+from punctual.core.commands import JobCommand
 from punctual.core.events import Event
-from punctual.core.ids import Timer
-from punctual.daemon.engine import Due, Query, Together
-from punctual.daemon.timers import Timers
+from punctual.core.ids import JobId, Timer
+from punctual.core.instants import moved
+from punctual.core.protocols import Executor, Sink
+from punctual.daemon.engine import Due, Query, Timers
+
+M = TypeVar("M")
 
 
 class MonotonicClock:
@@ -18,13 +23,15 @@ class MonotonicClock:
         return time.monotonic()
 
 
-class Mailbox(MonotonicClock):
-    """Events from any thread, and timers on the monotonic clock.
+class Mailbox:
+    """Events from any thread, and timers, in the time of a journal: the monotonic clock minus `shift_s`.
 
-    Timers that are due come before events that wait, because all that a due timer does is to post events.
+    Timers that are due come before events that wait, because all that a due timer does is to post events. The shift is 0 for a
+    journal that was begun since the machine was started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shift_s: float = 0.0) -> None:
+        self.shift_s = shift_s
         self._timers = Timers()
         self._pulse: Callable[[], None] | None = None
         self._pulse_s = self._pulse_at = inf
@@ -32,6 +39,21 @@ class Mailbox(MonotonicClock):
         self._events: SimpleQueue[Event | Query] = SimpleQueue()
         #: Item that was taken out of the queue and is returned next.
         self._held: Event | Query | None = None
+
+    def now(self) -> float:
+        return time.monotonic() - self.shift_s
+
+    def to_machine(self, message: M) -> M:
+        """Convert the instants of `message` from the journal's time to the monotonic clock."""
+        return moved(message, self.shift_s)
+
+    def from_machine(self, event: Event) -> None:
+        """Enter an event with instants of the monotonic clock."""
+        self.post(moved(event, -self.shift_s))
+
+    def in_journal_time(self, executor: Executor) -> Executor:
+        """Wrap `executor`, which uses the monotonic clock, to use the journal's time."""
+        return _ClockShiftedExecutor(executor, self.shift_s) if self.shift_s else executor
 
     def pulse(self, call: Callable[[], None], every_s: float = 1.0) -> None:
         """Have `next` call `call` about every `every_s` seconds, however long it waits; a loop that hangs does not."""
@@ -48,7 +70,7 @@ class Mailbox(MonotonicClock):
     def set_timer(self, timer: Timer, fire_at: float) -> None:
         self._timers.set(timer, fire_at)
 
-    def next(self) -> Event | Together | Due | Query:
+    def next(self) -> Event | list[Event] | Due | Query:
         while True:
             now = self.now()
             if self._pulse is not None and now >= self._pulse_at:
@@ -69,7 +91,7 @@ class Mailbox(MonotonicClock):
         held, self._held = self._held, None
         return held
 
-    def _with_those_behind(self, event: Event) -> Event | Together:
+    def _with_those_behind(self, event: Event) -> Event | list[Event]:
         """Return `event` together with the events that are queued behind it."""
         events = [event]
         # Most events that are written together: what follows from the first one waits for the last.
@@ -79,4 +101,21 @@ class Mailbox(MonotonicClock):
                 self._held = behind
                 break
             events.append(behind)
-        return Together(events) if len(events) > 1 else event
+        return events if len(events) > 1 else event
+
+
+class _ClockShiftedExecutor:
+    """Converts the instants of commands and events between the two clocks."""
+
+    def __init__(self, executor: Executor, shift_s: float) -> None:
+        self._executor = executor
+        self._shift_s = shift_s
+
+    def perform(self, command: JobCommand, sink: Sink) -> None:
+        self._executor.perform(moved(command, self._shift_s), self._received_by(sink))
+
+    def observe(self, job: JobId, at: float, sink: Sink) -> None:
+        self._executor.observe(job, at + self._shift_s, self._received_by(sink))
+
+    def _received_by(self, sink: Sink) -> Sink:
+        return lambda event: sink(moved(event, -self._shift_s))

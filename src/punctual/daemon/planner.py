@@ -25,7 +25,7 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Policy, Sink
 from punctual.core.quoting import Quote, QuoteRequest, decode_quote, refusing_guarantees
 from punctual.core.units import span
-from punctual.daemon.policy_worker import BadFrameError, Channel
+from punctual.daemon.policy_worker import Channel
 
 T = TypeVar("T")
 
@@ -421,7 +421,7 @@ class _PolicyProcess:
             raise _LostError(f"took more than {span(limit_s)}") from None
         except (OSError, EOFError):
             raise _LostError(f"ended: {self._exit_cause()}") from None
-        except (BadFrameError, ValueError) as error:
+        except ValueError as error:
             raise _LostError(f"gave a wrong answer: {error}") from error
         if "failure" in answer:
             raise _NoPlanError(f"failed: {answer['failure']}")

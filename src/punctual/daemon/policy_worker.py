@@ -26,10 +26,6 @@ from punctual.core.quoting import QuoteRequest, refusing_guarantees
 _N_LENGTH_BYTES = 8
 
 
-class BadFrameError(Exception):
-    """Raised if received bytes are no valid frame."""
-
-
 class Channel:
     """Frames on a socket, in both directions."""
 
@@ -50,14 +46,14 @@ class Channel:
         """Return the next frame; after a timeout the call may be repeated.
 
         * Raises `EOFError`: the other side is gone.
-        * Raises `BadFrameError`: the frame is too long.
+        * Raises `ValueError`: the frame is too long.
         * Raises `OSError`: the timeout is over, or the channel is broken.
         """
         self._fill(_N_LENGTH_BYTES)
         n_bytes = int.from_bytes(self._received[:_N_LENGTH_BYTES], "big")
         # Longer than any plan; a longer answer is no answer of ours.
         if n_bytes > 1 << 28:
-            raise BadFrameError(f"a frame of {n_bytes} bytes")
+            raise ValueError(f"a frame of {n_bytes} bytes")
         self._fill(_N_LENGTH_BYTES + n_bytes)
         content, self._received = bytes(self._received[_N_LENGTH_BYTES:]), bytearray()
         return content

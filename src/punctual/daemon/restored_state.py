@@ -11,8 +11,8 @@ from punctual.core.job import ENDED, JobState
 from punctual.core.lifecycle import about, end_state
 from punctual.daemon.adoption import recorded_end
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
-from punctual.daemon.journal_clock import JournalClock
 from punctual.daemon.local_host import STOPPED_UNSTEERED
+from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.run_folder import RunFolder
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import JournalUnusable
@@ -28,7 +28,7 @@ def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, f
     """
     snapshot = journal.latest_snapshot()
     if snapshot is not None:
-        state = new_state(run, journal, JournalClock(clock_shift(journal.clock)))
+        state = new_state(run, journal, Mailbox(clock_shift(journal.clock)))
         try:
             state.load(snapshot[1])
         except Exception as error:
@@ -44,7 +44,7 @@ def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState
 
     Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
     """
-    state = new_state(run, journal, JournalClock(clock_shift(journal.clock)))
+    state = new_state(run, journal, Mailbox(clock_shift(journal.clock)))
     return state, _fold(state, journal, journal.begun_after)
 
 

@@ -76,9 +76,9 @@ class RunFolder:
         """Records of the jobs, in the journal's file."""
         return JobRecords(self.journal)
 
-    def record(self) -> dict[str, Any]:
-        """Return the facts about the run and the record of its process; empty if there are none."""
-        return {**self.facts(), **read_object(self.runtime_dir / _PROCESS)}
+    def record(self, facts: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the facts about the run, which are read if not given, and the record of its process; empty: none."""
+        return {**(self.facts() if facts is None else facts), **read_object(self.runtime_dir / _PROCESS)}
 
     def is_live(self) -> bool:
         """Whether the process that steers this run's jobs still runs."""
@@ -88,9 +88,12 @@ class RunFolder:
         """Return the process that steers this run's jobs, if it still runs."""
         return _pid_of_living(self.runtime_dir / _PROCESS)
 
-    def machine(self) -> str | None:
-        """Name of the other machine that has, or had, this run in a shared folder; None: it is this machine's."""
-        record = self.record()
+    def machine(self, facts: Mapping[str, Any] | None = None) -> str | None:
+        """Name of the other machine that has, or had, this run in a shared folder; None: it is this machine's.
+
+        `facts`: those about the run, if they were read just now.
+        """
+        record = self.record(facts)
         there = record.get("machine", os.uname().nodename)
         return None if is_of_this_boot(record) or there == os.uname().nodename else there
 

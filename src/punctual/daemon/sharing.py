@@ -153,4 +153,4 @@ def _is_shared(run: RunFolder) -> bool:
         return bool(run.supervised_jobs()) and run.machine() is None
     # A daemon gives its jobs GPUs of its own: those of a command that is shown others are to be others.
     is_shared = bool(facts.get("options", {}).get("shared")) and facts.get("gpus") == list(visible_devices())
-    return is_shared and run.machine() is None
+    return is_shared and run.machine(facts) is None

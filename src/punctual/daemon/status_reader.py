@@ -1,10 +1,11 @@
-"""Queries about a scheduler's jobs, answered from a status board in any process."""
+"""Queries about a scheduler's jobs, answered from a status board in any process, and its listeners."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from punctual.core.cluster import Node
 from punctual.core.control import Demand, Forecast
@@ -17,6 +18,30 @@ from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.verdict import remaining_time
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
 from punctual.request.deadlines import Now, moved_deadline_s, timed
+
+_LOG = logging.getLogger(__name__)
+
+_Told = TypeVar("_Told")
+
+
+def logged(listener: Callable[[_Told], None]) -> Callable[[_Told], None]:
+    """Wrap a listener so that its exceptions are logged and never raised: no view may cost a job its deadline.
+
+    It is told a message, or all that were written together, of which the last one is named. Each kind of failure is logged once, or a log would grow with every message.
+    """
+    failures: set[tuple[type, type]] = set()
+
+    def call(told: _Told) -> None:
+        try:
+            listener(told)
+        except Exception as error:  # noqa: BLE001 -- see above
+            message = told[-1] if isinstance(told, list) else told
+            kind = type(message), type(error)
+            if kind not in failures:
+                failures.add(kind)
+                _LOG.exception("a listener failed on %s", type(message).__name__)
+
+    return call
 
 
 class StatusReader(ABC):

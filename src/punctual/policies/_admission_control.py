@@ -12,7 +12,7 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
-from punctual.policies._carried import amounts_in, listed, stalls_in
+from punctual.policies._base import amounts_in, listed, stalls_in
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import TOLD_LEAST_S, has_promise, is_protected, n_workers

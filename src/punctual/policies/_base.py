@@ -1,11 +1,13 @@
-"""Base class of policies: name, checks of parameters, and a cache of the cluster's hardware."""
+"""Base class of policies: name, checks of parameters, a cache of the cluster's hardware; and what a round hands on to the next."""
 
 import re
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isfinite
+from typing import Any
 
 from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
 from punctual.policies._hardware import HardwareMemory
 from punctual.policies._plan_builder import PlanBuilder
 
@@ -43,3 +45,31 @@ class PolicyBase:
     def _wrong(self, must: str, got: str, remedy: str) -> InvalidSpec:
         name = re.sub("(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
         return InvalidSpec(must, got, f"policy '{name}'", remedy)
+
+
+def amounts_in(value: object) -> dict[Any, float]:
+    """A table of amounts that a round has handed on, without what means nothing."""
+    if not isinstance(value, dict):
+        return {}
+    return {
+        key: float(candidate)
+        for key, candidate in value.items()
+        if isinstance(candidate, int | float) and isfinite(candidate) and candidate >= 0
+    }
+
+
+def stalls_in(value: object) -> dict[JobId, tuple[float, float]]:
+    """Spans of time that a round has handed on, without what means nothing."""
+    named = value.items() if isinstance(value, dict) else ()
+    return {
+        JobId(str(id)): (float(span[0]), float(span[1]))
+        for id, span in named
+        if isinstance(span, list)
+        and len(span) == 2
+        and all(isinstance(at, int | float) and isfinite(at) for at in span)
+    }
+
+
+def listed(value: object) -> list[Any]:
+    """Return a list from the carry; an empty one for any other value."""
+    return value if isinstance(value, list) else []

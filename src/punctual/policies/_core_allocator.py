@@ -1,7 +1,7 @@
 """Jobs on shares of cores in a plan: choose their nodes, the cores that these offer, and each job's share."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -34,15 +34,6 @@ from punctual.solvers.timeline import Share, Timeline
 _BASE = Reason("floor", "the job is at its floor")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreSharingOptions:
-    """Parameters of the policy: whether anything is promised, and `risk_sigmas` and `background_frac`."""
-
-    promises: bool
-    risk_sigmas: float
-    background_frac: float
-
-
 class CoreAllocator:
     """Chooses the present cores of jobs on shares that have a controller.
 
@@ -52,6 +43,10 @@ class CoreAllocator:
         Builder of the plan.
     waiting
         The jobs that hold nothing, in order of submission.
+    promises
+        Whether anything is promised.
+    risk_sigmas, background_frac
+        Parameters of the policy.
 
     Attributes
     ----------
@@ -61,8 +56,17 @@ class CoreAllocator:
         Jobs that are to run only with a promise, and cannot have one.
     """
 
-    def __init__(self, builder: PlanBuilder, waiting: Sequence[JobView], options: CoreSharingOptions) -> None:
-        self._builder, self._at, self._options = builder, builder.snapshot.at, options
+    def __init__(
+        self,
+        builder: PlanBuilder,
+        waiting: Sequence[JobView],
+        *,
+        promises: bool,
+        risk_sigmas: float,
+        background_frac: float,
+    ) -> None:
+        self._builder, self._at = builder, builder.snapshot.at
+        self._promises, self._risk_sigmas, self._background_frac = promises, risk_sigmas, background_frac
         carry = builder.snapshot.carry  # also if the nodes are others now: promises hold
         cores = carry.get("cores") if isinstance(carry, dict) else None
         self._carry: Mapping[str, Any] = cores if isinstance(cores, dict) else {}
@@ -175,7 +179,7 @@ class CoreAllocator:
         return view.deadline_at if view.deadline_at is not None and view.deadline_at > self._at else inf
 
     def _is_promised(self, view: JobView) -> bool:
-        return self._options.promises and has_promise(view, self._at)
+        return self._promises and has_promise(view, self._at)
 
     def _without_node(self) -> list[JobView]:
         """Return promised jobs that fit on no node now, and warn their users once."""
@@ -296,9 +300,9 @@ class CoreAllocator:
             self._at,
             planned=self._carried("planned"),
             refused=self._carried("refused") & {member.id for member in members},
-            promises=self._options.promises,
-            risk_sigmas=self._options.risk_sigmas,
-            background_frac=self._options.background_frac,
+            promises=self._promises,
+            risk_sigmas=self._risk_sigmas,
+            background_frac=self._background_frac,
         )
         promises.share(awaited_cores, hurries=self._lacks_room)
         self._nodes[node] = promises

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heapreplace
+from typing import Any, Protocol, TypeVar
 
 from punctual.core.ids import NodeId
 from punctual.core.job import JobView
@@ -11,12 +13,42 @@ from punctual.core.resources import Resources, same_amount, total
 from punctual.policies._hardware import steps_between
 from punctual.policies._jobs import least, n_workers, never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
-from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import follows_demand, repair
 
-#: Between its floor and its demand a job without workers grows in so many equal parts.
-_N_PARTS = 16
+
+class HasView(Protocol):
+    """The state of a job while something is shared."""
+
+    @property
+    def view(self) -> JobView: ...
+
+
+J = TypeVar("J", bound=HasView)
+
+
+def share_by_rank(jobs: Iterable[J], rank: Callable[[J], Any], take: Callable[[J], bool]) -> None:
+    """Let the job with the lowest rank take its next step, again and again, until no job can. O(steps log jobs).
+
+    Free capacity only shrinks, so a job that could not take a step is not asked again.
+
+    Parameters
+    ----------
+    rank
+        Rank of the job's next step; of equal ranks the oldest job comes first. None: it takes no more steps.
+    take
+        Lets the job take its next step; False if it cannot.
+    """
+    heap = [(first, *seniority(job.view), job) for job in jobs if (first := rank(job)) is not None]
+    heapify(heap)
+    while heap:
+        job = heap[0][-1]
+        following = rank(job) if take(job) else None
+        if following is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, (following, *heap[0][1:]))
+
 
 _FLOOR = Reason("floor", "the job is at its floor")
 
@@ -59,11 +91,16 @@ class ElasticFill:
     Jobs that run keep their place. Waiting jobs are admitted in order of submission, each if its least amount fits; one
     that does not fit lets later ones pass. How much a job with workers has is first decided for each kind of device as
     if it were one large node; what then does not fit on nodes is not given.
+
+    Parameters
+    ----------
+    n_parts
+        Between its floor and its demand a job without workers grows in so many equal parts.
     """
 
-    def __init__(self, builder: PlanBuilder, *, least_cores: float) -> None:
+    def __init__(self, builder: PlanBuilder, *, least_cores: float, n_parts: int = 16) -> None:
         self.builder = builder
-        self._least_cores = least_cores
+        self._least_cores, self._n_parts = least_cores, n_parts
         self.workers: list[Participant] = []
         self.fractions: list[Participant] = []
         self._n_waiting = 0
@@ -84,7 +121,7 @@ class ElasticFill:
 
     def grow(self, participants: Iterable[Participant], key: Callable[[Participant], float]) -> None:
         """Let the participant with the lowest `key` grow by one rung, again and again, while one can."""
-        MarginalAllocator(key, Participant.grow).run(participants)
+        share_by_rank(participants, key, Participant.grow)
 
     def filled(self, key: Callable[[Participant], float]) -> Plan:
         """Let all grow, the one with the lowest `key` first, until none can."""
@@ -197,15 +234,15 @@ class ElasticFill:
     def _fraction(self, view: JobView, space: Space) -> Participant:
         ((node, floor),) = self.builder.held(view).items()
         on_node = self._node_spaces.setdefault(node, Space([self.builder.free[node]]))
-        rungs = fraction_rungs(view, floor)
+        rungs = fraction_rungs(view, floor, self._n_parts)
         participant = Participant(view, rungs, steps_between(rungs), (space, on_node))
         self._wanted_cores[node] = self._wanted_cores.get(node, 0.0) + participant.rungs[-1].cores - floor.cores
         return participant
 
 
-def fraction_rungs(view: JobView, floor: Resources) -> tuple[Resources, ...]:
-    """Return the amounts a job without workers can hold: cores in equal parts, all else over the floor at the end."""
+def fraction_rungs(view: JobView, floor: Resources, n_parts: int) -> tuple[Resources, ...]:
+    """Return the amounts a job without workers can hold: cores in `n_parts` equal parts, all else over the floor at the end."""
     top = view.demand.at_most(view.spec.ceiling).at_least(floor)
-    part_cores = (top.cores - floor.cores) / _N_PARTS
-    between = [replace(floor, cores=floor.cores + i * part_cores) for i in range(1, _N_PARTS)]
+    part_cores = (top.cores - floor.cores) / n_parts
+    between = [replace(floor, cores=floor.cores + i * part_cores) for i in range(1, n_parts)]
     return (floor, *(between if part_cores > 0 else ()), top)

@@ -13,8 +13,7 @@ from punctual.core.pools import SPENT, TOO_DEAR, Pool
 from punctual.core.recent_messages import Reason
 from punctual.core.speed import made_shape
 from punctual.core.units import span
-from punctual.policies._base import PolicyBase
-from punctual.policies._carried import amounts_in
+from punctual.policies._base import PolicyBase, amounts_in
 from punctual.policies._jobs import due_at, has_promise, is_protected, n_workers, seniority, waits
 from punctual.policies._machine_wants import LONGEST_S, Machines, Want, budget_warning, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder

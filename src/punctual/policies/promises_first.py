@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from math import isfinite, nan
 from typing import Literal
 
@@ -16,15 +17,13 @@ from punctual.core.resources import total
 from punctual.core.units import HOUR_S, counted, span
 from punctual.policies._admission_control import AdmissionControl, Reservation
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
-from punctual.policies._base import PolicyBase
-from punctual.policies._carried import amounts_in
+from punctual.policies._base import PolicyBase, amounts_in
 from punctual.policies._configurations import ChoiceTable, Pool
-from punctual.policies._core_allocator import CoreAllocator, CoreSharingOptions
+from punctual.policies._core_allocator import CoreAllocator
 from punctual.policies._earliest import no_guarantee, waits_for_promise
 from punctual.policies._jobs import is_bound, is_protected, n_demanded, n_workers, seconds_for, seniority
 from punctual.policies._packing import Move, Packing
 from punctual.policies._plan_builder import PlanBuilder
-from punctual.policies._reachable import least_device_s, reachable_together
 from punctual.policies._repair import repair, start_rigid
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution
 
@@ -284,12 +283,13 @@ class _PromisesRound:
         #: No promise is possible for a job whose speed follows neither from workers nor from a controller.
         self._unpromisable = [view for view in rigid if waits_for_promise(view)]
         start_rigid(builder, (view for view in rigid if view not in self._unpromisable))
-        options = CoreSharingOptions(
+        self._cores = CoreAllocator(
+            builder,
+            waiting,
             promises=policy.admission != "none",
             risk_sigmas=policy.risk_sigmas,
             background_frac=policy.background_frac,
         )
-        self._cores = CoreAllocator(builder, waiting, options)
         self._problem = AllocationProblem.of(builder, waiting)
         self._candidates, self._pools = self._problem.candidates, self._problem.pools
         carry = builder.snapshot.carry if isinstance(builder.snapshot.carry, dict) else {}
@@ -338,7 +338,8 @@ class _PromisesRound:
 
     def _shared(self) -> Solution | None:
         """Return the column of each candidate; None if no choice satisfies all constraints."""
-        table, features = self._problem.table, self._features()
+        table = self._problem.table
+        features = JobFeatures.of([self._features_of(candidate) for candidate in self._candidates])
         values = UtilityModel(self._policy, self._reachable(table, features)).values(features, table.rates)
         return self._solve(table, values, self._allowed(table))
 
@@ -356,9 +357,6 @@ class _PromisesRound:
                 always=features.promised[own],
             )
         return chosen
-
-    def _features(self) -> JobFeatures:
-        return JobFeatures.of([self._features_of(candidate) for candidate in self._candidates])
 
     def _features_of(self, candidate: Candidate) -> tuple[float, ...]:
         view, options, spec = candidate.view, candidate.options, candidate.view.spec
@@ -597,3 +595,69 @@ def _due(
     slack_s = candidate.left_s - after_s
     facts["slack_s"] = slack_s
     return f"; {word} {span(slack_s)} {'behind' if slack_s >= 0 else 'before'} its end"
+
+
+def least_device_s(table: ChoiceTable, remaining: FloatArray, room_s: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Return the smallest column that does each job within `room_s` (0: none), and its device-seconds.
+
+    Parameters
+    ----------
+    remaining
+        Shape (n,), steps left; NaN: unknown, and no column will do.
+    room_s
+        Shape (n,), seconds until its deadline; infinite: no column, because none is needed.
+    """
+    has_deadline = (room_s > 0) & np.isfinite(room_s) & np.isfinite(remaining)
+    wanted_sps = np.where(has_deadline, remaining / np.where(has_deadline, room_s, 1.0), np.inf)
+    amounts = np.where(table.allowed & (table.rates >= wanted_sps[:, None]), table.amounts, np.iinfo(np.int64).max)
+    amounts[:, 0] = np.iinfo(np.int64).max
+    columns, rows = amounts.argmin(axis=1), np.arange(len(remaining))
+    columns[amounts[rows, columns] == np.iinfo(np.int64).max] = 0
+    rates = np.where(columns > 0, table.rates[rows, columns], 1.0)
+    return columns, np.where(columns > 0, table.amounts[rows, columns] * remaining / rates, 0.0)
+
+
+def reachable_together(
+    device_s: FloatArray, left_s: FloatArray, weights: FloatArray, n_devices: float, *, always: BoolArray
+) -> BoolArray:
+    """Whether each deadline is among those that can be met together.
+
+    Parameters
+    ----------
+    device_s
+        Shape (n,), what each job takes until its deadline.
+    left_s
+        Shape (n,), seconds until its deadline.
+    always
+        Shape (n,), jobs that are never left out.
+
+    Notes
+    -----
+    *Formula.* In order of deadlines each job is taken; as long as those taken need more than half of `n_devices` times the
+    seconds until then, the one that needs most for its weight is left out. If none is left, the one that needs least is taken.
+
+    *Source.* [moore1968], for one machine; half of `n_devices` are taken as one that is so much faster.
+
+    *Properties.* With equal weights no more deadlines can be met by half of the devices, if these are one. O(n log n).
+
+    Examples
+    --------
+    >>> none = np.zeros(3, dtype=bool)
+    >>> reachable_together(np.array([9.0, 2.0, 3.0]), np.array([10.0, 10.0, 11.0]), np.ones(3), 2.0, always=none)
+    array([False,  True,  True])
+    """
+    taken, heap, load_s = np.zeros(len(left_s), dtype=bool), list[tuple[float, int]](), 0.0
+    by_weight = device_s / weights
+    for i in np.argsort(left_s, kind="stable").tolist():
+        taken[i], load_s = True, load_s + float(device_s[i])
+        if not always[i]:
+            heappush(heap, (-float(by_weight[i]), i))
+        # Deadlines count as reachable on half of the devices: jobs that come later need the rest. With all of
+        # it, jobs of Chronus' trace at load 3 were chased until later ones overtook them: 6 to 13 % longer completion
+        # times, 20 to 50 fewer deadlines.
+        while heap and load_s > 0.5 * n_devices * left_s[i]:
+            _, left_out = heappop(heap)
+            taken[left_out], load_s = False, load_s - float(device_s[left_out])
+    if len(taken) and not taken.any():
+        taken[by_weight.argmin()] = True
+    return taken

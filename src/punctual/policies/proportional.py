@@ -71,7 +71,7 @@ class Proportional(PolicyBase):
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         builder = self._builder(snapshot)
-        sharing = ElasticFill(builder, least_cores=self.least_cores)
+        sharing = ElasticFill(builder, least_cores=self.least_cores, n_parts=1)
         sharing.grow(sharing.workers, lambda participant: self._rank(participant, snapshot.at))
         sharing.lay_out_workers()
         on_node: dict[NodeId, list[Participant]] = {}

@@ -3,7 +3,7 @@
 from heapq import heappop, heappush
 from typing import Any
 
-from punctual.daemon.timers import Timers
+from punctual.daemon.engine import Timers
 
 #: Order of entries at one instant. Facts of the world precede reactions to them, and plans come last, so that
 #: their snapshot contains all events of the instant.

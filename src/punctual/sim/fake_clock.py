@@ -7,8 +7,7 @@ from itertools import count
 
 from punctual.core.events import Event
 from punctual.core.ids import Timer
-from punctual.daemon.engine import Due
-from punctual.daemon.timers import Timers
+from punctual.daemon.engine import Due, Timers
 
 
 class FakeClock:

@@ -5,25 +5,19 @@ from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from punctual.core.errors import check_above_zero, check_not_negative
-from punctual.core.job import Allocation
 from punctual.core.speed import Shape
 
 _WHERE = "a true speed"
 
 
 class SpeedLaw(Protocol):
-    """The speed of a job in each shape; 0 where it cannot run."""
+    """The speed of a job in each shape; 0 where it cannot run.
+
+    One that also depends on where the parts lie has a method `placed_sps` of an allocation, too.
+    """
 
     def rate_sps(self, shape: Shape) -> float:
         """Steps per second."""
-        ...
-
-
-class PlacedTruth(SpeedLaw, Protocol):
-    """The speed of a job that also depends on where its parts lie."""
-
-    def placed_sps(self, allocation: Allocation) -> float:
-        """Steps per second where the parts lie like this."""
         ...
 
 

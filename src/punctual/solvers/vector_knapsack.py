@@ -1,14 +1,224 @@
 """Multiple-choice vector knapsack (one configuration for each job, several resources), with a proven bound."""
 
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from punctual.solvers._pair_search import TOLERANCE, PairSearch
-from punctual.solvers._smooth_dual import SmoothDual
 from punctual.solvers._tables import choice_sum, cost_table, require, rows_without_choice, value_table
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray, Solution, infeasible, relative_gap, status_of
+
+#: The temperature of the smoothing falls by this factor from stage to stage.
+_COOLING = 6.0
+_N_STAGES = 6
+_N_STEPS_MAX = 12
+_N_HALVINGS_MAX = 12
+#: A step is taken if it brings this share of what the gradient promises.
+_SUFFICIENT_FRAC = 1e-4
+#: Added to the second derivative, in units of resource over the worth of all jobs.
+_DAMPING = 1e-2
+#: A stage ends when no resource is over- or underused by more than this share of its capacity.
+_BALANCE_FRAC = 1e-4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _DualPoint:
+    """The smoothed bound at some multipliers, and the fractional choice that belongs to it."""
+
+    multipliers: FloatArray
+    smooth: float
+    weights: FloatArray
+
+    def is_balanced(self, gradient: FloatArray) -> bool:
+        """Whether no resource is overused, and none that has a price is underused."""
+        wanted = np.where(self.multipliers > 0, np.abs(gradient), np.maximum(-gradient, 0.0))
+        return bool((wanted <= _BALANCE_FRAC).all())
+
+
+class SmoothDual:
+    """Minimises the bound over multipliers that are not negative; the capacity of each resource is 1.
+
+    Parameters
+    ----------
+    share
+        Shape (n_jobs, n_configurations, n_resources), costs as shares of the capacity.
+    value
+        Shape (n_jobs, n_configurations); -inf: forbidden; every row has a finite value.
+
+    Attributes
+    ----------
+    multipliers
+        Shape (n_resources,), where the bound was least.
+    bound
+        The least bound seen.
+    weights
+        Shape (n_jobs, n_configurations): the fractional choice that the last stage ended with.
+    """
+
+    def __init__(self, share: FloatArray, value: FloatArray) -> None:
+        self._share = share.reshape(-1, share.shape[2])
+        self._value = value
+        self.multipliers = np.zeros(share.shape[2])
+        self.weights = np.zeros_like(value)
+        self.bound = inf
+        self._damping = 0.0
+        self.n_rounds = 0
+
+    def run(self) -> None:
+        """Search."""
+        temperature = self._temperature()
+        self._damping = _DAMPING / (temperature * len(self._value))
+        point = self._at(np.zeros(self._share.shape[1]), temperature)
+        for i in range(_N_STAGES):
+            if i:
+                temperature /= _COOLING
+                point = self._at(point.multipliers, temperature)
+            point = self._descend(point, temperature)
+        self.weights = point.weights
+
+    def _temperature(self) -> float:
+        """Return the mean spread of a job's values: at this temperature the smoothed bound is nearly quadratic."""
+        least = np.where(self._value > -inf, self._value, inf).min(axis=1)
+        return float((self._value.max(axis=1) - least).mean()) or 1.0
+
+    def _descend(self, point: _DualPoint, temperature: float) -> _DualPoint:
+        for _ in range(_N_STEPS_MAX):
+            gradient, hessian = self._derivatives(point, temperature)
+            if point.is_balanced(gradient):
+                break
+            further = self._line_search(point, gradient, hessian, temperature)
+            if further is None:
+                break
+            point = further
+        return point
+
+    def _line_search(
+        self, point: _DualPoint, gradient: FloatArray, hessian: FloatArray, temperature: float
+    ) -> _DualPoint | None:
+        """Return a sufficiently lower point on Newton's step, bent along the axes; None if none is found."""
+        step = _newton_step(point.multipliers, gradient, hessian, self._damping)
+        for _ in range(_N_HALVINGS_MAX):
+            multipliers = np.maximum(point.multipliers + step, 0.0)
+            promised = float(gradient @ (point.multipliers - multipliers))
+            if promised > 0:
+                further = self._at(multipliers, temperature)
+                if further.smooth <= point.smooth - _SUFFICIENT_FRAC * promised:
+                    return further
+            step = step / 2
+        return None
+
+    def _at(self, multipliers: FloatArray, temperature: float) -> _DualPoint:
+        self.n_rounds += 1
+        reduced = self._value - (self._share @ multipliers).reshape(self._value.shape)
+        top = reduced.max(axis=1)
+        weights = np.exp((reduced - top[:, None]) / temperature)
+        totals = weights.sum(axis=1)
+        weights /= totals[:, None]
+        exact = float(multipliers.sum() + top.sum())
+        if exact < self.bound:
+            self.bound, self.multipliers = exact, multipliers
+        return _DualPoint(multipliers, exact + temperature * float(np.log(totals).sum()), weights)
+
+    def _derivatives(self, point: _DualPoint, temperature: float) -> tuple[FloatArray, FloatArray]:
+        """Gradient: capacity less expected usage. Second derivative: the covariance of the usage over temperature."""
+        n_resources = self._share.shape[1]
+        weighted = self._share * point.weights.reshape(-1, 1)
+        means = weighted.reshape(*self._value.shape, n_resources).sum(axis=1)
+        hessian = (weighted.T @ self._share - means.T @ means) / temperature
+        return 1.0 - means.sum(axis=0), hessian
+
+
+def _newton_step(multipliers: FloatArray, gradient: FloatArray, hessian: FloatArray, damping: float) -> FloatArray:
+    """Newton's step for the multipliers that are not held at zero."""
+    free = (multipliers > 0) | (gradient < 0)
+    step = np.zeros_like(gradient)
+    if not free.any():
+        return step
+    system = hessian[np.ix_(free, free)]
+    # The system is singular without damping once all jobs have decided, or if two resources are proportional.
+    ridge = damping + 1e-9 * float(np.trace(system))
+    step[free] = -np.linalg.solve(system + ridge * np.eye(len(system)), gradient[free])
+    return step
+
+
+#: Tolerance of a fit, as a share of the capacity: amounts are sums of floating-point numbers.
+TOLERANCE = 1e-9
+#: Changes that take part in pairs: those that lose least at the multipliers.
+_N_CHANGES = 400
+
+
+class PairSearch:
+    """Changes the configuration of one job or of two at a time, where that fits and gains most.
+
+    Parameters
+    ----------
+    share
+        Shape (n_jobs, n_configurations, n_resources), costs as shares of the capacity.
+    value
+        Shape (n_jobs, n_configurations).
+    loss
+        Shape of `value`: what each configuration loses at the multipliers. One that loses more than is missing to
+        the bound is in no better choice.
+    choices
+        Shape (n_jobs,), fits.
+
+    Attributes
+    ----------
+    choices, value
+        The present choice, and the sum of its values.
+    """
+
+    def __init__(self, share: FloatArray, value: FloatArray, loss: FloatArray, choices: IntArray) -> None:
+        self._share, self._values, self._loss = share, value, loss
+        self.choices = choices.copy()
+        self.value = float(choice_sum(value, choices))
+        self._jobs, self._columns = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+
+    def improve(self, bound: float) -> bool:
+        """Make the best exchange; return whether one was found."""
+        self._choose_changes(bound - self.value)
+        if not len(self._jobs):
+            return False
+        now = self.choices[self._jobs]
+        gains = self._values[self._jobs, self._columns] - self._values[self._jobs, now]
+        steps = self._share[self._jobs, self._columns] - self._share[self._jobs, now]
+        slack = 1 + TOLERANCE - choice_sum(self._share, self.choices)
+        pair = _best_pair(self._jobs, gains, steps, slack)
+        if pair is None:
+            return False
+        for i in pair:
+            self.choices[self._jobs[i]] = self._columns[i]
+        before, self.value = self.value, float(choice_sum(self._values, self.choices))
+        return self.value > before
+
+    def _choose_changes(self, missing: float) -> None:
+        possible = self._loss < missing
+        possible[np.arange(len(self.choices)), self.choices] = False
+        flat = np.flatnonzero(possible)
+        losses = self._loss.ravel()[flat]
+        if len(flat) > _N_CHANGES:
+            flat = flat[np.argsort(losses, kind="stable")[:_N_CHANGES]]
+        self._jobs, self._columns = np.divmod(flat, self._loss.shape[1])
+
+
+def _best_pair(jobs: IntArray, gains: FloatArray, steps: FloatArray, slack: FloatArray) -> tuple[int, ...] | None:
+    """Return the one or two changes, of different jobs, that gain most together and fit."""
+    total = gains[:, None] + gains[None, :]
+    fits = jobs[:, None] != jobs[None, :]
+    # The diagonal stands for a change alone.
+    np.fill_diagonal(fits, val=True)
+    np.fill_diagonal(total, gains)
+    for r in range(steps.shape[1]):
+        both = steps[:, None, r] + steps[None, :, r]
+        np.fill_diagonal(both, steps[:, r])
+        fits &= both <= slack[r]
+    total[~fits] = -inf
+    i, j = divmod(int(total.argmax()), len(jobs))
+    if total[i, j] <= 0:
+        return None
+    return (i,) if i == j else (i, j)
+
 
 _N_REPAIRS_MAX = 1000
 

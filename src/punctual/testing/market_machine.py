@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from punctual.executors.local.command_group import leave_command_group
+from punctual.executors.local.cgroup_files import leave_command_group
 from punctual.executors.local.job_signals import descendants, send
 
 _LOCK = ".machine"

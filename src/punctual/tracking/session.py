@@ -1,25 +1,27 @@
 """Session of this process: its progress, and the link to its page. One session per process."""
 
+import fcntl
 import os
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from time import monotonic_ns, process_time_ns
 
 from punctual.channel import (
+    BLOCK_VARIABLE,
     EXIT_PREEMPTED,
     EXIT_STOPPED,
     N_PHASES_MAX,
     Declaration,
     Directives,
     Fault,
+    PageError,
     ProgramState,
     SharedBlock,
     process_number,
     short_name,
 )
 from punctual.tracking.complaint import tell, warn
-from punctual.tracking.connection import connect
 from punctual.tracking.declaration import Phase
 from punctual.tracking.device import DeviceClock
 from punctual.tracking.losses import Losses
@@ -532,3 +534,51 @@ def _mute_child() -> None:
 
 
 os.register_at_fork(after_in_child=_mute_child)
+
+
+def connect() -> SharedBlock | None:
+    """Return the job's page, claimed by this process; None if there is none to claim.
+
+    Of several processes that torchrun has started here it is the first, which makes the checkpoints in most scripts.
+    """
+    path = os.environ.get(BLOCK_VARIABLE)
+    if not path or os.environ.get("LOCAL_RANK", "0") != "0":
+        return None
+    try:
+        with _locked(path):
+            page = SharedBlock.open(path)
+            if _is_alive(page.declaration().pid):
+                page.close()
+                return None
+            page.declare(Declaration(pid=process_number()))
+            page.publish_phases([])
+            return page
+    except (OSError, PageError) as error:
+        warn(f"`{BLOCK_VARIABLE}` must name a page of Punctual", f"{error}", f"process {os.getpid()}",
+             "Training goes on without a deadline. Start it with `punctual run`; in a container, or with process numbers of "
+             "its own (`unshare --pid`), have its output read (`--progress-regex auto`, with `--steps`).")  # fmt: skip
+        return None
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Lock the page's claim: processes that start together, as distributed training does, must not all find it free."""
+    fd = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether another process holds this id; a program that replaced itself by `exec` keeps its own."""
+    if pid in {0, process_number()}:
+        return False
+    if os.path.exists("/proc"):  # noqa: PTH110 -- pathlib takes long to load
+        return os.path.exists(f"/proc/{pid}")  # noqa: PTH110 -- the same
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True

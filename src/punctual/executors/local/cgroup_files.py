@@ -1,11 +1,12 @@
-"""Folders and files of the control groups of jobs."""
+"""Control groups: where they are mounted, the folders and files of jobs in them, and a group for a command of Punctual."""
 
 import os
 import re
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from punctual.core.ids import JobId
 
@@ -14,6 +15,8 @@ FOLDER = "punctual"
 #: Suffix of the names of commands' groups, after the command's process id. A supervisor, which imports nothing of the
 #: package, has it too.
 COMMAND_GROUP = "command"
+#: End of the path of the group that `command_group` makes.
+_COMMAND_GROUP = re.compile(rf"/{FOLDER}/\d+-{COMMAND_GROUP}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +95,96 @@ def remove_dir(folder: Path) -> None:
     """Remove a control group unless it is in use."""
     with suppress(OSError):  # processes or groups in it, or gone already
         folder.rmdir()
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """One mounted tree of control groups.
+
+    * `mount`: folder at which it is mounted.
+    * `own`: the folder of this process's group, or the one around the group that Punctual has made for this command;
+      `mount` itself if that lies outside what is mounted.
+    """
+
+    mount: Path
+    own: Path
+
+
+def hierarchy(controller: str, mountinfo: str | None = None, membership: str | None = None) -> Hierarchy | None:
+    """Return the hierarchy of a version 1 controller (``cpu``, ``cpuacct``), or of version 2 (``""``), if mounted.
+
+    `mountinfo`, `membership`: texts of /proc/self/mountinfo and /proc/self/cgroup; read if not given.
+    """
+    if mountinfo is None and not os.path.lexists("/proc/self"):
+        return None
+    mountinfo = Path("/proc/self/mountinfo").read_text() if mountinfo is None else mountinfo
+    membership = Path("/proc/self/cgroup").read_text() if membership is None else membership
+    for line in mountinfo.splitlines():
+        place, _, kind = line.partition(" - ")
+        filesystem, _, options = kind.split(" ", 2)
+        if filesystem == "cgroup2" if not controller else filesystem == "cgroup" and controller in options.split(","):
+            root, mount = (
+                re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), word) for word in place.split()[3:5]
+            )
+            return Hierarchy(Path(mount), _inside(Path(mount), root, _own_group(controller, membership)))
+    return None
+
+
+def _own_group(controller: str, membership: str) -> str:
+    for line in membership.splitlines():
+        _, controllers, group = line.split(":", 2)
+        if controller in controllers.split(","):
+            return _COMMAND_GROUP.sub("", group) or "/"
+    return "/"
+
+
+def _inside(mount: Path, root: str, group: str) -> Path:
+    """Return the folder of `group`; a container may see only the part of the tree from `root` on."""
+    relative = os.path.relpath(group, root)
+    return mount if relative.startswith("..") else mount / PurePosixPath(relative)
+
+
+@contextmanager
+def command_group() -> Iterator[None]:
+    """Run this process and its children in a group that precedes those of jobs, if it may make one.
+
+    Jobs weigh more than other programs, and together they may hold all cores. A command that is to steer them, to stop one,
+    or to start another would then wait for many seconds. Version 1 only: the weights of version 2 concern siblings, and a
+    command may not leave its place there.
+    """
+    base = _writable_folder()
+    group = None if base is None else _entered_group(base)
+    try:
+        yield
+    finally:
+        if base is not None and group is not None:
+            leave_command_group([os.getpid()])
+            remove_dir(group)
+            remove_abandoned(group.parent)
+
+
+def leave_command_group(pids: Sequence[int]) -> None:
+    """Move processes that a command has started out of its group, to outlive it; others stay where they are."""
+    base = _writable_folder()
+    for pid in pids:
+        with suppress(OSError):  # it has ended, or there are no such groups
+            if base is not None and f"-{COMMAND_GROUP}\n" in Path(f"/proc/{pid}/cgroup").read_text():
+                (base / "cgroup.procs").write_text(str(pid))
+
+
+def _writable_folder() -> Path | None:
+    tree = hierarchy("cpu")
+    return tree.own if tree is not None and os.access(tree.own, os.W_OK) else None
+
+
+def _entered_group(base: Path) -> Path | None:
+    group = base / FOLDER / f"{os.getpid()}-{COMMAND_GROUP}"
+    try:
+        make_dir(group)
+        # Weight of a command; a job has 2048.
+        (group / "cpu.shares").write_text(str(8192))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+    except OSError:
+        remove_dir(group)
+        return None
+    return group

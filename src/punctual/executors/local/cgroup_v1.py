@@ -5,10 +5,17 @@ from pathlib import Path
 
 from punctual.core.ids import JobId
 from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, quota_writes, try_out
-from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned, write
+from punctual.executors.local.cgroup_files import (
+    FOLDER,
+    CgroupFiles,
+    group_name,
+    hierarchy,
+    make_dir,
+    remove_abandoned,
+    write,
+)
 from punctual.executors.local.freezer import Freezer, folder_in, freezer_of, usable_freezer
 from punctual.executors.local.memory import JobMemory, memory_folder_in, memory_of, usable_memory
-from punctual.executors.local.mounts import hierarchy
 
 #: Weight of each core granted against what else runs, of which each process counts 1024.
 _SHARES = 2048

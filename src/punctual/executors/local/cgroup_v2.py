@@ -10,10 +10,17 @@ from pathlib import Path
 from punctual.core.ids import JobId
 from punctual.core.units import span
 from punctual.executors.local.actuator import PERIOD_US, Unusable, limit_us, quota_writes, try_out
-from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_abandoned, write
+from punctual.executors.local.cgroup_files import (
+    FOLDER,
+    CgroupFiles,
+    group_name,
+    hierarchy,
+    make_dir,
+    remove_abandoned,
+    write,
+)
 from punctual.executors.local.freezer import Freezer, freezer_of
 from punctual.executors.local.memory import JobMemory, memory_of
-from punctual.executors.local.mounts import hierarchy
 
 #: Group for processes that must leave a group so that its children can be limited.
 _ASIDE = "punctual-controller"

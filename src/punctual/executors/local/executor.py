@@ -21,9 +21,8 @@ from punctual.executors.local.actuator import Actuator, Choice, choose
 from punctual.executors.local.cgroup_files import CgroupFiles, file_name
 from punctual.executors.local.cgroup_v1 import CgroupV1
 from punctual.executors.local.cgroup_v2 import CgroupV2, UserScope
-from punctual.executors.local.context import ExecutorContext, Poller
+from punctual.executors.local.context import ExecutorContext, Poller, raise_files_limit
 from punctual.executors.local.devices import DevicePool, visible_devices
-from punctual.executors.local.files_limit import raise_files_limit
 from punctual.executors.local.freezer import Freezer, SignalFreezer
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_run import JobRun

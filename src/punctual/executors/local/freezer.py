@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from punctual.core.ids import JobId
-from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_dir
+from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, hierarchy, make_dir, remove_dir
 from punctual.executors.local.job_signals import send
-from punctual.executors.local.mounts import hierarchy
 from punctual.executors.local.process_tree import TreeUsage, state_of
 
 _SIGKILL_BIT = 1 << (signal.SIGKILL - 1)

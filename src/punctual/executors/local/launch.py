@@ -31,9 +31,8 @@ from punctual.core.program import Program
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import JobGroup
 from punctual.executors.local.cgroup_files import CgroupFiles
-from punctual.executors.local.context import ExecutorContext
+from punctual.executors.local.context import ExecutorContext, check_files_left
 from punctual.executors.local.devices import VISIBLE_VARIABLE, JobDevices
-from punctual.executors.local.files_limit import check_files_left
 from punctual.executors.local.job_files import takeover_socket_of
 from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, send, stop_grace_s
 from punctual.executors.local.memory import MemoryGauge

@@ -9,8 +9,15 @@ from typing import Protocol
 
 from punctual.core.ids import JobId
 from punctual.core.units import format_bytes
-from punctual.executors.local.cgroup_files import FOLDER, CgroupFiles, group_name, make_dir, remove_dir, write
-from punctual.executors.local.mounts import hierarchy
+from punctual.executors.local.cgroup_files import (
+    FOLDER,
+    CgroupFiles,
+    group_name,
+    hierarchy,
+    make_dir,
+    remove_dir,
+    write,
+)
 from punctual.executors.local.process_tree import TreeUsage
 
 #: Memory of files, which the kernel takes back when others need it.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from punctual.executors.local import supervisor
-from punctual.executors.local.command_group import leave_command_group
+from punctual.executors.local.cgroup_files import leave_command_group
 from punctual.executors.local.job_files import read_end
 from punctual.executors.local.socket_path import short_enough
 from punctual.executors.local.supervisor import STAY_PAUSED, LaunchRequest

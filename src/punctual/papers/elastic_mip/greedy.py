@@ -11,10 +11,10 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources
 from punctual.policies._base import PolicyBase
+from punctual.policies._elastic_fill import share_by_rank
 from punctual.policies._hardware import Hardware
 from punctual.policies._jobs import least, n_workers, never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
-from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import apply_demands, repair
 
@@ -229,7 +229,7 @@ class _Allocation:
             job.i += 1
             return True
 
-        MarginalAllocator(rank, take).run(jobs)
+        share_by_rank(jobs, rank, take)
 
 
 def _as_planned(hardware: Hardware, view: JobView) -> _JobState | None:

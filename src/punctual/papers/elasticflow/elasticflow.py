@@ -15,9 +15,9 @@ from punctual.core.units import span
 from punctual.papers.elasticflow.buddy import Block, moves_for
 from punctual.papers.elasticflow.minimum_shares import DeadlineClaim, DeadlinePromises
 from punctual.policies._base import PolicyBase
+from punctual.policies._elastic_fill import share_by_rank
 from punctual.policies._jobs import never_fits, seniority, starts, waits
 from punctual.policies._layout import lay_out
-from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import apply_demands, repair
 from punctual.policies._reservations import ReservationLedger
@@ -190,7 +190,7 @@ class _Sharing:
 
     def _hand_out(self, states: list[_JobState]) -> None:
         """Give spare devices step by step to the job that saves most time later (as published: least)."""
-        MarginalAllocator(self._rank, self._grow).run(states)
+        share_by_rank(states, self._rank, self._grow)
 
     def _rank(self, state: _JobState) -> tuple[float, float] | None:
         """Return the rank: the greatest return first, or the least; of equal ones the earliest deadline."""

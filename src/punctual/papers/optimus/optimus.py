@@ -15,8 +15,8 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
 from punctual.core.units import counted, span
 from punctual.policies._base import PolicyBase
+from punctual.policies._elastic_fill import share_by_rank
 from punctual.policies._jobs import never_fits, seconds_for, seniority, shares_of, waits
-from punctual.policies._marginal import MarginalAllocator
 from punctual.policies._plan_builder import PlanBuilder, Space
 from punctual.policies._repair import prepare
 from punctual.solvers.placement import Rooms, place_apart, place_evenly
@@ -319,7 +319,7 @@ class _Allocator:
             for job in jobs:
                 job.enter(self._capacity_of[kind])
             space = self._spaces[kind]
-            MarginalAllocator(_rank, partial(_take, space)).run(jobs)
+            share_by_rank(jobs, _rank, partial(_take, space))
 
 
 class _BalancedPlacement:

@@ -14,11 +14,9 @@ from punctual.core.events import JobSubmitted, NodeJoined, SpecChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.plan import Plan
-from punctual.core.protocols import Controller, PerfModel, Policy, Sink
-from punctual.core.resources import Resources
+from punctual.core.protocols import Controller, Listener, PerfModel, Policy, Sink
 from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Engine
-from punctual.daemon.listeners import Listener
 from punctual.daemon.planner import InlinePlanner
 from punctual.sim.fake_clock import FakeClock
 
@@ -31,12 +29,10 @@ class DemandPolicy:
 
     def allocate(self, snapshot: Snapshot) -> Plan:
         node = snapshot.nodes[0].id
-        grants = {view.id: {node: _within(view.demand, view.spec)} for view in snapshot.jobs}
+        grants = {
+            view.id: {node: view.demand.at_most(view.spec.ceiling).at_least(view.spec.floor)} for view in snapshot.jobs
+        }
         return Plan(revision=snapshot.revision, grants=grants)
-
-
-def _within(amount: Resources, spec: JobSpec) -> Resources:
-    return amount.at_most(spec.ceiling).at_least(spec.floor)
 
 
 class RecordingController:
