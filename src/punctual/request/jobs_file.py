@@ -1,5 +1,6 @@
 """Read the jobs of a file: a table `[[job]]` for each, with the options of `punctual run`; live or simulated."""
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -176,7 +177,7 @@ def _name(value: Any) -> str:
 
 
 def _folder(value: Any) -> str:
-    return str(Path(_name(value)).expanduser())
+    return os.path.expanduser(_name(value))  # noqa: PTH111 -- a path would make this folder of no name
 
 
 def _number(value: Any) -> float:
