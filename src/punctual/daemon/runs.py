@@ -46,8 +46,9 @@ class KnownJob:
 
 def known_runs() -> list[RunFolder]:
     """Return all runs that have left a journal, by name, and those with jobs that run and whose folder was removed."""
-    runs = _runs_in(state_root())
-    return runs + [run for run in live_folders() if run not in runs and run.supervised_jobs()]
+    runtime, state = runtime_root(), state_root()  # once for all: each look checks whose the folders are
+    runs = _runs_in(state, runtime, state)
+    return runs + [run for run in _runs_in(runtime, runtime, state) if run not in runs and run.supervised_jobs()]
 
 
 def known_jobs() -> list[KnownJob]:
@@ -103,7 +104,8 @@ def jobs_of(run: RunFolder) -> list[KnownJob]:
 
 def live_folders() -> list[RunFolder]:
     """Return all runs that have something in the runtime folder, live or not, by name."""
-    return _runs_in(runtime_root())
+    runtime = runtime_root()
+    return _runs_in(runtime, runtime, state_root())
 
 
 def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
@@ -192,9 +194,8 @@ def unreadable() -> Iterator[InvalidSpec]:
             yield error
 
 
-def _runs_in(root: Path) -> list[RunFolder]:
+def _runs_in(root: Path, runtime: Path, state: Path) -> list[RunFolder]:
     names = sorted(folder.name for folder in root.iterdir() if _NAME.fullmatch(folder.name) and folder.is_dir())
-    runtime, state = runtime_root(), state_root()  # once for all: each look checks whose the folders are
     return [RunFolder(name, runtime / name, state / name) for name in names]
 
 
