@@ -149,7 +149,7 @@ def test_a_service_tells_what_machines_cost_and_goes_on_after_a_restart(market: 
         first = _costs(host)
         assert first.spent_usd > 0
         assert [(each.pool, each.machines, each.price_usd_per_hour) for each in first.pools] == [("spot", 1, 3600.0)]
-        assert host.budget()["host_usd_h"] == 3600.0
+        assert host.budget({})["host_usd_h"] == 3600.0
         host.hand_over()
     with resumed_host(run_named("host")) as host:
         until_all(host, lambda: host.status(A).state == "running")

@@ -76,7 +76,7 @@ def test_a_dry_run_removes_nothing(terminal: Terminal) -> None:
 def test_what_cannot_be_meant_is_a_four_part_error(terminal: Terminal, options: list[str]) -> None:
     done = terminal.tell("clean", *options)
     assert done.returncode == 2
-    for part in ("error: ", "got:", "for:", "to do:"):
+    for part in ("error: ", "got:", "for:", "to do:", "--older-than"):
         assert part in done.stderr
     assert len(runs_of(terminal)) == 4
 

@@ -115,6 +115,8 @@ def test_help_is_had_in_all_the_usual_ways(terminal: Terminal) -> None:
     assert terminal.tell("deadline", "-h").stdout == terminal.tell("deadline", "--help").stdout
     assert terminal.tell("token", "create", "-h").stdout.startswith("Usage: punctual token create")
     assert "'nonsense'" in terminal.tell("help", "nonsense").stderr
+    assert terminal.tell("help", "run", "true").stdout == terminal.tell("run", "--help").stdout
+    assert terminal.tell("help", "token", "create").stdout == terminal.tell("token", "create", "--help").stdout
 
 
 @pytest.mark.parametrize(

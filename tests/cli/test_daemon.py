@@ -12,6 +12,8 @@ import pytest
 from tests.cli.programs import PAUSING, Terminal
 from tests.waiting import PATIENCE_S, wait_until
 
+from punctual.executors.local.process_tree import state_of
+
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
@@ -50,6 +52,38 @@ def test_a_job_has_the_input_the_mask_the_limits_and_the_niceness_of_its_command
     niceness = os.getpriority(os.PRIO_PROCESS, 0) + 7
     assert done.stdout.split() == ["told", "0027", "321", str(min(niceness, 19))], done.stderr
     assert terminal.tell("down").returncode == 0
+
+
+def test_a_job_given_to_a_stopped_daemon_is_another_one_s_and_that_is_told_meanwhile(terminal: Terminal) -> None:
+    stopped = terminal.start("daemon", "--stay", "--actuator", "pacing")
+    wait_until(lambda: terminal.daemons() == [stopped.pid])
+    assert terminal.punctual("run", "--quiet", "--", "true").returncode == 0
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        given = terminal.punctual("submit", "--name", "job", "--", "true")
+        assert given.returncode == 0, given.stderr
+        assert f"waiting for the daemon, process {stopped.pid}, to answer" in given.stderr.splitlines()[0]
+        wait_until(lambda: terminal.jobs() == [])
+    finally:
+        stopped.send_signal(signal.SIGCONT)
+    assert stopped.wait(PATIENCE_S) == 1
+    assert terminal.tell("show", "job").stdout.startswith("Done")
+
+
+def test_who_waits_for_a_stopped_command_that_starts_a_daemon_is_told_which_one(terminal: Terminal) -> None:
+    lock = terminal.home / "runtime" / "host.lock"
+    assert terminal.tell("ps").returncode == 0
+    holding = f"import fcntl, os, signal; f = open({str(lock)!r}, 'w'); fcntl.flock(f, 2); os.kill(os.getpid(), 19); f.close()"
+    holder = terminal.start_python("-c", holding)
+    wait_until(lambda: state_of(holder.pid) == "T")
+    given = terminal.start("submit", "--name", "job", "--", "true")
+    assert given.stderr is not None
+    assert f"waiting for process {holder.pid}" in (told := given.stderr.readline())
+    assert f"kill -CONT {holder.pid}" in told
+    holder.send_signal(signal.SIGCONT)
+    assert given.wait(PATIENCE_S) == 0
+    given.communicate()
+    wait_until(lambda: terminal.jobs() == [])
 
 
 #: Runs `punctual` so many steps nicer, without the right to undo that.

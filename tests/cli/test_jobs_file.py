@@ -46,7 +46,7 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
         [[job]]
         name = "first"
         program = '{sys.executable} -c "pass" --epochs 3'
-        deadline = 90
+        deadline = "90s"
         cores = "0.5..2"
         weight = 3
         preemptible = false
@@ -83,6 +83,8 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
         ("[[job]]\ncolour = 1", "a key must be one", "job 1"),
         ("[[job]]\nname = 'a'", "`program` must be given", "job 1 ('a'), `program`"),
         ("[[job]]\nprogram = 'true'\n[[job]]\nprogram = 'true'\ndeadline = '8x'", "deadline", "job 2, `deadline`"),
+        ("[[job]]\nprogram = 'true'\ncheckpoint_dir = ''", "must name a folder", "job 1, `checkpoint_dir`"),
+        ("[[job]]\nprogram = 'true'\ndeadline = 5", "must be a duration or a time", "job 1, `deadline`"),
         ("[[job]]\nprogram = 'true'\nsteps = 1.5", "`steps` must be", "job 1, `steps`"),
         ("[[job]]\nprogram = 'true'\nenv = { A = 1 }", "`env` must be", "job 1, `env`"),
         ("[[job]]\nprogram = 'true'\ncores = '9'", "`--cores` must not", "job 1, `cores`"),
@@ -240,7 +242,7 @@ def test_all_wrong_jobs_are_told_and_none_is_started(terminal: Terminal, tmp_pat
 def test_jobs_of_a_file_have_one_report(terminal: Terminal, tmp_path: Path) -> None:
     script = " ".join(terminal.script(TRACKED))
     (tmp_path / "jobs.toml").write_text(
-        f"[[job]]\nname = 'lands'\nprogram = '{script} 40'\ndeadline = 60\n"
+        f"[[job]]\nname = 'lands'\nprogram = '{script} 40'\ndeadline = '60s'\n"
         "[[job]]\nname = 'fails'\nprogram = \"sh -c 'exit 7'\"\n"
     )
     done = terminal.punctual("run", "--jobs", "jobs.toml", "--json")

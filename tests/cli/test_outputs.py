@@ -118,6 +118,17 @@ def test_a_job_s_output_that_nobody_reads_or_has_no_room_ends_the_command(
     assert run.wait(PATIENCE_S) == 0
 
 
+def test_a_log_that_is_followed_is_left_when_its_reader_goes_though_the_job_is_silent(terminal: Terminal) -> None:
+    run = terminal.begin(f"print('once', flush=True)\n{PAUSING}", "--name", "quiet", "--actuator", "pacing")
+    following = terminal.start("logs", "quiet", "--follow")
+    assert following.stdout is not None
+    assert following.stdout.readline() == "once\n"
+    following.stdout.close()
+    assert following.wait(PATIENCE_S) == 1
+    terminal.go_on()
+    assert run.wait(PATIENCE_S) == 0
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=str)
 def test_a_log_whose_reader_pauses_is_left_by_ctrl_c_without_a_word(terminal: Terminal, options: list[str]) -> None:
     run = terminal.begin(FLOODING, "--name", "flood", "--actuator", "pacing")

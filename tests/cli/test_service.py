@@ -184,7 +184,7 @@ def test_a_service_takes_the_place_of_one_that_is_stopped_and_its_http_socket(ma
     assert stopped.returncode in (1, -signal.SIGKILL)  # killed if it was just writing its journal
     assert machine.daemon_pid() == again.pid
     wait_until(lambda: machine.states() == {"a": "running"})
-    assert (machine.home / "runtime" / "service" / "api.sock").exists()
+    assert (machine.home / "runtime" / "service" / f"api-{os.uname().nodename}.sock").exists()
     machine.let("a")
     wait_until(lambda: machine.jobs() == [])
     again.terminate()

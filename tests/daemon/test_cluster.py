@@ -615,7 +615,7 @@ def test_jobs_leave_a_node_that_is_drained_and_come_back_to_one_that_is_not(
         until_all(host, lambda: pid_of_waiting(go) not in (0, pid))
         assert not is_alive(pid), "it has left before it was started elsewhere"
         until_all(host, lambda: list(host.status(JobId("a")).granted) == [other])
-        assert list(host.budget()["leaving_nodes_wall"]) == [node]
+        assert list(host.budget({})["leaving_nodes_wall"]) == [node]
         pid = pid_of_waiting(go)
         host.drain(other, 8.0)
         until_all(host, lambda: host.status(JobId("a")).state == "queued")
@@ -623,7 +623,7 @@ def test_jobs_leave_a_node_that_is_drained_and_come_back_to_one_that_is_not(
         until_all(host, lambda: host.status(JobId("a")).reason is not None)
         host.undrain(node)
         until_all(host, lambda: list(host.status(JobId("a")).granted) == [node])
-        assert list(host.budget()["leaving_nodes_wall"]) == [other]
+        assert list(host.budget({})["leaving_nodes_wall"]) == [other]
         go.touch()
         until_all(host, host.all_ended)
         assert host.status(JobId("a")).state == "finished"

@@ -4,6 +4,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Event, active_count
@@ -16,7 +18,8 @@ from tests.waiting import wait_until
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon import control_socket
-from punctual.daemon.control_socket import FDS, ControlFailed, ControlSocket, ask
+from punctual.daemon.control_socket import FDS, ControlFailed, ControlSilent, ControlSocket, ask
+from punctual.executors.local.process_tree import state_of
 
 
 def echo(request: dict[str, Any]) -> dict[str, Any]:
@@ -180,6 +183,35 @@ def test_a_slow_answer_is_given_up_on(path: Path) -> None:
         with pytest.raises(ControlFailed, match="no answer"):
             ask(path, {}, timeout_s=0.05)
         may_answer.set()
+
+
+#: Listens at a socket, stopped.
+STOPPED = """
+import os, signal, socket, sys
+listening = socket.socket(socket.AF_UNIX)
+listening.bind(sys.argv[1])
+listening.listen()
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@pytest.mark.parametrize("n_bytes", [1, 1 << 24])
+def test_a_process_that_is_stopped_is_not_waited_for(path: Path, n_bytes: int) -> None:
+    slow: list[int] = []
+    with subprocess.Popen([sys.executable, "-c", STOPPED, str(path)]) as stopped:
+        try:
+            wait_until(lambda: state_of(stopped.pid) == "T")
+            with pytest.raises(ControlSilent, match=f"process {stopped.pid} is stopped"):
+                ask(path, {"text": "x" * n_bytes}, timeout_s=3600.0, on_slow=slow.append)
+        finally:
+            stopped.kill()
+    assert slow == [stopped.pid]
+
+
+def test_long_requests_have_long_answers(path: Path) -> None:
+    text = "ö" * (1 << 22)
+    with ControlSocket(path, echo):
+        assert ask(path, {"text": text}) == {"you said": {"text": text}}
 
 
 def test_a_socket_left_behind_is_replaced(path: Path) -> None:

@@ -386,4 +386,4 @@ def test_the_policy_is_exchanged_while_jobs_run(host: LocalHost, tmp_path: Path)
 def test_what_is_free_is_told_without_what_rounding_leaves_of_it(host: LocalHost) -> None:
     tenths = [Mock(held=Resources(0.1), memory_bytes=0)] * round(10 * capacity_here().cores)
     with patch.object(type(host), "jobs", lambda _: tenths):
-        assert host.budget()["host_free_cores"] == 0.0
+        assert host.budget({})["host_free_cores"] == 0.0

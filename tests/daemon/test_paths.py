@@ -140,3 +140,11 @@ def test_what_lies_in_a_stranger_s_folder_is_not_removed(tmp_path: Path) -> None
     os.chown(tmp_path / "live", 12345, 12345)
     paths.remove_tree(tmp_path / "live" / "job")
     assert (tmp_path / "live" / "job").exists()
+
+
+def test_machines_that_share_a_folder_have_a_service_socket_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = paths.service_socket()
+    other = os.uname_result(("Linux", "another", "6", "1", "x86_64"))
+    monkeypatch.setattr(os, "uname", lambda: other)
+    assert paths.service_socket() == here.with_name("api-another.sock")
+    assert paths.service_socket() != here

@@ -13,6 +13,7 @@ from tests.small_disk import mounted
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon import paths, run_folder
+from punctual.daemon.control_socket import ControlSocket
 from punctual.daemon.run_folder import RunFolder, create_run, free_name, new_job, process_record, run_named
 from punctual.executors.local.output import StartFacts
 from punctual.journal.job_records import JobRecords
@@ -158,6 +159,17 @@ def test_a_run_of_another_machine_is_not_live_and_its_name_not_free() -> None:
     assert (run.is_live(), run.machine()) == (False, "there")
     with pytest.raises(InvalidSpec, match="machine 'there'"):
         create_run(A)
+
+
+def test_a_run_of_another_container_is_its_own_as_long_as_its_processes_listen() -> None:
+    run = leave_behind(A, **{**process_record(os.getpid()), "machine": "box", "namespace": 1})
+    with ControlSocket(run.socket, lambda request: request):
+        assert (run.is_live(), run.machine()) == (False, "box, in a container")
+        with pytest.raises(InvalidSpec, match="machine 'box, in a container'"):
+            create_run(A)
+        assert free_name(A) != A
+    assert (run.is_live(), run.machine()) == (False, None)
+    create_run(A)
 
 
 def test_a_run_from_before_this_machine_was_started_again_is_dead() -> None:

@@ -75,10 +75,10 @@ def test_what_other_applications_hold_is_not_given_to_jobs(options: HostOptions)
         other = actor.remote()
         assert ray.get(other.is_there.remote())
         until_there_are(host, 1)
-        assert list(host.budget()["taken_cores"].values()) == [1.0], "and that is told"
+        assert list(host.budget({})["taken_cores"].values()) == [1.0], "and that is told"
         ray.kill(other)
         until_there_are(host, 2)
-        assert host.budget()["taken_cores"] == {}
+        assert host.budget({})["taken_cores"] == {}
 
 
 def test_a_job_outlives_its_agent_and_its_host_and_an_update_of_both(

@@ -30,7 +30,7 @@ env = {{ KEY = "secret" }}
 [[job]]
 name = "workers"
 program = "{sys.executable} train.py"
-deadline = 2400
+deadline = "40m"
 submit-at = "5m"
 workers = "1..4"
 cores-per-worker = 1
@@ -187,6 +187,7 @@ def test_a_load_is_one_of_cores_where_there_are_no_devices(tmp_path: Path) -> No
         ("cores = 2", "must say what it costs", "job 1, `work`"),
         ("work = '1m'\ndeadline = '18:00'", "must be a duration", "job 1, `deadline`"),
         ("work = '1m'\ncores = 8", "must not ask for more", "job 1, `cores`"),
+        ("work = '1m'\nsubmit_at = 5", "a duration must be", "job 1, `submit_at`"),
         ("work = '1m'\nsubmit_at = 'x'", "a duration must be", "job 1, `submit_at`"),
         ("work = '1m'\nworkers = 2", "needs the number of its steps", "job 1, `steps`"),
     ],

@@ -69,10 +69,16 @@ def prepared(arguments: list[str]) -> Callable[[], NoReturn]:
     """Return the command that `arguments` name, with its modules imported; call it to run it."""
     argv = list(arguments) or ["--help"]
     if argv[0] == "help":
-        argv = [*argv[1:], "--help"]
+        argv = [*_command_words(argv[1:]), "--help"]
     if argv[1:] == ["-h"]:  # also of a command for which `-2h` is an amount
         argv[1] = "--help"
     return partial(_run, argv, application(_begun_words() or argv))
+
+
+def _command_words(words: list[str]) -> list[str]:
+    """Return those of the words that name a command: others would be a program to `run`, even before `--help`."""
+    has_commands = bool(words) and words[0] in COMMANDS and isinstance(_command(words[0]), typer.Typer)
+    return words[: 2 if has_commands else 1]
 
 
 def _begun_words() -> list[str]:
@@ -152,9 +158,13 @@ def application(argv: list[str]) -> typer.Typer:
     return app
 
 
+def _command(name: str) -> Any:
+    """Return the function or the application of a command."""
+    return getattr(import_module(f"punctual.cli.{COMMANDS[name]}"), name)
+
+
 def _add(app: typer.Typer, name: str, section: str) -> None:
-    module = import_module(f"punctual.cli.{COMMANDS[name]}")
-    command = getattr(module, name)
+    module, command = import_module(f"punctual.cli.{COMMANDS[name]}"), _command(name)
     if isinstance(command, typer.Typer):  # it has commands of its own
         app.add_typer(command, name=name, rich_help_panel=section)
         return

@@ -79,7 +79,7 @@ def _limits(older_than: str | None, *, every: bool) -> RetentionLimits:
         return RetentionLimits(age_s=-inf)
     if older_than is None:
         return RetentionLimits()
-    return RetentionLimits(age_s=parse_duration_s(older_than), n_jobs=inf, n_bytes=inf)
+    return RetentionLimits(age_s=parse_duration_s(older_than, "`--older-than`"), n_jobs=inf, n_bytes=inf)
 
 
 def _age(past: PastJob) -> str:

@@ -16,7 +16,7 @@ from punctual.cli._options import AnyJob
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.log_snapshot import LogSnapshot, Skipping, n_bytes_before
 from punctual.daemon.runs import KnownJob, job_to_tell_of, jobs_of
-from punctual.executors.local.output import LogTail, ProcessSettings, Receive, logs_of, write_all
+from punctual.executors.local.output import LogTail, ProcessSettings, Receive, check_reader, logs_of, write_all
 from punctual.request.deadlines import Now, past_at
 
 
@@ -65,6 +65,7 @@ def logs(
         and not any(tail.error for tail in tails)
         and any(known.job == target.job and known.steering != "ended" for known in jobs_of(target.run))
     ):
+        check_reader(1)
         time.sleep(0.2)
     for tail in tails:
         tail.finish()

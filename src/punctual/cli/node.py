@@ -35,7 +35,7 @@ def drain(
     as_json: AsJson = False,
 ) -> None:
     """Have all jobs leave a node in time, after a checkpoint, and place nothing there any more."""
-    in_s = parse_duration_s(within)
+    in_s = parse_duration_s(within, "`--in`")
     ends_wall = datetime.now().astimezone() + timedelta(seconds=in_s)
     answer = _request(name, in_s, host, here=here)
     line = f"node {answer['node']} is leaving at {clock(ends_wall)}: its jobs leave it by then, and no other comes"

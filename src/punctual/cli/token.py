@@ -36,7 +36,7 @@ def create(
 ) -> None:
     """Make a token; its text is printed now and never again."""
     with _tokens() as tokens:
-        text = tokens.create(name, role, None if expires is None else parse_duration_s(expires))
+        text = tokens.create(name, role, None if expires is None else parse_duration_s(expires, "`--expires`"))
     write_line(json_text({"name": name, "role": role, "token": text}) if as_json else text)
 
 

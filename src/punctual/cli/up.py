@@ -142,7 +142,7 @@ def up(
         shared=True,
         engine=cast(Engine, engine),
         address=address,
-        lost_after_s=parse_duration_s(node_lost_after),
+        lost_after_s=parse_duration_s(node_lost_after, "`--node-lost-after`"),
         cluster="" if cluster is None else str(cluster.absolute()),
         autoscale=autoscale,
         allow_unauthenticated_ray=allow_unauthenticated_ray,

@@ -1,5 +1,6 @@
 """Client of a run's control socket: query, change and stop jobs from another process."""
 
+import logging
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,8 @@ from punctual.request.deadlines import Now, absolute
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission
 from punctual.request.submission_json import encode_submission
+
+_LOG = logging.getLogger(__name__)
 
 #: States of a job whose host sends no status, beside those of `punctual.core.job.JobState` and
 #: `punctual.daemon.runs.Steering`: the host is starting, or it is alive and does not answer.
@@ -149,14 +152,18 @@ def submit(
 ) -> None:
     """Ask the host of a run to accept jobs, all or none; may be repeated if no answer came.
 
-    `stdin_fd`: standard input of the first job; None: it has none.
+    `stdin_fd`: standard input of the first job; None: it has none. A host that is slow to answer is told of.
 
     * Raises `InvalidSpec`: the host refuses one.
     * Raises `ControlFailed`: no answer came.
     """
     jobs = [encode_submission(submission) for submission in submissions]
-    fds = () if stdin_fd is None else (stdin_fd,)
-    ask(run.socket, {"verb": "submit", "jobs": jobs, "streams": asdict(settings)}, timeout_s=_SUBMIT_S_MAX, fds=fds)
+    request = {"verb": "submit", "jobs": jobs, "streams": asdict(settings)}
+    ask(run.socket, request, _SUBMIT_S_MAX, () if stdin_fd is None else (stdin_fd,), _tell_of_slowness)
+
+
+def _tell_of_slowness(pid: int) -> None:
+    _LOG.warning("waiting for the daemon, process %d, to answer; another one starts if it is stopped or hangs", pid)
 
 
 def capacity_for_jobs(run: RunFolder | None) -> tuple[Resources, Resources | None]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import socket
 import struct
 import time
@@ -14,6 +15,7 @@ from threading import BoundedSemaphore, Thread
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
+from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.socket_path import short_enough
 
 #: Gets a request, gives the answer; both are JSON objects. Called in a thread of its own. What it raises is sent.
@@ -38,6 +40,10 @@ class ControlFailed(Exception):
 
 class ControlBusy(ControlFailed):
     """Raised if the host is alive but serves as many clients as it may."""
+
+
+class ControlSilent(ControlFailed):
+    """Raised if the host is there and says nothing: not in time, or because it is stopped."""
 
 
 class ControlSocket:
@@ -74,26 +80,82 @@ class ControlSocket:
         self.close()
 
 
-def ask(path: Path, request: dict[str, Any], timeout_s: float = 5.0, fds: Sequence[int] = ()) -> dict[str, Any]:
+def ask(
+    path: Path,
+    request: dict[str, Any],
+    timeout_s: float = 5.0,
+    fds: Sequence[int] = (),
+    on_slow: Callable[[int], None] = lambda _: None,
+) -> dict[str, Any]:
     """Send `request`, with descriptors, to the process that listens at `path` and return its answer.
 
+    `on_slow`: called with that process once it has not answered for a second.
+
     * Raises `InvalidSpec`: the request was refused as the user's mistake.
-    * Raises `ControlFailed`: no answer came in time, or answering failed.
+    * Raises `ControlSilent`: no answer came in time, or the process has been stopped for a second.
+    * Raises `ControlFailed`: nobody listens there, or answering failed.
     """
     try:
-        with connected(path, timeout_s) as connection, connection.makefile("r", encoding="utf-8") as lines:
-            text = json.dumps(request).encode() + b"\n"
-            if fds:
-                socket.send_fds(connection, [text[:1]], fds)
-                text = text[1:]
-            connection.sendall(text)
-            line = lines.readline()
+        with connected(path, timeout_s) as connection:
+            line = _exchanged(
+                connection, json.dumps(request).encode() + b"\n", fds, _Patience(connection, timeout_s, on_slow)
+            )
+    except TimeoutError as error:
+        raise ControlSilent(f"no answer at {path}: {error.strerror or error}") from error
     except OSError as error:
-        raise ControlFailed(f"no answer at {path}: {error.strerror or 'time-out'}") from error
+        raise ControlFailed(f"no answer at {path}: {error.strerror or error}") from error
     return _opened(line, path)
 
 
-def _opened(line: str, path: Path) -> dict[str, Any]:
+class _Patience:
+    """Waits for the process at the other end of a connection, as long as that may answer yet.
+
+    * `most_s`: seconds from now on, for all that is waited for.
+    * `on_slow`: see `ask`.
+    """
+
+    def __init__(self, connection: socket.socket, most_s: float, on_slow: Callable[[int], None]) -> None:
+        self._fd, self._on_slow = connection.fileno(), on_slow
+        self._pid = peer_of(connection)[0]
+        self._give_up_at = time.monotonic() + most_s
+        self._is_slow = self._was_stopped = False
+
+    def wait(self, event: int) -> None:
+        """Wait for an event of `select.poll`; raises `TimeoutError` if it does not come."""
+        poll = select.poll()
+        poll.register(self._fd, event)
+        # A second: one that was stopped at both ends of it is not just started again by its user's shell.
+        while not poll.poll(1e3 * min(1.0, max(0.0, self._give_up_at - time.monotonic()))):
+            if time.monotonic() >= self._give_up_at:
+                raise TimeoutError("time-out")
+            if not self._is_slow:
+                self._on_slow(self._pid)
+            self._is_slow, was_stopped = True, self._was_stopped
+            self._was_stopped = state_of(self._pid) == "T"
+            if was_stopped and self._was_stopped:
+                raise TimeoutError(f"process {self._pid} is stopped")
+
+
+def _exchanged(connection: socket.socket, request: bytes, fds: Sequence[int], patience: _Patience) -> bytes:
+    """Send a request and return the line that answers it, however long both are; raises `OSError`."""
+    rest = memoryview(request)
+    if fds:
+        rest = rest[socket.send_fds(connection, [rest[:1]], fds) :]
+    connection.setblocking(False)
+    while rest:
+        patience.wait(select.POLLOUT)
+        rest = rest[connection.send(rest) :]
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        patience.wait(select.POLLIN)
+        piece = connection.recv(1 << 20)
+        if not piece:
+            break
+        line += piece
+    return bytes(line)
+
+
+def _opened(line: bytes, path: Path) -> dict[str, Any]:
     try:
         envelope = json.loads(line)
     except ValueError as error:

@@ -15,23 +15,23 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import span
-from punctual.daemon.control_client import is_silent, submit
-from punctual.daemon.control_socket import ControlFailed, ask
+from punctual.daemon.control_client import submit
+from punctual.daemon.control_socket import ControlFailed, ControlSilent, ask
 from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.detached import start_detached
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
-from punctual.daemon.sharing import host_lock, is_outdated, lower_limits, shared_run, too_nice
+from punctual.daemon.sharing import host_lock, is_outdated, lock_holder, lower_limits, shared_run, too_nice
 from punctual.executors.local.cgroup_files import leave_command_group
 from punctual.executors.local.output import ProcessSettings
 from punctual.request.submission import Submission
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds that others may hold the lock of the shared daemon, and seconds to find a daemon that answers.
-_LOCK_S_MAX, _JOIN_S_MAX = 20.0, 60.0
+#: Seconds to wait for the lock of the shared daemon before that is told, and seconds to find a daemon that answers.
+_LOCK_S, _JOIN_S_MAX = 2.0, 60.0
 #: Seconds that a daemon may take to answer, on a machine whose cores are all in use.
 _START_S_MAX = 90.0
 #: Most starts of a daemon for one command.
@@ -167,29 +167,39 @@ class Joining:
         InvalidSpec
             A job is refused, the daemon has other options, or no daemon can be had.
         """
-        give_up_at = time.monotonic() + _JOIN_S_MAX
+        give_up_at, waited_for = time.monotonic() + _JOIN_S_MAX, ""
         while time.monotonic() < give_up_at:
-            with host_lock(_LOCK_S_MAX) as has_lock:
+            is_silent = False
+            with host_lock(_LOCK_S) as has_lock:
                 run = self._present() if has_lock else None
                 if run is not None and run.is_live() and not is_outdated(run):
-                    with suppress(ControlFailed), self._unneeded_if_refused(run):
-                        named = self._name(run, submissions)
-                        check_options(self._options, run, self._or_else)
-                        self._before(run, named)
-                        _tell_of_niceness(run)
-                        _tell_of_limits(run)
-                        submit(run, named, self._settings, stdin_fd)
-                        return run, named
-            if has_lock and (run is None or not run.is_live() or is_outdated(run) or is_silent(run)):
+                    try:
+                        return run, self._submit(run, submissions, stdin_fd)
+                    except ControlFailed as error:
+                        is_silent = isinstance(error, ControlSilent)
+            if has_lock and (run is None or not run.is_live() or is_outdated(run) or is_silent):
                 self._start(run, submissions)
-            else:
-                time.sleep(0.05)  # another process starts the daemon
+                continue
+            if not has_lock and waited_for != (waited_for := lock_holder()):
+                _LOG.warning("waiting for %s", waited_for)
+            time.sleep(0.05)
         raise InvalidSpec(
             "the daemon of this machine must answer",
-            "no answer",
+            f"no answer; waited for {waited_for}" if waited_for else "no answer",
             "the daemon of this machine",
             "See whether the job is there all the same (`punctual ps`), and which process is the daemon (`punctual doctor`).",
         )
+
+    def _submit(self, run: RunFolder, submissions: Sequence[Submission], stdin_fd: int | None) -> list[Submission]:
+        """Submit jobs to the daemon of a run, under names that are free there; raises as `submit` does."""
+        with self._unneeded_if_refused(run):
+            named = self._name(run, submissions)
+            check_options(self._options, run, self._or_else)
+            self._before(run, named)
+            _tell_of_niceness(run)
+            _tell_of_limits(run)
+            submit(run, named, self._settings, stdin_fd)
+            return named
 
     @contextmanager
     def _unneeded_if_refused(self, run: RunFolder) -> Iterator[None]:

@@ -318,14 +318,14 @@ class LocalHost(Host):
         """Instant by which each promised job is promised to be done."""
         return self._scheduler.promises()
 
-    def budget(self, waits: Mapping[JobId, Wait] | None = None) -> dict[str, Any]:
-        """Return this host's resources, in all and free, its policy, and news of its nodes; `waits`: of now, if known."""
+    def budget(self, waits: Mapping[JobId, Wait]) -> dict[str, Any]:
+        """Return this host's resources, in all and free, its policy, and news of its nodes; `waits`: as `waits` returns them."""
         nodes = self._board.nodes()
         cores = sum(node.capacity.cores for node in nodes)
         jobs = self.jobs()
         free_cores = cores - sum(status.held.cores for status in jobs)
         news, now, costs = self.node_news(), self.clocks(), self.costs()
-        waited_for = {lack for wait in (self.waits(now.at) if waits is None else waits).values() for lack in wait.lacks}
+        waited_for = {lack for wait in waits.values() for lack in wait.lacks}
         return {
             "host": self.run_folder.name,
             "host_cores": cores,

@@ -42,8 +42,11 @@ def owner_token_file(folder: Path) -> Path:
 
 
 def service_socket() -> Path:
-    """Path of the socket at which the service serves programs of its own user; makes its folder if it is missing."""
-    return _private(_root("runtime") / "service") / "api.sock"
+    """Path of the socket at which the service serves programs of its own user; makes its folder if it is missing.
+
+    It has the machine's name: a folder may be shared by machines, and a socket leads to processes of one.
+    """
+    return _private(_root("runtime") / "service") / f"api-{os.uname().nodename}.sock"
 
 
 def agent_roots() -> tuple[Path, Path]:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
+from punctual.daemon.control_socket import listener_pid
 from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.distribution import __version__
 from punctual.executors.json_files import read_object, write_json
@@ -34,14 +36,22 @@ SERVICE = "is_service"
 
 def process_record(pid: int) -> dict[str, Any]:
     """Return the identity of process `pid`: no later process with its number, nor any other machine's, has the same."""
-    return {"pid": pid, "start_ticks": start_ticks(pid), "boot": boot_id(), "machine": os.uname().nodename}
+    return {
+        "pid": pid,
+        "start_ticks": start_ticks(pid),
+        "boot": boot_id(),
+        "machine": os.uname().nodename,
+        "namespace": _pid_namespace(),
+    }
 
 
 def is_alive(record: Mapping[str, Any]) -> bool:
-    """Whether the recorded process runs; False if the record is damaged, or of another machine or boot."""
+    """Whether the recorded process runs; False if the record is damaged, or of another machine, boot or PID namespace."""
     pid, ticks = record.get("pid"), record.get("start_ticks")
     # Written down of a process that had just ended, the start is unknown: as it is of every process that is gone.
-    if not isinstance(pid, int) or not isinstance(ticks, int) or not is_of_this_boot(record):
+    if not isinstance(pid, int) or not isinstance(ticks, int):
+        return False
+    if not is_of_this_boot(record) or not _is_of_this_namespace(record):
         return False
     return start_ticks(pid) == ticks
 
@@ -49,6 +59,20 @@ def is_alive(record: Mapping[str, Any]) -> bool:
 def is_of_this_boot(record: Mapping[str, Any]) -> bool:
     """Whether the record is of this machine since its last start."""
     return bool(record.get("boot", boot_id()) == boot_id())
+
+
+def _is_of_this_namespace(record: Mapping[str, Any]) -> bool:
+    """Whether processes of the record have the numbers here that they have there: in another container they do not."""
+    return bool(record.get("namespace", _pid_namespace()) == _pid_namespace())
+
+
+@cache
+def _pid_namespace() -> int:
+    """Number of this process's PID namespace; 0: this system does not tell."""
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +113,16 @@ class RunFolder:
         return _pid_of_living(self.runtime_dir / _PROCESS)
 
     def machine(self, facts: Mapping[str, Any] | None = None) -> str | None:
-        """Name of the other machine that has, or had, this run in a shared folder; None: it is this machine's.
+        """Name of the other machine, or container, that has or had this run in a shared folder; None: it is this machine's.
 
-        `facts`: those about the run, if they were read just now.
+        A run of a container whose processes do not listen any more is this machine's. `facts`: the run's, if just read.
         """
         record = self.record(facts)
         there = record.get("machine", os.uname().nodename)
-        return None if is_of_this_boot(record) or there == os.uname().nodename else there
+        if is_of_this_boot(record):
+            sockets = () if _is_of_this_namespace(record) else filter(Path.is_socket, self.runtime_dir.glob("*"))
+            return f"{there}, in a container" if any(listener_pid(path) is not None for path in sockets) else None
+        return None if there == os.uname().nodename else there
 
     # Its jobs.
 

@@ -17,6 +17,7 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.distribution import __version__
 from punctual.executors.local.devices import visible_devices
+from punctual.executors.local.process_tree import state_of
 
 #: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
 SHARED_NAME = "daemon"
@@ -37,6 +38,17 @@ def host_lock(most_s: float) -> Iterator[bool]:
         yield poll(partial(_locks, file), most_s, 0.01)
     finally:
         os.close(file)
+
+
+def lock_holder() -> str:
+    """Return in words which process has the lock, to be told to whoever waits for it for long."""
+    inode = (runtime_root().parent / "host.lock").stat().st_ino
+    locks = (line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines())
+    pid = next((int(lock[4]) for lock in locks if lock[1] == "FLOCK" and lock[5].endswith(f":{inode}")), None)
+    if pid is None:
+        return "another command, which starts the daemon or gives it jobs"
+    stopped = f"; it is stopped: let it go on (`kill -CONT {pid}`) or end it" if state_of(pid) == "T" else ""
+    return f"process {pid}, which starts the daemon or gives it jobs{stopped}"
 
 
 def _locks(file: int) -> bool:

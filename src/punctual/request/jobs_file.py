@@ -1,5 +1,6 @@
 """Read the jobs of a file: a table `[[job]]` for each, with the options of `punctual run`; live or simulated."""
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -176,7 +177,7 @@ def _name(value: Any) -> str:
 
 
 def _folder(value: Any) -> str:
-    return str(Path(_name(value)).expanduser())
+    return os.path.expanduser(_name(value))  # noqa: PTH111 -- a path would make this folder of no name
 
 
 def _number(value: Any) -> float:
@@ -202,17 +203,15 @@ def _text(value: Any) -> str:
 
 
 def _deadline(value: Any) -> str:
-    """Convert a deadline: a number is of seconds; TOML's own time, `18:00:00`, is one of day and no duration."""
-    if isinstance(value, time):
-        return f"at {value:%H:%M:%S}"
-    return _text(value) if isinstance(value, str | datetime | date | time) else f"{_number(value)}s"
+    """Convert a deadline: TOML's own time, `18:00:00`, is one of day and no duration."""
+    return f"at {value:%H:%M:%S}" if isinstance(value, time) else _text(value)
 
 
 #: Key -> what reads its value, and an example of one.
 _READERS: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "program": (_program, "a text, `python train.py`, or a list of texts"),
-    "deadline": (_deadline, "a text, `90m` or `18:00`, or seconds"),
-    _SUBMIT_AT: (_deadline, "a text, `90m`, or seconds"),
+    "deadline": (_deadline, "a text, `90m` or `18:00`"),
+    _SUBMIT_AT: (_deadline, "a text, `90m`"),
     "env": (_variables, 'a table of texts, `{ SEED = "1" }`'),
     "after": (_names, 'a list of names of jobs, ["prepare"]'),
     "secret_env": (_names, 'a list of names of variables, ["API_KEY"]'),

@@ -91,12 +91,12 @@ class WorkerRange:
         return tuple(range(self.n_least, self.n_most + 1))
 
 
-def parse_duration_s(text: str) -> float:
+def parse_duration_s(text: str, where: str = "a length of time") -> float:
     """Return the seconds that `text` means.
 
     `text`: numbers with units, largest first (``1h30m``, ``1.5 hours``, ``2 days``, ``250ms``; weeks to milliseconds),
     or Slurm's ``MM:SS``, ``HH:MM:SS``, ``D-HH:MM:SS``, or ISO 8601's ``PT1H30M`` (weeks and smaller units), or words:
-    ``two hours``, ``half an hour``.
+    ``two hours``, ``half an hour``. `where`: what it is the length of, for errors.
 
     Raises `InvalidSpec`: when `text` is something else, a bare number included.
 
@@ -112,7 +112,7 @@ def parse_duration_s(text: str) -> float:
     if seconds is None:
         seconds = _iso_s(text.strip())
     if seconds is None or not isfinite(seconds):
-        raise InvalidSpec("a duration must be numbers with units", repr(text), "a length of time", _DURATION_REMEDY)
+        raise InvalidSpec("a duration must be numbers with units", repr(text), where, _DURATION_REMEDY)
     return seconds
 
 

@@ -138,6 +138,7 @@ def submission_of(
     spec = _spec(options, job, workers, checks, read_deadline, capacity, together, earlier_run)
     checks.read("controller", partial(registry.load, "controllers"), options.controller, None)
     checks.read("progress_regex", partial(_check_pattern, options), options.progress_regex, None)
+    checks.read("checkpoint_dir", _check_named, options.checkpoint_dir, None)
     checks.read("secret_env", partial(_check_secrets, variables), options.secret_env, None)
     for option, words in (("program", options.program), ("env", variables.values()), ("cwd", [cwd])):
         with checks.of(option):
@@ -418,6 +419,17 @@ def check_checkpoint_dir(submission: Submission) -> None:
             "Name another folder.",
             option="checkpoint_dir",
         ) from error
+
+
+def _check_named(folder: str) -> None:
+    """Raise `InvalidSpec` for a name that is none, as of a shell's variable that is not set: it would mean the present folder."""
+    if not folder.strip():
+        raise InvalidSpec(
+            "`checkpoint_dir` must name a folder",
+            f"'{folder}'",
+            "the job",
+            "Name one (`.` is this one), or leave it out.",
+        )
 
 
 def _check_words(option: str, words: Iterable[object]) -> None:

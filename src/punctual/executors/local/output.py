@@ -247,6 +247,14 @@ def write_all(fd: int, output: bytes) -> None:
             select.select([], [fd], [])
 
 
+def check_reader(fd: int) -> None:
+    """Raise `BrokenPipeError` if nobody can read what would be written to a pipe or socket any more."""
+    poll = select.poll()
+    poll.register(fd, 0)
+    if any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+
 def write_or_discard(stream: TextIO, fd: int, text: str) -> None:
     """Write to a stream of this process at once; after a failure later output is dropped."""
     try:
