@@ -264,7 +264,7 @@ def _cursor(status: JobStatus) -> str:
 
 def _read_cursor(text: str) -> tuple[float, str]:
     try:
-        at, _, job = base64.urlsafe_b64decode(text.encode()).decode().partition(" ")
+        at, job = base64.urlsafe_b64decode(text.encode()).decode().split(" ")
         return float(at), job
     except ValueError as error:
         raise InvalidSpec(
