@@ -219,7 +219,9 @@ def test_a_reader_who_stands_still_is_sent_away_when_its_token_ends(
         reader.sendall(head.encode())
         assert reader.recv(100)
         tokens.revoke("laptop")
-        told = wait_until(lambda: [each for each in caplog.records if "the token of an answer has ended" in each.getMessage()])
+        told = wait_until(
+            lambda: [each for each in caplog.records if "the token of an answer has ended" in each.getMessage()]
+        )
         assert not told[0].exc_info
         n_bytes = 0
         with suppress(ConnectionError):
