@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tests.api.live_service import OPTIONS, Caller, LiveService, live_service, program, steered_host
@@ -200,7 +201,8 @@ def test_what_is_still_answered_ends_with_its_token(
             tokens.revoke("laptop")
         if ends == "made anew":
             tokens.create("laptop", "operator")
-        stream.read()  # returns: it is a whole answer, though there was more to come
+        with pytest.raises(http.client.IncompleteRead):  # there was more to come
+            stream.read()
         assert Caller(service.served, other).get("/health").status == 200
         assert not goes_on.isclosed()
 
@@ -217,7 +219,9 @@ def test_a_reader_who_stands_still_is_sent_away_when_its_token_ends(
         reader.sendall(head.encode())
         assert reader.recv(100)
         tokens.revoke("laptop")
-        told = wait_until(lambda: [each for each in caplog.records if "without completing" in each.getMessage()])
+        told = wait_until(
+            lambda: [each for each in caplog.records if "the token of an answer has ended" in each.getMessage()]
+        )
         assert not told[0].exc_info
         n_bytes = 0
         with suppress(ConnectionError):
@@ -284,8 +288,26 @@ def test_a_body_without_json_is_refused(service: LiveService) -> None:
     """A form of another site can send such a body, and no other."""
     body = b'{"program": ["x"]}'
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-        assert service.caller.send("POST", "/jobs", body, {"Content-Type": kind}).status in {415, 422}
+        refused = service.caller.send("POST", "/jobs", body, {"Content-Type": kind})
+        assert (refused.status, "application/json" in refused.json()["detail"]) == (415, True)
     assert service.host.jobs() == ()
+
+
+@pytest.mark.parametrize("damage", [b"garbage" * 2000, "locked"])
+def test_where_tokens_cannot_be_read_nobody_is_let_in_and_strangers_are_told_no_more(
+    service: LiveService, damage: bytes | str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if isinstance(damage, bytes):
+        (service_root() / "service.db").write_bytes(damage)
+    else:
+        monkeypatch.setattr(Tokens, "of", Mock(side_effect=sqlite3.OperationalError("database is locked")))
+    reply = service.caller.get("/health")
+    assert (reply.status, reply.headers["Content-Type"]) == (503, "application/problem+json")
+    assert "Retry-After" in reply.headers
+    assert str(service_root()) not in reply.body.decode()
+    assert "the tokens cannot be read" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert Client().health().status == "ok"
 
 
 # Limits.

@@ -153,6 +153,7 @@ def test_a_promise_is_planned_until_it_is_due(service: LiveService) -> None:
 
 
 def test_a_window_that_cannot_be_is_refused(service: LiveService) -> None:
+    assert service.caller.get("/budget/history?hours=1e-300").status == 422
     assert [
         service.caller.get(f"/budget/history?{query}").status for query in ("hours=0", "points=1", "points=501")
     ] == [422] * 3

@@ -1,16 +1,22 @@
 """The client's two faces, and that it costs nothing where it is not used."""
 
+import json
+import socket
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from tests.api.live_service import LiveService, program
 from tests.architecture.test_names import loaded_by
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 import punctual
-from punctual.client.client import Client, ServiceFailed
+from punctual.client.client import Client, JobEvent, ServiceFailed
 from punctual.core.errors import InvalidSpec
 
 
@@ -130,3 +136,151 @@ def test_a_training_script_does_not_load_the_client() -> None:
     loaded = loaded_by("import punctual; punctual.track")
     assert not {"pydantic", "http", "ssl", "asyncio", "fastapi", "uvicorn"} & loaded
     assert not {"fastapi", "uvicorn", "httpx"} & loaded_by("import punctual; punctual.Client()")
+
+
+# Another service than it should be.
+
+
+@contextmanager
+def answering(*parts: bytes, closes: bool = True) -> Iterator[Client]:
+    """A client of a program that answers with these bytes, whatever it is asked, and then closes or says no more."""
+    with ExitStack() as opened, socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with suppress(OSError):  # it listens no more
+                while True:
+                    connection = opened.enter_context(listening.accept()[0])
+                    connection.recv(1 << 16)
+                    for part in parts:
+                        connection.sendall(part)
+                    if closes:
+                        connection.shutdown(socket.SHUT_RDWR)
+
+        thread = Thread(target=answer, daemon=True)
+        thread.start()
+        yield Client(f"http://127.0.0.1:{listening.getsockname()[1]}", token="x", timeout_s=PATIENCE_S)
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE_S)
+
+
+def whole(body: bytes, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        whole(b"<html>"),
+        whole(b""),
+        whole(b"\xff"),
+        whole(b'{"status": "of a later version"}'),
+        whole(b"", "302 Found"),
+        whole(b"[]", "400 Bad Request"),
+        whole(b"\xff", "500 Internal Server Error"),
+        whole(b'{"must": "a", "others": null}', "422 Unprocessable Entity"),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"",
+    ],
+)
+def test_an_answer_of_another_program_or_version_is_a_failure_of_the_service(answer: bytes) -> None:
+    with answering(answer) as client, pytest.raises(ServiceFailed):
+        client.health()
+
+
+@pytest.mark.parametrize("head", [b"Content-Length: 9\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"])
+def test_a_log_that_breaks_off_is_no_whole_one(head: bytes) -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n" + head) as client:
+        pieces = client.logs("a")
+        assert next(pieces) == b"abc"
+        with pytest.raises(ServiceFailed, match="broke off"):
+            next(pieces)
+        assert list(pieces) == []
+
+
+STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def test_fields_of_a_later_version_in_an_event_are_left_out_and_missing_ones_are_a_failure() -> None:
+    event: dict[str, Any] = {"sequence": 1, "kind": "JobFinished", "job": "a", "time": "", "message": {}}
+    cases: list[tuple[dict[str, Any], bool]] = [({**event, "new": 1}, True), ({"sequence": 1}, False)]
+    for fields, is_known in cases:
+        data = b"data: " + json.dumps(fields).encode() + b"\n\n"
+        with answering(STREAM, b"%x\r\n%b\r\n" % (len(data), data), closes=False) as client, client.events() as events:
+            if is_known:
+                assert next(events) == JobEvent(**event)
+            else:
+                with pytest.raises(ServiceFailed):
+                    next(events)
+
+
+@pytest.mark.parametrize("kind", ["logs", "events"])
+def test_a_stream_that_another_thread_closes_has_no_more(kind: str) -> None:
+    with answering(STREAM, b"7\r\nretry:\n\r\n", closes=False) as client:
+        stream: Any = client.logs("a", follow=True) if kind == "logs" else client.events()
+        seen, is_over = list[object](), Event()
+
+        def read() -> None:
+            try:
+                seen.extend(stream)
+            except Exception as error:  # noqa: BLE001 -- it is what is looked for
+                seen.append(error)
+            is_over.set()
+
+        Thread(target=read, daemon=True).start()
+        stream.close()
+        assert is_over.wait(PATIENCE_S)
+        assert not [each for each in seen if isinstance(each, Exception)]
+        assert list(stream) == []
+
+
+def test_events_may_be_rarer_than_an_answer_may_take(service: LiveService) -> None:
+    with Client(timeout_s=0.2).events() as events:
+        time.sleep(0.5)
+        Client().submit(program(), name="a")
+        assert next(events).job == "a"
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("http://[::1", {}),
+        ("http://127.0.0.1:99999", {}),
+        ("http://127.0.0.1:x", {}),
+        ("http://a b", {}),
+        ("http://127.0.0.1:1/v1", {}),
+        ("http://127.0.0.1:1?x", {}),
+        ("http://me:s3cret@127.0.0.1:1", {}),
+        ("http://127.0.0.1:1/#token=s3cret", {}),
+        ("https://127.0.0.1:1", {"ca_file": Path("/nowhere")}),
+        (None, {"token": "s3cret\r\nX: y"}),
+        (None, {"token": "s3cr\u00e9t"}),
+        *[(None, {"timeout_s": seconds}) for seconds in (0, -1, float("nan"), float("inf"))],
+    ],
+)
+def test_what_cannot_be_a_client_is_refused_at_once_and_without_secrets(url: str | None, options: Any) -> None:
+    with pytest.raises(InvalidSpec) as refused:
+        Client(url, **options)
+    assert refused.value.remedy
+    assert "s3cr" not in str(refused.value)
+
+
+def test_a_token_may_be_given_as_it_stands_in_its_file(service: LiveService) -> None:
+    assert Client(service.served.url, token=f"{service.caller.token}\n").health().caller == "owner"
+
+
+def test_one_state_and_one_kind_need_no_list(service: LiveService) -> None:
+    client = Client()
+    job = client.submit(program(), name="a")
+    assert job.wait(timeout_s=PATIENCE_S).name == "a"
+    assert [each.name for each in client.jobs(state="finished")] == ["a"]
+    with client.events(kind="JobFinished", after=0) as events:
+        assert next(events).kind == "JobFinished"
+
+
+def test_a_job_that_has_ended_needs_no_time_to_be_waited_for(service: LiveService) -> None:
+    job = Client().submit(program(), name="a")
+    job.wait()
+    assert job.wait(timeout_s=0).state == "finished"
+    with pytest.raises(TimeoutError):
+        Client().submit(program(Path("/never")), name="b").wait(timeout_s=0)

@@ -28,8 +28,8 @@ def until_end(client: Client, **options: Any) -> list[JobEvent]:
 
 def test_events_are_told_as_they_happen_and_again_from_any_number(service: LiveService, tmp_path: Path) -> None:
     client, awaited = Client(service.served.url), tmp_path / "go"
-    events = client.events(job="a")
-    threading.Timer(0.1, lambda: client.submit(program(awaited), name="a")).start()
+    client.submit(program(awaited), name="a")
+    events = client.events(job="a", after=0)
     first = next(events)
     assert (first.kind, first.job) == ("JobSubmitted", "a")
     awaited.touch()
@@ -77,6 +77,24 @@ def test_a_kind_that_there_is_not_is_refused_with_the_one_that_was_meant(service
     assert refused.status == 422
     assert refused.json()["got"] == "'JobFinishd'"
     assert "`JobFinished`" in refused.json()["remedy"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Last-Event-ID": str(10**15)}])
+def test_behind_the_last_message_is_from_now_on(service: LiveService, headers: dict[str, str]) -> None:
+    """A reader of a journal that is gone, or of another service, hears all the same what happens here."""
+    place = service.caller.place
+    connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=PATIENCE_S)
+    sent = {"Authorization": f"Bearer {service.caller.token}", **headers}
+    connection.request("GET", f"/v1/events?kind=JobSubmitted&after={10**15}", headers=sent)
+    response = connection.getresponse()
+    service.caller.post("/jobs", {"program": program(), "name": "a"})
+    assert b"event: JobSubmitted\n" in iter(response.readline, b"")
+    connection.close()
+
+
+@pytest.mark.parametrize("job", ["nosuch", "", "%00"])
+def test_events_of_a_job_that_there_is_not_are_refused(service: LiveService, job: str) -> None:
+    assert service.caller.get(f"/events?job={job}").status == 404
 
 
 def test_streams_end_with_the_service() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,8 +89,26 @@ def test_of_a_program_s_variables_that_a_caller_gives_only_names_are_told(servic
     (tmp_path / "go").touch()
 
 
+def test_what_a_job_was_submitted_with_leads_to_such_a_job_again(service: LiveService, tmp_path: Path) -> None:
+    asked = {
+        "memory": "64MiB..128MiB", "steps": "1200", "margin": "2%", "retries": "3", "progressRegex": r"(?P<step>\d+)/(?P<total>\d+)",
+        "checkpointDir": str(tmp_path), "deadline": "1h",
+    }  # fmt: skip
+    job = {"program": program(tmp_path / "go"), **asked, "steps": 1200, "retries": 3}
+    assert service.caller.post("/jobs", {**job, "name": "a"}).status == 201
+    options = service.caller.get("/jobs/a/program").json()["options"]
+    assert options == {name: text for name, text in asked.items() if name != "deadline"}
+    again = {**options, "program": job["program"], "deadline": "1h", "steps": 1200, "retries": 3, "name": "b"}
+    assert service.caller.post("/jobs", again).status == 201
+    first, second = (service.host.status(JobId(name)).spec for name in ("a", "b"))
+    assert replace(second, id=first.id) == first
+    service.caller.post("/jobs", {"program": program(), "name": "c"})
+    assert service.caller.get("/jobs/c/program").json()["options"] == {}
+    (tmp_path / "go").touch()
+
+
 def test_an_argument_that_is_no_text_is_told_as_far_as_it_is() -> None:
     told = JobProgram(arguments=["a\udcff", "ü"], folder=None, variables={"A": "\udc80"}, handed_on=[])
     assert json.loads(told.model_dump_json(by_alias=True)) == {
-        "arguments": ["a?", "ü"], "folder": None, "variables": {"A": "?"}, "handedOn": [],
+        "arguments": ["a?", "ü"], "folder": None, "variables": {"A": "?"}, "handedOn": [], "options": {},
     }  # fmt: skip

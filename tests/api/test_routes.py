@@ -414,6 +414,21 @@ def test_logs_are_given_from_a_time_on(service: LiveService, tmp_path: Path) -> 
     assert b"".join(client.logs("a", since=between)) == b"nothing\ndone\n"
 
 
+def test_a_followed_log_begins_at_a_time_that_is_still_to_come(service: LiveService, tmp_path: Path) -> None:
+    awaited = tmp_path / "go"
+    service.caller.post("/jobs", {"program": program(awaited), "name": "a"})
+    wait_until(lambda: service.caller.get("/jobs/a/logs").body, lambda log: log == b"nothing\n")
+    place = service.caller.place
+    connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=PATIENCE_S)
+    since = (datetime.now(UTC) + timedelta(days=1)).isoformat().replace("+", "%2B")
+    headers = {"Authorization": f"Bearer {service.caller.token}"}
+    connection.request("GET", f"/v1/jobs/a/logs?follow=true&since={since}", headers=headers)
+    response = connection.getresponse()
+    awaited.touch()
+    assert response.read() == b""
+    connection.close()
+
+
 def test_the_cluster_says_what_is_held(service: LiveService, tmp_path: Path) -> None:
     service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
     held = wait_until(lambda: service.caller.get("/cluster").json(), lambda cluster: cluster["held"]["cores"] > 0)
@@ -471,6 +486,26 @@ def test_metrics_can_be_read_by_prometheus(service: LiveService) -> None:
     assert 'punctual_job_verdict{job="a",verdict="met"} 1' in lines
     names = {line.split("{")[0] for line in lines if not line.startswith("#")}
     assert names <= {line.split()[2] for line in lines if line.startswith("# TYPE")}
+
+
+def test_metrics_are_not_rounded(service: LiveService) -> None:
+    n_bytes = service.caller.get("/cluster").json()["nodes"][0]["capacity"]["memoryBytes"]
+    line = f'punctual_node_capacity_memory_bytes{{node="local"}} {n_bytes}'
+    assert line in service.caller.get("/metrics").body.decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [("/jobs?stat=running", "state"), ("/jobs/a/logs?folow=true", "follow"), ("/jobs/a/why?lats=3", "last")],
+)
+def test_a_parameter_that_a_route_does_not_have_is_refused_with_the_one_that_was_meant(
+    service: LiveService, path: str, meant: str
+) -> None:
+    service.caller.post("/jobs", {"program": program(), "name": "a"})
+    refused = service.caller.get(path)
+    assert refused.status == 422
+    assert refused.json()["remedy"].startswith(f"Did you mean `{meant}`?")
+    assert "Known: none" in service.caller.get("/health?verbose=1").json()["remedy"]
 
 
 def test_a_host_that_leaves_takes_no_changes(service: LiveService, monkeypatch: pytest.MonkeyPatch) -> None:

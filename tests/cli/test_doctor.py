@@ -37,10 +37,21 @@ def test_everything_is_looked_at_and_nothing_is_left(machine: Service) -> None:
     found = machine.punctual("doctor", "--json")
     assert found.returncode == 0, found.stdout
     assert set(levels(found)) == {
-        "control groups", "processors", "folders", "disk", "store", "torch", "extras", "clock", "hosts", "ports",
+        "control groups", "processors", "folders", "disk", "store", "tokens", "torch", "extras", "clock", "hosts", "ports",
     }  # fmt: skip
     assert machine.runs() == []
     assert "control groups" in machine.tell("doctor").stdout
+
+
+@pytest.mark.parametrize("n_whole_bytes", [0, 4096])
+def test_a_damaged_database_of_the_service_is_a_fault(machine: Service, n_whole_bytes: int) -> None:
+    machine.punctual("token", "create", "laptop")
+    (database,) = machine.folder.rglob("service.db")
+    database.write_bytes(database.read_bytes()[:n_whole_bytes] + b"garbage" * 2000)
+    found = machine.tell("doctor", "--json")
+    assert (found.returncode, levels(found)["tokens"]) == (1, {"fault"})
+    (told,) = (each for each in objects(found.stdout) if each["about"] == "tokens")
+    assert "Move it away" in told["remedy"]
 
 
 def test_each_extra_is_told_with_what_would_install_it(machine: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -406,6 +407,8 @@ class Stage:
         Whether its machines are those of pools with prices.
     refusal
         The status with which all are refused; 0: none is.
+    ahead_s
+        By how much the service's clock is ahead of the reader's.
     """
 
     jobs: list[JobStanding] = field(default_factory=several)
@@ -416,10 +419,11 @@ class Stage:
     is_feasible: bool = True
     has_prices: bool = False
     refusal: int = 0
+    ahead_s: float = 0.0
 
     def set(self, context: BrowserContext) -> None:
         """Answer all requests of a context, whose clock stands still at `NOW`."""
-        context.clock.set_fixed_time(NOW)
+        context.clock.set_fixed_time(NOW - timedelta(seconds=self.ahead_s))
         context.route("**/*", self._answer)
 
     def open(self, page: Page, place: str = "#/") -> None:
@@ -468,7 +472,8 @@ class Stage:
             answer = self._of_job(shown, rest, route)
         if self.has_prices:
             answer = self._priced(answer)
-        route.fulfill(body=answer.model_dump_json(by_alias=True), content_type="application/json")
+        headers = {"Content-Type": "application/json", "Date": format_datetime(NOW.astimezone(UTC), usegmt=True)}
+        route.fulfill(body=answer.model_dump_json(by_alias=True), headers=headers)
 
     def _priced(self, answer: Any) -> Any:
         """The answer with what there is to say where machines have prices."""
@@ -491,7 +496,7 @@ class Stage:
             return quote(shown, datetime.fromisoformat(asked) if asked and "T" in asked else None, is_feasible=self.is_feasible)  # fmt: skip
         answers: dict[str, Callable[[], Any]] = {
             "": lambda: shown, "history": lambda: course(shown), "why": lambda: reasons(shown),
-            "program": lambda: JobProgram(arguments=shown.program, folder="/home/me/project", variables={"OMP_NUM_THREADS": "2"}, handed_on=["PATH", "HOME"]),
+            "program": lambda: JobProgram(arguments=shown.program, folder="/home/me/project", variables={"OMP_NUM_THREADS": "2"}, handed_on=["PATH", "HOME"], options={"memory": "4096MiB", "steps": "1200", "until": "loss<0.1", "guarantee": "true"}),
         }  # fmt: skip
         return answers[rest[0] if rest else ""]()
 

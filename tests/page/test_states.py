@@ -510,7 +510,21 @@ def test_an_earlier_job_fills_the_form(browser: Browser) -> None:
         expect(page.locator("#job-cwd")).to_have_value("/home/me/project")
         expect(page.locator("#job-cores")).to_have_value("0.1..2")
         expect(page.locator("#job-deadline")).to_have_value("1h1m")
+        for field, text in (("memory", "4096MiB"), ("steps", "1200"), ("until", "loss<0.1"), ("margin", "")):
+            expect(page.locator(f"#job-{field}")).to_have_value(text)
+        expect(page.locator("#job-guarantee")).to_be_checked()
         expect(page.locator("#fault-program")).to_contain_text("type it in place of ***")
+
+
+@pytest.mark.parametrize("ahead_s", [-7200.0, 7200.0])
+def test_a_clock_of_the_reader_that_is_wrong_moves_nothing(browser: Browser, ahead_s: float) -> None:
+    told = list[str]()
+    for seconds in (0.0, ahead_s):
+        with staged(browser, Stage(ahead_s=seconds)) as page:
+            expect(page.locator("#jobs tr").first).to_be_visible()
+            told.append("\n".join(page.locator("#jobs tr").all_inner_texts()))
+    assert told[0] == told[1]
+    assert " ago" in told[0]
 
 
 def test_a_job_that_has_landed_fills_in_the_work_that_it_took(browser: Browser) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fastapi import Depends, FastAPI
+from fastapi import Depends, FastAPI, Request
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPBearer
 from starlette.routing import BaseRoute
@@ -19,6 +19,7 @@ from punctual.api import (
 )
 from punctual.api.context import ServiceContext
 from punctual.client.schema import Problem
+from punctual.core.errors import InvalidSpec, did_you_mean
 
 PREFIX = "/v1"
 
@@ -60,13 +61,26 @@ def make_app(context: ServiceContext) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
-        dependencies=[Depends(HTTPBearer(auto_error=False, description="Not needed over the user's own socket."))],
+        dependencies=[
+            Depends(HTTPBearer(auto_error=False, description="Not needed over the user's own socket.")),
+            Depends(_check_query),
+        ],
     )
     app.state.context = context
     for routes in _ROUTES:
         app.include_router(routes.router, prefix=PREFIX)
     problems.install(app)
     return app
+
+
+async def _check_query(request: Request) -> None:
+    """Refuse parameters that the route does not have: a misspelt filter would find everything."""
+    known = [parameter.alias for parameter in request.scope["route"].dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            remedy = f"{did_you_mean(name[:64], known)}Known: {', '.join(known) or 'none'}."
+            where = f"`{request.method} {request.url.path}`"
+            raise InvalidSpec("a parameter of a query must be one that its route has", f"'{name[:64]}'", where, remedy)
 
 
 def _operation_id(route: APIRoute | BaseRoute) -> str:

@@ -34,7 +34,7 @@ router = APIRouter(tags=["cluster"])
 @router.get("/budget/history", responses=answers())
 def budget_history(
     context: Context,
-    hours: Annotated[float, Query(gt=0, le=24 * 31, description="How far back.")] = 1.0,
+    hours: Annotated[float, Query(ge=1 / 3600, le=24 * 31, description="How far back.")] = 1.0,
     points: Annotated[int, Query(ge=2, le=500, description="Into how many equal parts that is divided.")] = 200,
     node: Annotated[str | None, Query(max_length=256, description="Only this node's cores.")] = None,
 ) -> BudgetHistory:

@@ -28,7 +28,7 @@ from punctual.daemon.control_socket import peer_of
 
 _LOG = logging.getLogger(__name__)
 #: Loggers that get a line, or a traceback, for each caller who sends nonsense.
-_OF_SERVER = ("uvicorn.error", "asyncio", __name__)
+_OF_SERVER = ("uvicorn.error", "asyncio", "punctual.api.guard", __name__)
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 

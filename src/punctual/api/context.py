@@ -28,6 +28,7 @@ from punctual.core.status import JobStatus
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.job import JobHistory
+from punctual.request.words import visible
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -162,7 +163,7 @@ class ServiceContext:
     def status(self, name: str) -> JobStatus:
         """Return the job's status; raises `Refused` if there is no job of that name."""
         if not self.host.knows(JobId(name)):
-            raise Refused(404, "there is no such job")
+            raise Refused(404, f"there is no job '{visible(name[:64])}'; `GET /v1/jobs` lists those that there are")
         return self.host.status(JobId(name))
 
     def check_takes_changes(self) -> None:

@@ -46,6 +46,7 @@ class ServiceDatabase:
         try:
             with self._checked():
                 self._connection.executescript(_CREATE)
+            self._check_whole()
         except BaseException:
             self._connection.close()
             raise
@@ -76,12 +77,20 @@ class ServiceDatabase:
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
                 raise
-            raise InvalidSpec(
-                "the database of the service must be whole",
-                str(error),
-                f"'{self.folder / _FILE}'",
-                "Move it away, and start the service again: it makes another one. Then make new tokens (`punctual token create`).",
-            ) from error
+            raise self._damage(str(error)) from error
+
+    def _check_whole(self) -> None:
+        ((outcome,),) = self.rows("PRAGMA quick_check(1)")
+        if outcome != "ok":
+            raise self._damage(outcome)
+
+    def _damage(self, what: str) -> InvalidSpec:
+        return InvalidSpec(
+            "the database of the service must be whole",
+            what,
+            f"'{self.folder / _FILE}'",
+            "Move it away, and start the service again: it makes another one. Then make new tokens (`punctual token create`).",
+        )
 
     def close(self) -> None:
         with self._lock:

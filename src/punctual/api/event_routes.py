@@ -37,7 +37,7 @@ _STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/events", response_class=Response, responses={**answers(), **_STREAM})
+@router.get("/events", response_class=Response, responses={**answers(404), **_STREAM})
 async def events(
     context: Context,
     caller: Viewer,
@@ -56,13 +56,14 @@ async def events(
         int | None, Header(ge=0, le=_SEQUENCE_MAX, description="The same; what a browser sends by itself.")
     ] = None,
 ) -> Response:
-    """Stream messages as they come, after a given number or from now on.
+    """Stream messages as they come, after a given number or, without one or after the last, from now on.
 
     Timers and most progress reports of long ago are not kept.
     """
-    begin_after = last_event_id if last_event_id is not None else after
-    if begin_after is None:
-        begin_after = context.host.n_written
+    begin_after, n_written = last_event_id if last_event_id is not None else after, context.host.n_written
+    begin_after = n_written if begin_after is None else min(begin_after, n_written)
+    if job is not None:
+        context.status(job)
     if unknown := sorted(set(kind) - set(KINDS)):
         remedy = f"{did_you_mean(unknown[0], KINDS)}The description of `kind` in `/openapi.json` lists them."
         raise InvalidSpec("`kind` must be a kind of message", f"'{unknown[0]}'", "`GET /v1/events`", remedy)

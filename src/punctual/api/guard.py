@@ -1,20 +1,23 @@
 """Guard before every route: checks a request's origin, caller, length and rate."""
 
 import asyncio
+import logging
+import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from h11 import ProtocolError
 from starlette.requests import Request
 
 from punctual.api.host_names import HostNames
 from punctual.api.limits import Limits, RequestRate
 from punctual.api.page import page_file
-from punctual.api.problems import Refused, problem
+from punctual.api.problems import RETRY, Refused, problem
 from punctual.api.tokens import OWNER, ROLES, Role, Token, Tokens
+from punctual.core.errors import InvalidSpec
+
+_LOG = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -106,7 +109,7 @@ class RequestGuard:
             await self._answer_while_known(request, _replayed(body, receive), with_headers)
 
     async def _answer_while_known(self, request: Request, receive: Receive, send: Send) -> None:
-        """Pass a request on, and end its answer soon after its token's end: a stream never ends by itself."""
+        """Pass a request on, and break its answer off soon after its token's end: a stream never ends by itself."""
         is_under_way = False
 
         async def noted(message: Message) -> None:
@@ -119,14 +122,11 @@ class RequestGuard:
             while not answer.done() and not (is_under_way and self._token(request) is None):
                 await asyncio.wait([answer], timeout=_TOKEN_S)
         finally:
-            is_ended = answer.cancel()  # not where it has ended by itself
+            is_broken_off = answer.cancel()  # not where it has ended by itself
             await asyncio.wait([answer])
-        if is_ended:
-            with suppress(TimeoutError, ProtocolError):  # nobody reads it, or it said that it would be longer
-                async with asyncio.timeout(_TOKEN_S):
-                    await send({"type": "http.response.body", "body": b""})
-        else:
-            answer.result()
+        if is_broken_off:  # the reader is to know that there is more
+            raise ConnectionAbortedError("the token of an answer has ended before it")
+        answer.result()
 
     def _check_place(self, request: Request) -> None:
         """Refuse requests from pages of other sites, or to names that are not the service's."""
@@ -157,7 +157,11 @@ class RequestGuard:
         """Return the valid token of a request; None: it has none."""
         assert self._tokens is not None
         kind, _, text = request.headers.get("authorization", "").partition(" ")
-        return self._tokens.of(text.strip()) if kind.lower() == "bearer" else None
+        try:
+            return self._tokens.of(text.strip()) if kind.lower() == "bearer" else None
+        except (InvalidSpec, sqlite3.Error) as error:  # of which strangers are to know nothing
+            _LOG.warning("the tokens cannot be read: %s", error)
+            raise Refused(503, "the tokens cannot be read now; `punctual doctor` says why", RETRY) from error
 
     def _check_rate(self, caller: Caller) -> None:
         wait_s = self._rate.wait_s(caller.name)

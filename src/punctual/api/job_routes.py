@@ -9,7 +9,7 @@ from functools import partial
 from hashlib import sha256
 from math import inf
 from time import monotonic
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
@@ -19,14 +19,13 @@ from punctual.api.history_response import N_POINTS, N_POINTS_MAX, history_answer
 from punctual.api.problems import Refused, answers
 from punctual.api.standing import job_answer
 from punctual.client.schema import (
+    CauseRequest,
     ChangeRequest,
     HistoryAnswer,
     JobList,
     JobProgram,
     JobStanding,
-    PauseRequest,
     PoolSpending,
-    StopRequest,
     SubmitRequest,
     WhyAnswer,
 )
@@ -135,38 +134,40 @@ def change(job: str, asked: ChangeRequest, context: Context, caller: Submitter) 
 
 
 @router.post("/jobs/{job}/stop", status_code=202, response_model=JobStanding, responses=answers(404, 415))
-def stop(job: str, context: Context, caller: Submitter, asked: StopRequest | None = None) -> Response:
+def stop(job: str, context: Context, caller: Submitter, asked: CauseRequest | None = None) -> Response:
     """Ask the job to end, after a checkpoint if it can make one; an ended job stays as it is."""
-    status = context.status(job)
-    context.check_takes_changes()
-    if not status.ended:
-        said = f": {asked.cause}" if asked is not None and asked.cause else ""
-        context.host.stop(status.id, f"stopped over HTTP by {caller}{said}", by=str(caller))
-        context.host.settle()
-        note_change(caller, f"job '{job}' was asked to stop")
-    return _shown(context, context.status(job), 202)
+    if context.status(job).ended:
+        return _shown(context, context.status(job), 202)
+    said = f": {asked.cause}" if asked is not None and asked.cause else ""
+    act = partial(context.host.stop, cause=f"stopped over HTTP by {caller}{said}")
+    return _done(context, job, caller, act, "was asked to stop")
 
 
 @router.post("/jobs/{job}/pause", status_code=202, response_model=JobStanding, responses=answers(404, 415))
-def pause(job: str, context: Context, caller: Submitter, asked: PauseRequest | None = None) -> Response:
+def pause(job: str, context: Context, caller: Submitter, asked: CauseRequest | None = None) -> Response:
     """Pause the job until it is resumed."""
-    status = context.status(job)
-    context.check_takes_changes()
-    context.host.pause(status.id, "" if asked is None else asked.cause, by=str(caller))
-    context.host.settle()
-    note_change(caller, f"job '{job}' was paused")
-    return _shown(context, context.status(job), 202)
+    act = partial(context.host.pause, cause="" if asked is None else asked.cause)
+    return _done(context, job, caller, act, "was paused")
 
 
 @router.post("/jobs/{job}/resume", status_code=202, response_model=JobStanding, responses=answers(404))
 def resume(job: str, context: Context, caller: Submitter) -> Response:
     """Resume a paused job."""
-    status = context.status(job)
+    return _done(context, job, caller, context.host.resume, "was resumed")
+
+
+class _Act(Protocol):
+    def __call__(self, job: JobId, *, by: str) -> object: ...
+
+
+def _done(context: ServiceContext, name: str, caller: Caller, act: _Act, what: str) -> Response:
+    """Do something to a job; answer how it stands once the journal has that."""
+    job = context.status(name).id
     context.check_takes_changes()
-    context.host.resume(status.id, by=str(caller))
+    act(job, by=str(caller))
     context.host.settle()
-    note_change(caller, f"job '{job}' was resumed")
-    return _shown(context, context.status(job), 202)
+    note_change(caller, f"job '{name}' {what}")
+    return _shown(context, context.status(name), 202)
 
 
 def _shown(
@@ -264,7 +265,7 @@ def _cursor(status: JobStatus) -> str:
 
 def _read_cursor(text: str) -> tuple[float, str]:
     try:
-        at, _, job = base64.urlsafe_b64decode(text.encode()).decode().partition(" ")
+        at, job = base64.urlsafe_b64decode(text.encode()).decode().split(" ")
         return float(at), job
     except ValueError as error:
         raise InvalidSpec(

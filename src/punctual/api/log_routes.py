@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, Full, Queue
@@ -124,6 +125,8 @@ def _tailed(
     is_over = Event()
 
     def receive(piece: bytes) -> None:
+        if since_s is not None and time.time() < since_s:
+            return
         while not is_over.is_set():
             with suppress(Full):
                 pieces.put(piece, timeout=_POLL_INTERVAL_S)

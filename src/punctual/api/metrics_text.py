@@ -91,7 +91,7 @@ def _metric(name: str, text: str, values: Sequence[tuple[Mapping[str, str], floa
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> Sample:
     told = ",".join(f'{label}="{_escaped(said)}"' for label, said in labels.items())
-    return Sample(labels, value, f"{name}{{{told}}} {value:g}")
+    return Sample(labels, value, f"{name}{{{told}}} {value:.15g}")
 
 
 def _escaped(text: str) -> str:

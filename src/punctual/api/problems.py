@@ -27,7 +27,7 @@ _GOT_LENGTH_MAX = 200
 #: Fields whose values are never repeated.
 _SECRET_FIELDS = {"env", "program"}
 _NOT_REPEATED = "a value that is not repeated here"
-_RETRY = {"Retry-After": "1"}
+RETRY = {"Retry-After": "1"}
 
 
 class Refused(Exception):
@@ -93,28 +93,28 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(StoreUnreachable)
     async def _away(_: Request, error: StoreUnreachable) -> Response:
-        return problem_of(error, 503, _RETRY)
+        return problem_of(error, 503, RETRY)
 
     @app.exception_handler(sqlite3.Error)
     async def _unreachable(_: Request, error: sqlite3.Error) -> Response:
         _LOG.warning("the store cannot be used: %s", error)
-        return problem(503, "the store cannot be used now; jobs go on, and nothing was changed", _RETRY)
+        return problem(503, "the store cannot be used now; jobs go on, and nothing was changed", RETRY)
 
     for kind in (OSError, RuntimeError, MemoryError):
         app.add_exception_handler(kind, _short)
 
     @app.exception_handler(HTTPException)
     async def _plain(_: Request, error: HTTPException) -> Response:
-        return problem(error.status_code, str(error.detail), error.headers)
+        hint = "; `/v1/openapi.json` lists all routes" if error.status_code in {404, 405} else ""
+        return problem(error.status_code, f"{error.detail}{hint}", error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def _unreadable(_: Request, error: RequestValidationError) -> Response:
-        first, *others = [_fault_of(each) for each in error.errors()]
-        return problem(422, f"{first.must}: got {first.got}", **first.model_dump(), others=others)
+        return _misread(error)
 
 
 async def _unavailable(_: Request, error: Exception) -> Response:
-    return problem(503, str(error), _RETRY)
+    return problem(503, str(error), RETRY)
 
 
 async def _short(_: Request, error: Exception) -> Response:
@@ -122,7 +122,14 @@ async def _short(_: Request, error: Exception) -> Response:
     what = short_of(error)
     if not what:
         raise error
-    return problem(503, f"the service has to wait for {what}; jobs go on. Try again soon", _RETRY)
+    return problem(503, f"the service has to wait for {what}; jobs go on. Try again soon", RETRY)
+
+
+def _misread(error: RequestValidationError) -> Response:
+    if isinstance(error.body, bytes):  # it was not read, because it is not said to be JSON
+        return problem(415, "the body must be JSON, and be called so: `Content-Type: application/json`")
+    first, *others = [_fault_of(each) for each in error.errors()]
+    return problem(422, f"{first.must}: got {first.got}", **first.model_dump(), others=others)
 
 
 def _fault(error: InvalidSpec) -> FaultText:

@@ -5,12 +5,13 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from punctual.api.database import ServiceDatabase
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import NodeJoined
 from punctual.core.ids import NodeId
@@ -21,7 +22,7 @@ from punctual.daemon.control_client import is_answering
 from punctual.daemon.disk_space import FREE_WARNING_BYTES, free_in
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.machine_providers import fleets
-from punctual.daemon.paths import runtime_root, state_root
+from punctual.daemon.paths import runtime_root, service_root, state_root
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.daemon.sharing import too_nice
 from punctual.distribution import install_command, missing_modules
@@ -67,6 +68,7 @@ def findings(port: int | None = None) -> Iterator[Finding]:
         ("folders", _folders),
         ("disk", _disk),
         ("store", _store),
+        ("tokens", _tokens),
         ("torch", _torch),
         ("extras", _extras),
         ("clock", _clock),
@@ -160,6 +162,11 @@ def _store() -> Iterator[Finding]:
         if run.open_jobs() or run.is_live():
             with run.read_journal() as journal:
                 yield Finding("ok", f"{run.journal} has {journal.last_sequence} messages")
+
+
+def _tokens() -> Iterator[Finding]:
+    with closing(ServiceDatabase(service_root())) as database:  # raises if it is damaged
+        yield Finding("ok", f"the tokens of the service can be read and written in {database.folder}")
 
 
 def _torch() -> Iterator[Finding]:

@@ -21,7 +21,7 @@ def doctor(
 ) -> None:
     """Check that this machine can run jobs.
 
-    Looks at control groups, folders, disk, store, PyTorch, clocks, hosts and ports; exits with 1 if one has a fault.
+    Looks at control groups, folders, disk, store, tokens, PyTorch, clocks, hosts and ports; exits with 1 if one has a fault.
     """
     has_fault = False
     for finding in findings(port):

@@ -13,24 +13,27 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any, Literal, NoReturn, Self, TypedDict, TypeVar, Unpack
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 from pydantic import ValidationError
 from pydantic.alias_generators import to_snake
 
+from punctual import __version__
 from punctual.client.schema import (
     AnswerBody,
     ClusterStanding,
+    FaultText,
     Health,
     JobList,
     JobStanding,
     PolicyEntry,
     PolicyList,
     PolicyStanding,
+    Problem,
     QuoteAnswer,
     SubmitRequest,
     WhyAnswer,
@@ -42,6 +45,7 @@ from punctual.core.units import span
 from punctual.core.verdict import Verdict
 from punctual.daemon.control_socket import connected
 from punctual.daemon.paths import owner_token_file, service_root, service_socket
+from punctual.request.redaction import redacted
 
 A = TypeVar("A", bound=AnswerBody)
 T = TypeVar("T")
@@ -50,6 +54,8 @@ T = TypeVar("T")
 _LOOPBACK_NAMES = frozenset({"127.0.0.1", "::1", "localhost"})
 #: Number of tries for a submission that gets no answer, and seconds between them.
 _N_TRIES, _PAUSE_S = 3, 0.5
+#: Seconds without a sign of life after which a stream of events has broken off: the service gives one every 15 s.
+_SILENCE_S = 40.0
 
 
 class ServiceFailed(Exception):
@@ -113,16 +119,20 @@ class Client:
     def __init__(
         self, url: str | None = None, token: str | None = None, *, ca_file: Path | None = None, timeout_s: float = 30.0
     ) -> None:
-        self._url = None if url is None else urlsplit(url)
-        if self._url is not None and (self._url.scheme not in {"http", "https"} or not self._url.hostname):
-            raise InvalidSpec(
-                "`url` must be that of a service", repr(url), "the client", "Write for example `http://127.0.0.1:4747`."
-            )
+        self._url = None if url is None else _service_url(url)
+        if not 0.0 < timeout_s < 1e9:
+            _refuse("`timeout_s` must be a number of seconds above zero", repr(timeout_s), "Write for example `30.0`.")
         self._timeout_s = timeout_s
         self._tls = None
         if self._url is not None and self._url.scheme == "https":
-            self._tls = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
-        self._token = self._owners_token() if token is None else token
+            try:
+                self._tls = ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
+            except OSError as error:
+                _refuse("`ca_file` must be a file of certificates", f"'{ca_file}': {error}", "Give one in PEM.")
+        self._token = self._owners_token() if token is None else token.strip()
+        if re.fullmatch(r"[!-~]*", self._token or "") is None:
+            got = "a value that is not repeated here"
+            _refuse("`token` must be visible ASCII characters", got, "Give it as `punctual token create` printed it.")
 
     # Jobs.
 
@@ -144,12 +154,8 @@ class Client:
         body = asked.model_dump(by_alias=True, exclude_unset=True)
         key = secrets.token_hex(16) if idempotency_key is None else str(idempotency_key)  # so that it can be said again
         if re.fullmatch(r"[!-~]{1,128}", key) is None:
-            raise InvalidSpec(
-                "an idempotency key must be 1 to 128 visible characters",
-                repr(key),
-                "the request",
-                "Choose another key, or leave it out.",
-            )
+            must = "an idempotency key must be 1 to 128 visible characters"
+            _refuse(must, repr(key), "Choose another key, or leave it out.")
         headers = {"Idempotency-Key": key}
         for i_try in range(_N_TRIES):
             try:
@@ -165,7 +171,11 @@ class Client:
         return Job(self, self.show(name).name)
 
     def jobs(
-        self, *, state: Sequence[ToldState] = (), verdict: Sequence[Verdict] = (), name: str | None = None
+        self,
+        *,
+        state: ToldState | Sequence[ToldState] = (),
+        verdict: Verdict | Sequence[Verdict] = (),
+        name: str | None = None,
     ) -> list[JobStanding]:
         """Return the remembered jobs in order of submission, optionally of some states, verdicts or names.
 
@@ -174,7 +184,7 @@ class Client:
         name
             Beginning of the job's name.
         """
-        query = {"state": list(state), "verdict": list(verdict), "name": name, "limit": 500}
+        query = {"state": state, "verdict": verdict, "name": name, "limit": 500}
         page = self._answer(JobList, "GET", "/jobs", query=query)
         jobs = list(page.jobs)
         while page.next_cursor is not None:
@@ -254,15 +264,15 @@ class Client:
         query = {"stream": stream, "follow": str(follow).lower()}
         if since is not None:
             query["since"] = since.isoformat()
-        timeout_s = None if follow else self._timeout_s
-        return Stream(self._opened("GET", _path(name, "logs"), query=query, timeout_s=timeout_s), _pieces)
+        silence_s = None if follow else self._timeout_s
+        return Stream(self._opened("GET", _path(name, "logs"), query=query, silence_s=silence_s), _pieces)
 
     def events(
         self, *, job: str | None = None, kind: Sequence[str] = (), after: int | None = None
     ) -> "Stream[JobEvent]":
         """Return the messages as they come, after the one of number `after`; None: from now on."""
-        query = {"job": job, "kind": list(kind), "after": after}
-        return Stream(self._opened("GET", "/events", query=query), _events)
+        query = {"job": job, "kind": kind, "after": after}
+        return Stream(self._opened("GET", "/events", query=query, silence_s=_SILENCE_S), _events)
 
     # The cluster.
 
@@ -310,7 +320,7 @@ class Client:
     def metrics(self) -> str:
         """Return the metrics in Prometheus's format."""
         with self._opened("GET", "/metrics") as answered:
-            return answered.text()
+            return answered.all().decode(errors="replace")
 
     def health(self) -> Health:
         """Return the service's health, and the caller's name and role."""
@@ -320,7 +330,12 @@ class Client:
 
     def _answer(self, kind: type[A], method: str, path: str, **parts: Any) -> A:
         with self._opened(method, path, **parts) as answered:
-            return kind.model_validate_json(answered.text())
+            body = answered.all()
+        try:
+            return kind.model_validate_json(body)
+        except ValidationError:
+            told = f"the answer to `{method} /v1{path}` is none that Punctual {__version__} knows"
+            raise ServiceFailed(f"{told}; is it a service, and of this version?", 200) from None
 
     def _opened(
         self,
@@ -330,8 +345,9 @@ class Client:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = -1.0,
+        silence_s: float | None = 0.0,
     ) -> "Answered":
+        """Send a request. `silence_s`: seconds between two parts of a stream; None: any; 0: as for any answer."""
         told = {name: value for name, value in (query or {}).items() if value is not None}
         target = f"/v1{path}?{urlencode(told, doseq=True)}" if told else f"/v1{path}"
         sent = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
@@ -343,8 +359,8 @@ class Client:
             connection.request(method, target, data, {**sent, **(headers or {})})
             opened = connection.sock  # the connection lets go of it where the service ends it after the answer
             answered = Answered(opened, connection.getresponse())
-            if timeout_s is None:
-                opened.settimeout(None)
+            if silence_s != 0.0:
+                opened.settimeout(silence_s)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise ServiceFailed(self._unanswered(error)) from error
@@ -459,32 +475,39 @@ class Answered:
 
     def __init__(self, opened: socket.socket, response: http.client.HTTPResponse) -> None:
         self._socket, self._response = opened, response
+        #: Bytes that are still to come; None: the service has not said how many.
+        self._n_left = response.length
 
     def check(self) -> None:
         """Raise the refusal of the request, if it was refused: `InvalidSpec`, or `ServiceFailed`."""
         status = self._response.status
-        if status < 400:
+        if 200 <= status < 300:
             return
-        text = self.text()
-        self.close()
+        with self:
+            body = self.all()
         try:
-            told = json.loads(text)
-        except ValueError:
-            told = {}
-        if status == 422 and told.get("must"):
-            raise _invalid(told, [_invalid(other) for other in told.get("others", [])])
-        raise ServiceFailed(told.get("detail") or self._response.reason, status)
+            told = Problem.model_validate_json(body)
+        except ValidationError:  # of another program
+            raise ServiceFailed(self._response.reason or f"status {status}", status) from None
+        if status == 422 and told.must is not None:
+            raise _invalid(told, [_invalid(other) for other in told.others])
+        raise ServiceFailed(told.detail, status)
 
-    def text(self) -> str:
-        """Return the whole text."""
+    def all(self) -> bytes:
+        """Return the whole answer."""
         try:
-            return self._response.read().decode()
+            return self._response.read()
         except (OSError, http.client.HTTPException) as error:
             raise ServiceFailed(f"the answer broke off ({error})") from error
 
     def piece(self) -> bytes:
         """Return the next bytes, at least one; empty: there are no more."""
-        return self._response.read1(65_536)
+        piece = b"" if self._n_left == 0 else self._response.read1(65_536)
+        if self._n_left is not None:
+            if self._n_left and not piece:
+                raise http.client.IncompleteRead(b"", self._n_left)
+            self._n_left -= len(piece)
+        return piece
 
     def line(self) -> bytes:
         """Return the next line; empty: there is none."""
@@ -520,6 +543,7 @@ class Stream(Iterator[T]):
     def __init__(self, answered: Answered, parts: Callable[[Answered], Iterator[T]]) -> None:
         self._answered = answered
         self._parts = parts(answered)
+        self._is_closed = False
 
     def __next__(self) -> T:
         try:
@@ -527,12 +551,15 @@ class Stream(Iterator[T]):
         except StopIteration:
             self.close()
             raise
-        except (OSError, ValueError, http.client.HTTPException) as error:
+        except (OSError, ValueError, TypeError, KeyError, http.client.HTTPException) as error:
+            if self._is_closed:  # by its reader
+                raise StopIteration from None
             self.close()
             raise ServiceFailed(f"the answer broke off ({error})") from error
 
     def close(self) -> None:
         """Close the connection; the rest is lost."""
+        self._is_closed = True
         self._answered.close()
 
     def __enter__(self) -> Self:
@@ -550,24 +577,48 @@ def _pieces(answered: Answered) -> Iterator[bytes]:
 def _events(answered: Answered) -> Iterator[JobEvent]:
     while line := answered.line():
         if line.startswith(b"data:"):
-            yield JobEvent(**json.loads(line[5:]))
+            told = json.loads(line[5:])
+            yield JobEvent(**{field.name: told[field.name] for field in fields(JobEvent)})
 
 
 def pauses(timeout_s: float | None) -> Iterator[float]:
-    """Yield the seconds to wait before the next look, until the time is over."""
+    """Yield the seconds to wait before the next look, once at least and until the time is over."""
     give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
     # Time between two looks: at first this, ...
     pause_s = 0.05
-    while give_up_at is None or time.monotonic() < give_up_at:
+    while True:
         yield pause_s
+        if give_up_at is not None and not time.monotonic() < give_up_at:
+            return
         # ... and at most this.
         pause_s = min(2 * pause_s, 1.0)
 
 
-def _invalid(told: Mapping[str, Any], others: Sequence[InvalidSpec] = ()) -> InvalidSpec:
-    names = str(told.get("field") or "").removeprefix("/job/").strip("/").split("/")  # a quote has its job in a part
+def _invalid(told: Problem | FaultText, others: Sequence[InvalidSpec] = ()) -> InvalidSpec:
+    names = (told.field or "").removeprefix("/job/").strip("/").split("/")  # a quote has its job in a part
     option = to_snake(names[0]) or None
-    return InvalidSpec(told["must"], told["got"], told["where"], told["remedy"], option=option, others=others)
+    parts = (part or "" for part in (told.must, told.got, told.where, told.remedy))
+    return InvalidSpec(*parts, option=option, others=others)
+
+
+def _refuse(must: str, got: str, remedy: str) -> NoReturn:
+    raise InvalidSpec(must, got, "the client", remedy) from None
+
+
+def _service_url(url: str) -> SplitResult:
+    """Return the parts of a service's address; raises `InvalidSpec` if it is none."""
+    with suppress(ValueError):  # a bracket without its other one, or a port that is none
+        parts = urlsplit(url)
+        is_bare = parts.username is None and not parts.query and not parts.fragment and parts.path in ("", "/")
+        if (
+            parts.scheme in {"http", "https"}
+            and re.fullmatch(r"\S+", parts.hostname or "")
+            and is_bare
+            and parts.port != 0
+        ):
+            return parts
+    shown = " ".join(redacted([url.partition("#")[0]]))  # a token may follow
+    _refuse("`url` must be a service's address alone", repr(shown), "Write for example `http://127.0.0.1:4747`.")
 
 
 def _path(name: str, *more: str) -> str:

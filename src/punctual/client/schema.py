@@ -73,16 +73,10 @@ class PolicyRequest(RequestBody):
     )
 
 
-class StopRequest(RequestBody):
-    """Request that a job end, after a checkpoint if it can make one."""
+class CauseRequest(RequestBody):
+    """Why a job is to be paused or to end."""
 
-    cause: Sentence = Field("", description="Reason, for `why` and the job's record.")
-
-
-class PauseRequest(RequestBody):
-    """Request that a job be paused until it is resumed; its deadline goes on counting."""
-
-    cause: Sentence = Field("", description="Why.")
+    cause: Sentence = Field("", description="For `why` and the job's record.")
 
 
 #: Amounts for which a finish is asked.
@@ -473,6 +467,9 @@ class JobProgram(AnswerBody):
     variables: dict[str, str] = Field(description="Variables that its host sets for it.")
     handed_on: list[str] = Field(
         description="Names of the other variables that it gets, until it has ended: any of them may hold a secret."
+    )
+    options: dict[str, str] = Field(
+        default={}, description="Other options of its submission as they are written there, but those of its standing."
     )
 
 

@@ -1,7 +1,7 @@
 // The budget over time: who held how many cores, and who is to hold how many until when; and what machines cost, by pool.
 import { explorer } from "./chart.js";
 import { byAttention, ICONS, isOver } from "./judge.js";
-import { budget, latest } from "./service.js";
+import { budget, latest, present } from "./service.js";
 import { drawStack, height, N_COLOURS, poolColour } from "./stacked.js";
 import { amount, at, capital, clock, counted, dollars, drawn, element, icon, jobLink, roughly, roundDollars, timed } from "./texts.js";
 import { onView } from "./views.js";
@@ -54,7 +54,7 @@ function stack(told, layers, end) {
 function hours() {
   if (at("budget-hours").value) return at("budget-hours").value;
   const open = latest.jobs.filter((job) => !isOver(job)), begun = (open.length ? open : latest.jobs).map((job) => Date.parse(job.started || job.submitted));
-  const since = (Date.now() - Math.min(Date.now(), ...begun)) / 3.6e6;
+  const since = (present() - Math.min(present(), ...begun)) / 3.6e6;
   return String(Math.min(24 * 31, Math.max(1 / 60, 1.05 * since)));
 }
 
@@ -137,7 +137,7 @@ function list(told, byJob, byPool) {
   at("budget-jobs").replaceChildren(...byJob.map((layer) => {
     const { planned } = layer, sum = planned.reduce((total, each) => total + each.amount, 0);
     const job = latest.jobs.find(({ name }) => name === layer.name), isLate = job && (job.kind === "late" || job.kind === "risk");
-    const times = planned.map((each) => `${clock(each.until)} (${roughly(Date.parse(each.until), Date.now())})${each.promised ? ", promised" : ", expected"}${isLate ? `, ${job.word}: due ${clock(job.deadline)}` : ""}`);
+    const times = planned.map((each) => `${clock(each.until)} (${roughly(Date.parse(each.until), present())})${each.promised ? ", promised" : ", expected"}${isLate ? `, ${job.word}: due ${clock(job.deadline)}` : ""}`);
     const made = row(layer, [amount(mean(layer)), sum ? amount(sum) : "none", byPool.length ? cost(layer.name) : null, times.length > 3 ? `${times.length} times` : times.join("; ") || job?.word || ""], 3);
     if (layer.name !== "all others") made.children[0].lastChild?.replaceWith(jobLink(layer.name));
     if (isLate) made.lastElementChild?.prepend(icon(ICONS[/** @type {import("./judge.js").Kind} */ (job.kind)]), " ");

@@ -294,7 +294,7 @@ function notify(jobs) {
 
 /** What its users should know of a node: that it is leaving, or silent. @param {any} node */
 function news(node) {
-  if (node.leaves && Date.parse(node.leaves) < Date.now()) return ` · node ${node.name} was to leave by ${clock(node.leaves)}, and no job runs there`;
+  if (node.leaves && Date.parse(node.leaves) < present()) return ` · node ${node.name} was to leave by ${clock(node.leaves)}, and no job runs there`;
   if (node.leaves) return ` · node ${node.name} is leaving at ${clock(node.leaves)}: its jobs move`;
   return node.lost ? ` · node ${node.name} does not answer, and counts as lost at ${clock(node.lost)}` : "";
 }

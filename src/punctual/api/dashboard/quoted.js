@@ -1,5 +1,6 @@
 // A quote: when it is asked for, and in words, for every view that shows one.
 import { valueAt } from "./chart.js";
+import { present } from "./service.js";
 import { amount, clock, counted, dollars, drawn, element, roundDollars, span } from "./texts.js";
 import { roundSpan, timeTicks, valueTicks } from "./ticks.js";
 
@@ -54,7 +55,7 @@ const landed = (quote, finish) => `with ${size(finish)}: ${landing(finish)}${pro
 const price = ({ usd, deadline }) => (usd === null ? `cannot be by ${clock(deadline)}` : `${dollars(usd)} by ${clock(deadline)}`);
 
 /** An instant as a duration from now that is not shorter. @param {string} instant */
-export const fromNow = (instant) => `${Math.ceil((Date.parse(instant) - Date.now()) / 1000) + 1}s`;
+export const fromNow = (instant) => `${Math.ceil((Date.parse(instant) - present()) / 1000) + 1}s`;
 
 /** @param {any} hurt */
 export function harm(hurt) {
@@ -126,7 +127,7 @@ export function drawFinishes(svg, quote) {
   const found = quote.finishes.filter((/** @type {any} */ each) => Number.isFinite(Date.parse(each.high)));
   svg.toggleAttribute("hidden", found.length < 2);
   if (found.length < 2) return;
-  const now = Date.now(), left = (/** @type {string} */ time) => Math.max(0, (Date.parse(time) - now) / 1000), deadline = quote.deadline ? left(quote.deadline) : 0;
+  const now = present(), left = (/** @type {string} */ time) => Math.max(0, (Date.parse(time) - now) / 1000), deadline = quote.deadline ? left(quote.deadline) : 0;
   const most = 1.08 * Math.max(deadline, ...found.map((/** @type {any} */ each) => left(each.high))), cores = Math.max(...found.map((/** @type {any} */ each) => each.cores)), step = roundSpan(1000 * most, 4) / 1000;
   const { x, y, right, foot, path } = begin(svg, svg.clientWidth || 480, "Takes, by cores", cores, most, Array.from({ length: Math.ceil(most / step) }, (_, i) => i * step), (seconds) => (seconds ? span(seconds) : "0"));
   const along = (/** @type {string} */ key) => found.map((/** @type {any} */ each) => `${x(each.cores).toFixed(1)} ${y(left(each[key])).toFixed(1)}`);
@@ -145,7 +146,7 @@ export function drawFinishes(svg, quote) {
 
 /** The expected cost over the deadline, against the budget; null: there is no curve. @param {any} quote @param {number} width */
 function pricesDrawn(quote, width) {
-  const now = Date.now(), left = (/** @type {string} */ time) => Math.max(0, (Date.parse(time) - now) / 1000);
+  const now = present(), left = (/** @type {string} */ time) => Math.max(0, (Date.parse(time) - now) / 1000);
   const possible = quote.prices.filter((/** @type {any} */ each) => each.usd !== null && Number.isFinite(Date.parse(each.deadline))).sort((/** @type {any} */ a, /** @type {any} */ b) => Date.parse(a.deadline) - Date.parse(b.deadline));
   if (possible.length < 2) return null;
   const svg = drawn("svg", { class: "chart", role: "img", "aria-label": "Expected cost by deadline; the list below says the same" }), usd = quote.budgetUsd ?? 0;

@@ -8,8 +8,12 @@ const told = document.getElementById("frozen")?.textContent;
  */
 export const frozen = told ? JSON.parse(told) : null;
 
-/** The present, of a frozen page the instant at which it was made. */
-export const present = () => (frozen ? Date.parse(frozen.at) : Date.now());
+/** By how much the service's clock, whose times are shown, is ahead of the reader's; 0 where they differ by less than can be told. */
+let aheadMs = 0;
+/** What answers say of the present is whole seconds, and a while old. */
+const CLOCK_MS = 3000;
+/** The present by the service's clock, of a frozen page the instant at which it was made. */
+export const present = () => (frozen ? Date.parse(frozen.at) : Date.now() + aheadMs);
 
 /** What was last heard of the jobs, with their kinds, and of the cluster, for views that need no more than that. @type {{jobs: any[], cluster: any}} */
 export const latest = { jobs: [], cluster: null };
@@ -58,6 +62,8 @@ async function ask(path, options = {}) {
   }
   const headers = { ...options.headers, Authorization: `Bearer ${sessionStorage.getItem(KEY)}` };
   const answer = await fetch(`/v1${path}`, { ...options, headers });
+  const ahead = Date.parse(answer.headers.get("Date") || "") - Date.now();
+  if (Math.abs(ahead - aheadMs) > CLOCK_MS) aheadMs = Math.abs(ahead) > CLOCK_MS ? ahead : 0;
   if (!answer.ok) {
     const problem = await answer.json().catch(() => ({}));
     throw new Refused(answer.status, problem.detail || `status ${answer.status}`, problem);

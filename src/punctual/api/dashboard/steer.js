@@ -1,6 +1,6 @@
 // What a job can be told by hand: a deadline, whose quote is shown before; weight and bounds; pause, resume, stop.
 import { fromNow, harm, quotesAfterPause, shown } from "./quoted.js";
-import { health, inOneText, jobPath, latest, oneJob, post, Refused } from "./service.js";
+import { health, inOneText, jobPath, latest, oneJob, post, present, Refused } from "./service.js";
 import { amount, at, clock, counted, dollars, element, jobLink, relative, span } from "./texts.js";
 
 /** @param {any} least @param {any} most */
@@ -143,7 +143,7 @@ function action(effect, text, act) {
 function advise(answer) {
   const found = /** @type {Element[]} */ ([]), most = latest.cluster?.capacity.cores ?? 0, hasAll = job.mostCores !== null && amount(job.grantedCores || 0) === amount(job.mostCores);
   if (answer.earliest !== null && Date.parse(answer.earliest) > Date.parse(answer.deadline))
-    found.push(action(`A deadline ${relative(Date.parse(answer.earliest), Date.now())} can be promised${answer.hurt.length ? `; ${answer.hurt.map(harm).join("; ")}` : ""}.`, `Use ${clock(answer.earliest)}`, () => change("deadline", fromNow(answer.earliest))));
+    found.push(action(`A deadline ${relative(Date.parse(answer.earliest), present())} can be promised${answer.hurt.length ? `; ${answer.hurt.map(harm).join("; ")}` : ""}.`, `Use ${clock(answer.earliest)}`, () => change("deadline", fromNow(answer.earliest))));
   if (hasAll && job.leastCores !== null && most > job.mostCores)
     found.push(action(`It has all ${counted(Number(amount(job.mostCores)), "core")} that it may have; ${amount(Math.max(0, latest.cluster.free.cores))} of ${amount(most)} are free, and with more it may land earlier.`, `Allow ${counted(Number(amount(most)), "core")}`, () => change("cores", `${job.leastCores}..${most}`)));
   const free = latest.jobs.filter((each) => each.kind === "free" && each.grantedCores && each.name !== job.name).sort((a, b) => b.grantedCores - a.grantedCores)[0];

@@ -196,14 +196,15 @@ const duration = (seconds) => [[Math.floor(seconds / 3600), "h"], [Math.floor(se
 async function fillAs(name) {
   const job = latest.jobs.find((each) => each.name === name);
   if (!job) return;
-  const { folder } = await jobProgram(name);
+  const { folder, options } = await jobProgram(name);
   const lasted = job.deadline ? Math.round((Date.parse(job.deadline) - Date.parse(job.submitted)) / 1000) : null;
   /** @type {Record<string, string>} */
   const had = {
-    program: job.program.map(typed).join(" "), cwd: folder || "", cores: job.leastWorkers === null ? bounds(job.leastCores, job.mostCores) : "", workers: bounds(job.leastWorkers, job.mostWorkers),
-    weight: job.weight === 1 ? "" : amount(job.weight), work: job.landed && job.attempts === 1 && job.usedCoreSeconds ? duration(Math.ceil(job.usedCoreSeconds)) : "", deadline: lasted === null ? "" : duration(lasted),
+    program: job.program.map(typed).join(" "), cwd: folder || "", cores: job.leastWorkers === null ? bounds(job.leastCores, job.mostCores) : "", workers: options.gpus ? "" : bounds(job.leastWorkers, job.mostWorkers),
+    weight: job.weight === 1 ? "" : amount(job.weight), work: job.landed && job.attempts === 1 && job.usedCoreSeconds ? duration(Math.ceil(job.usedCoreSeconds)) : "", deadline: lasted === null ? "" : duration(lasted), ...options,
   };
   for (const [field] of FIELDS) if (field !== "guarantee") input(field).value = had[field] || "";
+  input("guarantee").checked = Boolean(options.guarantee);
   changed();
   if (job.program.some((/** @type {string} */ word) => word.includes("***"))) at("fault-program").textContent = "What looked like a secret is not kept: type it in place of ***.";
   input("program").focus();
