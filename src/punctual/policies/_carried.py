@@ -1,8 +1,10 @@
 """Read the state that a round hands on to the next; a journal may have been written by another version."""
 
+from collections.abc import Container
 from math import isfinite
 from typing import Any
 
+from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId
 
 
@@ -29,6 +31,13 @@ def stalls_in(value: object) -> dict[JobId, tuple[float, float]]:
     }
 
 
-def listed(value: object) -> list[Any]:
-    """Return a list from the carry; an empty one for any other value."""
-    return value if isinstance(value, list) else []
+def with_deadlines(jobs: Container[JobId], snapshot: Snapshot) -> dict[JobId, float]:
+    """Return those of the jobs that there are with their deadlines, to be handed on; 0: none."""
+    views = (*snapshot.holding, *snapshot.waiting)
+    return {view.id: view.deadline_at or 0.0 for view in views if view.id in jobs}
+
+
+def with_same_deadline(value: object, snapshot: Snapshot) -> set[JobId]:
+    """Return the jobs that a round has handed on by `with_deadlines`, but for those whose deadlines were moved since."""
+    due_at = amounts_in(value)
+    return {id for id, at in with_deadlines(due_at.keys(), snapshot).items() if at == due_at[id]}
