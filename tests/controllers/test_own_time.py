@@ -155,3 +155,18 @@ def test_the_forecast_knows_the_floor() -> None:
     assert forecasts[-1].reason.code == "floor"
     assert forecasts[-1].forecast is not None
     assert forecasts[-1].forecast.finish_s == pytest.approx(20.0, rel=0.03)
+
+
+def test_two_reports_of_one_instant_show_no_rate() -> None:
+    """A clock may stand still, or be set back, between two reports."""
+    spec = JobSpec(id=JobId("job"), ceiling=Resources(cores=2.0), deadline_s=100.0)
+    controller = RemainingCost()
+    state = controller.init(spec)
+    for i, at_s in enumerate([5.0, 5.0, 4.0]):
+        reading = Reading(
+            elapsed_s=at_s, deadline_s=100.0, granted=Resources(cores=1.0), granted_core_s=5.0, used_core_s=1.0 + i,
+            in_flight_core_s=0.0, unit_at_s=at_s, steps_done=10.0 + i, steps_total=100.0, ceiling=Resources(cores=2.0),
+            can_pace=True, busy_s=1.0 + i,
+        )  # fmt: skip
+        demand, state = controller.step(spec, state, reading)
+        assert demand.resources.fits_in(spec.ceiling)

@@ -6,7 +6,7 @@ import pytest
 from tests.core.desk import A, Desk, cores, none, only
 
 from punctual.core.codec import decode
-from punctual.core.commands import RequestPlan, ResizeJob, UsePolicy
+from punctual.core.commands import RequestPlan, ResizeJob, UsePolicy, WarnUser
 from punctual.core.events import PlanProposed, PolicyChanged
 from punctual.core.plan import Plan
 from punctual.core.status import StatusBoard
@@ -49,9 +49,11 @@ def test_a_plan_that_was_in_flight_is_dropped(promised: Desk) -> None:
 
 @pytest.mark.parametrize(("before", "until_at"), [("promises-first", None), ("fifo", 100.0)])
 def test_promises_stand_only_under_the_same_policy(promised: Desk, before: str, until_at: float | None) -> None:
-    promised.tell(changed(before))
+    commands = promised.tell(changed(before))
     assert promised.scheduler.promised_until_at(A) == until_at
     assert promised.scheduler.job(A).promised_until_at == until_at
+    told = [command.reason.code for command in commands if isinstance(command, WarnUser) and command.job == A]
+    assert told == ([] if until_at else ["promise-lost"]), "also whoever did not change the policy"
 
 
 def test_the_board_knows_which_it_is_also_when_it_was_loaded() -> None:

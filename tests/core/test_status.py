@@ -244,6 +244,19 @@ def test_warnings_are_there_until_they_are_over() -> None:
     assert (status.warnings, status.phases) == ({}, (measured,))
 
 
+@pytest.mark.parametrize("code", ["deadline-passed", "not-promised", "promise-lost", "promise-in-danger"])
+def test_warnings_about_a_deadline_are_over_when_it_moves(code: str) -> None:
+    moved = SpecChanged(at=6.0, spec=replace(SPEC, deadline_s=500.0))
+    assert after(*RUNNING, warned(code), moved).warnings == {}
+    assert after(*RUNNING, warned(code), replace(moved, spec=replace(SPEC, weight=2.0))).warnings.keys() == {code}
+
+
+def test_a_promise_ends_the_warnings_that_there_is_none_and_not_that_it_is_in_danger() -> None:
+    told = [warned("not-promised"), warned("promise-lost"), warned("promise-in-danger")]
+    plan = PlanProposed(at=6.0, plan=Plan(revision=2, grants={}, promises={A: 101.0}), revision=2)
+    assert after(*RUNNING, *told, plan).warnings.keys() == {"promise-in-danger"}
+
+
 def test_warnings_of_all_jobs_are_over_with_the_next_plan() -> None:
     board = board_of(*RUNNING, warned("plan-refused", None))
     assert board.warnings == {"plan-refused": "beware of plan-refused"}

@@ -95,6 +95,15 @@ def test_a_deadline_that_does_not_fit_beside_promised_ones_is_told_and_the_job_h
     assert cores(plan)["first"] == pytest.approx(1.15)
     assert cores(plan)["heavy"] == pytest.approx(0.85)
     assert not decide(SURE, after(plan, [first, heavy]), TWO, carry=plan.carry).warnings, "it was told already"
+    moved = replace(heavy, spec=replace(heavy.spec, deadline_s=95.0))
+    again = decide(SURE, after(plan, [first, moved]), TWO, carry=plan.carry)
+    assert warned(again) == {"heavy": "not-promised"}, "its user asked for another deadline"
+
+
+def test_a_promise_holds_while_the_job_is_stopped_to_be_started_elsewhere() -> None:
+    job = replace(steered("job", 90.0, 100.0), promised_until_at=100.0, status="stopping", planned={})
+    plan = decide(SURE, [job, steered("other", 10.0, 100.0)], TWO, at=1.0)
+    assert (promised(plan), warned(plan)) == ({"job", "other"}, {})
 
 
 def test_nothing_is_told_of_a_promise_when_the_deadline_is_there() -> None:

@@ -15,7 +15,9 @@ from punctual.core.events import Event, NodeJoined, NodeLost, NodeNoticed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
+from punctual.core.resources import Resources
 from punctual.policies._packing import Move, Packing
+from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._promised_shares import PromiseRequest, as_carried, shares_carried
 from punctual.policies.promises_first import PromisesFirst
 from punctual.solvers.timeline import ChangeCosts, Levels, Timeline
@@ -253,19 +255,39 @@ def move(view: JobView, n: int, n_before: int, *, n_least: int = 0, stays: bool 
     )  # fmt: skip
 
 
+def packed(
+    jobs: Sequence[JobView], on: dict[str, int | Resources | tuple[Resources, str]], *moves: Move
+) -> PlanBuilder:
+    """The plan in which these jobs are moved on nodes of so many devices."""
+    builder = PromisesFirst()._builder(picture(jobs, on))
+    Packing(builder, moves).run()
+    return builder
+
+
 def test_a_job_that_stays_takes_the_room_of_one_that_leaves_in_the_same_plan() -> None:
     jobs = [job("grows", (4, 8), preemptible=True, on={"a": 4}), job("leaves", 4, preemptible=True, on={"a": 4})]
-    builder = PromisesFirst()._builder(picture(jobs, {"a": 8}))
-    Packing(builder, [move(jobs[0], 8, 4), move(jobs[1], 0, 4)]).run()
+    builder = packed(jobs, {"a": 8}, move(jobs[0], 8, 4), move(jobs[1], 0, 4))
     assert builder.held(jobs[0]) == {"a": GPU * 8}
 
 
 def test_others_are_moved_for_what_a_promise_needs() -> None:
     jobs = [job("grows", (4, 8), preemptible=True, on={"a": 4}), job("moves", 4, preemptible=True, on={"a": 4})]
-    builder = PromisesFirst()._builder(picture(jobs, {"a": 8, "b": 4}))
-    Packing(builder, [move(jobs[0], 8, 4, n_least=8), move(jobs[1], 4, 4, stays=False)]).run()
+    builder = packed(jobs, {"a": 8, "b": 4}, move(jobs[0], 8, 4, n_least=8), move(jobs[1], 4, 4, stays=False))
     assert builder.held(jobs[0]) == {"a": GPU * 8}
     assert builder.held(jobs[1]) == {"b": GPU * 4}
+
+
+def test_a_job_that_may_not_be_paused_keeps_its_planned_place_while_others_pass() -> None:
+    """Its node is gone, and its place on another one is not free yet."""
+    jobs = [
+        replace(job("stays", 1, on={"a": 1}), granted={NodeId("gone"): GPU}),
+        job("leaves", 1, preemptible=True, on={"a": 1}),
+        job("comes", (1, 2), preemptible=True, on={"b": 1}),
+    ]
+    goes = [move(view, n, 1, stays=False) for view, n in zip(jobs[1:], (1, 2), strict=True)]
+    builder = packed(jobs, {"a": 3, "b": 1}, move(jobs[0], 1, 1), *goes)
+    assert builder.held(jobs[0]) == {"a": GPU}
+    assert builder.held(jobs[2]) == {"a": GPU * 2}
 
 
 def test_the_user_is_told_once_that_a_promise_is_in_danger() -> None:

@@ -88,9 +88,19 @@ def test_a_promise_holds_while_no_node_can_hold_the_job_and_its_user_is_told_onc
     assert warned(lost) == {"job": "promise-in-danger"}
     again = decide(SURE, after(lost, [waiting]), {"cpu": Resources(4.0)}, at=10.0, carry=lost.carry)
     assert (promised(again), warned(again)) == ({"job"}, {})
+    moved = replace(waiting, spec=replace(waiting.spec, deadline_s=150.0))
+    told = decide(SURE, after(lost, [moved]), {"cpu": Resources(4.0)}, at=10.0, carry=lost.carry)
+    assert warned(told) == {"job": "promise-in-danger"}, "of another deadline it was not told"
     back = decide(SURE, after(again, [waiting]), {"a": 4}, at=12.0, carry=again.carry)
     assert (promised(back), warned(back)) == ({"job"}, {})
     assert promised(decide(SURE, [waiting], {"cpu": Resources(4.0)}, at=100.0)) == set(), "it is late"
+
+
+@pytest.mark.parametrize("on", [{"a": 2}, None])
+def test_a_promise_holds_while_the_job_is_stopped_to_be_moved_whatever_it_held(on: dict[str, int] | None) -> None:
+    """One that is paused, or has just been launched, holds nothing by then."""
+    leaves = replace(elastic("job", 200.0, deadline_s=100.0, on=on), promised_until_at=100.0, status="stopping")
+    assert promised(decide(SURE, [replace(leaves, planned={})], {"a": 4})) == {"job"}
 
 
 def test_an_earlier_deadline_needs_another_promise_and_a_later_one_does_not() -> None:
@@ -99,6 +109,7 @@ def test_an_earlier_deadline_needs_another_promise_and_a_later_one_does_not() ->
     plan = decide(SURE, [view], {"a": 4})
     assert promised(plan) == set()
     assert warned(plan) == {"job": "not-promised"}
+    assert warned(decide(SURE, [view], {"cpu": Resources(4.0)})) == {"job": "not-promised"}, "no node can hold it now"
     assert promised(decide(SURE, [replace(view, spec=replace(view.spec, deadline_s=60.0))], {"a": 4})) == {"job"}
     late = replace(view, spec=replace(view.spec, deadline_s=200.0), promised_until_at=150.0)
     assert promised(decide(PromisesFirst(promised_frac=0.0), [late], {"a": 4})) == {"job"}

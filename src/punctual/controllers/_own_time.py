@@ -47,7 +47,7 @@ class OwnTime:
         if mark is None or is_another_run(mark, reading) or reading.busy_s < mark.busy_s:
             return replace(self, mark=reading if reading.steps_done > 0 else None)
         busy_s = reading.busy_s - mark.busy_s
-        if busy_s <= 0.0:
+        if busy_s <= 0.0 or reading.reported_s <= mark.reported_s:  # two reports of one instant show no rate
             return self
         used_core_s = (reading.used_core_s - reading.in_flight_core_s) - (mark.used_core_s - mark.in_flight_core_s)
         cores = max(0.0, used_core_s) / busy_s

@@ -661,8 +661,13 @@ class Scheduler:
 
     def _policy_changed(self, event: PolicyChanged) -> None:
         self._carry = None
+        voided = Reason(
+            "promise-lost", f"its promised deadline is promised no more: the policy is '{event.policy}' from now on"
+        )
         for name in self._planning.exchange_policy(keeps_promises=event.policy == event.before):
             self._cache.touch(name)
+            if name in self._active:
+                self._outbox.warn(event.at, self._active[name], voided)
         for job in self._active.values():
             job.target_reason = job.target_reason if job.target else None
         self._outbox.put(UsePolicy(at=event.at, policy=event.policy, parameters=event.parameters), None)

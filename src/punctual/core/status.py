@@ -53,6 +53,9 @@ OVER = {
 }
 #: Codes of warnings that say what a budget does not pay for: another budget ends them.
 OF_BUDGET = ("budget-spent", "over-budget", "promise-lost")
+#: Codes of warnings about the promise that a job does not have: another promise ends them; and of all about its deadline.
+_UNPROMISED = ("not-promised", "promise-lost")
+_OF_DEADLINE = ("deadline-passed", "promise-in-danger", *_UNPROMISED)
 #: The code of a warning whose text goes with the forecast, and that says nothing of a job that has ended.
 _LATE = "infeasible"
 
@@ -377,11 +380,11 @@ class StatusBoard:
     def _respecified(self, entry: _Entry, event: SpecChanged) -> None:
         has_moved = event.spec.deadline_s != entry.status.spec.deadline_s
         if has_moved:
-            entry.status = _without_warning(entry.status, "deadline-passed")
+            entry.status = _without_warning(entry.status, *_OF_DEADLINE)
         if event.spec.deadline_s is None:
             entry.status = _without_warning(entry.status, _LATE)
-        for code in OF_BUDGET if event.spec.budget_usd != entry.status.spec.budget_usd else ():
-            entry.status = _without_warning(entry.status, code)
+        if event.spec.budget_usd != entry.status.spec.budget_usd:
+            entry.status = _without_warning(entry.status, *OF_BUDGET)
         entry.set(spec=event.spec)
         if entry.status.line_from is not None and has_moved:
             entry.set(line_from=(event.at, entry.status.done_frac or 0.0))
@@ -482,6 +485,8 @@ class StatusBoard:
         if event.plan is not None:
             for code in ("plan-refused", "plan-lost", *(() if event.cause else ("plan-fallback",))):
                 self._warnings.pop(code, None)
+            for entry in filter(None, map(self._live, event.plan.promises or ())):
+                entry.status = _without_warning(entry.status, *_UNPROMISED)
 
     def _timer_fired(self, event: TimerFired) -> None:
         """Read the job's new forecast after a tick."""
@@ -557,7 +562,7 @@ def _behind_s(status: JobStatus, line: PacingLine) -> float:
     return (status.unit_at or 0.0) - status.submitted_at - line.allows_s(done)
 
 
-def _without_warning(status: JobStatus, code: str) -> JobStatus:
-    if code not in status.warnings:
+def _without_warning(status: JobStatus, *codes: str) -> JobStatus:
+    if status.warnings.keys().isdisjoint(codes):
         return status
-    return replace(status, warnings={other: text for other, text in status.warnings.items() if other != code})
+    return replace(status, warnings={code: text for code, text in status.warnings.items() if code not in codes})

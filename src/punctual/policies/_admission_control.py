@@ -12,10 +12,10 @@ from punctual.core.job import Allocation, JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
-from punctual.policies._base import amounts_in, listed, stalls_in
+from punctual.policies._base import amounts_in, stalls_in, with_deadlines, with_same_deadline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
-from punctual.policies._earliest import earliest, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import TOLD_LEAST_S, has_promise, is_protected, n_workers
+from punctual.policies._earliest import earliest, in_danger, no_guarantee, rounded_up, waits_for_promise
+from punctual.policies._jobs import TOLD_LEAST_S, due_at, has_promise, is_protected, n_workers
 from punctual.policies._promised_shares import (
     NOW_S,
     PromiseRequest,
@@ -105,8 +105,8 @@ class AdmissionControl:
         self._problem, self._offered_fracs, self._carry = problem, offered_fracs, carry
         self._kinds = problem.builder.hardware.kinds
         self._overdue = {JobId(id): until_at for id, until_at in amounts_in(carry.get("overdue")).items()}
-        self._refused = {JobId(str(id)) for id in listed(carry.get("refused"))}
-        self._told = {JobId(str(id)) for id in listed(carry.get("endangered"))}
+        self._refused = with_same_deadline(carry.get("refused"), problem.builder.snapshot)
+        self._told = with_same_deadline(carry.get("endangered"), problem.builder.snapshot)
         self._planned = shares_carried(carry.get("shares"), at)
         #: Start and end of the pause of each job that was changed lately.
         self._stalls = stalls_in(carry.get("stalls"))
@@ -119,11 +119,7 @@ class AdmissionControl:
         #: Promised jobs that none of the nodes can hold.
         self._unplaceable = self._promised_of(problem.unfit)
         #: Promised jobs that are stopped, to be started again elsewhere; their promises hold.
-        self._stopping = self._promised_of(
-            view
-            for view in problem.builder.snapshot.holding
-            if view.status == "stopping" and view.spec.worker is not None
-        )
+        self._stopping = self._promised_of(view for view in problem.builder.snapshot.jobs if view.status == "stopping")
         #: Amounts for all promises, and the part for deadlines yet to be promised; ends of waiting may take all.
         self._reserved = self._reserved_of(problem.capacities)
         self._offered = {
@@ -216,7 +212,7 @@ class AdmissionControl:
             else candidate.due_in(self._at, left_s)
             for each in self._candidates
         ]
-        carry = self.handed_on({each.id for each in self._candidates} - {candidate.id})
+        carry = self.handed_on(without=candidate.id)
         return AdmissionControl(
             self._at,
             {**self._carry, **carry},
@@ -296,8 +292,9 @@ class AdmissionControl:
         promised += [*self._unplaceable, *self._stopping]
         return {view.id: view.deadline_at for view in promised if view.deadline_at is not None}
 
-    def handed_on(self, present: set[JobId]) -> dict[str, object]:
-        """Return the state for the next round, for the plan's carry; `present`: the jobs that still exist."""
+    def handed_on(self, without: JobId | None = None) -> dict[str, object]:
+        """Return the state for the next round, for the plan's carry; not that of the job `without`, which is another one there."""
+        snapshot = self._problem.builder.snapshot
         claims = [claim for id, claim in sorted(self._claims.items()) if id in self._reservations]
         shares = {
             id: as_carried(reserved.pool, reserved.share, self._at, reserved.n_nodes)
@@ -305,8 +302,8 @@ class AdmissionControl:
         }
         return {
             "overdue": {claim.id: claim.due_at for claim in claims if claim.overdue},
-            "refused": sorted(self._refused & present),
-            "endangered": sorted(self._endangered),
+            "refused": with_deadlines(self._refused - {without}, snapshot),
+            "endangered": with_deadlines(self._endangered - {without}, snapshot),
             "shares": shares,
         }
 
@@ -531,12 +528,8 @@ class AdmissionControl:
         self._endangered.add(claim.id)
         if claim.id not in self._told:
             left_frac = max(0.0, best.left_after(share))
-            text = (
-                f"its promised deadline in {span(max(0.0, claim.due_at - self._at))} is in danger: with what other promises "
-                f"leave, {left_frac:.0%} of its remaining work would not be done by then"
-            )
-            facts = {"left_s": claim.due_at - self._at, "left_frac": left_frac}
-            self.warnings[claim.id] = Reason("promise-in-danger", text, facts)
+            why = f"with what other promises leave, {left_frac:.0%} of its remaining work would not be done by then"
+            self.warnings[claim.id] = in_danger(claim.due_at - self._at, why, left_frac=left_frac)
 
     def _tell_of_dropped(self) -> None:
         """Tell the users of promised jobs that no node can hold, and of those whose earlier deadline is not promised."""
@@ -544,13 +537,14 @@ class AdmissionControl:
             self._endangered.add(view.id)
             if view.id not in self._told:
                 left_s = (view.deadline_at or self._at) - self._at
-                text = f"its promised deadline in {span(max(0.0, left_s))} is in danger: no node there is can hold it"
-                self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s, "left_frac": 1.0})
-        for candidate in self._candidates if self._admission != "none" else ():
-            is_sooner = candidate.view.promised_until_at is not None and not has_promise(candidate.view, self._at)
-            if is_sooner and TOLD_LEAST_S <= candidate.left_s < inf and not self.is_promised(candidate):
-                text = f"its deadline in {span(candidate.left_s)} cannot be promised: it was promised a later one"
-                self.warnings[candidate.id] = Reason("not-promised", text, {"left_s": candidate.left_s})
+                self.warnings[view.id] = in_danger(left_s, "no node there is can hold it", left_frac=1.0)
+        promises = self.promises()
+        for view in self._problem.builder.snapshot.jobs if self._admission != "none" else ():
+            had_one = view.promised_until_at is not None and view.spec.worker is not None and view.id not in promises
+            left_s = due_at(view) - self._at
+            if had_one and TOLD_LEAST_S <= left_s < inf and not has_promise(view, self._at):
+                text = f"its deadline in {span(left_s)} cannot be promised: it was promised a later one"
+                self.warnings[view.id] = Reason("not-promised", text, {"left_s": left_s})
 
     def needed_at(self, held: Mapping[JobId, tuple[Pool, int]]) -> float | None:
         """Seconds until the plan first needs more for a job than it holds; None: never.

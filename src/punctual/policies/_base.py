@@ -1,6 +1,7 @@
 """Base class of policies: name, checks of parameters, a cache of the cluster's hardware; and what a round hands on to the next."""
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
@@ -70,6 +71,13 @@ def stalls_in(value: object) -> dict[JobId, tuple[float, float]]:
     }
 
 
-def listed(value: object) -> list[Any]:
-    """Return a list from the carry; an empty one for any other value."""
-    return value if isinstance(value, list) else []
+def with_deadlines(jobs: Container[JobId], snapshot: Snapshot) -> dict[JobId, float]:
+    """Return those of the jobs that there are with their deadlines, to be handed on; 0: none."""
+    views = (*snapshot.holding, *snapshot.waiting)
+    return {view.id: view.deadline_at or 0.0 for view in views if view.id in jobs}
+
+
+def with_same_deadline(value: object, snapshot: Snapshot) -> set[JobId]:
+    """Return the jobs that a round has handed on by `with_deadlines`, but for those whose deadlines were moved since."""
+    due_at = amounts_in(value)
+    return {id for id, at in with_deadlines(due_at.keys(), snapshot).items() if at == due_at[id]}

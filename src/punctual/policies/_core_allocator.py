@@ -12,10 +12,11 @@ from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, same_amount, total
 from punctual.core.units import span
+from punctual.policies._base import with_deadlines, with_same_deadline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
 from punctual.policies._core_job_state import CoreJobState
 from punctual.policies._core_promises import CorePromises, fit_beside
-from punctual.policies._earliest import waits_for_promise
+from punctual.policies._earliest import in_danger, waits_for_promise
 from punctual.policies._jobs import (
     begins_anew,
     has_promise,
@@ -70,6 +71,10 @@ class CoreAllocator:
         carry = builder.snapshot.carry  # also if the nodes are others now: promises hold
         cores = carry.get("cores") if isinstance(carry, dict) else None
         self._carry: Mapping[str, Any] = cores if isinstance(cores, dict) else {}
+        self._carried = {
+            name: with_same_deadline(self._carry.get(name), builder.snapshot)
+            for name in ("planned", "refused", "unplaced")
+        }
         self.warnings: dict[JobId, Reason] = {}
         self.declines: dict[JobId, Reason] = {}
         self._nodes: dict[NodeId, CorePromises] = {}
@@ -107,10 +112,13 @@ class CoreAllocator:
 
     def handed_on(self) -> dict[str, object]:
         """Return the state for the next round, for the plan's carry."""
-        refused = {id for each in self._nodes.values() for id in each.refused}
-        unplaced = {"unplaced": sorted(view.id for view in self._unplaced)} if self._unplaced else {}
-        planned = {member.id for each in self._nodes.values() for member in each.likely}
-        return {"planned": sorted(planned), "refused": sorted(refused), **unplaced}
+        nodes = self._nodes.values()
+        jobs = {
+            "planned": {member.id for each in nodes for member in each.likely},
+            "refused": {id for each in nodes for id in each.refused},
+            "unplaced": {view.id for view in self._unplaced},
+        }
+        return {name: with_deadlines(ids, self._builder.snapshot) for name, ids in jobs.items()}
 
     def changes_in_s(self) -> float | None:
         """Seconds until a job's amount changes; None: never."""
@@ -185,15 +193,12 @@ class CoreAllocator:
         """Return promised jobs that fit on no node now, and warn their users once."""
         snapshot = self._builder.snapshot
         members = {member.id for promises in self._nodes.values() for member in promises.members}
-        views = [
-            view for view in (*snapshot.holding, *snapshot.waiting) if self._is_promised(view) and _takes_part(view)
-        ]
-        unplaced = [view for view in views if view.id not in members]
+        views = [view for view in (*snapshot.holding, *snapshot.waiting) if view.id not in members]
+        unplaced = [view for view in views if self._is_promised(view) and _takes_part(view)]
         for view in unplaced:
-            if view.id not in self._carried("unplaced"):
+            if view.id not in self._carried["unplaced"]:
                 left_s = (view.deadline_at or self._at) - self._at
-                text = f"its promised deadline in {span(max(0.0, left_s))} is in danger: no node has the room that it needs at least"
-                self.warnings[view.id] = Reason("promise-in-danger", text, {"left_s": left_s})
+                self.warnings[view.id] = in_danger(left_s, "no node has the room that it needs at least")
         return unplaced
 
     def _put_base(
@@ -298,8 +303,8 @@ class CoreAllocator:
             self._over_time(node, free.cores),
             self._returning_cores(node),
             self._at,
-            planned=self._carried("planned"),
-            refused=self._carried("refused") & {member.id for member in members},
+            planned=self._carried["planned"],
+            refused=self._carried["refused"] & {member.id for member in members},
             promises=self._promises,
             risk_sigmas=self._risk_sigmas,
             background_frac=self._background_frac,
@@ -315,10 +320,6 @@ class CoreAllocator:
         """Cores held by jobs that are being stopped, until their processes have ended."""
         stopping = [view for view in self._builder.snapshot.holding if view.status == "stopping"]
         return sum(self._builder.held(view).get(node, NOTHING).cores for view in stopping)
-
-    def _carried(self, name: str) -> set[JobId]:
-        listed = self._carry.get(name)
-        return {JobId(str(id)) for id in listed} if isinstance(listed, list) else set()
 
     def _over_time(self, node: NodeId, cores: float) -> Timeline:
         """Return `cores` over time, less the growth of promised jobs of workers beyond what they hold."""

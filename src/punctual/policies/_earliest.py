@@ -1,4 +1,4 @@
-"""Search for the earliest deadline that can be promised, and the reason given to a job whose own cannot."""
+"""Search for the earliest deadline that can be promised, and what a job is told of its own."""
 
 from collections.abc import Callable
 from math import ceil, floor, isfinite, log10
@@ -49,6 +49,12 @@ def rounded_up(seconds: float) -> float:
     # Three digits: what is said can be written down, and given again a little later.
     digit_s = 10.0 ** (floor(log10(seconds)) - 2)
     return float(round(ceil(seconds / digit_s - 1e-9) * digit_s, 6))
+
+
+def in_danger(left_s: float, why: str, **facts: float) -> Reason:
+    """Return the warning that the promised deadline in `left_s` seconds is in danger."""
+    text = f"its promised deadline in {span(max(0.0, left_s))} is in danger: {why}"
+    return Reason("promise-in-danger", text, {"left_s": left_s, **facts})
 
 
 def waits_for_promise(view: JobView) -> bool:

@@ -139,7 +139,8 @@ class Packing:
         free, view = self._builder.free, move.view
         held = self._builder.held(view) if view.status in ("queued", "starting") else view.granted
         held = {node: amount for node, amount in held.items() if node in free}
-        return _Relocation(move, held, _kept_of(move, held, to), to, _beyond(to, held), _beyond(held, to))
+        kept = _kept_of(move, held, to) if held or self._may_wait(view) else self._builder.held(view)
+        return _Relocation(move, held, kept, to, _beyond(to, held), _beyond(held, to))
 
     def _keep_room(self, changes: "Sequence[_Relocation]", placed: dict[JobId, Allocation]) -> None:
         """Put no change off where the last plan gave what the job still holds to another one that is launched."""
@@ -342,7 +343,8 @@ class _Relocation:
     Attributes
     ----------
     kept
-        What it is to hold if the change is put off: after the loss of a node what it holds may be no number of workers of it.
+        What it is to hold if the change is put off: after the loss of a node what it holds may be no number of workers of it,
+        or nothing, where it may not be paused.
     """
 
     move: Move

@@ -495,13 +495,12 @@ class _PromisesRound:
     def _finished(
         self, solution: Solution | None, held: Mapping[JobId, tuple[Pool, int]], *, is_unfinished: bool
     ) -> Plan:
-        snapshot = self._builder.snapshot
         changed = [
             (candidate, self._builder.held(candidate.view))
             for candidate in self._candidates
             if self._builder.held(candidate.view) != candidate.view.planned
         ]
-        carry = self._admission.handed_on({view.spec.id for view in (*snapshot.holding, *snapshot.waiting)})
+        carry = self._admission.handed_on()
         carry["stalls"] = self._admission.stalls(changed)
         carry["cores"] = {**self._cores.handed_on(), "workers": self._admission.reserved_cores()}
         plan = self._builder.build(**carry, prices=self._prices_of(solution))

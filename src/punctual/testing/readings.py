@@ -68,6 +68,7 @@ def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 5) -> list[Re
 
     elapsed_s, steps, used_core_s, granted_core_s = counter(), counter(), counter(), counter()
     units, unit_core_s = counter(), counter()
+    busy_s, device_s, active_s = (counter() if draw(st.booleans()) else [0.0] * n_readings for _ in range(3))
     steps_total = draw(st.none() | st.floats(1.0, 1e9))
     units_planned = draw(st.floats(0.0, 1e6))
     can_pace, can_cap = draw(st.booleans()), draw(st.booleans())
@@ -89,6 +90,9 @@ def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 5) -> list[Re
             steps_total_std=draw(st.sampled_from([0.0, 1.0])) * draw(_AMOUNTS),
             ceiling=_amount(draw, spec),
             phases=(_phase(units_planned, int(units[i]), unit_core_s[i]),) if draw(st.booleans()) else (),
+            busy_s=busy_s[i],
+            device_s=device_s[i],
+            active_s=active_s[i],
             can_pace=can_pace,
             can_cap=can_cap,
             shape=shape_of(spec, {NodeId("node"): granted[i]}, {}),
