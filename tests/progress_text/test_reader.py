@@ -674,6 +674,12 @@ def test_fractions_of_an_epoch_count_where_their_number_was_said() -> None:
     assert read(lines).belief is None
 
 
+def test_a_value_that_goes_up_and_down_by_any_amount_is_no_count_though_a_total_is_declared() -> None:
+    lengths = [157, 33, 41, 120, 18, 95, 110, 27, 64, 181, 12, 77, 90, 143, 52, 19, 88, 171, 60, 23, 134, 151, 45, 99]
+    lines = [f"Ep: {i + 1}, reward: 21.3, avg100: 31.2, steps: {length}\n" for i, length in enumerate(lengths)]
+    assert sure(read(lines, reader=ProgressReader(deadline_s=DEADLINE_S, steps_total=100))) == (len(lengths), 100)
+
+
 def test_a_value_that_moves_with_its_epoch_only_is_no_part_of_it() -> None:
     lines = [f"epoch {e}/50 loss 0.3 wait: {e % 5}/5\n" for e in range(1, 30)]
     reader = ProgressReader(deadline_s=DEADLINE_S)
