@@ -53,6 +53,7 @@ LINES: dict[str, tuple[bytes, tuple[int, int | None] | None]] = {
         b"\r      1/100      2.1G      1.2      3.4      1.1   640:  40%|##  | 120/300 [00:12<00:18, 10.00it/s]",
         (120, 300),
     ),
+    "done (%)": (b"train - INFO - step: 000010 - done (%): 3.3 - loss: 1.203\n", (3, 100)),
     "Steps:": (b"Steps: 120/3000\n", (120, 3000)),
     "steps of": (b"120 steps of 3000 done\n", (120, 3000)),
     "global_step=": (b"global_step=120 total=3000\n", (120, None)),
@@ -154,6 +155,13 @@ def only(text: str) -> Mention:
         ("Epoch 3/9 00:01:23 loss 0.3", Unit.EPOCH),
         ("step_in_epoch: 3", Unit.BATCH),
         ("it 3/9 of epoch 1", Unit.BATCH),
+        ("--- Época 3/9 ---", Unit.EPOCH),
+        ("Эпоха 3 из 9", Unit.EPOCH),
+        ("Dönem 3/9", Unit.EPOCH),
+        ("Passo 3", Unit.STEP),
+        ("Шаг 3", Unit.STEP),
+        ("Lote 3/9", Unit.BATCH),
+        ("[CV 3/5] END", Unit.FOLD),
         ("3/9", Unit.UNKNOWN),
     ],
 )
@@ -166,7 +174,7 @@ def test_a_number_counts_what_is_named_before_it(text: str, unit: Unit) -> None:
     [
         "warmup_steps=100", "save every 100 steps", "eval_iters = 200", "time per step 250", "best epoch: 7", "batch size 64",
         "learning rate 1", "12:30:00", "2026-11-26 12:30", "v1.2.3", "lr 3e-4", "layer1", "0.5",
-        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "30/100 steps left", "step 30/100 remaining", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "Train Accuracy: 71.20% (42720/60000)", "top-1 0.712 (427/600)", "on 3/12 10:00:00", 'INFO: 127.0.0.1:50412 - "GET / HTTP/1.1" 200 OK', "(1): LeakyReLU(slope=0.1)",
+        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "30/100 steps left", "step 30/100 remaining", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "EM sub_iter=3", "inner step 3/5", "g/total: 50", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "Train Accuracy: 71.20% (42720/60000)", "top-1 0.712 (427/600)", "on 3/12 10:00:00", 'INFO: 127.0.0.1:50412 - "GET / HTTP/1.1" 200 OK', "(1): LeakyReLU(slope=0.1)",
     ],
 )  # fmt: skip
 def test_what_is_no_count_is_left_alone(text: str) -> None:
@@ -192,6 +200,8 @@ def test_what_is_no_count_is_left_alone(text: str) -> None:
         ("Namespace(total_timesteps=1000)", "step", 1000),
         ("Performing 100 iterations.", "iteration", 100),
         ("Namespace(runs=3)", "run", 3),
+        ("totalling 40 fits", "fit", 40),
+        ("Iniciando treinamento por 500 passos", "step", 500),
     ],
 )
 def test_how_many_there_are_may_be_said_elsewhere(text: str, family: str, n: int) -> None:

@@ -473,6 +473,15 @@ def test_a_bar_for_each_of_so_many_epochs_is_planned_where_their_number_was_said
     assert sure(read(["Namespace(batch_size=64, epoch=4, lr=0.1)\n", *pieces])) == (40, 80)
 
 
+@pytest.mark.parametrize("name", ["[CV {i}/5]", "[CV {i}/5; {c}/8]", "fit {i}/5"])
+def test_a_count_that_begins_anew_goes_up_to_the_only_total_that_was_said(name: str) -> None:
+    fits = [(c, i) for c in range(1, 9) for i in range(1, 6)]
+    pieces = [f"{name.format(i=i, c=c)} END ...C=0.1;, score=0.8{c} total time=   2.0s\n" for c, i in fits]
+    reader = read(["Fitting 5 folds for each of 8 candidates, totalling 40 fits\n", *pieces[:12]])
+    assert sure(reader) == (12, 40)
+    assert sure(read(pieces[12:], reader=reader, at=13)) == (40, 40)
+
+
 def test_evaluations_between_are_not_counted() -> None:
     pieces: list[str] = []
     for e in range(3):
@@ -663,6 +672,12 @@ def test_fractions_of_an_epoch_count_where_their_number_was_said() -> None:
     assert sure(read(["  Num Epochs = 3\n", *lines])) == (118, 300)
     assert sure(read(["  Num Epochs = 1\n", *lines[:40]])) == (80, 100)
     assert read(lines).belief is None
+
+
+def test_a_value_that_goes_up_and_down_by_any_amount_is_no_count_though_a_total_is_declared() -> None:
+    lengths = [157, 33, 41, 120, 18, 95, 110, 27, 64, 181, 12, 77, 90, 143, 52, 19, 88, 171, 60, 23, 134, 151, 45, 99]
+    lines = [f"Ep: {i + 1}, reward: 21.3, avg100: 31.2, steps: {length}\n" for i, length in enumerate(lengths)]
+    assert sure(read(lines, reader=ProgressReader(deadline_s=DEADLINE_S, steps_total=100))) == (len(lengths), 100)
 
 
 def test_a_value_that_moves_with_its_epoch_only_is_no_part_of_it() -> None:

@@ -171,6 +171,9 @@ class Judge:
             doubt = Doubt.EPOCHS
         else:
             n_epochs, n_before = self._table.stated("epoch", series.n_laps, series), series.n_laps
+            in_all = self._table.only_stated(series)
+            if n_epochs is None and in_all and length and in_all > length and in_all % length == 0:
+                n_epochs = in_all // length
             # Others may begin anew as well: evaluations, or what a script draws on the side.
             is_sure = all(other.active_s <= series.active_s for other in self._table if other.n_laps)
             doubt = Doubt.RESTARTS

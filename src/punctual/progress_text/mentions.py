@@ -115,24 +115,28 @@ class LineReading:
 
 #: The words that count pieces of a training; forms of one word have one family.
 _FAMILIES = {
-    Unit.FOLD: {"fold": "fold folds", "chain": "chain chains"},
+    Unit.FOLD: {"fold": "fold folds cv", "chain": "chain chains"},
     Unit.ROUND: {
-        "round": "round rounds",
+        "round": "round rounds durchlauf",
         "trial": "trial trials",
         "episode": "episode episodes",
         "generation": "generation generations gen",
     },
-    Unit.EPOCH: {"ep": "ep", "epoch": "epoch epochs epoche epochen epoca epocas epoque epoques epok epoka epoki"},
+    Unit.EPOCH: {
+        "ep": "ep",
+        "epoch": "epoch epochs epoche epochen epoca epocas epoque epoques epok epoka epoki epoha epohi donem",
+    },
     Unit.STEP: {
-        "step": "step steps",
+        "step": "step steps schritt schritte paso pasos passo passos passi sag",
         "timestep": "timestep timesteps",
-        "iteration": "iter iters iteration iterations iterate it",
+        "iteration": "iter iters iteration iterations iterate it iteracion iteraciones iteracao iteracoes iterazione iteracia",
+        "fit": "fits",
         "update": "update updates up upd",
         "tree": "tree trees estimators",
         "tick": "tick ticks",
         "frame": "frame frames",
     },
-    Unit.BATCH: {"batch": "batch batches minibatch minibatches"},
+    Unit.BATCH: {"batch": "batch batches minibatch minibatches lote lotes batc"},
     Unit.SAMPLE: {"sample": "sample samples example examples image images img imgs sequence sequences"},
 }
 #: Words for a whole training of several, where the number of all stands behind: `seed 2/5`.
@@ -159,9 +163,9 @@ _LINKS = {"is", "are", "was", "as", "to", "set", "overwritten", "equals"}
 #: Before a counted word they make it a setting, or a count of something that is not the training.
 _SETTING = re.compile(
     r"accumulat(?:e|ion)|after|anneal|at|before|begin|best|between|checkpoint|consecutive|cooldown|decay|decod(?:e|ing)"
-    r"|denoising|diffusion|display|drop|each|eval(?:uation)?|every|first|from|hold|inference|initial|interval|is|lag|last|least"
+    r"|denoising|diffusion|display|drop|each|eval(?:uation)?|every|first|from|hold|inference|initial|inner|interval|is|lag|last|least"
     r"|length|local|log(?:ging)?|micro|min(?:imum)?|next|patience|per|plot|previous|print|prune|report|resum(?:e|ing)|rollout|sampling"
-    r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
+    r"|sav(?:e|ing)|since|skip(?:ped)?|start|stop|sub|summary|test|to|until|val(?:id(?:ation)?)?|warm(?:up)?|within"
 )
 #: In the name of a count they make it one of epochs without progress, or of failures.
 _STOPS = re.compile(r"stop(?:ping)?|patience|improv\w*|plateau|stale|bad|attempts?|retr(?:y|ies|ying)")
@@ -182,7 +186,7 @@ _DONE = {"progress", "done", "complete", "completed"}
 _PROGRESS = _DONE | {"at", "epoch", "training", "train", "fit", "fitting"}
 #: Beginnings of words, and words, by which something else than a training tells its progress.
 _OTHER = re.compile(
-    r"(?:val|eval|test|dev|map|prompts|requests)$|valid|evaluat|infer|predict(?!or)|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
+    r"(?:val|eval|test|dev|map|prompts|requests)$|valid|evalua|avalia|infer|predict(?!or)|testing|sanity|(?:down|up)load|load(?:ing|ed)?$|saving|writing|cach"
     r"|tokeniz|preproc|prepar|featuriz|generating|sampl(?:ing|er)|scoring|decoding|translating|computing|extract|filter|calib|convert|export|resolv|fetch|unpack|scan|warm|shard|shuffl|buffer|init$|profil|autotun"
 )
 _TRAINING = re.compile(r"train(?!able)|pretrain|finetun|fit")
@@ -231,12 +235,20 @@ _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?
 _STAMPS = re.compile(rf"(?:(?=\d)(?<!\d)|(?=\.))(?: {_STAMP} )", re.VERBOSE)
 #: `[1 | 164]` is one of 164.
 _PIPED = re.compile(r"(\[\d{1,9} )\|( \d{1,9}\])")
+#: `done (%): 3.3` is 3.3 %.
+_UNIT_BEFORE = re.compile(r"\(%\): (\d{1,3}(?:\.\d{1,3})?)(?![\w.])")
 #: Where in a program a line was written, as loguru says it: `__main__:train_epoch:88 - `. `INFO:root:epoch:3` is another's.
 _CALLER = re.compile(r"(?<![^\s\[(|])(?![A-Z]{1,9}:)[\w.<>]{1,80}:[\w<>]{1,80}:\d{1,6}(?=\s{1,4}-\s|\s{0,4}[|\]])")
+#: Letters in whose place the ones of the words above are read: `Época`, `Эпоха`.
+_LETTERS_AS = (
+    "áàâãäåéèêëíìîïóòôõöúùûüýçñабвгдеёжзийклмнопрстуфхцчшщъыьэюя",
+    "aaaaaaeeeeiiiiooooouuuuycnabvgdeezzijklmnoprstufhccssxyxeua",
+)
+_PLAIN = str.maketrans(*(letters + letters.upper() for letters in _LETTERS_AS))
 #: Letters of scripts that put no blank between a word and a number.
 _UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 #: Words between a count and its total, in some languages.
-_OF = "(?i:of|von|van|de|di|sur|av|af|od|z)"
+_OF = "(?i:of|von|van|de|di|sur|av|af|od|z|iz)"
 _DONE_WORD = "(?:done|complete|completed|finished|processed|seen|trained)"
 #: A number in a line whose stamps are blanked.
 _NUMBER = re.compile(
@@ -261,7 +273,7 @@ _ROW, _N_COLUMNS = " \t[]<>|#:,%0123456789", 2
 #: A name right before a number: no share and no bar are between.
 _NAMED = re.compile(r"[A-Za-z][\s:=(\[]{0,4}$")
 #: Characters between a name and its number.
-_BETWEEN = " \t:=#[](){}\"'|>.*~-"
+_BETWEEN = " \t:=#[](){}\"'|>.*~%-"
 _PART = re.compile(r"\([a-z]{2,12}\)[^A-Za-z0-9]*$")
 #: What a heading counts, and tells again with its total: `Epoch 3 (3/20):`.
 _COUNT_TOLD = re.compile(r"(?<!\d)(\d{1,9})\s?\($")
@@ -313,7 +325,7 @@ _VALUE = re.compile(r"(?:\d[\d.]*|\?)(?:s/\w{1,12}|\w{1,12}/s)|[-+]?\d[\d.,:]*(?
 #: A process names itself before what it writes; its number tells counts apart.
 _PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
 _AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
-_TO_TRAIN = re.compile(r"train|fit|start|max|total|schedul|run|perform", re.IGNORECASE)
+_TO_TRAIN = re.compile(r"tr[ae]in|fit|start|max|total|schedul|run|perform|entren|entrain|obuc", re.IGNORECASE)
 #: Ends of a clause: `for 200 epochs (patience 10)`, `for 200 epochs with early stopping`.
 _CLAUSE_END = re.compile(r"[(,;]|\bwith\b")
 _SENTENCE_END = re.compile(r";|(?<=\d)\.\s")
@@ -330,9 +342,12 @@ _SCALES = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 def read_line(text: str, *, is_complete: bool = True) -> LineReading:
     """Return the counts of a line. The last number of an incomplete one may be cut off, and is left out."""
     mentions: list[Mention] = []
+    text = text if text.isascii() else text.translate(_PLAIN)
     is_bar, is_drawn = _BAR.search(text) is not None, _DRAWN.search(text) is not None
     i_number = -1
-    values = _UNSPACED.sub(" ", _CALLER.sub(_blank, _STAMPS.sub(_blank, _PIPED.sub(r"\1/\2", text))))
+    values = _UNSPACED.sub(
+        " ", _CALLER.sub(_blank, _STAMPS.sub(_blank, _UNIT_BEFORE.sub(r"    \1%", _PIPED.sub(r"\1/\2", text))))
+    )
     label = _LABEL.match(values)
     label_end = label.end() if label else 0
     for match in islice(_NUMBER.finditer(values), _N_NUMBERS_MAX):
@@ -511,7 +526,7 @@ class _NumberPosition:
         if name == ["runs"] and self._before[-1] in "=:":
             return self._mention(step, None, Unit.FOLD, "run", is_total=True)
         word = self._word_after()
-        if name == ["total"] and word not in _PLURALS:
+        if name == ["total"] and word not in _PLURALS and not self._before.rstrip(_BETWEEN).endswith("/total"):
             return self._mention(step, None, unit, family, is_total=True)
         if (
             word in _PLURALS

@@ -48,7 +48,7 @@ class Series:
         Seconds of growth.
     n_seen, n_grown, n_laps
         Numbers of mentions, movements and new beginnings; `n_irregular` and `n_fallen` count movements by another amount
-        than the one before, and small falls.
+        than the one before, and falls to another number than the first.
     is_exceeded
         Whether the count went beyond its total, which then is none.
     is_result, is_measured
@@ -236,6 +236,7 @@ class Series:
             return False
         if begins_anew:
             self.before_fall = before, self.n_laps
+            self.n_fallen += step != self.lap_first
             self.n_laps += 1
             self.length = max(self.length, before)
             self.lap_first, self.lap_at = step, at
