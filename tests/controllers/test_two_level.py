@@ -359,6 +359,19 @@ def test_a_demand_that_is_never_met_does_not_stop_learning() -> None:
     assert state.times != before
 
 
+def test_a_demand_that_is_not_met_is_looked_at_often_at_first_and_no_more_than_others_later() -> None:
+    """Hours may pass until machines come, and each tick is kept in the journal."""
+    long: dict[str, Any] = {"deadline_s": 20_000.0, "steps_total": 400_000.0}
+    _, state = fed(*(replace(each, **long) for each in WARM))
+    state = replace(state, wanted=2, wanted_at_s=3.1, is_tried=True)
+    periods_s = []
+    for at_s in (3.6, 14.0):
+        demand, state = TwoLevel().step(SPEC, state, reading(at_s, 44 + 40 * (at_s - 3.1), **long))
+        assert state.is_changing()
+        periods_s.append(demand.next_tick_s)
+    assert periods_s == [2 * TwoLevel().tick_least_s, TwoLevel().tick_long_s]
+
+
 def test_the_stop_is_measured() -> None:
     """Forty steps a second until 3.3 s, nothing until 3.8 s, twenty a second from then on."""
     _, state = fed(*WARM)

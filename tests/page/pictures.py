@@ -18,8 +18,8 @@ from PIL import Image
 from playwright.sync_api import Browser, Page
 from tests.architecture.source import ROOT
 from tests.page.live_page import browser_of, chromium_here
+from tests.page.staged import tab
 from tests.page.states import STATES, State
-from tests.waiting import PATIENCE_S
 
 Size = tuple[int, int]
 Scheme = Literal["dark", "light"]
@@ -72,23 +72,9 @@ PICTURES = [
 
 
 @contextmanager
-def _tab(browser: Browser, size: Size, scheme: Scheme) -> Iterator[Page]:
-    """Open a tab of its own."""
-    width, height = size
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce",
-        locale="en-GB", timezone_id="Europe/Berlin",
-    )  # fmt: skip
-    context.set_default_timeout(1000 * PATIENCE_S)
-    yield context.new_page()
-    context.unroute_all(behavior="ignoreErrors")
-    context.close()
-
-
-@contextmanager
 def _shown(browser: Browser, state: State, size: Size, scheme: Scheme) -> Iterator[Page]:
     """Show a state in a tab of its own."""
-    with _tab(browser, size, scheme) as page:
+    with tab(browser, size, scheme) as page:
         stage = state.stage()
         stage.set(page.context)
         stage.open(page, state.place)
@@ -111,7 +97,7 @@ def take(browser: Browser, folder: Path) -> None:
 
 def take_report(browser: Browser, report: Path, path: Path) -> None:
     """Write the headline and the chart of a report of one job to `path`."""
-    with _tab(browser, MEDIUM, "light") as page:
+    with tab(browser, MEDIUM, "light", is_new=True) as page:
         page.goto(report.absolute().as_uri())
         page.locator("#course-chart .progress").first.wait_for(state="attached")
         chart = page.locator("#course-chart").bounding_box()

@@ -3,14 +3,16 @@
 import json
 import mimetypes
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from playwright.sync_api import BrowserContext, Page, Route
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Route
+from tests.waiting import PATIENCE_S
 
 from punctual import registry
 from punctual.api.frozen import FOLDER
@@ -525,3 +527,47 @@ class Stage:
             for each in running if each.promised_until or each.estimated_remaining_seconds
         ]  # fmt: skip
         return BudgetHistory(since=at(-22), until=NOW, capacity_cores=2.0 / n_parts, held=held, planned=planned)
+
+
+@contextmanager
+def tab(
+    browser: Browser, size: tuple[int, int], scheme: Literal["dark", "light"], *, is_new: bool = False
+) -> Iterator[Page]:
+    """Lend a tab of this size and scheme; no script in it must fail, and nothing must be kept back.
+
+    It is the browser's one tab, emptied, unless `is_new`: in a new one a view takes four times as long to load. One in which a
+    test has failed is closed.
+    """
+    kept = [] if is_new else browser.contexts
+    context = (
+        kept[0] if kept else browser.new_context(reduced_motion="reduce", locale="en-GB", timezone_id="Europe/Berlin")
+    )
+    context.set_default_timeout(1000 * PATIENCE_S)
+    page, faults = context.pages[0] if kept else context.new_page(), list[str]()
+
+    def failed(error: Error) -> None:
+        faults.append(str(error))
+
+    def said(message: ConsoleMessage) -> None:
+        if message.type == "error" and "Failed to load" not in message.text:
+            faults.append(message.text)
+
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.emulate_media(color_scheme=scheme)
+    page.on("pageerror", failed)
+    page.on("console", said)
+    is_good = False
+    try:
+        yield page
+        is_good = not is_new
+    finally:
+        if is_good:
+            page.mouse.move(0, 0)
+            page.evaluate("(sessionStorage.clear(), localStorage.clear())")
+            page.goto("about:blank")
+        page.remove_listener("pageerror", failed)
+        page.remove_listener("console", said)
+        context.unroute_all(behavior="ignoreErrors")
+        if not is_good:
+            context.close()
+    assert faults == []
