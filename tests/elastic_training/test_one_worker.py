@@ -111,6 +111,17 @@ class Noisy(nn.Module):
         return inputs + 0.1 * torch.randn_like(inputs)
 
 
+class DroppedWeights(nn.Module):
+    """Drops weights, not features; there are as many rows as samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(32, 6))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs @ functional.dropout(self.weight, 0.5, self.training).t()[:, :6]
+
+
 def parts_each_step(model: nn.Module, loss_of: Loss = mean_loss, **options: Any) -> list[int]:
     """Parts that each step of the second half of an epoch was made of."""
     n_parts: Counter[int] = Counter()
@@ -139,9 +150,11 @@ def noisy_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         (nn.Dropout(0.5), mean_loss, {"deterministic": True}, [8, 8, 8]),
         (nn.Dropout(0.5), mean_loss, {"virtual_ranks": 1}, [1, 1, 1]),
         (nn.BatchNorm1d(6), mean_loss, {}, [8, 8, 8]),
+        (nn.BatchNorm1d(6, track_running_stats=False), mean_loss, {}, [8, 8, 8]),
         (nn.LayerNorm(6), mean_loss, {}, [8, 1, 1]),
         (Noisy(), mean_loss, {}, [8, 8, 8]),
         (nn.AlphaDropout(0.5), mean_loss, {}, [8, 8, 8]),
+        (DroppedWeights(), mean_loss, {}, [8, 8, 8]),
         (nn.Identity(), noisy_loss, {}, [8, 8, 8]),
     ],
     ids=[
@@ -151,9 +164,11 @@ def noisy_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         "deterministic",
         "one-rank",
         "batch-norm",
+        "batch-norm-without-averages",
         "layer-norm",
         "noise",
         "alpha",
+        "weights",
         "body",
     ],
 )

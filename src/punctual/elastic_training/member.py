@@ -150,6 +150,7 @@ class Position:
     A worker starts at the begin of the script and goes on in the loop of `epoch`, after `i_step` steps of it. The
     evaluations that it comes to on its way there have been made, by all workers together: it takes their results.
 
+    * `seed`: seed that the script had at the beginning.
     * `n_steps`: steps done since the training began.
     * `n_samples`: samples of each of the `i_step` steps; 0: not known.
     * `loss`: mean loss of the last step; NaN before the first.
@@ -159,6 +160,7 @@ class Position:
     * `finished`: whether the script has said that the training is done.
     """
 
+    seed: int = 0
     n_steps: int = 0
     epoch: int = 0
     i_step: int = 0
@@ -230,7 +232,7 @@ class WorkerSession:
         self.fuses: bool | None = None
         self.moving: list[str] | None = None
         self.modes: int | None = None
-        self.position = Position()
+        self.position = Position(torch.initial_seed())
         self.place: Place = "before"
         self.device = torch.device("cpu")
         self.group = WorkerGroup(Membership(generation=-1, rank=0, n_workers=1), self.device)

@@ -55,8 +55,6 @@ class ElasticRun:
         self._goal = losses.goal() if os.environ.get(BLOCK_VARIABLE) else None
         self._reports_loss = reports_loss
         self._opened = ExitStack()
-        #: Seed of what the script draws between its loops: its own.
-        self._seed = torch.initial_seed()
         self._step: Step | None = None
         self._n_epochs = 1
         #: Epoch of which this process has ended the loop; None: of none.
@@ -231,7 +229,7 @@ class ElasticRun:
                 if self.finished:
                     return self._reporter.end_early(self.step_number, n_phases_more=1)
                 position.epoch, position.i_step = epoch, 0
-            seed_all(self._seed, epoch, -3)  # also in a worker that begins in this epoch
+            seed_all(position.seed, epoch, -3)  # also in a worker that begins in this epoch
             yield epoch
 
     def batches(
