@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from tests.elastic_training.trainings import N_CLASSES, N_FEATURES, tensors
 from torch import Tensor, nn
@@ -55,6 +56,91 @@ class Caching(nn.Module):
         return self.linear(inputs * self.angles * self.grown)
 
 
+class Counting(nn.Module):
+    """Buffers that are no floating-point numbers, one without elements, and one whose elements are the same memory."""
+
+    n: Tensor
+    phase: Tensor
+    ones: Tensor
+    mask: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_FEATURES, N_CLASSES)
+        self.register_buffer("n", torch.zeros(2, dtype=torch.int64))
+        self.register_buffer("phase", torch.zeros(1, dtype=torch.complex64))
+        self.register_buffer("none", torch.zeros(0))
+        self.register_buffer("ones", torch.ones(1).expand(N_FEATURES))
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            self.n += torch.stack([(inputs[:, 0] > 0).sum(), (inputs[:, 0] <= 0).sum()])
+            self.phase += inputs.mean() * 1j
+        return self.linear(inputs * self.ones) + self.mask[0]
+
+
+class Branching(nn.Module):
+    """Samples decide which of two normalisations a virtual rank goes through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branches = nn.ModuleList([network(), network()])
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.branches[int(inputs[:, 0].sum() > 0)](inputs)
+        return scores
+
+
+class Transposed(nn.Module):
+    """Parameters that do not lie in memory row by row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(97, N_FEATURES).t().mul(0.5))
+        self.second = nn.Parameter(torch.randn(N_CLASSES, 97).t().mul(0.5))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (inputs @ self.first).relu() @ self.second
+
+
+class Unusual(Transposed):
+    """Parameters that are complex, or have no elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(1, dtype=torch.complex64))
+        self.none = nn.Parameter(torch.zeros(0, dtype=torch.float64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) * self.factor.abs() + self.none.sum().float()
+
+
+class Initialising(nn.Module):
+    """A parameter that the first pass sets by its samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(N_FEATURES, N_CLASSES)
+        self.shift = nn.Parameter(torch.zeros(N_FEATURES))
+
+    @torch.no_grad()
+    def initialise(self, inputs: Tensor) -> None:
+        if not self.shift.any():
+            self.shift.copy_(-inputs.mean(0))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.initialise(inputs)
+        scores: Tensor = self.linear(inputs + self.shift)
+        return scores
+
+
+def without_statistics() -> nn.Sequential:
+    model = network()
+    model[1].eval()
+    return model
+
+
 def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(N_FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, N_CLASSES))
 
@@ -89,11 +175,16 @@ def freezes(run: ElasticRun) -> None:
 
 @dataclass(frozen=True)
 class Odd:
-    """A model, and what the script does with it after the first epoch."""
+    """A model, and what the script does with it after the first epoch, or after a step."""
 
     model: Callable[[], nn.Module] = network
     after: Callable[[ElasticRun], None] = field(default=lambda run: None)
     deterministic: bool = True
+    after_step: Callable[[ElasticRun], None] = field(default=lambda run: None)
+
+
+def gathers_statistics(run: ElasticRun) -> None:
+    run.model[1].train(run.step_number >= 2)  # type: ignore[index]
 
 
 ODD = {
@@ -104,6 +195,11 @@ ODD = {
     "freezes, in the fastest order": Odd(network, freezes, deterministic=False),
     "a buffer that is assigned": Odd(Assigned),
     "buffers that come and grow": Odd(Caching),
+    "buffers of other kinds": Odd(Counting),
+    "buffers that some virtual ranks move": Odd(Branching),
+    "buffers that move from the third step on": Odd(without_statistics, after_step=gathers_statistics),
+    "transposed parameters": Odd(Transposed),
+    "unusual parameters": Odd(Unusual),
 }
 
 
@@ -119,11 +215,61 @@ def train(context: Context, name: str) -> tuple[dict[str, Tensor], Any]:
         for epoch in run.epochs(3):
             for inputs, targets in run.batches(tensors(), global_batch_size=BATCH):
                 run.backward(functional.cross_entropy(model(inputs), targets))
-                if run.step():
+                if run.step(clip_norm=0.5):
                     notes.n[epoch, run.step_number] = {run.step_number: (1, 2)}
+                    odd.after_step(run)
             if epoch == 0:
                 odd.after(run)
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}, notes.n
+
+
+def draw_samples(context: Context) -> Tensor:
+    """Train on other samples in each epoch, drawn by torch, Python and numpy."""
+    torch.manual_seed(7)
+    model = nn.Linear(N_FEATURES, N_CLASSES)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with context.elastic(model=model, optimizer=optimizer, deterministic=True) as run:
+        for _ in run.epochs(3):
+            drawn = [
+                *torch.randperm(100)[:20].tolist(),
+                *random.sample(range(100), 20),
+                *np.random.permutation(100)[:20],  # noqa: NPY002 -- as scripts do
+            ]
+            for inputs, targets in run.batches(Subset(tensors(), drawn), global_batch_size=BATCH):
+                run.backward(functional.cross_entropy(model(inputs), targets))
+                run.step()
+    return model.weight.detach().clone()
+
+
+def follow_the_loss(context: Context, dies_at: int = -1) -> tuple[list[float], list[float], Tensor]:
+    """Schedule by the epoch's last loss, with a learning rate that is a tensor, and compare after each step."""
+    torch.manual_seed(0)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.05))
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    losses, rates = [], []
+    with context.elastic(model=model, optimizer=optimizer, extra={"schedule": schedule}, deterministic=True) as run:
+        for _ in run.epochs(3):
+            for inputs, targets in run.batches(tensors(), global_batch_size=BATCH):
+                if (getattr(context, "number", None), run.step_number) == (0, dies_at):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                run.backward(functional.cross_entropy(model(inputs), targets))
+                if run.step():
+                    run.checkpoint()
+            losses.append(run.loss)
+            schedule.step()
+            rates.append(float(optimizer.param_groups[0]["lr"]))
+    return losses, rates, model[0].weight.detach().clone()  # type: ignore[operator]
+
+
+def initialise(context: Context) -> None:
+    """Train a model that writes to a parameter as it is called."""
+    torch.manual_seed(0)
+    model = Initialising()
+    with context.elastic(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)) as run:
+        for inputs, targets in run.batches(tensors(), global_batch_size=BATCH):
+            run.backward(functional.cross_entropy(model(inputs), targets))
+            run.step()
 
 
 def right(dies: bool) -> Callable[[nn.Module, Any], Tensor]:

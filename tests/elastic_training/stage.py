@@ -38,10 +38,13 @@ class Script:
         At the start.
     changes
         Pairs: after so many steps there are so many workers.
+    replaces
+        Whether others take the places of those that die.
     """
 
     n_workers: int = 1
     changes: Sequence[tuple[int, int]] = ()
+    replaces: bool = False
 
 
 class ScriptedLink:
@@ -125,7 +128,7 @@ class _Play:
         self._generation = 0
         self._i_change = 0
         self._ended: dict[Any, Any] = {}
-        self.n_faults = 0
+        self.n_faults = self._n_lost = 0
 
     def results(self) -> list[Any]:
         try:
@@ -169,6 +172,7 @@ class _Play:
             self._ended[wire] = None
             self._members.remove(wire)
             self.n_faults += 1
+            self._n_lost += 1
             return True
         assert said != "failed", words
         if said == "join":
@@ -185,7 +189,10 @@ class _Play:
         if self._is_change_due():
             self._change()
         else:
-            self._form(self._members)
+            newcomers = self._start(self._n_lost if self._script.replaces else 0)
+            self._n_lost = 0
+            self._await_joins(newcomers)
+            self._form([*self._members, *newcomers])
 
     def _is_change_due(self) -> bool:
         changes = self._script.changes

@@ -24,6 +24,7 @@ def _drawn(folder: Path, job: str) -> str:
 
 def test_they_are_the_same_wherever_a_job_is_started_and_others_in_another_job(tmp_path: Path) -> None:
     drawn = _drawn(tmp_path, "one")
-    assert len(drawn.split()) == 9
+    assert len(drawn.split()) == 10
+    assert "None" not in drawn
     assert _drawn(tmp_path, "one") == drawn
-    assert _drawn(tmp_path, "other").split()[:2] != drawn.split()[:2]
+    assert _drawn(tmp_path, "other").split()[:3] != drawn.split()[:3]

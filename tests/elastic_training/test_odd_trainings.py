@@ -22,8 +22,29 @@ def test_what_a_script_changes_in_its_model_is_the_same_in_workers_that_come_lat
     limit = 0.0 if ODD[name].deterministic else 1e-5
     for theirs, their_notes in play(Script(2, [(3, 1), (7, 3)]), odd_trainings.train, name):
         assert their_notes == notes
-        assert theirs.keys() == weights.keys()
-        assert all(float((theirs[key] - tensor).abs().max()) <= limit for key, tensor in weights.items())
+        torch.testing.assert_close(theirs, weights, rtol=0.0, atol=limit)
+
+
+def test_samples_that_the_script_draws_for_an_epoch_are_the_same_in_a_worker_that_comes_amid_it() -> None:
+    expected = odd_trainings.draw_samples(Context(NoAgent()))
+    assert all(
+        torch.equal(weight, expected) for weight in play(Script(1, [(4, 2), (8, 3)]), odd_trainings.draw_samples)
+    )
+
+
+@pytest.mark.parametrize("dies_at", [5, 8], ids=["in-an-epochs-first-step", "after-a-comparison"])
+def test_a_worker_that_takes_a_dead_ones_place_has_the_loss_and_the_learning_rate(dies_at: int) -> None:
+    losses, rates, weight = odd_trainings.follow_the_loss(Context(NoAgent()))
+    script = Script(2, replaces=True)
+    for theirs, their_rates, their_weight in play(script, odd_trainings.follow_the_loss, dies_at):
+        assert theirs == losses[-len(theirs) :]
+        assert their_rates == rates[-len(their_rates) :]
+        assert torch.equal(their_weight, weight)
+
+
+def test_a_parameter_that_the_model_sets_by_its_samples_is_found_in_that_step() -> None:
+    with pytest.raises(AssertionError, match=r"got another .*model/shift.* for step 1\D"):
+        play(Script(2, [(2, 1)]), odd_trainings.initialise)
 
 
 def same(left: Any, right: Any) -> bool:

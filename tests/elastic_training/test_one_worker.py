@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.elastic_training.trainings import fall, tensors
 from tests.waiting import PATIENCE_S
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 from torch.utils.data import Dataset
 
 from punctual.channel import GOAL_VARIABLE, Directives, SharedBlock
@@ -26,7 +28,7 @@ from punctual.elastic_training.checkpoint_store import CheckpointStore
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.dropout import draw
 from punctual.elastic_training.evaluation import EvaluationProgress
-from punctual.elastic_training.replica import Replica, TrainingState
+from punctual.elastic_training.replica import Replica, TrainingState, put_together, take_apart
 from punctual.elastic_training.run import ElasticRun
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
@@ -109,6 +111,17 @@ class Noisy(nn.Module):
         return inputs + 0.1 * torch.randn_like(inputs)
 
 
+class DroppedWeights(nn.Module):
+    """Drops weights, not features; there are as many rows as samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(32, 6))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs @ functional.dropout(self.weight, 0.5, self.training).t()[:, :6]
+
+
 def parts_each_step(model: nn.Module, loss_of: Loss = mean_loss, **options: Any) -> list[int]:
     """Parts that each step of the second half of an epoch was made of."""
     n_parts: Counter[int] = Counter()
@@ -137,9 +150,11 @@ def noisy_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         (nn.Dropout(0.5), mean_loss, {"deterministic": True}, [8, 8, 8]),
         (nn.Dropout(0.5), mean_loss, {"virtual_ranks": 1}, [1, 1, 1]),
         (nn.BatchNorm1d(6), mean_loss, {}, [8, 8, 8]),
+        (nn.BatchNorm1d(6, track_running_stats=False), mean_loss, {}, [8, 8, 8]),
         (nn.LayerNorm(6), mean_loss, {}, [8, 1, 1]),
         (Noisy(), mean_loss, {}, [8, 8, 8]),
         (nn.AlphaDropout(0.5), mean_loss, {}, [8, 8, 8]),
+        (DroppedWeights(), mean_loss, {}, [8, 8, 8]),
         (nn.Identity(), noisy_loss, {}, [8, 8, 8]),
     ],
     ids=[
@@ -149,9 +164,11 @@ def noisy_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         "deterministic",
         "one-rank",
         "batch-norm",
+        "batch-norm-without-averages",
         "layer-norm",
         "noise",
         "alpha",
+        "weights",
         "body",
     ],
 )
@@ -213,7 +230,7 @@ def test_dropout_is_torchs_own_again_afterwards() -> None:
     assert (functional.dropout, functional.scaled_dot_product_attention) == own
     store = MemoryStore()
     store.state = TrainingState({}, {"extra": {}})
-    with pytest.raises(ValueError, match="the same optimizers"), run_of(linear(), store):
+    with pytest.raises(ValueError, match="must hold a tensor"), run_of(linear(), store):
         pass
     assert (functional.dropout, functional.scaled_dot_product_attention) == own, "also if it cannot begin"
 
@@ -391,6 +408,57 @@ def test_a_checkpoint_of_other_optimizers_is_refused(before: bool, after: bool) 
     resumable(store, 2, [], has_two=before)
     with pytest.raises(ValueError, match=r"Give the same ones as before"):
         resumable(MemoryStore(store.state), 100, [], has_two=after)
+
+
+def replica(layers: str = "12", kind: Any = torch.optim.SGD, part: Any = None, **options: Any) -> Replica:
+    modules: dict[str, nn.Module] = {"1": nn.Linear(6, 3, **options), "2": nn.Linear(3, 3), "3": nn.Linear(3, 3)}
+    model = nn.ModuleDict({name: modules[name] for name in layers})
+    optimizer = kind(model["1"].parameters(), lr=0.1)
+    return Replica(model, optimizer, {"part": part(optimizer)} if part else {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "part"),
+    [
+        ({"kind": torch.optim.Adam}, {}, "got Adam for optimizer, SGD in the script"),
+        ({}, {"bias": False}, "SGD of other parameters, or in another order, for optimizer"),
+        (
+            {"layers": "123"},
+            {},
+            "must hold no tensor: got a tensor of shape (3, 3) and type float32 for 'model/3.weight'",
+        ),
+        ({}, {"layers": "123"}, "a tensor of shape (3, 3) and type float32: got no tensor for 'model/3.weight'"),
+        (
+            {"dtype": torch.float64},
+            {},
+            "type float32: got a tensor of shape (3, 6) and type float64 for 'model/1.weight'",
+        ),
+        ({"part": ReduceLROnPlateau}, {}, "got ReduceLROnPlateau for extra['part'], nothing in the script"),
+        ({}, {"part": ReduceLROnPlateau}, "got nothing for extra['part'], ReduceLROnPlateau in the script"),
+        (
+            {"part": ReduceLROnPlateau},
+            {"part": LinearLR},
+            "got ReduceLROnPlateau for extra['part'], LinearLR in the script",
+        ),
+    ],
+)
+def test_the_state_of_another_training_is_refused(before: dict[str, Any], after: dict[str, Any], part: str) -> None:
+    state = replica(**before).collect()
+    replica(**before).put_back(state)
+    with pytest.raises(ValueError, match=re.escape(part)):
+        replica(**after).put_back(state)
+
+
+def test_tensors_keep_apart_whatever_their_keys() -> None:
+    state: dict[Any, Any] = {
+        1: torch.zeros(1),
+        "1": torch.ones(1),
+        "a/b": torch.full((1,), 2.0),
+        "a": {"b": torch.full((1,), 3.0)},
+    }
+    tensors: dict[str, Tensor] = {}
+    assert put_together(take_apart(state, "extra", tensors), tensors) == state
+    assert len(tensors) == 4
 
 
 def test_a_resumed_training_keeps_its_number_of_virtual_ranks() -> None:

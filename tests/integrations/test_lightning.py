@@ -12,8 +12,8 @@ from punctual.channel import GOAL_VARIABLE, Directives, Fault, ProgramState, Sha
 
 pytest.importorskip("lightning", reason="Lightning is not installed (extra `adapters`)")
 
-from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, GradientAccumulationScheduler
 
 from punctual.integrations import lightning as adapter
 from punctual.integrations.lightning import LightningCallback
@@ -67,10 +67,10 @@ def fit(folder: Path, model: LightningModule, *callbacks: Any, **options: Any) -
     return trainer
 
 
-def quiet_trainer(folder: Path, callback: LightningCallback, **options: Any) -> Trainer:
+def quiet_trainer(folder: Path, *callbacks: Callback, **options: Any) -> Trainer:
     return Trainer(
         accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
-        enable_checkpointing=False, callbacks=[callback], **options,
+        enable_checkpointing=False, callbacks=[*callbacks], **options,
     )  # fmt: skip
 
 
@@ -161,6 +161,14 @@ def test_steps_are_made_at_the_end_of_an_epoch_too(
     assert set(declared) == {n_expected}
     assert (trainer.global_step, model.n_batches) == (n_steps, n_expected)
     assert landed_with(page, n_expected)
+
+
+def test_another_callback_may_change_the_accumulation_at_an_epochs_start(page: SharedBlock, tmp_path: Path) -> None:
+    schedule = GradientAccumulationScheduler({0: 1, 1: 4})
+    trainer = quiet_trainer(tmp_path, LightningCallback(tmp_path), schedule, max_epochs=-1, max_steps=14)
+    trainer.fit(Model(), loader(8))  # 8 steps in the first epoch, then 2 in each
+    assert landed_with(page, 32)
+    assert page.declaration().fault == 0
 
 
 class ByHand(Model):

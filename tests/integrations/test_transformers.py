@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,37 @@ def train(folder: Path, at_step: Callable[[int], None] = lambda n: None, **optio
         "eval_strategy": "epoch", "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "use_cpu": True,
         "logging_strategy": "no", **options,
     }  # fmt: skip
+    dataset = settings.pop("train_dataset", None) or examples(2 * N_STEPS)
     trainer = Trainer(
-        Model(), TrainingArguments(str(folder), **settings), train_dataset=examples(2 * N_STEPS),
+        Model(), TrainingArguments(str(folder), **settings), train_dataset=dataset,
         eval_dataset=examples(N_EVALUATION), callbacks=[TransformersCallback(), At(at_step)],
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     return trainer
+
+
+class Stream(torch.utils.data.IterableDataset[dict[str, torch.Tensor]]):
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        return iter(examples(2 * N_STEPS))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"eval_delay": 2}, 2),
+        ({"eval_strategy": "steps", "eval_steps": 2, "eval_delay": 7}, 3),
+        ({"train_dataset": Stream(), "max_steps": N_STEPS * N_EPOCHS}, 3),
+    ],
+    ids=["late", "late-by-steps", "a-stream"],
+)
+def test_no_evaluation_is_planned_that_does_not_come(
+    options: dict[str, Any], expected: int, page: SharedBlock, tmp_path: Path
+) -> None:
+    planned: list[float] = []
+    train(tmp_path, lambda n: planned.append(page.phases()[0].units_planned), **options)
+    assert all(units <= expected * N_EVALUATION for units in planned)
+    assert planned[-1] == page.phases()[0].n_units_done == expected * N_EVALUATION
+    assert landed_after(page, N_STEPS * N_EPOCHS)
 
 
 def landed_after(page: SharedBlock, n_steps: int) -> bool:

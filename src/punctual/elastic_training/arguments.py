@@ -29,6 +29,12 @@ def check_model(model: object) -> None:
         raise invalid("gradients must be dense", "a layer with sparse=True", _WHERE, "Build it with sparse=False.")
 
 
+def normalises_batches(model: nn.Module) -> bool:
+    """Whether a layer normalises by the batch without keeping averages, which would show in its buffers."""
+    layers = (module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))  # noqa: SLF001
+    return any(layer.running_mean is None for layer in layers)
+
+
 def not_whole(got: str) -> ValueError:
     """Return the exception for a model, or process group, that several processes share in torch's way."""
     return invalid(

@@ -6,7 +6,7 @@ from torch import nn
 
 from punctual.elastic_training import checkpoint_store
 from punctual.elastic_training.agent_client import AgentClient
-from punctual.elastic_training.arguments import is_of_process_groups, not_whole
+from punctual.elastic_training.arguments import is_of_process_groups, normalises_batches, not_whole
 from punctual.elastic_training.checkpoint_store import CheckpointStore
 from punctual.elastic_training.member import WorkerReleased, WorkerSession
 from punctual.elastic_training.replica import Optimizers, Replica, Stateful
@@ -104,8 +104,8 @@ class Context:
         self._has_training = True
         rank_number = RankNumber.chosen(virtual_ranks, is_deterministic=deterministic)
         store = self._store or checkpoint_store.chosen(checkpoint_dir, every_s=checkpoint_every_s)
-        can_fuse = fuse and not deterministic
         replica = Replica(model, optimizer, extra or {})
+        can_fuse = fuse and not deterministic and not normalises_batches(model)
         member = WorkerSession(self._agent, replica, store, rank_number, can_fuse=can_fuse, is_synchronous=synchronous)
         stepper = Stepper(member, is_deterministic=deterministic, draws_dropout=fuse)
         return ElasticRun(member, stepper, reports_loss=reports_loss)

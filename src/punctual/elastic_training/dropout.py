@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from punctual.elastic_training.random_state import mixed
@@ -77,7 +77,7 @@ class RankDropout:
 
     def _can_tell(self, tensor: Tensor) -> bool:
         """Whether the first dimension is the samples, or divides evenly among them."""
-        if not self._pieces:
+        if not self._pieces or isinstance(tensor, nn.Parameter):
             return False
         return tensor.dim() > 0 and len(tensor) > 0 and len(tensor) % self._n_samples == 0
 

@@ -45,6 +45,7 @@ from zlib import crc32
 from punctual.channel import JOB_VARIABLE
 from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
+from punctual.elastic_training.random_state import seed_all
 from punctual.tracking import session
 from punctual.tracking.complaint import invalid
 
@@ -244,11 +245,9 @@ def _load_script(origin: ScriptOrigin) -> None:
         script.__spec__ = importlib.util.find_spec(origin.main_name)
         script.__package__ = origin.main_name.rpartition(".")[0]
     sys.modules["__main__"] = sys.modules["__mp_main__"] = script  # pickled functions name the first
-    # What a script draws without a seed, to shuffle its files, say, must be the same on all nodes; torch's numbers are.
-    random.seed(seed := seed_of_job(origin.environment))
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed(seed)
+    seed_all(
+        seed_of_job(origin.environment)
+    )  # what it draws without a seed, to shuffle its files, say, is the same on all nodes
     with open(origin.main_path, "rb") as file:  # noqa: PTH123 -- the only file that is opened here
         code = compile(file.read(), origin.main_path, "exec")
     exec(code, script.__dict__)  # noqa: S102 -- it is the user's own script

@@ -5,7 +5,7 @@ change it in place raises its version; both are read in a tenth of a microsecond
 the first numbers of the smallest gradient are compared too, where that does not have to wait for a device.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, Self
 
@@ -56,7 +56,7 @@ class GradientGuard:
     def note(self) -> None:
         """Record the present gradients as the run's."""
         self._grads = [param.grad for param in self._params]
-        self._versions = [_version(grad) for grad in self._grads]
+        self._versions = versions(self._grads)
         self._sample = self._sampled()
 
     def check(self, where: Callable[[], str]) -> None:
@@ -64,8 +64,8 @@ class GradientGuard:
 
         Raises `ValueError`: the script has changed them.
         """
-        for i, grad in enumerate(self._grads):
-            if self._params[i].grad is not grad or _version(grad) != self._versions[i]:
+        for i, (grad, version) in enumerate(zip(self._grads, versions(self._grads), strict=True)):
+            if self._params[i].grad is not grad or version != self._versions[i]:
                 self._refuse_change(i, where)
         if self._i_smallest is not None and self._sample != self._sampled():
             self._refuse_change(self._i_smallest, where)
@@ -124,8 +124,9 @@ class GradientGuard:
             )
 
 
-def _version(grad: Tensor | None) -> int:
-    return 0 if grad is None else grad._version  # noqa: SLF001 -- torch documents it, and has no other name for it
+def versions(tensors: Iterable[Tensor | None]) -> list[int]:
+    """Return a number for each tensor that rises when it is changed in place; 0 for none."""
+    return [0 if tensor is None else tensor._version for tensor in tensors]  # noqa: SLF001 -- it has no other name
 
 
 def _refuse_scaling(scaler: torch.amp.GradScaler, outputs: Any) -> Any:

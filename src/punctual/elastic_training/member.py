@@ -3,8 +3,9 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import isfinite
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
+from math import isfinite, nan
 from typing import Any, Literal
 from zlib import crc32
 
@@ -149,38 +150,34 @@ class Position:
     A worker starts at the begin of the script and goes on in the loop of `epoch`, after `i_step` steps of it. The
     evaluations that it comes to on its way there have been made, by all workers together: it takes their results.
 
+    * `seed`: seed that the script had at the beginning.
     * `n_steps`: steps done since the training began.
     * `n_samples`: samples of each of the `i_step` steps; 0: not known.
+    * `loss`: mean loss of the last step; NaN before the first.
     * `results`: results by place, in the order of making: those before the first loop, and those since the last step.
     * `losses`: the last ones reported, as many as tell whether the training has come to its goal: all workers tell it
       alike.
     * `finished`: whether the script has said that the training is done.
     """
 
+    seed: int = 0
     n_steps: int = 0
     epoch: int = 0
     i_step: int = 0
     n_samples: int = 0
+    loss: float = nan
     results: dict[str, list[Any]] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     finished: bool = False
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Position":
-        """Make a position from values; missing ones are epoch 0, step 0, and no losses."""
-        results = {place: list(made) for place, made in values["results"].items()}
-        losses = list(values.get("losses", []))
-        finished = values.get("finished", False)
-        epoch, i_step, n_samples = (values.get(name, 0) for name in ("epoch", "i_step", "n_samples"))
-        return cls(values["n_steps"], epoch, i_step, n_samples, results, losses, finished)
+        """Make a position from `values`; it does not share lists with them."""
+        return cls(**deepcopy(values))
 
     def values(self) -> dict[str, Any]:
         """Return the position as JSON values."""
-        results = {place: list(made) for place, made in self.results.items()}
-        return {
-            "n_steps": self.n_steps, "epoch": self.epoch, "i_step": self.i_step, "n_samples": self.n_samples,
-            "results": results, "losses": list(self.losses), "finished": self.finished,
-        }  # fmt: skip
+        return asdict(self)
 
     def note(self, loss: float) -> None:
         """Note a reported loss; NaN and infinity do not count."""
@@ -193,8 +190,9 @@ class Position:
             self.i_step = self.i_step * self.n_samples // n_samples
         self.n_samples = n_samples
 
-    def advance(self) -> None:
-        """Note the end of a step."""
+    def advance(self, loss: float) -> None:
+        """Note the end of a step, and its loss."""
+        self.loss = loss
         self.n_steps += 1
         self.i_step += 1
         self.results = {place: made for place, made in self.results.items() if place == "before"}
@@ -209,6 +207,7 @@ class WorkerSession:
 
     * `fuses`, `moving`: findings about the model: whether virtual ranks may go through it together, and which buffers
       it moves; None: not known, or to be found out anew.
+    * `modes`: checksum of its modules' modes at the last step.
     * `can_fuse`: whether they are ever to go together.
     * `place`: place of this worker in the script.
     """
@@ -232,7 +231,8 @@ class WorkerSession:
         self._is_synchronous = is_synchronous
         self.fuses: bool | None = None
         self.moving: list[str] | None = None
-        self.position = Position()
+        self.modes: int | None = None
+        self.position = Position(torch.initial_seed())
         self.place: Place = "before"
         self.device = torch.device("cpu")
         self.group = WorkerGroup(Membership(generation=-1, rank=0, n_workers=1), self.device)
@@ -310,7 +310,7 @@ class WorkerSession:
             if received is not None:
                 self._become(received)
         if not self.is_beginning:
-            self.position.results = Position.of(members[source]).results
+            self.position.results = members[source]["results"]
         self._is_new = False
         self.compare("a new generation", with_extra=False)
         self._help_evaluate(members, members[source])
@@ -334,7 +334,7 @@ class WorkerSession:
     def _become(self, state: TrainingState) -> None:
         self.replica.put_back(state)
         self.position = Position.of(state.values["position"])
-        self.fuses, self.moving = state.values["fuses"], state.values["moving"]
+        self.fuses, self.moving, self.modes = (state.values.get(name) for name in ("fuses", "moving", "modes"))
         self.n_virtual_ranks = self._rank_number.after(state.values.get("n_virtual_ranks", self.n_virtual_ranks))
         if self.position.n_steps:  # else torch warns a worker that comes to the end of an epoch before its first step
             for optimizer in self.replica.optimizers.values():
@@ -373,12 +373,14 @@ class WorkerSession:
     def compare(self, what: str, *, with_extra: bool = True) -> None:
         """Check that all workers have the same state.
 
-        `with_extra`: whether tensors in `extra` are compared too: not while a newcomer has yet to repeat what comes
-        after a step.
+        `with_extra`: whether tensors in `extra`, and learning rates, are compared too: not while a newcomer has yet to
+        repeat what comes after a step.
 
         * Raises `ValueError`: they do not, and nobody can tell whose is right: no step is taken with them.
         * Raises `GroupFault`: a worker is gone.
         """
+        if self.group.n_workers == 1:
+            return
         sums = checksums(self._compared(with_extra=with_extra))
         if len(set(self.gather(what, crc32(json.dumps(sums).encode())))) > 1:
             self._refuse_differences(differences(self.gather(what, sums)))
@@ -395,9 +397,11 @@ class WorkerSession:
 
     def _compared(self, *, with_extra: bool) -> dict[str, Tensor]:
         has_servers = bool(self.group.membership.peers)  # whose state one of the workers has
-        is_compared = {"model": True, "optimizer": not has_servers, "extra": with_extra}
-        tensors = self.replica.collect().tensors
-        return {name: tensor for name, tensor in tensors.items() if is_compared[name.partition("/")[0]]}
+        return {
+            name: tensor
+            for name, tensor in self.replica.collect().tensors.items()
+            if (with_extra or not _is_repeated(name)) and not (has_servers and name.startswith("optimizer"))
+        }
 
     # The state as others may take it over.
 
@@ -420,13 +424,13 @@ class WorkerSession:
     def _values(self) -> dict[str, Any]:
         return {
             "position": self.position.values(), "fuses": self.fuses, "moving": self.moving,
-            "n_virtual_ranks": self.n_virtual_ranks,
+            "modes": self.modes, "n_virtual_ranks": self.n_virtual_ranks,
         }  # fmt: skip
 
     def mark_boundary(self) -> None:
         """Mark the point at which new workers start: they repeat the script's work up to the end of the next step."""
         state = self.replica.collect()
-        tensors = {name: tensor.clone() for name, tensor in state.tensors.items() if name.startswith("extra/")}
+        tensors = {name: tensor.clone() for name, tensor in state.tensors.items() if _is_repeated(name)}
         self._boundary = TrainingState(tensors, {**state.values, **self._values()})
 
     def pass_boundary(self) -> None:
@@ -466,6 +470,11 @@ class WorkerSession:
         if making and self.group.rank not in making:
             place = members[making[0]]["place"]
             self.record(place, self.sum_up(None, place))
+
+
+def _is_repeated(name: str) -> bool:
+    """Whether a tensor is changed by what a new worker repeats: in `extra`, or a learning rate that is a tensor."""
+    return name.startswith("extra/") or "/param_groups/" in name
 
 
 def _with_newest_state(optimizer: dict[str, Any], newest: dict[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-import torch
+from typing import Any
 
 _BITS_64 = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -23,12 +22,14 @@ def mixed(*numbers: int) -> int:
 
 
 def seed_all(*numbers: int) -> None:
-    """Seed torch on all devices, Python, and numpy if the script uses it."""
+    """Seed Python, and torch on all devices and numpy if they are loaded."""
     seed = mixed(*numbers)
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)
     random.seed(seed)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        torch.default_generator.manual_seed(seed)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed & 0xFFFF_FFFF)
@@ -37,7 +38,7 @@ def seed_all(*numbers: int) -> None:
 @contextmanager
 def apart() -> Iterator[None]:
     """Restore the random state at the end: what is drawn inside, by some workers alone, changes nothing outside."""
-    numpy = sys.modules.get("numpy")
+    numpy, torch = sys.modules.get("numpy"), sys.modules["torch"]
     python, others = random.getstate(), numpy and numpy.random.get_state()
     with torch.random.fork_rng(range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()):
         try:

@@ -79,12 +79,15 @@ class AloneSum:
 
 
 class _Flat:
-    """Parameters of one type side by side in flat memory."""
+    """Parameters of one type side by side in flat memory, each in the order that its own memory has.
+
+    A gradient lies in memory as its parameter does. It must still after a sum: a norm, say, is added up in that order.
+    """
 
     def __init__(self, params: Sequence[nn.Parameter], numbers: Sequence[int]) -> None:
         self.numbers = tuple(numbers)
         self.sizes = [params[i].numel() for i in numbers]
-        self.shapes = [params[i].shape for i in numbers]
+        self.layouts = [(params[i].shape, torch.empty_like(params[i], device="meta").stride()) for i in numbers]
         self.length = sum(self.sizes)
         first = params[numbers[0]]
         self.dtype, self.device = first.dtype, first.device
@@ -94,13 +97,15 @@ class _Flat:
 
     def packed(self, grads: Sequence[Tensor], n_parts: int) -> Tensor:
         """Return these parameters' gradients in one flat tensor, padded with zeros to a multiple of `n_parts`."""
-        padding = torch.zeros(-self.length % n_parts, dtype=self.dtype, device=self.device)
-        return torch.cat([*(grads[i].reshape(-1) for i in self.numbers), padding])
+        flat = self.empty(-self.length % n_parts)
+        flat[self.length :] = 0
+        torch._foreach_copy_(self.views(flat), [grads[i] for i in self.numbers])
+        return flat
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """Return views of the parameters' places in `flat`, in their shapes."""
         parts = flat[: self.length].split(self.sizes)
-        return [part.view(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return [part.as_strided(*layout) for part, layout in zip(parts, self.layouts, strict=True)]
 
 
 def _by_type(params: Sequence[nn.Parameter]) -> list[list[int]]:
@@ -327,6 +332,8 @@ def total_over_workers(group: WorkerGroup, tree: TreeSum[Tensor], n_virtual_rank
 def total_of(roots: Sequence[TreeNode[Tensor]], group: WorkerGroup, n_virtual_ranks: int) -> Tensor:
     """Return the total of a tree from the workers' roots: each adds up one part of it, and sends it to all."""
     n_workers, length = group.n_workers, len(roots[0].total)
+    if not length:
+        return roots[0].total
     rows = torch.stack([_in_rows(root.total, n_workers) for root in roots], dim=1)
     n_each = rows.shape[-1]
     places = [roots_of(leaves, n_virtual_ranks) for leaves in cut(n_virtual_ranks, n_workers)]

@@ -23,6 +23,8 @@ def take_apart(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     mapping.
     """
     if isinstance(value, Tensor):
+        while name in tensors:  # of the keys 1 and "1", say
+            name += "'"
         tensors[name] = value.detach()
         return {_TENSOR: name}
     if value is None or isinstance(value, bool | int | float | str):
@@ -110,6 +112,12 @@ class Replica:
         self.params = arguments.params_of(self.optimizers.values())
         self.extra = dict(extra)
         arguments.check_places(self.params, model, extra)
+        #: What each part is, and for an optimizer the parameters of each group.
+        self._kinds: dict[str, list[Any]] = {f"extra['{name}']": [type(part).__name__] for name, part in extra.items()}
+        names = iter(name for name, _ in self.named_params)
+        for name, trained in self.optimizers.items():
+            groups = [[next(names) for _ in group["params"]] for group in trained.param_groups]
+            self._kinds[name] = [type(trained).__name__, groups]
 
     @property
     def named_params(self) -> list[tuple[str, nn.Parameter]]:
@@ -135,6 +143,7 @@ class Replica:
         values = {
             name: take_apart(optimizer.state_dict(), name, tensors) for name, optimizer in self.optimizers.items()
         }
+        values["kinds"] = self._kinds
         values["extra"] = {
             name: take_apart(part.state_dict(), f"extra/{name}", tensors) for name, part in self.extra.items()
         }
@@ -158,7 +167,7 @@ class Replica:
 
         Raises `ValueError`: `state` is that of another model, or of other optimizers or parts of `extra`.
         """
-        self._check_names(state.values)
+        self._check_kinds(state.values.get("kinds", self._kinds))
         self._shape_model(state)
         self._fill_model(state.tensors)
         for name, optimizer in self.optimizers.items():
@@ -166,16 +175,16 @@ class Replica:
         for name, part in self.extra.items():
             part.load_state_dict(put_together(state.values["extra"][name], state.tensors))
 
-    def _check_names(self, values: Mapping[str, Any]) -> None:
-        kept = {name for name in values if name.startswith("optimizer")}
-        missing = {f"extra['{name}']" for name in self.extra if name not in values["extra"]}
-        if missing or kept != set(self.optimizers):
-            raise invalid(
-                "the training's state must hold the same optimizers and parts of `extra` as the script",
-                ", ".join(sorted(kept)) + ", and no ".join(["", *sorted(missing)]),
-                ", ".join(self.optimizers),
-                "Give the same ones as before, or begin anew with another `checkpoint_dir`.",
-            )
+    def _check_kinds(self, saved: Mapping[str, list[Any]]) -> None:
+        for name in {**self._kinds, **saved}:
+            before, now = saved.get(name, ["nothing"]), self._kinds.get(name, ["nothing"])
+            if before != now:
+                raise invalid(
+                    "the training's state must hold the same optimizers and parts of `extra` as the script",
+                    f"{before[0]} of other parameters, or in another order," if before[0] == now[0] else before[0],
+                    f"{name}, {now[0]} in the script",
+                    "Give the same ones as before, or begin anew with another `checkpoint_dir`.",
+                )
 
     def _shape_model(self, state: TrainingState) -> None:
         """Freeze what is frozen, set the mode of each module, and make buffers that came, or grew, while it trained."""
@@ -191,31 +200,48 @@ class Replica:
         buffers = dict(self.model.named_buffers())
         for name, is_cache in model["buffers"]:
             tensor, (path, _, key) = state.tensors[f"model/{name}"], name.rpartition(".")
-            is_new = name not in buffers or (is_cache and buffers[name].shape != tensor.shape)
+            is_new = (
+                name not in buffers or (is_cache and buffers[name].shape != tensor.shape) or overlaps(buffers[name])
+            )
             if is_new and path in modules:
                 place = next(self.model.parameters(), tensor).device
                 modules[path].register_buffer(key, tensor.to(place, copy=True), persistent=not is_cache)
 
     @torch.no_grad()
     def _fill_model(self, tensors: Mapping[str, Tensor]) -> None:
-        for name, mine in self.model_tensors().items():
-            theirs = tensors.get(name)
-            if theirs is None or theirs.shape != mine.shape:
-                got = "none" if theirs is None else f"shape {tuple(theirs.shape)}"
+        present = self.model_tensors()
+        for name in dict.fromkeys((*present, *(name for name in tensors if name.startswith("model/")))):
+            mine, theirs = present.get(name), tensors.get(name)
+            if mine is None or theirs is None or theirs.shape != mine.shape or theirs.dtype != mine.dtype:
                 raise invalid(
-                    f"the training's state must hold a tensor of shape {tuple(mine.shape)}", got, f"'{name}'",
+                    f"the training's state must hold {_described(mine)}", _described(theirs), f"'{name}'",
                     "Build the same model in every worker, and begin anew if the model has changed.",
                 )  # fmt: skip
             if theirs.data_ptr() != mine.data_ptr():
                 mine.copy_(theirs)
 
 
+def _described(tensor: Tensor | None) -> str:
+    """Describe a tensor of a model for users."""
+    kind = "" if tensor is None else str(tensor.dtype).removeprefix("torch.")
+    return "no tensor" if tensor is None else f"a tensor of shape {tuple(tensor.shape)} and type {kind}"
+
+
+def overlaps(tensor: Tensor) -> bool:
+    """Whether elements share memory, as of an expanded tensor: none can be written alone."""
+    return any(size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
 def _fill_optimizer(optimizer: Optimizer, saved: dict[str, Any]) -> None:
     optimizer.load_state_dict(saved)
-    # Loading casts to the parameter's type; a state that is kept more precisely than its parameter must stay so.
+    # Loading casts to the parameter's type; a state that is kept more precisely than its parameter must stay so. One that lay
+    # in memory as its parameter does must again: what adds it up does so in that order.
     params = arguments.params_of([optimizer])
     for i, kept in saved["state"].items():
+        loaded = optimizer.state[params[i]]
         for key, tensor in kept.items():
-            loaded = optimizer.state[params[i]]
-            if isinstance(tensor, Tensor) and loaded[key].dtype != tensor.dtype:
+            if isinstance(tensor, Tensor):
                 loaded[key] = tensor.to(loaded[key].device)
+                if tensor.shape == params[i].shape:
+                    place = torch.empty_like(params[i], dtype=tensor.dtype, device=loaded[key].device)
+                    loaded[key] = place.copy_(tensor)

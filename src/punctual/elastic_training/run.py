@@ -78,7 +78,7 @@ class ElasticRun:
     @property
     def loss(self) -> float:
         """Mean loss of the last step, over the whole global batch; NaN before the first."""
-        return self._stepper.loss
+        return self._member.position.loss
 
     @property
     def goal_reached(self) -> bool:
@@ -229,6 +229,7 @@ class ElasticRun:
                 if self.finished:
                     return self._reporter.end_early(self.step_number, n_phases_more=1)
                 position.epoch, position.i_step = epoch, 0
+            seed_all(position.seed, epoch, -3)  # also in a worker that begins in this epoch
             yield epoch
 
     def batches(
@@ -457,7 +458,7 @@ class ElasticRun:
         self._member.place = "top"
         self._reporter.step_ends()
         compares, store = self._stepper.compares, self._member.store
-        if compares or self._stepper.exit_code:
+        if compares or self._stepper.exit_code or self._stepper.leaves:
             self._compare()
         if self._stepper.exit_code:
             self._end(self._stepper.exit_code)
@@ -467,7 +468,7 @@ class ElasticRun:
             self._save(store)
 
     def _compare(self) -> None:
-        """Check before a checkpoint that all workers have the same state; not if steps are asynchronous."""
+        """Check that all workers have the same state, before a checkpoint or a leave; not if steps are asynchronous."""
         if not self._member.is_asynchronous:
             try:
                 self._member.compare("a checkpoint")

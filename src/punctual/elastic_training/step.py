@@ -2,11 +2,12 @@
 
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Self
+from zlib import crc32
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +15,11 @@ from torch.nn.utils import clip_grad_norm_
 
 from punctual.elastic_training.collectives import Apart
 from punctual.elastic_training.dropout import SEED_MAX, RankDropout
-from punctual.elastic_training.gradient_guard import GradientGuard
-from punctual.elastic_training.group import WorkerGroup
+from punctual.elastic_training.gradient_guard import GradientGuard, versions
 from punctual.elastic_training.member import WorkerSession
 from punctual.elastic_training.random_state import mixed, seed_all
 from punctual.elastic_training.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear, total_over_workers
+from punctual.elastic_training.replica import overlaps
 from punctual.elastic_training.virtual_ranks import Part, TreeSum, cut, share
 from punctual.tracking.complaint import invalid, warn
 
@@ -34,22 +35,26 @@ _BODY = "the body of `run.batches`"
 
 
 class MovingBuffers:
-    """Buffers of a model through the virtual ranks of a step.
+    """Buffers of a model through the virtual ranks of a step: each rank finds them as they were when the step began.
 
-    Floating-point buffers are averaged over the virtual ranks, each with the weight of its samples; others, such as
-    counters, advance once a step.
+    After the step they are averaged over the virtual ranks, each with the weight of its samples; whole numbers, such as
+    counters, advance by their average change, rounded.
 
     `names`: buffers that move; None: any may, and `moved` tells which did.
     """
 
     def __init__(self, model: nn.Module, n_virtual_ranks: int, names: Sequence[str] | None) -> None:
-        self._names = [name for name, _ in model.named_buffers()] if names is None else list(names)
+        self._is_known = names is not None
+        # Nothing can write to one whose elements overlap.
+        every = (name for name, buffer in model.named_buffers() if not overlaps(buffer))
+        self._names = list(every if names is None else names)
         #: Module and name in it of each: a script may put another tensor there.
         self._places = [(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]) for name in self._names]
         self._first = [module.get_buffer(name).detach() for module, name in self._places]
         self._n_virtual_ranks = n_virtual_ranks
         self._start: list[Tensor] = []
-        self._begin_sum()
+        #: Of each virtual rank: its number, its weight, and the buffers that it has moved.
+        self._ends: list[tuple[int, float, dict[str, Tensor]]] = []
 
     @property
     def _buffers(self) -> list[Tensor]:
@@ -58,16 +63,12 @@ class MovingBuffers:
         return [now if now.shape == first.shape else first for now, first in zip(present, self._first, strict=True)]
 
     def moved(self) -> list[str]:
-        """Return the buffers that have changed since the step began."""
-        watched = zip(self._names, self._buffers, self._start, strict=True)
-        return [name for name, buffer, start in watched if not torch.equal(buffer, start)]
+        """Return the buffers that a virtual rank has changed since the step began; if known before, all that move."""
+        moved = {name for _, _, ends in self._ends for name in ends}
+        return [name for name in self._names if self._is_known or name in moved]
 
     def begin_step(self) -> None:
-        self._start = [buffer.clone() for buffer in self._buffers]
-        self._begin_sum()
-
-    def _begin_sum(self) -> None:
-        self._tree: TreeSum[Tensor] = TreeSum(self._n_virtual_ranks, Tensor.add_)
+        self._start, self._ends = [buffer.clone() for buffer in self._buffers], []
 
     @torch.no_grad()
     def begin_rank(self) -> None:
@@ -78,36 +79,41 @@ class MovingBuffers:
                 setattr(module, name, first)
 
     def end_rank(self, virtual_rank: int, weight: float) -> None:
-        """Add a virtual rank's buffers with its weight, 0 if it has no samples."""
-        floating = [buffer.detach().reshape(-1).double() * weight for buffer in self._floating()]
-        if floating:
-            self._tree.put_leaf(virtual_rank, torch.cat(floating))
-
-    def _floating(self) -> list[Tensor]:
-        return [buffer for buffer in self._buffers if buffer.is_floating_point()]
+        """Record a virtual rank's buffers and its weight, 0 if it has no samples."""
+        watched = zip(self._names, self._buffers, self._start, strict=True) if weight else ()
+        ends = {
+            name: buffer.clone() for name, buffer, start in watched if self._is_known or not torch.equal(buffer, start)
+        }
+        self._ends.append((virtual_rank, weight, ends))
 
     @torch.no_grad()
-    def end_step(self, group: WorkerGroup) -> None:
-        """Average the buffers over all virtual ranks."""
-        floating = self._floating()
-        if not floating:
+    def end_step(self, names: Sequence[str], mean_of: Callable[[TreeSum[Tensor]], Tensor]) -> None:
+        """Average the buffers `names` over the virtual ranks; `mean_of` returns the total of a tree of their weighted values."""
+        watched = zip(self._names, self._buffers, self._start, strict=True)
+        moving = [(name, buffer, start) for name, buffer, start in watched if name in names]
+        if not moving:
             return
-        total = total_over_workers(group, self._tree, self._n_virtual_ranks)
-        for buffer, mean in zip(floating, total.split([buffer.numel() for buffer in floating]), strict=True):
-            buffer.copy_(mean.view_as(buffer))
+        tree: TreeSum[Tensor] = TreeSum(self._n_virtual_ranks, Tensor.add_)
+        for virtual_rank, weight, ends in self._ends:
+            parts = [_wide(ends.get(name, start), start) for name, _, start in moving]
+            # Not a product with 0, which is no number for an infinite value.
+            tree.put_leaf(virtual_rank, torch.cat(parts).mul_(weight) if weight else torch.zeros_like(torch.cat(parts)))
+        means = mean_of(tree).split([_wide(start, start).numel() for _, _, start in moving])
+        for (_, buffer, start), mean in zip(moving, means, strict=True):
+            if buffer.is_complex() or buffer.is_floating_point():
+                _real(buffer).copy_(mean.view_as(_real(buffer)))
+            else:
+                buffer.copy_(start.long() + mean.view_as(buffer).round().long())
 
-    @torch.no_grad()
-    def end_step_alone(self, share_frac: float) -> None:
-        """Average the buffers over this worker's virtual ranks, which have that share of the step's samples."""
-        n_end = 0
-        mean = sum((root.total for root in self._tree.roots), torch.zeros(())) / max(share_frac, 1e-12)
-        for buffer in self._floating() if share_frac else ():
-            n_start, n_end = n_end, n_end + buffer.numel()
-            buffer.copy_(mean[n_start:n_end].view_as(buffer))
 
-    def restore(self) -> None:
-        """Restore the buffers from before a step that is given up."""
-        self.begin_rank()
+def _real(buffer: Tensor) -> Tensor:
+    return torch.view_as_real(buffer) if buffer.is_complex() else buffer
+
+
+def _wide(buffer: Tensor, start: Tensor) -> Tensor:
+    """Return a buffer's values, or of whole numbers their change since the start, as flat float64."""
+    is_whole = not (buffer.is_complex() or buffer.is_floating_point())
+    return (buffer.long() - start.long() if is_whole else _real(buffer)).reshape(-1).double()
 
 
 class RandomProbe:
@@ -168,7 +174,6 @@ class Stepper:
 
     `draws_dropout`: whether masks of dropout are drawn here, or by torch: then virtual ranks must be kept apart.
 
-    * `loss`: mean loss of the last step over its global batch.
     * `leaves`: since the last step it is known that this generation ends here.
     * `exit_code`: exit code with which Punctual wants the processes to end, as all know since the last step; 0: none.
     * `wants_comparison`: this worker wants all to compare what they have, after the next step.
@@ -176,7 +181,6 @@ class Stepper:
     """
 
     def __init__(self, member: WorkerSession, *, is_deterministic: bool, draws_dropout: bool = True) -> None:
-        self.loss = float("nan")
         self.leaves = False
         self.exit_code = 0
         self.wants_comparison = self.compares = False
@@ -186,6 +190,8 @@ class Stepper:
         self._draws_dropout = draws_dropout
         replica = member.replica
         self._params = replica.params
+        #: Their versions when the step began, which rise with each change in place.
+        self._versions: list[int] = []
         self._guard = GradientGuard(replica.named_params, list(replica.optimizers.values()))
         self._reduction: Reduction = AloneSum(self._params)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, ())
@@ -254,18 +260,21 @@ class Stepper:
     def begin(self, places: list[range], seed: int, n_samples_max: int | None, *, can_fuse: bool) -> Step:
         """Begin the step at the training's position.
 
-        In an epoch's first step it is found out, by all workers alike, what the model does: whether it moves buffers or
-        draws random numbers. So that step's virtual ranks go through it one by one.
+        In an epoch's first step, and where the script has switched a module's mode, it is found out, by all workers alike, what
+        the model does: whether it moves buffers or draws random numbers. So that step's virtual ranks go through it one by one.
         """
         member = self._member
-        if member.position.i_step == 0:
+        modes = crc32(bytes(module.training for module in member.replica.model.modules()))
+        if member.position.i_step == 0 or modes != member.modes:
             member.fuses = member.moving = None
+        member.modes = modes
         parts = self.parts(places, n_samples_max, can_fuse=can_fuse)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.moving)
         self._buffers.begin_step()
         self._rank_loss, self._drew = 0.0, False
         self._step = Step(places, seed, parts)
         clear(self._params)  # of what the script may have tried between two steps
+        self._versions = versions(self._params)
         self._guard.note()
         return self._step
 
@@ -360,7 +369,7 @@ class Stepper:
         for i in self._ranks:
             if not step.places[i]:  # the last step of an epoch may not have samples for all
                 self._end_rank(i, 0.0)
-        moved = self._buffers.moved() if member.moving is None else member.moving
+        moved = self._buffers.moved()
         votes = float(bool(moved) or self._drew)
         leaves = float(member.agent.generation_wanted > member.group.membership.generation)
         member.agent.stamp(member.position.n_steps, waiting=True)
@@ -370,19 +379,26 @@ class Stepper:
         n_leaving, code, n_against, n_comparing, loss = self._sum_up(
             (leaves, float(exit_code), votes, compares), share_frac
         )
-        if member.is_asynchronous:
-            self._buffers.end_step_alone(share_frac)
+        if member.is_asynchronous:  # over this worker's virtual ranks, which have that share of the step's samples
+            if share_frac:
+                self._buffers.end_step(
+                    moved, lambda tree: torch.stack([root.total for root in tree.roots]).sum(0) / share_frac
+                )
         else:
-            self._buffers.end_step(member.group)
+            if member.moving is None:  # a virtual rank may have moved others
+                moved = sorted({name for names in member.group.gather(moved) for name in names})
+            self._buffers.end_step(
+                moved, partial(total_over_workers, member.group, n_virtual_ranks=member.n_virtual_ranks)
+            )
         self._learn(clip_norm)
-        self.loss, self.leaves, self.exit_code = loss, n_leaving > 0, round(code)
+        self.leaves, self.exit_code = n_leaving > 0, round(code)
         self.wants_comparison, self.compares = False, n_comparing > 0
         if not isfinite(loss):
             self._warn_loss(loss)
         if member.fuses is None:
             member.fuses = member.can_fuse and not n_against
         member.moving = moved
-        member.position.advance()
+        member.position.advance(loss)
         member.pass_boundary()
         step.is_over = True
         # Stands for none, in what comes after a step.
@@ -401,10 +417,10 @@ class Stepper:
             )
 
     def _is_comparison_due(self) -> bool:
-        """Whether a checkpoint follows this step: its weights must not differ between workers."""
+        """Whether weights must be compared after this step: a checkpoint follows, or the model has changed them itself."""
         member = self._member
         is_due = member.store is not None and member.group.rank == 0 and member.store.is_due()
-        return is_due or self.wants_comparison
+        return is_due or self.wants_comparison or versions(self._params) != self._versions
 
     def _sum_up(self, notes: tuple[float, ...], share_frac: float) -> list[float]:
         """Return the sums of the notes and, as the last, of the losses; the gradients are summed up, too.
@@ -456,7 +472,8 @@ class Stepper:
 
     def give_up(self) -> None:
         """Give up the step and undo its effects."""
-        self._buffers.restore()
+        self._buffers.begin_rank()
         self._reduction.forget()
+        self.compares = False  # as in a worker that comes now
         if self._step is not None:
             self._step.is_over = True

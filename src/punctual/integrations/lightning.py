@@ -113,17 +113,18 @@ class LightningCallback(Callback):
             save=lambda: self._save(trainer),
         )
 
-    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         assert self._loop is not None
+        if not batch_idx:  # other callbacks have seen the epoch's start
+            self._expect_epoch(self._loop, trainer, pl_module)
+        self._loop.step_began()
+
+    def _expect_epoch(self, loop: FrameworkLoop, trainer: Trainer, pl_module: LightningModule) -> None:
         n_done = _n_batches_done(trainer)
         if n_done > self._begun[0] and isfinite(trainer.num_training_batches):
             self._n_shorter = trainer.current_epoch * int(trainer.num_training_batches) - n_done
         if pl_module.automatic_optimization:  # how many batches make a step may change with the epoch
-            self._loop.expect(_n_batches_left(trainer, n_done + self._n_shorter))
-
-    def on_train_batch_start(self, *_: Any, **__: Any) -> None:
-        assert self._loop is not None
-        self._loop.step_began()
+            loop.expect(_n_batches_left(trainer, n_done + self._n_shorter))
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

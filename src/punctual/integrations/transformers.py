@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -38,8 +39,8 @@ class TransformersCallback(TrainerCallback):
             total_steps=self._total_steps,
             start_step=state.global_step,
             phases={
-                "evaluate": Phase(_n_occurrences(args.eval_strategy, state, state.eval_steps) + args.eval_on_start),
-                "checkpoint": Phase(_n_occurrences(args.save_strategy, state, state.save_steps)),
+                "evaluate": _declared(args.eval_strategy, state, state.eval_steps, args.eval_delay, args.eval_on_start),
+                "checkpoint": _declared(args.save_strategy, state, state.save_steps),
             },
             save=_has_been_saved,
         )
@@ -130,11 +131,16 @@ def _has_been_saved() -> None:
     """Do nothing at the end of the process: the Trainer has just saved its checkpoint."""
 
 
-def _n_occurrences(strategy: str, state: TrainerState, every_n_steps: float) -> int:
-    """Number of times that something is done over the whole training by `strategy`."""
-    if strategy == "steps" and every_n_steps > 0:
-        return -(-state.max_steps // int(every_n_steps))
-    return state.num_train_epochs if strategy == "epoch" else 0
+def _declared(strategy: str, state: TrainerState, n_steps: float, delay: float = 0, n_before: int = 0) -> Phase:
+    """Declare what is done by `strategy`, not before `delay` steps or epochs, and `n_before` times before the first step."""
+    n_early = max(0, ceil(delay) - 1)
+    if strategy == "steps" and n_steps > 0:
+        return Phase(n_before + -(-state.max_steps // int(n_steps)) - n_early // int(n_steps))
+    if strategy != "epoch":
+        return Phase(n_before)
+    # Of a dataset without a length nobody knows the epochs: the number is larger than that of steps.
+    is_known = state.num_train_epochs <= max(1, state.max_steps)
+    return Phase(n_before + max(0, state.num_train_epochs - n_early) if is_known else None)
 
 
 def _length(loader: Any) -> int | None:
