@@ -209,15 +209,17 @@ def test_pieces_that_never_reached_the_disk_are_noticed(checkpoints: CheckpointS
         assert step_of(checkpoints) == (2 if whole == path.read_bytes() else 1)
 
 
-def test_a_file_of_a_later_format_is_passed_over(
-    checkpoints: CheckpointStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_file_of_a_later_format_is_refused_and_stays(
+    checkpoints: CheckpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved(checkpoints, {}, step=1)
     monkeypatch.setattr(_checkpoint_file, "_VERSION", 2)
     saved(checkpoints, {}, step=2)
     monkeypatch.setattr(_checkpoint_file, "_VERSION", 1)
-    assert step_of(checkpoints) == 1
-    assert "format 2" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="later version of Punctual: got format 2"):
+        step_of(checkpoints)
+    monkeypatch.setattr(_checkpoint_file, "_VERSION", 2)
+    assert step_of(checkpoints) == 2
 
 
 def forged(whole: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:

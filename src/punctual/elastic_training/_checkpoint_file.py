@@ -36,7 +36,15 @@ _CHUNK_BYTES = 4 << 20
 
 
 class Damaged(Exception):
-    """Raised if the file is not a whole checkpoint; the argument is the reason."""
+    """Raised if the file is no checkpoint that can be read.
+
+    * `reason`: what is wrong with it.
+    * `is_later`: it is whole, and of a later version of Punctual.
+    """
+
+    def __init__(self, reason: str, *, is_later: bool = False) -> None:
+        super().__init__(reason)
+        self.is_later = is_later
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +129,8 @@ def _state(file: FileIO) -> TrainingState:
     entries = json.loads(file.read(n_header))
     ours = json.loads(entries.pop("__metadata__")["punctual"])
     if ours["format"] != _VERSION:
-        raise Damaged(f"it has format {str(ours['format'])[:40]}, and this version of Punctual reads format {_VERSION}")
+        reason = f"format {str(ours['format'])[:40]}, where this version of Punctual reads format {_VERSION}"
+        raise Damaged(reason, is_later=isinstance(ours["format"], int) and ours["format"] > _VERSION)
     spans = [one["data_offsets"] for one in entries.values()]
     # Each tensor is copied: together they may not be more than there is.
     if (

@@ -42,7 +42,7 @@ class CheckpointStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every_s: float | None = None, n_kept: int = 2) -> None:
-        if every_s is not None and not every_s > 0:
+        if every_s is not None and not (isinstance(every_s, int | float) and every_s > 0):
             raise invalid("`checkpoint_every_s` must be above zero", repr(every_s), "the training", "Give seconds.")
         self.folder = Path(folder)
         self.cost_s = 0.0  #: Of the last checkpoint: the training's stop, and the processor time of writing.
@@ -76,7 +76,7 @@ class CheckpointStore:
 
         Each one that is not is warned of, with the reason, and left in its place.
 
-        Raises `ValueError`: another training writes to the folder.
+        Raises `ValueError`: another training writes to the folder, or a later version of Punctual wrote the checkpoint.
         """
         self._claim(_CLAIM_WAIT_S)
         return newest(self.folder)
@@ -210,13 +210,16 @@ class CheckpointStore:
 
 
 def newest(folder: Path) -> TrainingState | None:
-    """Load the newest complete checkpoint; takes no lock."""
+    """Load the newest complete checkpoint; takes no lock. Raises `ValueError`: a later version of Punctual wrote it."""
     for path in reversed(_paths(folder)):
         try:
             return replace(_checkpoint_file.read(path), origin=str(path))
         except FileNotFoundError:
             continue  # the writer has removed it in the meantime, having made a newer one
         except (OSError, Damaged) as error:
+            if isinstance(error, Damaged) and error.is_later:  # to begin anew would remove it in the end
+                raise invalid("a checkpoint must not be of a later version of Punctual", str(error), f"'{path}'",
+                              "Train on with that version, or give another `checkpoint_dir` to begin anew.") from error  # fmt: skip
             warn("a checkpoint must be as it was written", str(error), f"'{path}'",
                  "The one before it is used, if there is one. Look after the disk if this happens again.")  # fmt: skip
     return None
