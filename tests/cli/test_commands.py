@@ -134,6 +134,12 @@ def test_a_slip_is_told_what_may_have_been_meant(terminal: Terminal, word: str, 
     assert f"Did you mean `punctual {command}`?" in terminal.tell(word).stderr
 
 
+def test_a_program_in_place_of_a_command_is_told_how_it_is_run(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    assert "`punctual run --deadline 1h -- python train.py`" in terminal.tell("train.py").stderr
+    assert "`punctual run --deadline 1h -- python3`" in terminal.tell("python3").stderr
+
+
 def test_no_word_of_another_tool_is_a_command_and_each_leads_to_one() -> None:
     assert not ELSEWHERE.keys() & COMMANDS.keys()
     assert set(ELSEWHERE.values()) <= COMMANDS.keys()

@@ -35,6 +35,14 @@ def errors(told: str) -> list[str]:
     return [line.removeprefix("error: ") for line in told.splitlines() if line.startswith("error: ")]
 
 
+def test_a_deadline_behind_the_program_is_the_program_s_and_that_is_told(terminal: Terminal) -> None:
+    for given in (["--deadline", "1m"], ["--deadline=1m"]):
+        done = terminal.punctual("run", "true", *given)
+        assert done.returncode == 0
+        assert done.stderr.count("`--deadline` stands behind the program") == 1
+    assert "stands behind" not in terminal.punctual("run", "--deadline", "1m", "true", "--deadline", "2").stderr
+
+
 @pytest.mark.parametrize(
     ("options", "must"),
     [

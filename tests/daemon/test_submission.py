@@ -227,7 +227,10 @@ def test_a_job_that_runs_out_of_memory_is_started_with_twice_as_much_up_to_what_
         (["./notes.txt"], "may not be executed", "chmod +x"),
         (["./train.py"], "the script", "-- python ./train.py"),
         (["no-such thing"], "cannot be found", "Check its name"),
-        (["."], "cannot be found", "Check its name"),
+        (["folder"], "cannot be found", "Check its name"),
+        (["source", "venv/bin/activate"], "a command of the shell", "-- bash -c 'source ... && python train.py'"),
+        (["."], "a command of the shell", "-- bash -c '. ..."),
+        (["a.ipynb"], "a notebook", "-- jupyter execute a.ipynb"),
     ],
 )
 def test_of_what_cannot_be_run_it_is_said_what_to_write(

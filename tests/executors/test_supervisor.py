@@ -89,6 +89,18 @@ def test_a_program_that_may_not_be_run(keep: Keep, tmp_path: Path) -> None:
     assert answer == {"failed": f"Permission denied: '{path}'", "code": 126, "errno": errno.EACCES}
 
 
+def test_a_script_without_a_first_line_is_the_shell_s(keep: Keep, tmp_path: Path) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text("exit $1\n")
+    path.chmod(0o755)
+    link = keep("", argv=[str(path), "7"])
+    answers = iter(link.read, None)
+    assert [answer["ended"] for answer in answers if "ended" in answer] == [7]
+    path.write_bytes(b"\x7fELF\x02\0\0")
+    answer = keep("", argv=[str(path)]).read()
+    assert answer == {"failed": f"Exec format error: '{path}'", "code": 126, "errno": errno.ENOEXEC}
+
+
 def test_a_group_that_cannot_be_entered(keep: Keep, tmp_path: Path) -> None:
     answer = keep("", cgroup_procs_files=[str(tmp_path / "gone" / "cgroup.procs")]).read()
     assert answer is not None

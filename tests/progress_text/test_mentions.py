@@ -158,6 +158,8 @@ def only(text: str) -> Mention:
         ("--- Época 3/9 ---", Unit.EPOCH),
         ("Эпоха 3 из 9", Unit.EPOCH),
         ("Dönem 3/9", Unit.EPOCH),
+        ("Εποχή 3 από 9", Unit.EPOCH),
+        ("Ep.3/9 - Loss:0.3", Unit.EPOCH),
         ("Passo 3", Unit.STEP),
         ("Шаг 3", Unit.STEP),
         ("Lote 3/9", Unit.BATCH),

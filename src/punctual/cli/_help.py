@@ -1,5 +1,7 @@
 """Layout of help: commands and options in sections, examples below; and suggestions for unknown commands."""
 
+import os
+import shutil
 from difflib import get_close_matches
 from typing import Any
 
@@ -89,5 +91,8 @@ def meant_by(word: str, commands: list[str]) -> str:
     if word in ELSEWHERE:
         return f"`punctual {ELSEWHERE[word]}` does that; `punctual --help` lists all commands."
     close = get_close_matches(word, commands, n=1) or get_close_matches(word, list(ELSEWHERE), n=1)
+    is_script = os.path.isfile(word)  # noqa: PTH113 -- `Path.is_file` raises for a word that is too long
+    if is_script or (not close and shutil.which(word)):
+        return f"To run a program: `punctual run --deadline 1h -- {'python ' * word.endswith('.py')}{word}`."
     told = "".join(f"Did you mean `punctual {ELSEWHERE.get(other, other)}`? " for other in close)
     return f"{told}`punctual --help` lists all commands."

@@ -236,15 +236,21 @@ EXAMPLES = examples(
 def run(given: RunOptions) -> None:
     """Run a program so that it ends at its deadline. It gets the fewest cores that do that."""
     submissions = given.submissions(None if given.alone else daemon_run())
-    warn_of_room(submissions)
+    warn_beforehand(submissions)
     warn_of_end(submissions, allocation(grace_s=longest_grace_s(submissions)))
     raise typer.Exit(given.follow(submissions, given.host(shared=not given.alone)))
 
 
-def warn_of_room(submissions: Sequence[Submission]) -> None:
-    """Check the folders for checkpoints, and tell the user of disks that are likely to be too small."""
+def warn_beforehand(submissions: Sequence[Submission]) -> None:
+    """Check the folders for checkpoints, and tell of disks that are likely to be too small, and of a misplaced deadline."""
     for submission in submissions:
         check_checkpoint_dir(submission)
+        words = submission.program.argv[1:]
+        if submission.spec.deadline_s is None and any(word.partition("=")[0] == "--deadline" for word in words):
+            write_error(
+                "punctual: warning: `--deadline` stands behind the program, which gets it, and the job has no deadline: "
+                "write `punctual run --deadline 1h -- PROGRAM`"
+            )
     for told in check_room(submissions):
         write_error(f"punctual: warning: {told}")
 

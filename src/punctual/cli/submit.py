@@ -82,7 +82,7 @@ def submit(given: QueueOptions) -> None:
             "Start one (`punctual up`), or leave `--no-start` out.",
         )
     if daemon is None or HostOptions.of(daemon.facts()).engine == HostOptions().engine:  # else it is on other nodes
-        running.warn_of_room(submissions)
+        running.warn_beforehand(submissions)
     if given.wait:
         raise typer.Exit(given.follow(submissions, options))
     joining = Joining(

@@ -228,7 +228,7 @@ _LETTERS = {
     "s": (Unit.STEP, "step"),
     "i": (Unit.STEP, "iteration"),
 }
-_BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi])|(?<=\b[Ee]p)|(?<=\b[Ii]t)|(?<=\b[Bb]atch))"
+_BEGIN_PAIR = rf"(?:{_BEGIN}|(?<=[\s\[(|,;:][EeBbSsIi])|(?<=^[EeBbSsIi])|(?<=\b[Ee]p)|(?<=\b[Ee]p\.)|(?<=\b[Ii]t)|(?<=\b[Bb]atch))"
 #: Dates, times, versions and addresses.
 _STAMP = r"""\d{4}[-/.]\d{1,2}[-/.]\d{1,2} | \d\d[-/]\d\d[-/]\d\d(?=[ T]\d) | (?<!\d)(?:0?[1-9]|1[0-2])/(?:0?[1-9]|[12]\d|3[01])(?:/\d{2,4})?(?=[ T]\d\d:\d\d:\d\d(?![<\d]))
         | \d{1,9}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?!\d) | \d{1,9}(?:\.\d{1,9}){2,8}(?::\d{1,5}(?!\d))? | (?:(?<!\S)\d{1,8}[ ][\w-]{1,40})?\.[A-Za-z]\w{0,4}:(?:\d+|[ ]{1,3}\d+(?=[:\]]))"""
@@ -241,14 +241,14 @@ _UNIT_BEFORE = re.compile(r"\(%\): (\d{1,3}(?:\.\d{1,3})?)(?![\w.])")
 _CALLER = re.compile(r"(?<![^\s\[(|])(?![A-Z]{1,9}:)[\w.<>]{1,80}:[\w<>]{1,80}:\d{1,6}(?=\s{1,4}-\s|\s{0,4}[|\]])")
 #: Letters in whose place the ones of the words above are read: `Época`, `Эпоха`.
 _LETTERS_AS = (
-    "áàâãäåéèêëíìîïóòôõöúùûüýçñабвгдеёжзийклмнопрстуфхцчшщъыьэюя",
-    "aaaaaaeeeeiiiiooooouuuuycnabvgdeezzijklmnoprstufhccssxyxeua",
+    "áàâãäåéèêëíìîïóòôõöúùûüýçñабвгдеёжзийклмнопрстуфхцчшщъыьэюяαάβγδεέζηήθιίκλμνξοόπρσςτυύφχψωώ",
+    "aaaaaaeeeeiiiiooooouuuuycnabvgdeezzijklmnoprstufhccssxyxeuaaabgdeezhhtiiklmnxooprsstuufcyww",
 )
 _PLAIN = str.maketrans(*(letters + letters.upper() for letters in _LETTERS_AS))
 #: Letters of scripts that put no blank between a word and a number.
 _UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 #: Words between a count and its total, in some languages.
-_OF = "(?i:of|von|van|de|di|sur|av|af|od|z|iz)"
+_OF = "(?i:of|von|van|de|di|sur|av|af|od|z|iz|apo)"
 _DONE_WORD = "(?:done|complete|completed|finished|processed|seen|trained)"
 #: A number in a line whose stamps are blanked.
 _NUMBER = re.compile(
@@ -258,7 +258,7 @@ _NUMBER = re.compile(
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[[ ]{{4}})
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
-    | (?P<real> (?:\d{{1,3}}(?:,\d{{3}}){{1,9}} | \d{{1,30}})\.\d+(?:[eE][-+]?\d+)? | \d{{1,30}}\.(?=[\]),}}]) | \d{{1,30}}[eE][-+]?\d+ | \.\d+ )
+    | (?P<real> (?:\d{{1,3}}(?:,\d{{3}}){{1,9}} | \d{{1,30}})\.\d+(?:[eE][-+]?\d+)? | \d{{1,30}}\.(?=[\]),}}]) | \d{{1,30}}[eE][-+]?\d+ | (?<![A-Za-z])\.\d+ )
     | {_BEGIN}(?<!-)(?P<whole> {_SCALED} | {_INT} ) (?![\w/]|[.:]\d)
     | \d+ )
     """,

@@ -358,6 +358,16 @@ def _check_program(program: Sequence[str], cwd: Path | None, path: str | None) -
             f"'{name}', which stands before `--`",
             "Put an option's text of several words in quotes: `--deadline '18:00 tomorrow' -- python train.py`.",
         )
+    elif name in {"cd", "source", ".", "export", "set", "ulimit", "alias", "eval", "pushd"}:
+        got, remedy = (
+            f"'{name}', a command of the shell",
+            f"Give all to a shell: `-- bash -c '{name} ... && python train.py'`.",
+        )
+    elif name.endswith(".ipynb"):
+        got, remedy = (
+            f"'{name}', a notebook",
+            f"Name what runs it: `-- jupyter execute {name}`; or put `%%deadline 1h` into its cell.",
+        )
     else:
         got, remedy = f"'{name}', which cannot be found or executed", "Check its name, and that it may be executed."
     raise InvalidSpec("the program must be one that can be run", got, "the command line", remedy)

@@ -45,6 +45,7 @@ The supervisor adopts processes whose parent has ended (as a *sub-reaper*), so n
 """
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -402,7 +403,7 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
         _inherit(request)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and `exec` would hand that down
             signal.signal(number, signal.SIG_DFL)
-        os.execvpe(request.argv[0], request.argv, request.environment)
+        _execute(request.argv, request.environment)
     except OSError as error:
         # A program looked for on the PATH is named as it was given, and not by the last place looked at.
         place = error.filename if isinstance(error.filename, str) else request.argv[0]
@@ -411,6 +412,19 @@ def _become_job(request: LaunchRequest, parent: int, failure_fd: int) -> None:
         os.write(failure_fd, json.dumps([0, f"{error}", request.argv[0]]).encode())
     finally:
         os._exit(_EXIT_NOT_STARTED)
+
+
+def _execute(argv: list[str], environment: dict[str, str]) -> None:
+    """Become the program. A script without a first line that names its interpreter is the shell's, as for `execvp` of C."""
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+        with open(error.filename, "rb") as file:
+            if b"\0" in file.read(256):
+                raise
+        os.execve("/bin/sh", [argv[0], os.fsdecode(error.filename), *argv[1:]], environment)
 
 
 def _inherit(request: LaunchRequest) -> None:
