@@ -572,7 +572,7 @@ def test_a_given_period_is_kept(tmp_path: Path) -> None:
     later.close()
 
 
-@pytest.mark.parametrize("every_s", [0.0, -1.0, float("nan")])
-def test_a_period_must_be_above_zero(tmp_path: Path, every_s: float) -> None:
+@pytest.mark.parametrize("every_s", [0.0, -1.0, float("nan"), "10"])
+def test_a_period_must_be_above_zero(tmp_path: Path, every_s: Any) -> None:
     with pytest.raises(ValueError, match="must be above zero"):
         CheckpointStore(tmp_path, every_s=every_s)
