@@ -42,8 +42,9 @@ class CheckpointStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, every_s: float | None = None, n_kept: int = 2) -> None:
-        if every_s is not None and not (isinstance(every_s, int | float) and every_s > 0):
-            raise invalid("`checkpoint_every_s` must be above zero", repr(every_s), "the training", "Give seconds.")
+        given: object = every_s  # a script may give anything
+        if given is not None and not (isinstance(given, int | float) and given > 0):
+            raise invalid("`checkpoint_every_s` must be above zero", repr(given), "the training", "Give seconds.")
         self.folder = Path(folder)
         self.cost_s = 0.0  #: Of the last checkpoint: the training's stop, and the processor time of writing.
         self.stop_s = 0.0  #: The training's stop alone.
