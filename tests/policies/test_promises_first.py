@@ -1,14 +1,18 @@
 """Promises, worth, waiting and places of our own policy, by tables."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf, nan
+from typing import Any
 
 import pytest
 from tests.policies.pictures import Table, after, codes, counts, decide, gpus, held, job, linear
 
+from punctual import registry
 from punctual.core.errors import InvalidSpec
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources, total
+from punctual.core.speed import RateCurve, Shape
 from punctual.policies.promises_first import PromisesFirst
 
 #: Rates of 1, 2 and 4 workers: more are faster, but less than in proportion.
@@ -134,6 +138,25 @@ def test_a_promised_job_that_was_started_again_goes_on_where_it_was_until_it_say
     anew = replace(begun, steps_before=0.0, done_steps=1.0)
     assert warned(decide(SURE, [anew, *rivals], {"a": 4}, at=20.0)) == {"job": "promise-in-danger"}
     assert promised(decide(SURE, [replace(begun, promised_until_at=None)], {"a": 4}, at=20.0)) == set()
+
+
+@dataclass(frozen=True)
+class Nonsense(Table):
+    """A model that answers with what is no speed."""
+
+    def rate_sps(self, state: Any, shape: Shape) -> float:
+        return float(state)
+
+    def std_sps(self, state: Any, shape: Shape) -> float:
+        return nan
+
+
+@pytest.mark.parametrize("rate_sps", [nan, inf, -inf, -1.0, 5e-324])
+@pytest.mark.parametrize("name", registry.names("policies"))
+def test_a_model_that_answers_nonsense_costs_no_job_the_plan(name: str, rate_sps: float) -> None:
+    broken = replace(elastic("broken", 80.0, deadline_s=400.0, at=1.0), curve=RateCurve(Nonsense(()), rate_sps))
+    jobs = [elastic("sound", 80.0, deadline_s=400.0), broken]
+    assert counts(decide(registry.load("policies", name)(), jobs, {"a": 4}), jobs), "a plan, by which a job runs"
 
 
 def test_without_promises_worth_decides() -> None:

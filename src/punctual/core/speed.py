@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
+from sys import float_info
 from typing import Any
 
 from punctual.core.fast_init import fast_init, unchecked_constructor
+
+#: Less is no speed: its inverse is infinite.
+_LEAST_SPS = float_info.min
 
 
 @fast_init
@@ -57,12 +62,12 @@ class RateCurve:
     def rate_sps(self, shape: Shape) -> float:
         """Return the expected steps per second; 0 if the job cannot run or is unknown (then `std_sps` is infinite)."""
         rate: float = self.model.rate_sps(self.state, shape)
-        return rate
+        return rate if _LEAST_SPS <= rate < inf else 0.0  # whatever the model answers: plans are made for others too
 
     def std_sps(self, shape: Shape) -> float:
         """Return the standard deviation of `rate_sps`, in steps per second."""
         std: float = self.model.std_sps(self.state, shape)
-        return std
+        return std if std >= 0.0 else inf
 
     def served_sps(
         self, n_workers: Sequence[int], n_servers: Sequence[int], device: str

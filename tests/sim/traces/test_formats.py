@@ -287,6 +287,15 @@ def test_muri_is_in_milliseconds(small: dict[str, Path]) -> None:
     assert job.parameters == {"iteration_s": 0.19, "storage_s": 0.0005, "cpu_s": 0.163, "gpu_s": 0.018}
 
 
+@pytest.mark.parametrize("got", ["inf", "1e400"])
+def test_a_time_that_is_a_parameter_must_be_finite(small: dict[str, Path], got: str) -> None:
+    text = small["muri"].read_text(encoding="utf-8")
+    small["muri"].write_text(text.replace("163", got), encoding="utf-8")
+    trace = read(small["muri"])
+    assert not list(trace)
+    assert "`parameters` must be finite numbers" in trace.bad.rows[0].reason
+
+
 def test_arena_has_absolute_deadlines(small: dict[str, Path]) -> None:
     (job,) = jobs_of(small["arena"])
     assert (job.deadline_s, job.device, job.duration_s) == (500.5, "a10", None)

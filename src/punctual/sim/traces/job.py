@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isfinite
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.fast_init import fast_init
@@ -93,6 +93,9 @@ class TraceJob:
             if not 0 < seconds < inf:
                 durations_s = dict(self.device_durations_s)
                 self._check(False, "each of `device_durations_s` must be above zero", durations_s, "s")
+
+        if not all(map(isfinite, self.parameters.values())):
+            self._check(False, "`parameters` must be finite numbers", dict(self.parameters), "")
 
     @property
     def device_s(self) -> float | None:
