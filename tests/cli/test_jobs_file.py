@@ -84,6 +84,7 @@ def test_a_table_has_the_words_of_the_options(tmp_path: Path) -> None:
         ("[[job]]\nname = 'a'", "`program` must be given", "job 1 ('a'), `program`"),
         ("[[job]]\nprogram = 'true'\n[[job]]\nprogram = 'true'\ndeadline = '8x'", "deadline", "job 2, `deadline`"),
         ("[[job]]\nprogram = 'true'\ncheckpoint_dir = ''", "must name a folder", "job 1, `checkpoint_dir`"),
+        ("[[job]]\nprogram = 'true'\nstop_grace = '1s'\nstop-grace = '2s'", "a key must be one", "job 1"),
         ("[[job]]\nprogram = 'true'\ndeadline = 5", "must be a duration or a time", "job 1, `deadline`"),
         ("[[job]]\nprogram = 'true'\nsteps = 1.5", "`steps` must be", "job 1, `steps`"),
         ("[[job]]\nprogram = 'true'\nenv = { A = 1 }", "`env` must be", "job 1, `env`"),

@@ -30,7 +30,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.daemon import local_host as local_host_module
 from punctual.daemon.capacity import capacity_here
-from punctual.daemon.control_client import change, standings, stop
+from punctual.daemon.control_client import change, policy, standings, stop
 from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.run_folder import RunFolder
@@ -140,6 +140,19 @@ def test_a_name_is_given_once(host: LocalHost) -> None:
         host.submit(submission("a", secret="another"))
     host.run(host.all_ended)
     assert [status.state for status in host.jobs()] == ["finished"]
+
+
+def test_it_does_not_end_before_it_has_answered(host: LocalHost) -> None:
+    answers: list[object] = []
+    asking = threading.Thread(target=lambda: answers.append(policy(host.run_folder, "fifo", {})))
+    asking.start()
+    wait_until(host.is_answering)
+    assert host.all_ended()
+    assert not host.begin_to_close()
+    while asking.is_alive():
+        host.run_for(0.05)
+    assert answers == [{"policy": "fifo", "parameters": {}, "before": "promises-first"}]
+    wait_until(host.begin_to_close)
 
 
 def test_what_is_said_again_before_the_host_has_come_to_it_is_not_refused_because_of_itself(

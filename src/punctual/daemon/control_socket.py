@@ -64,6 +64,10 @@ class ControlSocket:
         self._thread = Thread(target=self._server.serve_forever, args=(0.2,), name="punctual-control", daemon=True)
         self._thread.start()
 
+    def is_answering(self) -> bool:
+        """Whether a client waits for the answer to a request that has come."""
+        return bool(self._server.answering)
+
     def close(self) -> None:
         """Stop answering and remove the socket; a second time, do nothing."""
         self._server.shutdown()
@@ -177,6 +181,8 @@ class _ControlServer(ThreadingMixIn, UnixStreamServer):
 
     def __init__(self, path: Path, answer: Answer) -> None:
         self.answer = answer
+        #: The conversations in which a request has come and is not answered yet.
+        self.answering: set[_Conversation] = set()
         self._places = BoundedSemaphore(_N_CLIENTS_MAX)
         with short_enough(path) as address:
             super().__init__(address, _Conversation)
@@ -218,9 +224,11 @@ class _Conversation(BaseRequestHandler):
         try:
             line = _received(self.request, time.monotonic() + _REQUEST_S, fds)
             if line:
+                self.server.answering.add(self)
                 self.request.settimeout(_REQUEST_S)
                 self.request.sendall(json.dumps(_envelope(line, self.server.answer, fds)).encode() + b"\n")
         finally:
+            self.server.answering.discard(self)
             for fd in fds:
                 os.close(fd)
 

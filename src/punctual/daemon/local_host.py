@@ -128,6 +128,8 @@ class LocalHost(Host):
         #: Whether the jobs were left to another process.
         self.is_handed_over = False
         self._is_closing = False
+        #: Whether a client waits for the answer to a request.
+        self.is_answering: Callable[[], bool] = lambda: False
         #: CPU seconds of this process before each job came.
         self._cpu_before_s: dict[JobId, float] = {}
         #: Returns the address of the page, with a token; set by the process that serves it.
@@ -397,9 +399,9 @@ class LocalHost(Host):
         self.run_folder.record_left()
 
     def begin_to_close(self) -> bool:
-        """Take no more jobs if none is open; return whether that is so."""
+        """Take no more jobs if none is open and nobody waits for an answer; return whether that is so."""
         self._is_closing = True  # first: one that comes now is either refused or seen
-        self._is_closing = self.all_ended()
+        self._is_closing = self.all_ended() and not self.is_answering()
         return self._is_closing
 
     @property
@@ -801,6 +803,7 @@ def opened(
             host = LocalHost(state, site, planner if site.cpu_sets is None else ConfinedPlanner(planner, site.cpu_sets))
             begin(host)
             control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)
+            host.is_answering = control.is_answering
             failing.pop_all()
         try:
             with control:

@@ -81,8 +81,9 @@ def to_simulate(
 
 
 def _named(tables: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rename the tables' keys as options are called."""
-    return [{key.replace("-", "_"): value for key, value in table.items()} for table in tables]
+    """Rename the tables' keys as options are called, unless that would give one two values."""
+    named = [{key.replace("-", "_"): value for key, value in table.items()} for table in tables]
+    return [new if len(new) == len(table) else table for new, table in zip(named, tables, strict=True)]
 
 
 def tables_in(path: Path) -> list[Mapping[str, Any]]:
