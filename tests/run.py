@@ -46,7 +46,9 @@ LIGHT = (
     "tests/executors/test_supervisor.py",
     "tests/executors/test_page_progress.py",
     "tests/cli/test_run.py::test_it_does_not_land_before_its_deadline_and_says_so_in_json",
+    "--ignore=tests/policies/test_budgets.py",
     "--ignore=tests/policies/test_in_hostile_worlds.py",
+    "--ignore=tests/policies/test_kept_promises.py",
     "--ignore=tests/policies/test_promises_property.py",
 )
 N_EXAMPLES_LIGHT = 10

@@ -145,7 +145,7 @@ def taken_away(random: Random, there: Sequence[Node], until_at: float) -> Iterat
         yield NodeJoined(at=ends_at + random.choice([1.0, 3000.0]), node=node.id, capacity=node.capacity)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(examples(8)))
 @pytest.mark.parametrize("shape", [(1, 32), (2, 16), (16, 2)])
 def test_a_promise_that_a_lost_node_breaks_is_told_to_be_in_danger_before(shape: tuple[int, int], seed: int) -> None:
     """Also while there is no node at all, and where a job is stopped to be moved; no plan gives what none can have."""

@@ -168,7 +168,7 @@ class TwoLevel(LandingController):
         forecast = self._forecast(state, reading, outlook, plan)
         demand = Demand(
             resources=workers(spec, reading, n_workers),
-            next_tick_s=self._period_s(state, reading, outlook, plan),
+            next_tick_s=self._period_s(state, outlook, plan, self._awaits(state, reading)),
             reason=replace(reason, facts={**reason.facts, "finish_s": forecast.finish_s}),
             pacing=state.line,
             forecast=forecast,
@@ -337,11 +337,9 @@ class TwoLevel(LandingController):
         std_s = landing_std_s(std_s, finish_s, earliest_s, earliest_std_s)
         return Forecast(finish_s=finish_s, std_s=std_s, earliest_finish_s=earliest_s, feasible=state.feasible)
 
-    def _period_s(
-        self, state: TwoLevelState, reading: Reading, outlook: WorkerProjection, plan: CountPlan | None
-    ) -> float:
+    def _period_s(self, state: TwoLevelState, outlook: WorkerProjection, plan: CountPlan | None, awaits: bool) -> float:
         longest_s = self.longest_tick_s(outlook.time_s)
-        if self._awaits(state, reading) or not state.is_tried:
+        if awaits or not state.is_tried:
             longest_s = 2.0 * self.tick_least_s
         if plan is not None and not plan.is_level:
             longest_s = min(longest_s, max(plan.first_s, self.tick_least_s))
