@@ -80,6 +80,9 @@ def test_a_token_ends_when_it_expires_or_is_revoked(tokens: Tokens, monkeypatch:
 def test_what_cannot_be_a_token_is_refused(tokens: Tokens, name: str, role: str) -> None:
     with pytest.raises(InvalidSpec):
         tokens.create(name, role)
+    for lifetime_s in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InvalidSpec, match="must expire within"):
+            tokens.create("laptop", "viewer", lifetime_s)
     assert tokens.all() == []
 
 

@@ -214,6 +214,16 @@ def test_fields_of_a_later_version_in_an_event_are_left_out_and_missing_ones_are
                     next(events)
 
 
+@pytest.mark.parametrize(("end", "is_whole"), [(b"0\r\n\r\n", True), (b"", False)])
+def test_events_that_break_off_are_not_all(end: bytes, is_whole: bool) -> None:
+    with answering(STREAM, b"7\r\nretry:\n\r\n", end) as client:
+        if is_whole:
+            assert list(client.events()) == []
+        else:
+            with pytest.raises(ServiceFailed, match="broke off"):
+                next(client.events())
+
+
 @pytest.mark.parametrize("kind", ["logs", "events"])
 def test_a_stream_that_another_thread_closes_has_no_more(kind: str) -> None:
     with answering(STREAM, b"7\r\nretry:\n\r\n", closes=False) as client:

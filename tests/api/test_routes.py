@@ -239,7 +239,9 @@ def test_a_change_is_logged_in_words(service: LiveService, tmp_path: Path, caplo
     service.caller.post("/jobs", {"program": program(tmp_path / "never"), "name": "a"})
     with caplog.at_level("INFO", "punctual"):
         service.caller.send("PATCH", "/jobs/a", {"weight": 2, "cores": "0.1..1"})
+        service.caller.post("/nodes/local/drain", {"in": "30s\n"})
     assert "job 'a' was changed: weight 2.0, cores 0.1..1, by token 'owner'" in caplog.text
+    assert r"is drained in 30s\n, by token 'owner'" in caplog.text
 
 
 def test_a_job_is_stopped_and_says_by_whom(service: LiveService, tmp_path: Path) -> None:

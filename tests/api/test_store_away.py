@@ -72,8 +72,8 @@ def test_a_stream_of_events_goes_on_once_the_store_is_back(
 
     monkeypatch.setattr(SqliteJournal, "rows_from", away_at_first)
     client = Client(service.served.url)
+    client.submit(program(), name="a")
     with client.events(job="a", after=0) as events:
-        client.submit(program(), name="a")
         kinds = [next(events).kind]
         while kinds[-1] != "JobFinished":
             kinds.append(next(events).kind)

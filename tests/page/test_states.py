@@ -598,6 +598,21 @@ def test_all_of_a_job_s_times_are_far_away_without_harm(browser: Browser) -> Non
         STATES["landed"].done(page)
 
 
+@pytest.mark.parametrize("size", ["phone", "200 %"])
+def test_the_longest_name_fits_each_screen(browser: Browser, size: str) -> None:
+    name = "n" * 64
+    with staged(browser, Stage(jobs=[job(name)]), f"#/jobs/{name}", size) as page:
+        STATES["landed"].done(page)
+        assert not overflows(page)
+        page.set_viewport_size({"width": 320, "height": 600})
+        wait_until(lambda: not overflows(page))
+
+
+def test_an_address_that_is_cut_within_a_sign_is_that_of_no_job(browser: Browser) -> None:
+    with staged(browser, Stage(), "#/jobs/%E0%A4%A") as page:
+        expect(page.locator("#one-problem")).to_contain_text("There is no job %E0%A4%A")
+
+
 def test_the_budget_in_dollars_is_read_by_pool(browser: Browser) -> None:
     with staged(browser, STATES["budget in dollars"].stage(), "#/budget") as page:
         STATES["budget in dollars"].done(page)

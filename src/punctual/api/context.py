@@ -174,7 +174,7 @@ class ServiceContext:
 
 def note_change(caller: Caller, what: str) -> None:
     """Log a change and the caller who made it."""
-    _LOG.info("%s, by %s", what, caller)
+    _LOG.info("%s, by %s", visible(what), caller)
 
 
 def json_answer(body: bytes, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from punctual.channel import CHECKPOINT_VARIABLE
 from punctual.client.schema import (
     CourseCurve,
     HistoryAnswer,
@@ -14,8 +13,6 @@ from punctual.client.schema import (
     WhyAnswer,
     WhyEntry,
 )
-from punctual.core.job import JobSpec
-from punctual.core.program import Program
 from punctual.core.status import JobStatus
 from punctual.daemon.run_folder import RunFolder
 from punctual.history.costs import CostHistory, is_same_cost
@@ -25,6 +22,7 @@ from punctual.history.run import Point, series, smooth_usage, summary
 from punctual.request.deadlines import Now
 from punctual.request.json_text import finite
 from punctual.request.redaction import LEFT_OUT, is_secret_name
+from punctual.request.submission import written_options
 
 #: Points that a curve has at most, where nothing else is asked for, and that can be asked for.
 N_POINTS, N_POINTS_MAX = 200, 500
@@ -110,31 +108,8 @@ def job_program(run: RunFolder, status: JobStatus) -> JobProgram:
         folder=program.cwd,
         variables=variables,
         handed_on=[] if facts is None else sorted(facts.environment.keys() - variables.keys()),
-        options=_options(status.spec, program),
+        options=written_options(status.spec, program),
     )
-
-
-def _options(spec: JobSpec, program: Program) -> dict[str, str]:
-    """Return options that lead to such a job again."""
-    counts, goal, checkpoints = spec.worker_counts(), spec.goal, program.environment.get(CHECKPOINT_VARIABLE, "")
-    sizes_bytes = sorted({each for each in (spec.asked_memory_bytes, spec.memory_most_bytes) if each})
-    told = {
-        "memory": "..".join(f"{each / 2**20:.15g}MiB" for each in sizes_bytes),
-        "gpus": f"{counts[0]}..{counts[-1]}" if counts else f"{spec.ceiling.gpus:.15g}",
-        "steps": "" if spec.work_steps is None else f"{spec.work_steps:.15g}",
-        "progressRegex": program.progress_pattern or "",
-        "until": "" if goal is None or goal.target is None else f"loss<{goal.target!r}",
-        "margin": "" if spec.margin_frac is None else f"{100 * spec.margin_frac:.15g}%",
-        "budgetUsd": "" if spec.budget_usd is None else f"{spec.budget_usd:.15g}",
-        "retries": "" if spec.n_retries is None else str(spec.n_retries),
-        "checkpointDir": checkpoints,
-        "guarantee": "true" if spec.guarantee else "",
-    }
-    if not spec.ceiling.gpus:
-        del told["gpus"]
-    if not checkpoints and not spec.n_retries:  # it is what a job has that does not say it
-        del told["retries"]
-    return {name: text for name, text in told.items() if text}
 
 
 def _curve(curve: Sequence[Point], n_points: int) -> CourseCurve:

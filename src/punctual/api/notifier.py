@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import shlex
 import shutil
 import time
@@ -95,7 +96,7 @@ class NotifyOptions:
             with suppress(ValueError):  # a bracket without its other one, or a port that is none
                 parts = urlsplit(self.url)
                 is_web = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-                is_address = is_web and parts.username is None
+                is_address = is_web and parts.username is None and re.fullmatch("[!-~]+", self.url) is not None
             if not is_address:
                 raise InvalidSpec(
                     "the receiver of notices must be an http or https address without a user's name",

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from punctual.api.database import ServiceDatabase
 from punctual.core.errors import InvalidSpec
-from punctual.core.units import DAY_S, format_duration
+from punctual.core.units import DAY_S
 from punctual.daemon.paths import owner_token_file
 
 #: Each may do what those before it may.
@@ -126,10 +126,10 @@ def _check(name: str, role: str, lifetime_s: float | None) -> None:
             "the new token",
             f"Choose one of: {', '.join(ROLES)}.",
         )
-    if lifetime_s is not None and lifetime_s > _LIFETIME_S_MAX:
+    if lifetime_s is not None and not 0.0 < lifetime_s <= _LIFETIME_S_MAX:
         raise InvalidSpec(
             "a token must expire within a hundred years, or not at all",
-            format_duration(lifetime_s),
+            f"{lifetime_s:g} s",
             "the new token",
             "Give a shorter time, as `30d`; or none: it is good until it is revoked then.",
         )

@@ -270,7 +270,10 @@ class Client:
     def events(
         self, *, job: str | None = None, kind: Sequence[str] = (), after: int | None = None
     ) -> "Stream[JobEvent]":
-        """Return the messages as they come, after the one of number `after`; None: from now on."""
+        """Return the messages as they come, after the one of number `after`; None: from now on.
+
+        Where the service is killed, the next one raises `ServiceFailed`.
+        """
         query = {"job": job, "kind": kind, "after": after}
         return Stream(self._opened("GET", "/events", query=query, silence_s=_SILENCE_S), _events)
 
@@ -509,10 +512,6 @@ class Answered:
             self._n_left -= len(piece)
         return piece
 
-    def line(self) -> bytes:
-        """Return the next line; empty: there is none."""
-        return self._response.readline()
-
     def close(self) -> None:
         """Close the connection; a thread that waits for it gets no more."""
         with suppress(OSError):
@@ -575,10 +574,13 @@ def _pieces(answered: Answered) -> Iterator[bytes]:
 
 
 def _events(answered: Answered) -> Iterator[JobEvent]:
-    while line := answered.line():
-        if line.startswith(b"data:"):
-            told = json.loads(line[5:])
-            yield JobEvent(**{field.name: told[field.name] for field in fields(JobEvent)})
+    rest = b""
+    while piece := answered.piece():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                told = json.loads(line[5:])
+                yield JobEvent(**{field.name: told[field.name] for field in fields(JobEvent)})
 
 
 def pauses(timeout_s: float | None) -> Iterator[float]:
