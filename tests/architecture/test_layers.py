@@ -48,7 +48,7 @@ USES = {
         "request",
         "sim",
     },
-    "client": {"core", "daemon", "request"},
+    "client": {"core", "daemon", "distribution", "request"},
     "papers": {
         "controllers",
         "core",

@@ -129,7 +129,7 @@ def _check(name: str, role: str, lifetime_s: float | None) -> None:
     if lifetime_s is not None and not 0.0 < lifetime_s <= _LIFETIME_S_MAX:
         raise InvalidSpec(
             "a token must expire within a hundred years, or not at all",
-            f"{lifetime_s:g} s",
+            repr(lifetime_s),
             "the new token",
             "Give a shorter time, as `30d`; or none: it is good until it is revoked then.",
         )

@@ -22,7 +22,6 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 from pydantic import ValidationError
 from pydantic.alias_generators import to_snake
 
-from punctual import __version__
 from punctual.client.schema import (
     AnswerBody,
     ClusterStanding,
@@ -45,6 +44,7 @@ from punctual.core.units import span
 from punctual.core.verdict import Verdict
 from punctual.daemon.control_socket import connected
 from punctual.daemon.paths import owner_token_file, service_root, service_socket
+from punctual.distribution import __version__
 from punctual.request.redaction import redacted
 
 A = TypeVar("A", bound=AnswerBody)

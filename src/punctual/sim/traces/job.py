@@ -89,11 +89,9 @@ class TraceJob:
                 self._check(False, f"`{name}` must be above zero", amount, unit)
         if self.deadline_s is not None and not 0 < self.deadline_s < inf:
             self._check(False, "the deadline must be later than the submission", self.deadline_s, "s after it")
-        for seconds in self.device_durations_s.values():
-            if not 0 < seconds < inf:
-                durations_s = dict(self.device_durations_s)
-                self._check(False, "each of `device_durations_s` must be above zero", durations_s, "s")
-
+        if not all(0 < seconds < inf for seconds in self.device_durations_s.values()):
+            durations_s = dict(self.device_durations_s)
+            self._check(False, "each of `device_durations_s` must be above zero", durations_s, "s")
         if not all(map(isfinite, self.parameters.values())):
             self._check(False, "`parameters` must be finite numbers", dict(self.parameters), "")
 
