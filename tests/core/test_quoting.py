@@ -43,6 +43,12 @@ def test_the_earliest_deadline_of_a_job_that_is_alone_is_its_work_over_all_cores
     assert [finish.finish_at for finish in answer.finishes] == pytest.approx([200.0, 100.0, 100 / 1.5, 50.0])
 
 
+@pytest.mark.parametrize("deadline_s", [60.0, 1e4, 4e7])
+def test_the_earliest_deadline_does_not_depend_on_the_one_asked_about(deadline_s: float) -> None:
+    """Margins are a share of the deadline: of that in a year they are longer than the work."""
+    assert asked(new("new", 100.0, deadline_s)).earliest_at == pytest.approx(50.0, rel=0.02)
+
+
 def test_a_promised_job_leaves_a_later_deadline() -> None:
     """It needs 99 of the 200 core-s until 100 s: 101 are left by then."""
     other = steered("other", 99.0, 100.0)

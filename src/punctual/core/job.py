@@ -375,17 +375,17 @@ class JobView:
     def with_deadline(self, deadline_s: float) -> "JobView":
         """Return the job with another deadline, in seconds from its submission, and without a promise.
 
-        The time before the deadline at which its work is due grows with the deadline, and never shrinks: margins are
-        constants or shares of it.
+        The time before the deadline at which its work is due grows with the deadline. It shrinks only if the work is that
+        declared: a controller's margin may be a constant or a share of the deadline.
         """
         before_s, work = self.spec.deadline_s, self.work
-        if work is not None and before_s is not None:
+        spec = replace(self.spec, deadline_s=deadline_s)
+        if work is None or work == declared_work(self.spec, self.granted_core_s):
+            work = declared_work(spec, self.granted_core_s)
+        elif before_s is not None:
             slack_s = work.slack_s * max(1.0, deadline_s / before_s)
             waits_s = before_s - work.due_s - work.slack_s
             work = replace(work, due_s=deadline_s - waits_s - slack_s, slack_s=slack_s)
-        spec = replace(self.spec, deadline_s=deadline_s)
-        if work is None:
-            work = declared_work(spec, self.granted_core_s)
         return replace(self, spec=spec, work=work, promised_until_at=None)
 
     def core_s_left(self, at: float) -> float | None:
