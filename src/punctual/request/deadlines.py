@@ -46,7 +46,7 @@ class Now:
 
     def clock(self, at: float, *, about: bool = False) -> str:
         """Format the time of day of instant `at`; `about`: without seconds."""
-        told = clock(self.wall_of(at))
+        told = clock(self.wall_of(at), self.wall)
         return told[:-3] if about else told
 
     def iso(self, at: float, *, about: bool = False) -> str:
@@ -59,9 +59,9 @@ class Now:
         return (self.wall + timedelta(seconds=ahead_s)).astimezone()
 
 
-def clock(wall: datetime) -> str:
-    """Format a time of day, with its date if that is not today."""
-    today, wall = datetime.now().astimezone().date(), _to_second(wall.astimezone())
+def clock(wall: datetime, now: datetime | None = None) -> str:
+    """Format a time of day, with its date if that is not the day of `now`, which is left out for the present."""
+    today, wall = (now or datetime.now()).astimezone().date(), _to_second(wall.astimezone())
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
