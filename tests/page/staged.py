@@ -474,7 +474,8 @@ class Stage:
             answer = self._of_job(shown, rest, route)
         if self.has_prices:
             answer = self._priced(answer)
-        headers = {"Content-Type": "application/json", "Date": format_datetime(NOW.astimezone(UTC), usegmt=True)}
+        date = {"Date": format_datetime(NOW, usegmt=True)} if self.ahead_s else {}
+        headers = {"Content-Type": "application/json", **date}
         route.fulfill(body=answer.model_dump_json(by_alias=True), headers=headers)
 
     def _priced(self, answer: Any) -> Any:

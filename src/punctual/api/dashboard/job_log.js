@@ -1,5 +1,5 @@
 // What a job writes, as it comes. The last lines are kept; those that hold a text or are of a level can be seen alone. Colours of terminals are shown.
-import { followLog, Refused } from "./service.js";
+import { followLog, present, Refused } from "./service.js";
 import { at, clock, counted } from "./texts.js";
 
 const N_LINES = 5000, N_CHARACTERS = 10000, PAUSE_MS = 200, AGAIN_MS = 5000, LEAVE_MS = 60000;
@@ -154,7 +154,7 @@ function leaveUnseen() {
 /** Shows the log from this time on, and goes there. @param {number} time */
 export function jumpTo(time) {
   at("log-follow").checked = false;
-  readLog(job, time);
+  readLog(job, Math.min(time, present())); // of a time to come: what is written from now on
   at("one-log").scrollTop = 0;
   at("one-log").focus();
 }
