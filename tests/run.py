@@ -21,8 +21,8 @@ import sys
 
 import pytest
 
-#: Twice the processors of a small machine, because tests of processes wait much of their time; with three times as many it took as long.
-N_WORKERS = 4
+#: Three times the processors of a small machine: tests of processes wait much of their time.
+N_WORKERS = 6
 #: More failures than these are not run again.
 N_AGAIN_MAX = 10
 #: What only `--all` runs.
@@ -46,10 +46,20 @@ LIGHT = (
     "tests/executors/test_supervisor.py",
     "tests/executors/test_page_progress.py",
     "tests/cli/test_run.py::test_it_does_not_land_before_its_deadline_and_says_so_in_json",
-    "--ignore=tests/policies/test_budgets.py",
-    "--ignore=tests/policies/test_in_hostile_worlds.py",
-    "--ignore=tests/policies/test_kept_promises.py",
-    "--ignore=tests/policies/test_promises_property.py",
+    *(
+        f"--ignore=tests/{simulations}.py"
+        for simulations in (
+            "controllers/test_dear_steps",
+            "controllers/test_remaining_cost",
+            "policies/test_budgets",
+            "policies/test_guarantees",
+            "policies/test_in_hostile_worlds",
+            "policies/test_kept_promises",
+            "policies/test_no_job_waits_beside_room",
+            "policies/test_overload",
+            "policies/test_promises_property",
+        )
+    ),
 )
 N_EXAMPLES_LIGHT = 10
 
