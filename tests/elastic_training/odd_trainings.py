@@ -360,3 +360,66 @@ def evaluate_noise(context: Context) -> tuple[list[float], list[float]]:
             sums.append(float(run.evaluate(lambda _, batch: batch.sum(), Noisy(), batch_size=4)))
             drawn += [float(torch.rand(())), random.random()]
     return sums, drawn
+
+
+def halve(model: nn.Module) -> None:
+    with torch.no_grad():
+        for param in model.parameters():
+            param.mul_(0.5)
+
+
+def shrink_weights(
+    context: Context, where: str, dies_at: int = -1, checkpoint_dir: str | None = None, ends_at: int = -1
+) -> Tensor:
+    """Halve all weights once an epoch, `where` in the script; one worker may die in a step, or in an evaluation."""
+    torch.manual_seed(0)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    is_first = getattr(context, "number", 0) == 0
+    with context.elastic(
+        model=model,
+        optimizer=optimizer,
+        extra={"schedule": schedule},
+        deterministic=True,
+        checkpoint_dir=checkpoint_dir,
+    ) as run:
+        if where == "before the loop":
+            halve(model)
+        for epoch in run.epochs(3):
+            if where == "before each epoch" and epoch:
+                halve(model)
+                schedule.step()
+            for inputs, targets in run.batches(tensors(), global_batch_size=BATCH):
+                if is_first and run.step_number == dies_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                run.backward(functional.cross_entropy(model(inputs), targets))
+                if run.step() and run.step_number == ends_at:
+                    run.checkpoint()
+                    raise InterruptedError
+            if where.startswith("after each epoch"):
+                halve(model)
+                schedule.step()
+            if where.endswith("and evaluate"):
+                run.evaluate(right(is_first and epoch == 1 and dies_at == 10), tensors(), batch_size=16)
+    return torch.cat([param.detach().reshape(-1) for param in model.parameters()])
+
+
+def weigh_losses(context: Context, kind: str) -> Tensor:
+    """Train on a mean that is weighted by class, or leaves samples out."""
+    torch.manual_seed(0)
+    model = nn.Linear(N_FEATURES, N_CLASSES)
+    loss_of = {
+        "class weights": nn.CrossEntropyLoss(torch.arange(1.0, N_CLASSES + 1)),
+        "targets left out": nn.CrossEntropyLoss(),
+        "targets left out of a likelihood": nn.NLLLoss(ignore_index=-1),
+    }[kind]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    with context.elastic(model=model, optimizer=optimizer, virtual_ranks=4) as run:
+        for _ in run.epochs(3):
+            for inputs, targets in run.batches(tensors(), global_batch_size=BATCH):
+                is_out = (inputs[:, 0] > 1) & (kind != "class weights")
+                left = targets.masked_fill(is_out, loss_of.ignore_index)
+                run.backward(loss_of(model(inputs).log_softmax(1), left))
+                run.step()
+    return model.weight.detach().clone()

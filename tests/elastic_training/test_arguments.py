@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import SGD, AdamW
 from torch.utils.data import DataLoader, IterableDataset
 
+import punctual
 from punctual.elastic_training.agent_client import NoAgent
 from punctual.elastic_training.context import Context, run_worker
 from punctual.elastic_training.run import ElasticRun
@@ -134,3 +135,15 @@ def test_what_else_goes_wrong_in_the_script_is_told_as_it_is(tmp_path: Path) -> 
         run_worker(train, NoAgent())
     with pytest.raises(BaseException, match=r"\.metadata"):
         run_worker(load, NoAgent())
+
+
+def test_a_script_that_a_launcher_starts_several_times_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Context] = []
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="must be started as one process: got 2 of a launcher"):
+        punctual.elastic(begun.append)
+    assert begun == []
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    punctual.elastic(begun.append)
+    assert len(begun) == 1

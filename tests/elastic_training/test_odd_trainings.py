@@ -89,3 +89,41 @@ def test_a_checkpoint_of_smaller_batches_goes_on_with_the_next_sample(n_samples:
     assert len(before) == 72
     after = odd_trainings.stop_and_go_on(str(tmp_path), n_samples)
     assert sorted(before + after) == list(range(96))
+
+
+@pytest.mark.parametrize(
+    ("where", "script", "dies_at"),
+    [
+        ("before the loop", Script(2, replaces=True), 0),
+        ("before each epoch", Script(1, [(4, 2), (8, 3)]), -1),
+        ("before each epoch", Script(2, replaces=True), 5),
+        ("before each epoch", Script(2, replaces=True), 7),
+        ("after each epoch", Script(1, [(5, 2), (10, 3)]), -1),
+        ("after each epoch", Script(2, replaces=True), 5),
+        ("after each epoch and evaluate", Script(2, replaces=True), 10),
+    ],
+)
+def test_weights_that_a_script_changes_outside_of_steps_are_changed_once_in_a_worker_that_comes(
+    where: str, script: Script, dies_at: int
+) -> None:
+    expected = odd_trainings.shrink_weights(Context(NoAgent()), where)
+    outcomes = play(script, odd_trainings.shrink_weights, where, dies_at)
+    assert all(torch.equal(outcome, expected) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("where", ["before the loop", "before each epoch", "after each epoch"])
+@pytest.mark.parametrize("ends_at", [5, 7])
+def test_weights_that_a_script_changes_outside_of_steps_are_changed_once_from_a_checkpoint_on(
+    where: str, ends_at: int, tmp_path: Path
+) -> None:
+    expected = odd_trainings.shrink_weights(Context(NoAgent()), where)
+    with pytest.raises(InterruptedError):
+        odd_trainings.shrink_weights(Context(NoAgent()), where, -1, str(tmp_path), ends_at)
+    assert torch.equal(odd_trainings.shrink_weights(Context(NoAgent()), where, -1, str(tmp_path)), expected)
+
+
+@pytest.mark.parametrize("kind", ["class weights", "targets left out", "targets left out of a likelihood"])
+def test_a_mean_over_something_else_than_samples_is_the_same_for_any_number_of_workers(kind: str) -> None:
+    expected = odd_trainings.weigh_losses(Context(NoAgent()), kind)
+    for outcome in play(Script(3), odd_trainings.weigh_losses, kind):
+        torch.testing.assert_close(outcome, expected, rtol=0.0, atol=1e-5)

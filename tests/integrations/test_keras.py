@@ -32,7 +32,7 @@ def fit(folder: Path | None, at_batch: Callable[[int], None] = lambda n: None, *
     n_done_before = options.pop("n_done_before", 0)
     x = np.ones((8, 1), "float32")
     model.fit(
-        x, x, batch_size=2, epochs=3, initial_epoch=callback.initial_epoch, validation_data=(x[:4], x[:4]),
+        x, x, batch_size=2, epochs=3, validation_freq=options.pop("validation_freq", 1), initial_epoch=callback.initial_epoch, validation_data=(x[:4], x[:4]),
         validation_batch_size=2, callbacks=[callback, at, *options.pop("callbacks", [])], verbose=0,
     )  # fmt: skip
     assert int(model.optimizer.iterations) == n_done_before + n_batches
@@ -50,6 +50,12 @@ def test_batches_and_evaluations_are_told(page: SharedBlock, tmp_path: Path) -> 
     assert (page.phases()[0].n_units_done, page.phases()[0].units_planned) == (6, 6)
     assert all(could_stop)
     assert not page.declaration().can_stop, "nobody makes a checkpoint any more"
+
+
+def test_an_evaluation_after_every_other_epoch_is_not_waited_for(page: SharedBlock) -> None:
+    fit(None, validation_freq=2)
+    assert page.declaration().state == ProgramState.LANDED
+    assert (page.phases()[0].n_units_done, page.phases()[0].units_planned) == (2, 2)
 
 
 def test_without_a_folder_it_cannot_be_asked(page: SharedBlock) -> None:

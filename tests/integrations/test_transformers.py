@@ -49,9 +49,10 @@ def train(folder: Path, at_step: Callable[[int], None] = lambda n: None, **optio
         "logging_strategy": "no", **options,
     }  # fmt: skip
     dataset = settings.pop("train_dataset", None) or examples(2 * N_STEPS)
+    evaluated = settings.pop("eval_dataset", None) or examples(N_EVALUATION)
     trainer = Trainer(
         Model(), TrainingArguments(str(folder), **settings), train_dataset=dataset,
-        eval_dataset=examples(N_EVALUATION), callbacks=[TransformersCallback(), At(at_step)],
+        eval_dataset=evaluated, callbacks=[TransformersCallback(), At(at_step)],
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=last_checkpoint(folder))
     return trainer
@@ -103,6 +104,25 @@ def test_steps_evaluations_and_checkpoints_are_told(page: SharedBlock, tmp_path:
     }  # how many batches an evaluation has is not known yet
     assert planned[N_STEPS] == {"evaluate": N_EPOCHS * N_EVALUATION, "checkpoint": N_EPOCHS}
     assert [(phase.n_units_done, phase.units_planned) for phase in page.phases()] == [(6, 6), (3, 3)]
+
+
+@pytest.mark.parametrize("save_strategy", ["epoch", "no", "best"])
+def test_several_sets_are_one_evaluation(save_strategy: str, page: SharedBlock, tmp_path: Path) -> None:
+    planned: list[dict[str, float]] = []
+
+    def note(n: int) -> None:
+        planned.append({phase.name: phase.units_planned for phase in page.phases()})
+
+    sets = {"small": examples(1), "middle": examples(2), "large": examples(3)}
+    train(
+        tmp_path, note, eval_dataset=sets, save_strategy=save_strategy, metric_for_best_model="small_loss",
+        greater_is_better=True,
+    )  # fmt: skip
+    n_kept = {"epoch": N_EPOCHS, "no": 0, "best": len(list(tmp_path.glob("checkpoint-*")))}[save_strategy]
+    assert landed_after(page, 12)
+    assert [(phase.n_units_done, phase.units_planned) for phase in page.phases()] == [(18, 18), (n_kept, n_kept)]
+    assert [phase.n_units_measured for phase in page.phases()] == [18, n_kept]
+    assert planned[N_STEPS]["evaluate"] == 18
 
 
 def test_they_may_come_every_few_steps(page: SharedBlock, tmp_path: Path) -> None:

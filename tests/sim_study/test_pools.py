@@ -134,6 +134,15 @@ def test_a_slip_in_a_pool_is_told(changed: dict[str, Any], words: str) -> None:
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("key", "misspelt"), [("name", "nmae"), ("market", "markets"), ("most", "mots"), ("price_usd_h", "price-usd-h")]
+)
+def test_a_misspelt_key_is_named_also_if_the_right_one_is_needed(key: str, misspelt: str) -> None:
+    table = {misspelt if name == key else name: value for name, value in POOL.items()}
+    with pytest.raises(InvalidSpec, match=f"got `{misspelt}` .*Did you mean `{key}`"):
+        pools_of([table], "'x.toml'")
+
+
 def test_two_pools_of_one_name_are_refused() -> None:
     with pytest.raises(InvalidSpec, match="different names"):
         pools_of([POOL, POOL], "'x.toml'")

@@ -2,6 +2,8 @@
 
 from itertools import count
 
+import pytest
+
 import punctual
 from punctual.channel import Directives, Fault, ProgramState, SharedBlock
 from punctual.integrations._loop import FrameworkLoop
@@ -58,6 +60,19 @@ def test_said_between_two_loops_it_ends_those_that_follow(page: SharedBlock) -> 
     assert n_steps == 8
     assert list(punctual.track(range(4), total_steps=36)) == []
     assert landed_after(page, 8)
+
+
+@pytest.mark.parametrize("start_step", [0, 4])
+@pytest.mark.parametrize("iterates", [False, True])
+def test_said_before_the_loop_it_is_done_with_the_steps_it_has(
+    page: SharedBlock, start_step: int, iterates: bool
+) -> None:
+    run = punctual.track(range(10), epochs=3, start_step=start_step, phases=("evaluate",))
+    run.finish()
+    if iterates:
+        assert list(run) == []
+    assert landed_after(page, start_step)
+    assert page.progress().stamp_ns > 0
 
 
 def test_what_comes_after_the_loop_is_waited_for(page: SharedBlock) -> None:

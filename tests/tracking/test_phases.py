@@ -215,6 +215,38 @@ def test_a_phase_that_never_comes_keeps_it_from_landing(page: SharedBlock) -> No
     assert page.declaration().state == ProgramState.TRAINING
 
 
+@pytest.mark.parametrize("after", [[3], [6], [3, 6], [1, 2]])
+def test_a_phase_not_told_is_not_waited_for_once_the_loop_has_ended(page: SharedBlock, after: list[int]) -> None:
+    run = punctual.track("abc", epochs=3)
+    for _ in run:
+        if run.step + 1 in after:
+            evaluate(2)
+    assert (page.declaration().state, planned(page)["evaluate"]) == (ProgramState.LANDED, 2 * len(after))
+
+
+def test_a_phase_not_told_is_expected_in_the_loops_that_follow(page: SharedBlock) -> None:
+    punctual.total_steps(12)
+    for _ in range(2):
+        run = punctual.track("abc", epochs=2)
+        for _ in run:
+            if run.epoch_ended and run.step < 3:
+                evaluate()
+        if run.step < 6:
+            assert planned(page)["evaluate"] == 3
+    assert (page.declaration().state, planned(page)["evaluate"]) == (ProgramState.LANDED, 1)
+
+
+def test_a_phase_taken_back_was_not_begun(page: SharedBlock) -> None:
+    punctual.track("ab", epochs=2, phases=("checkpoint",))
+    with punctual.phase("evaluate"):
+        inner = punctual.phase("checkpoint")
+        inner.__enter__()
+        inner.withdraw()
+        assert page.progress().i_phase == 1
+    assert planned(page)["checkpoint"] == 2
+    assert [entry.n_units_measured for entry in page.phases()] == [0, 1]
+
+
 def test_a_phase_after_landing_goes_back_to_training(page: SharedBlock) -> None:
     list(punctual.track("ab", epochs=1))
     assert page.declaration().state == ProgramState.LANDED

@@ -1,9 +1,11 @@
 """The start of an elastic training, without torch: the agent needs none."""
 
+import os
 from collections.abc import Callable
 
 from punctual.elastic_training import agent
 from punctual.elastic_training.agent_client import NoAgent
+from punctual.tracking.complaint import invalid
 
 
 def elastic(train: "Callable[..., object]") -> None:
@@ -22,7 +24,18 @@ def elastic(train: "Callable[..., object]") -> None:
     ------
     SystemExit
         The training was stopped, or failed in a worker.
+    ValueError
+        A launcher has started the script several times: each would train for itself.
     """
+    n_processes = os.environ.get("WORLD_SIZE", "1")
+    if n_processes != "1" and "RANK" in os.environ:
+        raise invalid(
+            "an elastic training must be started as one process",
+            f"{n_processes} of a launcher (`WORLD_SIZE`)",
+            "`punctual.elastic`",
+            "Start the script without torchrun or `accelerate launch`; `punctual run --workers 1..4` says how many workers "
+            "there are.",
+        )
     page = agent.managed_page()
     if page is None:
         from punctual.elastic_training.context import run_worker

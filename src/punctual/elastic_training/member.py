@@ -33,6 +33,10 @@ _PARCEL_BYTES = 1 << 20
 Place = Literal["before", "top", "bottom", "after"]
 
 
+#: Point of the script that a worker comes to: the loop of an epoch, the next step, an evaluation, or the end.
+Point = tuple[str, int]
+
+
 #: Place in the script of an evaluation, in words for users.
 _IN_WORDS: dict[str, str] = {
     "before": "before the loop", "top": "in the loop", "bottom": "in the loop", "after": "behind the loop",
@@ -239,6 +243,8 @@ class WorkerSession:
         self.is_beginning = False
         self._is_new = True
         self._boundary: TrainingState | None = None
+        #: State that this worker has come with, and the point of the script at which it was taken; None: it is past that.
+        self._ahead: tuple[TrainingState, Point] | None = None
         #: Ranks of workers in the midst of an evaluation after a fault; None: all.
         self._evaluators: list[int] | None = None
 
@@ -309,6 +315,8 @@ class WorkerSession:
             received = self._share(source, self.state, wants=all_lack or self.group.rank in membership.lacking)
             if received is not None:
                 self._become(received)
+                if self._is_new and (self.position.n_steps or not self.is_beginning):
+                    self._note_ahead(received, _point_of(members[source], received.values))
         if not self.is_beginning:
             self.position.results = members[source]["results"]
         self._is_new = False
@@ -320,6 +328,7 @@ class WorkerSession:
         state = self.store.latest() if self.store is not None and self.group.rank == 0 else None
         if state is not None:
             self._become(state)
+            self._note_ahead(state, ("loop", self.position.epoch))
             tell(
                 f"training goes on at step {self.position.n_steps}, from '{state.origin}'; give another folder to begin anew"
             )
@@ -340,6 +349,20 @@ class WorkerSession:
             for optimizer in self.replica.optimizers.values():
                 optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001
         self._boundary = None
+
+    def _note_ahead(self, state: TrainingState, point: Point) -> None:
+        """Keep the state until this worker comes to the point at which it was taken."""
+        tensors = {name: tensor.clone() if _is_repeated(name) else tensor for name, tensor in state.tensors.items()}
+        self._ahead = TrainingState(tensors, state.values), point
+
+    def arrive(self, *point: Any) -> None:
+        """Take the state over once more if it was taken at this point: the script may have changed it on the way here."""
+        if self._ahead is not None and self._ahead[1] == point:
+            state, self._ahead = self._ahead[0], None
+            if point[0] == "loop":
+                self.replica.put_back(state)
+            else:  # the script has repeated what it does to the rest
+                self.replica.fill_model(state.tensors)
 
     def gather(self, what: str, value: Any) -> list[Any]:
         """Return each worker's value, by rank; all must have come to the same place of the script.
@@ -418,7 +441,7 @@ class WorkerSession:
         }
         return TrainingState(
             {**state.tensors, **self._boundary.tensors},
-            {**self._boundary.values, "position": position, **optimizers},
+            {**self._boundary.values, "position": position, **optimizers, "is_repeated": True},
         )
 
     def _values(self) -> dict[str, Any]:
@@ -470,6 +493,16 @@ class WorkerSession:
         if making and self.group.rank not in making:
             place = members[making[0]]["place"]
             self.record(place, self.sum_up(None, place))
+
+
+def _point_of(source: dict[str, Any], state: Mapping[str, Any]) -> Point:
+    """Return the point at which a worker was that told `source` of itself and sent `state`."""
+    if not state.get("is_repeated"):
+        return "loop", state["position"]["epoch"]
+    place = source["place"]
+    if place in {"top", "bottom"}:
+        return "step", 0
+    return (place, len(source["results"].get(place, ()))) if source["evaluates"] else ("end", 0)
 
 
 def _is_repeated(name: str) -> bool:

@@ -80,7 +80,11 @@ class ProgressReporter:
         """Declare that no step follows `n_steps`, and how often the phases after an epoch follow."""
         if self._course is not None:
             self._course = replace(self._course, total_steps=n_steps)
-            self.session.end_early(n_phases_more)
+        self.session.end_early(n_phases_more)
+
+    def end_loop(self) -> None:
+        """Note the end of the training: phases that were learned do not come after it."""
+        self.session.end_loop()
 
     def report_loss(self, loss: float) -> None:
         """Report the loss of the present step."""

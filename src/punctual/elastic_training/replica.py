@@ -169,7 +169,7 @@ class Replica:
         """
         self._check_kinds(state.values.get("kinds", self._kinds))
         self._shape_model(state)
-        self._fill_model(state.tensors)
+        self.fill_model(state.tensors)
         for name, optimizer in self.optimizers.items():
             _fill_optimizer(optimizer, put_together(state.values[name], state.tensors))
         for name, part in self.extra.items():
@@ -208,7 +208,11 @@ class Replica:
                 modules[path].register_buffer(key, tensor.to(place, copy=True), persistent=not is_cache)
 
     @torch.no_grad()
-    def _fill_model(self, tensors: Mapping[str, Tensor]) -> None:
+    def fill_model(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy parameters and buffers from the tensors of a state.
+
+        Raises `ValueError`: they are those of another model.
+        """
         present = self.model_tensors()
         for name in dict.fromkeys((*present, *(name for name in tensors if name.startswith("model/")))):
             mine, theirs = present.get(name), tensors.get(name)

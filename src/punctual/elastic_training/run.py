@@ -171,6 +171,7 @@ class ElasticRun:
                 # The loop was left by `break`, not by an exception.
                 if self._n_steps_of_left_epoch is not None and not self.finished:
                     self._declare(self._n_steps_of_left_epoch)
+                self._reporter.end_loop()
             self._prefetcher = None
             self._stepper.disconnect(after_fault=kind is not None)
             self._member.group.drop(after_fault=kind is not None)
@@ -184,6 +185,7 @@ class ElasticRun:
 
     def _await_others(self) -> None:
         """Leave together: a worker that has lost its group at the very end still needs the others' state."""
+        self._member.arrive("end", 0)
         while True:
             try:
                 if self._member.is_asynchronous:
@@ -287,9 +289,11 @@ class ElasticRun:
         self._declare(order.n_steps)
         self._member.place = "top"
         self._n_steps_of_left_epoch, epoch = None, self.epoch
+        self._member.arrive("loop", epoch)
         seed_all(seed, epoch)
         while self._member.position.i_step < order.n_steps and not self.finished:
             places = self._places(loop, self._member.position.i_step)
+            self._member.arrive("step", 0)
             self._step = self._stepper.begin(places, seed, n_samples_max, can_fuse=loop.can_fuse)
             self._reporter.step_begins()
             for part in self._step.parts:
@@ -550,6 +554,7 @@ class ElasticRun:
         self._check_synchronous("`run.evaluate`")
         place = self._member.place
         i_result = self._n_asked.get(place, 0)
+        self._member.arrive(place, i_result)
         self._n_asked[place] = i_result + 1
         results = self._member.position.results
         if i_result >= len(results.get(place, ())):

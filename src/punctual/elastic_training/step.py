@@ -16,6 +16,7 @@ from torch.nn.utils import clip_grad_norm_
 from punctual.elastic_training.collectives import Apart
 from punctual.elastic_training.dropout import SEED_MAX, RankDropout
 from punctual.elastic_training.gradient_guard import GradientGuard, versions
+from punctual.elastic_training.mean_losses import MeanLosses
 from punctual.elastic_training.member import WorkerSession
 from punctual.elastic_training.random_state import mixed, seed_all
 from punctual.elastic_training.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear, total_over_workers
@@ -198,7 +199,7 @@ class Stepper:
         #: The same, if parameter servers do it.
         self.served: ServedSum | None = None
         self._sent: list[Tensor] = []  # memory of gradients that are sent; making it takes as long as sending
-        self._dropout = RankDropout()
+        self._dropout, self._means = RankDropout(), MeanLosses()
         self._step: Step | None = None
         self._part: Part | None = None
         self._probe: RandomProbe | None = None
@@ -209,10 +210,13 @@ class Stepper:
         self._guard.__enter__()
         if self._draws_dropout:
             self._dropout.install()
+        if self._member.can_fuse:
+            self._means.install()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._dropout.uninstall()
+        self._means.uninstall()
         self._guard.__exit__()
 
     # Generations.
@@ -261,7 +265,8 @@ class Stepper:
         """Begin the step at the training's position.
 
         In an epoch's first step, and where the script has switched a module's mode, it is found out, by all workers alike, what
-        the model does: whether it moves buffers or draws random numbers. So that step's virtual ranks go through it one by one.
+        the model does: whether it moves buffers or draws random numbers, and whether its loss is a weighted mean. So that
+        step's virtual ranks go through it one by one.
         """
         member = self._member
         modes = crc32(bytes(module.training for module in member.replica.model.modules()))
@@ -271,7 +276,7 @@ class Stepper:
         parts = self.parts(places, n_samples_max, can_fuse=can_fuse)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.moving)
         self._buffers.begin_step()
-        self._rank_loss, self._drew = 0.0, False
+        self._rank_loss, self._drew, self._means.is_weighted = 0.0, False, False
         self._step = Step(places, seed, parts)
         clear(self._params)  # of what the script may have tried between two steps
         self._versions = versions(self._params)
@@ -298,6 +303,7 @@ class Stepper:
         self._dropout.begin_part(part.pieces if self._draws_dropout else (), part.n_samples)
         is_known = member.fuses is not None or not member.can_fuse
         self._probe = None if is_known else RandomProbe(self._dropout, *seeds)
+        self._means.watches = not is_known
         self._part, self._is_backward_done = part, False
 
     def backward(self, loss: Tensor) -> None:
@@ -370,7 +376,7 @@ class Stepper:
             if not step.places[i]:  # the last step of an epoch may not have samples for all
                 self._end_rank(i, 0.0)
         moved = self._buffers.moved()
-        votes = float(bool(moved) or self._drew)
+        votes = float(bool(moved) or self._drew or self._means.is_weighted)
         leaves = float(member.agent.generation_wanted > member.group.membership.generation)
         member.agent.stamp(member.position.n_steps, waiting=True)
         # Only the first worker hears what Punctual wants, so the sum of exit codes is the one.
@@ -462,6 +468,7 @@ class Stepper:
     def check_body(self, part: Part) -> None:
         """Check that the loop's body has called what it must."""
         self._dropout.begin_part((), 0)
+        self._means.watches = False
         if self._part is not None:
             raise invalid(
                 "each batch must get `run.backward` and `run.step`", "a batch without them", _BODY,

@@ -147,27 +147,34 @@ class OpenPhase:
     """Phase in progress, for hooks that are called at its beginning and its end."""
 
     def __init__(self) -> None:
-        self._span: PhaseSpan | None = None
+        self._spans: list[PhaseSpan] = []
 
-    def begin(self, name: str, units: int | None = None, *, rehearsal: bool = False) -> None:
-        """Begin a phase of `n_units` units, if known; the one before it ends."""
-        self.end()
-        self._span = phase(name, units=units or None, rehearsal=rehearsal)
-        self._span.__enter__()
+    def begin(self, name: str, units: int | None = None, *, rehearsal: bool = False, inside: bool = False) -> None:
+        """Begin a phase of `units` units, if known; the one before it ends, unless this is `inside` of it."""
+        if not inside:
+            self.end()
+        span = phase(name, units=units or None, rehearsal=rehearsal)
+        span.__enter__()
+        self._spans.append(span)
 
     def is_open(self) -> bool:
-        return self._span is not None
+        return bool(self._spans)
 
     def advance(self, of: int | None = None) -> None:
-        """Count a unit that is done, of `of` in all."""
-        if self._span is not None:
-            self._span.advance(1, of=of)
+        """Count a unit that is done, of `of` in all; a phase inside has not come."""
+        self.withdraw_inner()
+        for span in self._spans:
+            span.advance(1, of=of)
+
+    def withdraw_inner(self) -> None:
+        """Take the begin of a phase inside back: it does not come."""
+        while len(self._spans) > 1:
+            self._spans.pop().withdraw()
 
     def end(self, error: BaseException | None = None) -> None:
-        """End the phase, if there is one; after `error`, with the units that it had by then."""
-        span, self._span = self._span, None
-        if span is not None:
-            span.__exit__(None if error is None else type(error))
+        """End the phase, if there is one, and the one inside; after `error`, with the units that they had by then."""
+        while self._spans:
+            self._spans.pop().__exit__(None if error is None else type(error))
 
 
 def folder_of_checkpoints(given: str | os.PathLike[str] | None) -> Path | None:

@@ -31,6 +31,8 @@ class TransformersCallback(TrainerCallback):
         self._total_steps = total_steps
         self._loop: FrameworkLoop | None = None
         self._phase = OpenPhase()
+        #: Batches of the present evaluation: those done, those of its sets before the present one, and all of the last one.
+        self._n_batches = self._n_before = self._n_each = 0
         self._exit_code = 0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -45,10 +47,14 @@ class TransformersCallback(TrainerCallback):
             save=_has_been_saved,
         )
         if args.eval_on_start:
-            self._phase.begin("evaluate")
+            self._begin_evaluation()
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._end_evaluation()
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         assert self._loop is not None
+        self._end_evaluation()
         self._loop.step_began()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -60,6 +66,7 @@ class TransformersCallback(TrainerCallback):
         self._begin_what_follows(control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._end_evaluation()
         self._end_if_asked(control)
         self._begin_what_follows(control)
 
@@ -72,13 +79,18 @@ class TransformersCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         if not self._phase.is_open():  # an evaluation that the script itself has begun
-            self._phase.begin("evaluate")
-        self._phase.advance(of=_length(eval_dataloader))
+            self._begin_evaluation()
+        n_of_set = _length(eval_dataloader)
+        self._n_batches += 1
+        self._phase.advance(of=None if n_of_set is None else max(self._n_before + n_of_set, self._n_each))
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._phase.end()
-        if control.should_save:
-            self._phase.begin("checkpoint")
+        self._n_before = self._n_batches
+        if self._loop is None:
+            self._phase.end()
+        # What follows is not said before it comes: a checkpoint, or another set with its first batch.
+        elif control.should_save or args.save_strategy == "best":
+            self._phase.begin("checkpoint", inside=True)
 
     def on_predict(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._phase.end()
@@ -101,7 +113,7 @@ class TransformersCallback(TrainerCallback):
             self._loop.report_loss(loss)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._phase.end()
+        self._end_evaluation()
         if self._loop is not None:
             self._loop.finish()
             self._loop = None
@@ -115,9 +127,18 @@ class TransformersCallback(TrainerCallback):
             control.should_save = True
             self._exit_code = asked
 
+    def _begin_evaluation(self) -> None:
+        self._n_each, self._n_batches, self._n_before = self._n_batches if self._loop else 0, 0, 0
+        self._phase.begin("evaluate")
+
+    def _end_evaluation(self) -> None:
+        """End an evaluation, of all sets, that no checkpoint has followed."""
+        self._phase.withdraw_inner()
+        self._phase.end()
+
     def _begin_what_follows(self, control: TrainerControl) -> None:
         if control.should_evaluate:
-            self._phase.begin("evaluate")
+            self._begin_evaluation()
         elif control.should_save:
             self._phase.begin("checkpoint")
 

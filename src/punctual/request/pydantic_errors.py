@@ -28,7 +28,9 @@ _MUST = {
 
 def first_complaint(error: ValidationError, prefix: str = "", known: Iterable[str] = ()) -> InvalidSpec:
     """Return the first of pydantic's complaints; `known`: all valid keys, to suggest one from."""
-    complaint = error.errors(include_url=False)[0]
+    complaints = error.errors(include_url=False)
+    # A key that is misspelt is missing, too.
+    complaint = next((each for each in complaints if each["type"] == "extra_forbidden"), complaints[0])
     path = path_of(prefix, complaint["loc"])
     cause = complaint.get("ctx", {}).get("error")
     if isinstance(cause, InvalidSpec):

@@ -47,6 +47,7 @@ class PhaseRecord:
     * `n_units_open`: units that the occurrence in progress still lacks.
     * `n_units_inherited`: units still to come by another process of the job; used until an occurrence is seen.
     * `first_step`, `last_step`: steps that were done when the first and the latest occurrence began.
+    * `n_steps_ended`: steps that were done when a loop ended: none that is learned is left over from it.
     """
 
     name: str
@@ -57,6 +58,7 @@ class PhaseRecord:
     n_units_inherited: int = 0
     first_step: int = 0
     last_step: int = 0
+    n_steps_ended: int = 0
     n_units_done: int = 0
     n_units_measured: int = 0
     cpu_ns: int = 0
@@ -95,11 +97,18 @@ class PhaseRecord:
         self.n_units_open = 0
         self.n_units_each = n_units or self.n_units_each
 
+    def withdraw(self) -> None:
+        """Take the begin of the occurrence in progress back."""
+        self.n_begun -= 1
+        self.n_units_open = 0
+
     def end_early(self, n_steps: int, n_more: int) -> None:
         """Note that no step follows `n_steps`: a later planned occurrence comes `n_more` times, unless it has come."""
         if self.n_planned is not None:
             has_come = self.n_begun > 0 and self.last_step == n_steps
             self.n_planned = min(self.n_planned, self.n_begun + (0 if has_come else n_more))
+        elif not n_more:
+            self.n_steps_ended, self.n_units_inherited = n_steps, 0
 
     def n_units_left(self, course: StepPlan) -> int:
         """Number of units still expected."""
@@ -125,7 +134,7 @@ class PhaseRecord:
 def _n_learned(record: PhaseRecord, course: StepPlan) -> int:
     """Number of occurrences still expected if none were declared, at the rate so far."""
     n_steps_apart = _n_steps_apart(record, course)
-    n_steps_left = course.total_steps - record.last_step
+    n_steps_left = course.total_steps - max(record.last_step, record.n_steps_ended)
     # An occurrence expected exactly at the last step must not be lost to rounding.
     return int((n_steps_left + 0.5) / n_steps_apart) if n_steps_apart and n_steps_left > 0 else 0
 

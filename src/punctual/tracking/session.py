@@ -66,7 +66,7 @@ class Session:
         self._phases: list[PhaseRecord] = []
         self._phase: PhaseRecord | None = None
         self._lap = Stopwatch()
-        self._ends_with_program = False
+        self._ends_with_program = self._has_ended = False
         self._has_told_cut = False
         self._reported: set[Fault | None] = set()
         self._refused: Directives | None = None
@@ -156,6 +156,14 @@ class Session:
         self._publish_phases()
         self._settle()
 
+    def end_loop(self) -> None:
+        """Note the end of a loop over all epochs: phases that were learned in its body do not come after it."""
+        for phase in self._phases:
+            if phase.n_planned is None:
+                phase.end_early(self.n_steps, 0)
+        self._publish_phases()
+        self._settle()
+
     def program_ended(self) -> None:
         """Note that the program has run to its end, with all work after its last step."""
         if self._ends_with_program:
@@ -241,6 +249,8 @@ class Session:
 
     def end_early(self, n_phases_more: int, but: Collection[str] = ()) -> None:
         """Cancel the remaining steps; each kind of planned phase, `but` those named, may come so many times more."""
+        self._has_ended = True
+        self.start_training()
         self._end_on_device(is_done=True)
         self._set_total(self.n_steps)
         self._end_phases(n_phases_more, but)
@@ -309,6 +319,13 @@ class Session:
         """End the present phase with `n_units` units, and go back to `outer`."""
         if self._phase and not is_rehearsal:
             self._phase.end(n_units)
+        self._switch(outer)
+
+    def withdraw_phase(self, outer: PhaseRecord | None) -> None:
+        """Go back to `outer` as if the present phase had not begun."""
+        if self._phase:
+            self._phase.withdraw()
+        self._lap.restart()
         self._switch(outer)
 
     def _switch(self, phase: PhaseRecord | None) -> PhaseRecord | None:
@@ -474,7 +491,8 @@ class Session:
         self._declare(replace(self._declaration, state=state))
 
     def _is_all_done(self) -> bool:
-        if self._phase or not self.n_steps >= self.course.total_steps > 0:
+        n_all = self.course.total_steps
+        if self._phase or self.n_steps < n_all or not (n_all or self._has_ended):
             return False
         return not any(phase.n_units_left(self.course) for phase in self._phases)
 

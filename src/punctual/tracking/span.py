@@ -68,6 +68,10 @@ class PhaseSpan:
         self._n_units += n_units
         self._session.units_done(n_units, self._is_rehearsal)
 
+    def withdraw(self) -> None:
+        """Take the begin of this occurrence back: it does not come now."""
+        self._session.withdraw_phase(self._outer)
+
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and not self._n_units:
             self.advance(self._n_units_declared or 1)

@@ -209,6 +209,8 @@ class Run(Generic[T]):
                     stop.obey(session.end_asked)
                 if session.finished or self._is_done:
                     return
+        if self._loop.is_repeated:
+            session.end_loop()
 
     def _leave_body(self) -> None:
         """End the step, and the training too if the script has said so."""
