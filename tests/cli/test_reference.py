@@ -1,15 +1,18 @@
 """The documentation of the command line is that of the commands there are."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from tests.architecture.source import ROOT
 from tests.architecture.test_docs import DOCS, PAGES
+from tests.cli.programs import Terminal
 
 from punctual.cli._app import FOR_ALL_SYSTEMS, application
 
@@ -105,3 +108,11 @@ def test_the_page_about_other_systems_lists_the_commands_that_they_have() -> Non
     text = (DOCS / "how-to" / "other-systems.md").read_text("utf-8")
     (listed,) = re.findall(r"^\* (`punctual simulate`.*)$", text, re.MULTILINE)
     assert {name.removeprefix("punctual ") for name in re.findall("`([^`]+)`", listed)} == FOR_ALL_SYSTEMS
+
+
+def test_the_reference_names_each_field_of_a_report(tmp_path: Path) -> None:
+    done = Terminal(tmp_path).punctual("run", "--json", "--", "true")
+    *_, report = map(json.loads, done.stdout.splitlines())
+    text = (DOCS / "reference" / "json.md").read_text("utf-8")
+    assert report["type"] == "report"
+    assert not [name for name in report if f"`{name}`" not in text]
