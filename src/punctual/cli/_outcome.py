@@ -92,9 +92,10 @@ def end_code(status: str | None, own: int | None, received: int | None) -> int:
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
     """Return lines for people about a job's end: its outcome, and where to look further."""
     run, job = outcome.run, outcome.job
-    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
+    output = f"; output: {run.log(job)}" if outcome.summary.started_at is not None else ""
     report = f"; report: {drawn}" if drawn is not None else ""
-    return [_text_of(outcome), *([_NO_INPUT] if _lacked_input(outcome) else []), f"{where}{report}."]
+    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}{output}{report}."
+    return [_text_of(outcome), *([_NO_INPUT] if _lacked_input(outcome) else []), where]
 
 
 def _lacked_input(outcome: Outcome) -> bool:
