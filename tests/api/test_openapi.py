@@ -1,5 +1,6 @@
 """What the service answers is what its OpenAPI document says, whatever it is asked."""
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -45,6 +46,15 @@ def test_the_document_has_all_routes_and_their_refusals(service: LiveService) ->
         refusals = [answer for status, answer in operation["responses"].items() if status >= "400"]
         assert all(list(refusal["content"]) == ["application/problem+json"] for refusal in refusals), name
         assert operation["security"], name
+
+
+def test_the_reference_names_each_field_and_parameter(service: LiveService) -> None:
+    told, reference = document(service), (ROOT / "docs" / "reference" / "http-api.md").read_text("utf-8").lower()
+    fields = {name for schema in told["components"]["schemas"].values() for name in schema.get("properties", {})}
+    operations = [operation for methods in told["paths"].values() for operation in methods.values()]
+    parameters = {each["name"] for operation in operations for each in operation.get("parameters", [])}
+    assert len(fields) > 100
+    assert not [name for name in sorted(fields | parameters) if not re.search(rf"[`{{]{name}\b".lower(), reference)]
 
 
 @pytest.mark.filterwarnings("ignore")  # those of the library's own making

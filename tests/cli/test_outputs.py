@@ -174,6 +174,16 @@ def test_errors_that_go_to_a_file_are_there_and_not_on_the_terminal_of_the_outpu
     assert "KEPT" in (tmp_path / "errors").read_text()
 
 
+@pytest.mark.parametrize("asking", ["input('Name? ')", "import getpass; getpass.getpass()"])
+@pytest.mark.parametrize("stdin", ["pty.openpty()[1]", "os.open(os.devnull, os.O_RDONLY)"], ids=["terminal", "null"])
+def test_a_program_that_asks_the_terminal_is_told_where_a_job_gets_answers_from(
+    terminal: Terminal, asking: str, stdin: str
+) -> None:
+    code, errors = end(terminal.start_python("-c", FROM.format(stdin), "run", "--", *terminal.script(asking)))
+    assert (code, "EOFError" in errors) == (1, True)
+    assert ("a job gets none from a terminal" in errors) == stdin.startswith("pty")
+
+
 def test_a_slow_reader_of_a_stream_that_does_not_block_gets_all_of_it() -> None:
     read_fd, write_fd = os.pipe()
     os.set_blocking(write_fd, False)
@@ -202,6 +212,14 @@ INTO = """
 import os
 from punctual.cli import main
 os.dup2(os.open({!r}, os.O_WRONLY), 1)
+main()
+"""
+
+#: The command, with its standard input from elsewhere.
+FROM = """
+import os, pty
+from punctual.cli import main
+os.dup2({}, 0)
 main()
 """
 

@@ -132,6 +132,7 @@ def test_a_job_whose_deadline_cannot_be_guaranteed_is_turned_away_with_one_that_
     assert refused.stdout == ""
     assert "turned away" in refused.stderr
     assert "failed" not in refused.stderr
+    assert "output:" not in refused.stderr, "it never ran"
     assert machine.n_starts("a") == 0
     named = re.search(r"`--deadline (\S+)`", refused.stderr)
     assert named is not None, refused.stderr

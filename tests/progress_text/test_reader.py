@@ -94,6 +94,8 @@ def test_headings_of_stages_are_not_the_training() -> None:
         f"Step {i}/4: {what}\n" for i, what in enumerate(["download data", "tokenize", "build the model", "train"], 1)
     ]
     assert sure(read(stages, s=20)) is None
+    builds = ["FROM python:3.11-slim", "RUN pip install torch", "RUN pip install numpy", "COPY src ."]
+    assert sure(read([f"Step {i}/4 : {what}\n" for i, what in enumerate(builds, 1)], s=20)) is None
     assert sure(read(["step 1/4 cat.png\n", "step 2/4 dog.png loss 0.3\n"])) == (2, 4), "a measured value is a step's"
 
 
@@ -102,6 +104,36 @@ def test_of_totals_that_are_said_the_one_of_the_whole_training_is_believed() -> 
     assert sure(read(["epochs: 20\n", "freeze_epochs: 5\n", *epochs])) == (2, 20)
     assert sure(read(["pretrain_epochs: 5\n", "finetune_epochs: 10\n", *epochs])) == (2, None), "they contradict"
     assert sure(read(["adam epochs: 20\n", *epochs])) == (2, 20)
+
+
+@pytest.mark.parametrize(
+    ("said", "counted", "right"),
+    [
+        ("Budget: 50 optimization steps", "step {}: loss=0.3", (9, 50)),
+        ("Running for 50 training iterations", "iter {}: loss=0.3", (9, 50)),
+        ("Training until step 50", "step {}: loss=0.3", (9, 50)),
+        ("Will train to epoch 50", "epoch {}: loss=0.3", (9, 50)),
+        ("Will run 50 updates of 2048 environment steps each", "update {}: reward=0.3", (9, 50)),
+        ("Training 5 epochs of 50 steps", "epoch 1 step {}: loss=0.3", (9, 250)),
+        ("Evaluation until step 50", "step {}: loss=0.3", (9, None)),
+        ("Attack budget: 50 steps", "step {}: loss=0.3", (9, None)),
+    ],
+)
+def test_a_total_is_announced_in_many_words(said: str, counted: str, right: tuple[float, float | None]) -> None:
+    assert sure(read([f"{said}\n", *(f"{counted.format(i)}\n" for i in range(1, 10))])) == right
+
+
+def test_a_count_of_something_that_each_holds_so_many_of_is_no_count_up_to_that_number() -> None:
+    reader = read(f"epoch {e}/3: 12 batches of 64 samples, loss=0.3\n" for e in (1, 2))
+    assert sure(reader) == (2, 3)
+
+
+def test_bars_that_look_alike_and_take_turns_are_the_training_s_and_the_evaluation_s_behind_it() -> None:
+    said = ["num_epochs: 6\n"]
+    epochs = (
+        piece for e in (1, 2, 3) for piece in (*bars(40), f"Train Epoch {e}\n", *bars(50), f"Validation Epoch {e}\n")
+    )
+    assert sure(read([*said, *epochs])) == (120, 240)
 
 
 def test_without_a_deadline_there_is_nothing_to_be_careful_for() -> None:

@@ -58,7 +58,7 @@ _SECTIONS = {
 COMMANDS = {name: module for commands in _SECTIONS.values() for name, module in commands.items()}
 
 #: Commands that need nothing of Linux: those that start no job, and ask nobody who has.
-_FOR_ALL_SYSTEMS = {"clean", "compare", "plugins", "read", "report", "reproduce", "simulate", "trace"}
+FOR_ALL_SYSTEMS = {"clean", "compare", "plugins", "read", "report", "reproduce", "simulate", "trace"}
 
 
 #: Typer's exception for an invalid command line. Its module depends on Typer's version.
@@ -120,8 +120,8 @@ def _check_known(word: str) -> None:
 def _check_system(argv: list[str]) -> None:
     name = argv[0]
     is_asked_for_help = not {"--help", "-h"}.isdisjoint(argv)
-    if sys.platform != "linux" and name in COMMANDS and name not in _FOR_ALL_SYSTEMS and not is_asked_for_help:
-        here = ", ".join(sorted(_FOR_ALL_SYSTEMS))
+    if sys.platform != "linux" and name in COMMANDS and name not in FOR_ALL_SYSTEMS and not is_asked_for_help:
+        here = ", ".join(sorted(FOR_ALL_SYSTEMS))
         raise InvalidSpec(
             "jobs must be run on Linux",
             sys.platform,

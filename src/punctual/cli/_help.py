@@ -38,6 +38,7 @@ ELSEWHERE = {
     **dict.fromkeys(("check", "diagnose", "env"), "doctor"),
     **dict.fromkeys(("plot", "summary"), "report"),
     **dict.fromkeys(("login", "tokens", "auth"), "token"),
+    "version": "--version",
 }
 
 

@@ -1,5 +1,7 @@
 """Outcome of a job, in its command's closing words."""
 
+import os
+import re
 import signal
 import time
 from collections import Counter
@@ -14,7 +16,9 @@ from punctual.cli._report import paragraph, report_fields
 from punctual.cli._words import span
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
+from punctual.daemon.log_snapshot import LogSnapshot
 from punctual.daemon.run_folder import RunFolder
+from punctual.executors.local.output import ProcessSettings, logs_of
 from punctual.history.run import RunSummary
 
 EXIT_MISSED = 75
@@ -24,6 +28,14 @@ _NOT_READ = ("no-progress", "ended-early")
 EXIT_FAILED, EXIT_STOPPED = 1, 128 + signal.SIGTERM
 #: Kinds of outcomes, the best first.
 _KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "turned away", "not landed")
+
+
+#: The last line of a traceback, coloured or not.
+_END_OF_INPUT = re.compile(rb"^(?:\x1b\[[\d;]*m)*EOFError\b", re.MULTILINE)
+_NO_INPUT = (
+    "It asked for input, and a job gets none from a terminal: give it the answer as an argument, as a variable, or as a "
+    "file (`punctual run ... < answers.txt`)."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +92,19 @@ def end_code(status: str | None, own: int | None, received: int | None) -> int:
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
     """Return lines for people about a job's end: its outcome, and where to look further."""
     run, job = outcome.run, outcome.job
-    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}; output: {run.log(job)}"
+    output = f"; output: {run.log(job)}" if outcome.summary.started_at is not None else ""
     report = f"; report: {drawn}" if drawn is not None else ""
-    return [_text_of(outcome), f"{where}{report}."]
+    where = f"Why it got what it got: punctual why {job}; journal: {run.journal}{output}{report}."
+    return [_text_of(outcome), *([_NO_INPUT] if _lacked_input(outcome) else []), where]
+
+
+def _lacked_input(outcome: Outcome) -> bool:
+    """Whether a Python program failed since it asked the terminal, which stays this command's, for input."""
+    if outcome.summary.status != "failed" or not os.isatty(0):
+        return False
+    written = map(LogSnapshot, logs_of(outcome.run.log(outcome.job), ProcessSettings(is_split=True)))
+    ends = [b"".join(each.pieces(max(0, each.n_bytes - 4096), each.n_bytes)) for each in written]
+    return any(map(_END_OF_INPUT.search, ends))
 
 
 def _text_of(outcome: Outcome) -> str:

@@ -107,7 +107,7 @@ class Judge:
         """Return the rank; `after` has all that may go on when `meaning` has ended."""
         series = meaning.series
         return (
-            not any(_is_over(meaning, other) for other in after),
+            not any(_is_over(meaning, other) or _is_turn_of(meaning, other) for other in after),
             meaning.has_total,
             not series.mention.is_fraction,
             series.role,
@@ -389,6 +389,14 @@ def _is_over(meaning: Assessment, other: Assessment) -> bool:
     # A series is over when another one has grown for this share of the time in which it grew, or for all of that time.
     share = 0.3 if meaning.is_done or other.has_total else 1.0
     return after.last_at - max(after.first_at, series.last_at) > share * series.active_s
+
+
+def _is_turn_of(meaning: Assessment, other: Assessment) -> bool:
+    """Return whether a bar comes in turns with one that looks the same and came first: it is of an evaluation, say."""
+    series, first = meaning.series, other.series
+    if not series.mention.is_bar or (series.mention.template, series.unit) != (first.mention.template, first.unit):
+        return False
+    return first.first_line < series.first_line and first.n_laps > 0 and first.lap_at > series.first_at
 
 
 def _not_exceeded(meaning: Assessment) -> Assessment:

@@ -250,12 +250,14 @@ _UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 #: Words between a count and its total, in some languages.
 _OF = "(?i:of|von|van|de|di|sur|av|af|od|z|iz|apo)"
 _DONE_WORD = "(?:done|complete|completed|finished|processed|seen|trained)"
-#: A number in a line whose stamps are blanked.
+_PLURAL = "|".join(sorted(_PLURALS))
+#: A number in a line whose stamps are blanked. `100 updates of 20 steps` are two.
 _NUMBER = re.compile(
     rf"""
     (?=[\d.])(?: {_BEGIN_PAIR}(?<!\w-)(?P<step> {_SCALED} | {_INT} )
         (?: it/ | (?:\s(?P<of>[A-Za-z]{{1,16}})\s)?\s{{0,16}}/\s{{0,16}} | \s{{1,16}}(?:(?P<between>[A-Za-z]{{1,16}})\s|\()?(?:{_DONE_WORD}\s)?(?:out\s)?(?:{_OF})\s{{1,16}}(?:at\smost\s)? )
         (?P<total> {_SCALED} | {_INT} | \?(?!\w) | Unknown | -(?!\w) ) (?: (?=epoch|step|it|batch) | (?![\w/]|\.\d) )
+        (?(between)(?! \s(?:\w{{1,16}}\s)?(?!(?P=between)\b)(?:{_PLURAL})\b ))
     | {_BEGIN}(?P<open> {_SCALED} | {_INT} ) [ ]?[A-Za-z]{{1,12}} (?=[ ]\[[ ]{{4}})
     | (?<![\w.])(?P<percent> \d{{1,3}}(?:\.\d{{1,3}})? ) \s?%
     | (?P<real> (?:\d{{1,3}}(?:,\d{{3}}){{1,9}} | \d{{1,30}})\.\d+(?:[eE][-+]?\d+)? | \d{{1,30}}\.(?=[\]),}}]) | \d{{1,30}}[eE][-+]?\d+ | (?<![A-Za-z])\.\d+ )
@@ -295,7 +297,11 @@ _NAMED_BAR = re.compile(r"\d/\d.{1,100}\d%\s?\|")
 _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
 _EPOCH_NEXT = re.compile(r"\W{1,4}epoch\W", re.IGNORECASE)
 #: So many are still to be done: `30/100 left`.
-_LEFT = re.compile(rf"\s{{0,3}}(?:(?:{'|'.join(sorted(_PLURALS))})\s)?(?:left|remaining|to go)\b")
+_LEFT = re.compile(rf"\s{{0,3}}(?:(?:{_PLURAL})\s)?(?:left|remaining|to go)\b")
+#: The word that says of what the counted things are, which are all: `100 optimization steps`.
+_KIND = re.compile(rf"(\s)(?:train(?:ing)?|optimi[sz](?:ation|er)|gradient|global)\s(?=(?:{_PLURAL})\b)")
+#: So many are in each of those before: `10 epochs of 50 steps`.
+_OF_THOSE = re.compile(rf"\b({_PLURAL})\sof\s$", re.IGNORECASE)
 #: So many were done: `120 steps done`.
 _REACHED_AFTER = re.compile(rf"\s{{0,3}}\w+\s(?:are\s|were\s)?{_DONE_WORD}\b")
 #: So many are in each part of something.
@@ -308,6 +314,7 @@ _HEADING = re.compile(r"\s*(?:$|[|█━╸╺])")
 _RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end[ _-]of)\b", re.IGNORECASE)
 _NAMED_VALUE = re.compile(
     r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d"
+    r"(?!\d*(?:\.\d|-[a-z]{2}))"  # `python:3.11-slim` is a version
 )
 #: A value that is known before a step is made.
 _RATE = re.compile(r"\b(?:lr|learning[ _]rates?)(?:\W{1,4}(?:is |to |of )?)\d[\d.e+-]*", re.IGNORECASE)
@@ -325,7 +332,9 @@ _VALUE = re.compile(r"(?:\d[\d.]*|\?)(?:s/\w{1,12}|\w{1,12}/s)|[-+]?\d[\d.,:]*(?
 #: A process names itself before what it writes; its number tells counts apart.
 _PROCESS = re.compile(r"(rank|default|worker|gpu|pid|proc|process|node|device|cuda)(\W{0,3})(\d+)", re.IGNORECASE)
 _AS_LETTERS = str.maketrans("0123456789", "abcdefghij")
-_TO_TRAIN = re.compile(r"tr[ae]in|fit|start|max|total|schedul|run|perform|entren|entrain|obuc", re.IGNORECASE)
+_TO_TRAIN = re.compile(
+    r"tr[ae]in|fit|start|max|total|schedul|run|perform|entren|entrain|obuc|^\W{0,3}budget", re.IGNORECASE
+)
 #: Ends of a clause: `for 200 epochs (patience 10)`, `for 200 epochs with early stopping`.
 _CLAUSE_END = re.compile(r"[(,;]|\bwith\b")
 _SENTENCE_END = re.compile(r";|(?<=\d)\.\s")
@@ -427,7 +436,8 @@ class _NumberPosition:
         self._match, self._is_bar, self._is_drawn = match, is_bar, is_drawn
         self._text = text
         self._before = text[max(0, match.start() - _AROUND) : match.start()]
-        self._after = text[match.end() : match.end() + _AROUND]
+        after = text[match.end() : match.end() + _AROUND]
+        self._after = _KIND.sub(r"\1", after, count=1) if _KIND.match(after) else after
         self._name = _name_before(self._before)
 
     def read(self, kind: str, i_number: int) -> Mention | None:
@@ -514,9 +524,11 @@ class _NumberPosition:
             words = _without_idle(name)
             settings = [word for word in words[:-1] if _SETTING.fullmatch(word)]
             is_measured_at = settings in (["at"], ["after"]) and _MEASURED_AT.match(self._after)
-            if (settings and not is_measured_at) or any(map(_VALUES.fullmatch, words[-2:-1])):
+            # `Training until step 100`
+            is_goal = settings == words[-2:-1] and settings in (["until"], ["to"]) and _is_training(words[-3:-2])
+            if (settings and not is_measured_at and not is_goal) or any(map(_VALUES.fullmatch, words[-2:-1])):
                 return None
-            is_named_total = bool(set(words[:-1]) & _TOTAL)
+            is_named_total = is_goal or bool(set(words[:-1]) & _TOTAL)
             part = _PART_OF.search(self._before)
             is_qualified = not (is_named_total or _OF_ALL.issuperset(words[:-1])) or part is not None
             is_total = is_named_total or words[-1] in _PLURALS
@@ -528,23 +540,26 @@ class _NumberPosition:
         word = self._word_after()
         if name == ["total"] and word not in _PLURALS and not self._before.rstrip(_BETWEEN).endswith("/total"):
             return self._mention(step, None, unit, family, is_total=True)
-        if (
-            word in _PLURALS
-            and not _EACH.match(self._after)
-            and _TO_TRAIN.search(self._before)
-            and not _TO_STOP.search(self._before + _CLAUSE_END.split(self._after, 1)[0])
-        ):
-            unit, family = _COUNTED[word]
-            return self._mention(step, None, unit, family, is_total=True)
-        if word in _PLURALS and _REACHED_AFTER.match(self._after):
-            unit, family = _COUNTED[word]
-            return self._mention(step, None, unit, family)
+        if word in _PLURALS and (mention := self._counted_behind(step, word)) is not None:
+            return mention
         is_train_row = _TRAIN_ROW.fullmatch(self._before) and _VALUE_NAME.match(self._after)
         row = "" if is_train_row else _without_label(self._before)
         is_of_unit = _UNIT_AFTER.match(self._after) and not _VALUE_NEXT.match(self._after)
         # A number of ten digits is an instant, in seconds since 1970.
         is_in_row = not is_of_unit and i_number < _N_COLUMNS and step < 10**9 and not row.strip(_ROW)
         return self._mention(step) if is_in_row and _RESULT.search(self._after) else None
+
+    def _counted_behind(self, step: int, word: str) -> Mention | None:
+        """Return the number as a total, or a count, of what the `word` behind it names; None if it is neither."""
+        unit, family = _COUNTED[word]
+        is_to_stop = _TO_STOP.search(self._before + _CLAUSE_END.split(self._after, 1)[0])
+        if _TO_TRAIN.search(self._before) and not _EACH.match(self._after) and not is_to_stop:
+            around = _OF_THOSE.search(self._before)
+            is_part = around is not None and _COUNTED[around[1].lower()][0] is not Unit.EPOCH
+            return (
+                None if is_part else self._mention(step, None, unit, family, is_total=True, is_lap=around is not None)
+            )
+        return self._mention(step, None, unit, family) if _REACHED_AFTER.match(self._after) else None
 
     def _counted(self) -> tuple[Unit, str]:
         """Return what is counted, by the name."""
@@ -611,10 +626,10 @@ class _NumberPosition:
         title = words[:1] if self._is_bar else self._name if is_nameless else []
         if any(word.endswith("ing") and not _TRAINING_GERUNDS.fullmatch(word) for word in title):
             return Role.OTHER
-        return Role.TRAINING if any(map(_TRAINING.match, words)) else Role.NEUTRAL
+        return Role.TRAINING if _is_training(words) else Role.NEUTRAL
 
     def _is_of_examples(self, words: list[str]) -> bool:
-        return bool(_EXAMPLES.search(self._after)) and not any(map(_TRAINING.match, words))
+        return bool(_EXAMPLES.search(self._after)) and not _is_training(words)
 
 
 #: Names of values, which count nothing: `loss_step=3`.
@@ -652,6 +667,10 @@ def _counted(name: list[str]) -> tuple[Unit, str]:
     unit, family = _COUNTED.get(words[-1], (Unit.UNKNOWN, "")) if words else (Unit.UNKNOWN, "")
     is_of_all = family == "timestep" and bool({"max", "maximum", "total"} & {*words})
     return unit, "step" if is_of_all else family
+
+
+def _is_training(words: list[str]) -> bool:
+    return any(map(_TRAINING.match, words))
 
 
 def _template(before: str) -> str:
