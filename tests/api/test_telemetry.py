@@ -128,9 +128,9 @@ def test_each_plan_is_a_span_with_what_the_policy_decided(service: LiveService, 
 
 def test_each_request_is_a_span_named_by_its_route(service: LiveService, exported: InMemorySpanExporter) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    assert service.caller.get("/jobs/none?secret=x", {"traceparent": parent}).status == 404
+    assert service.caller.get("/jobs/none?secret=x", {"traceparent": parent}).status == 422
     span = awaited(exported, "GET /v1/jobs/{job}")
-    assert told(span)["http.response.status_code"] == 404
+    assert told(span)["http.response.status_code"] == 422
     assert f"{span.context.trace_id:032x}" == parent.split("-")[1]
     assert "secret" not in span.to_json()
     service.caller.token = None
