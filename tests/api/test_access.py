@@ -2,7 +2,9 @@
 
 import asyncio
 import errno
+import gzip
 import http.client
+import json
 import os
 import shutil
 import socket
@@ -283,8 +285,37 @@ def test_a_link_to_the_page_on_another_page_can_be_followed(
 
 def test_no_other_origin_is_allowed_beforehand(service: LiveService) -> None:
     reply = service.caller.send("OPTIONS", "/jobs", headers={"Access-Control-Request-Method": "POST"})
-    assert reply.status == 405
+    assert (reply.status, reply.headers["Allow"]) == (405, "GET, HEAD, POST"), "of all routes of the path"
     assert "Access-Control-Allow-Origin" not in reply.headers
+
+
+@pytest.mark.parametrize("path", ["/jobs", "/openapi.json", "/events", "/metrics"])
+def test_head_is_answered_as_get_without_the_body(service: LiveService, path: str) -> None:
+    """Also of a stream, which would never end."""
+    head = service.caller.send("HEAD", path)
+    assert (head.status, head.body) == (200, b"")
+    if path != "/events":
+        got = service.caller.get(path)
+        assert [head.headers[name] for name in ("Content-Type", "Content-Length")] == [
+            got.headers[name] for name in ("Content-Type", "Content-Length")
+        ]
+    assert service.caller.send("HEAD", "/quote").headers["Allow"] == "POST"
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1:1/v1/jobs", "*", "example.org:443"])
+def test_a_request_to_a_proxy_is_refused_in_words(service: LiveService, target: str) -> None:
+    connection = http.client.HTTPConnection(service.served.url.removeprefix("http://"), timeout=PATIENCE_S)
+    connection.request("GET", target, headers={"Authorization": f"Bearer {service.caller.token}"})
+    reply = connection.getresponse()
+    assert (reply.status, "this service is no proxy" in json.load(reply)["detail"]) == (400, True)
+    connection.close()
+
+
+def test_a_compressed_body_is_refused_in_words(service: LiveService) -> None:
+    body = gzip.compress(b'{"program": ["x"]}')
+    refused = service.caller.send("POST", "/jobs", body, {"Content-Encoding": "gzip"})
+    assert (refused.status, refused.headers["Accept-Encoding"]) == (415, "identity")
+    assert "without `Content-Encoding`" in refused.json()["detail"]
 
 
 def test_a_body_without_json_is_refused(service: LiveService) -> None:

@@ -84,10 +84,10 @@ def test_one_node_s_cores_are_told_alone() -> None:
 def test_a_node_s_budget_is_its_own(service: LiveService, tmp_path: Path) -> None:
     service.caller.post("/jobs", {"program": program(tmp_path / "go"), "name": "a", "cores": "1"})
     wait_until(lambda: service.caller.get("/jobs/a").json(), lambda told: (told["grantedCores"] or 0) > 0)
-    here, nowhere = budget(service, "?node=local"), budget(service, "?node=nowhere")
+    here, nowhere = budget(service, "?node=local"), service.caller.get("/budget/history?node=nowhere")
     assert [share["job"] for share in here["held"]] == ["a"]
     assert here["capacityCores"] == budget(service)["capacityCores"] > 0
-    assert (nowhere["held"], nowhere["planned"], nowhere["capacityCores"]) == ([], [], 0.0)
+    assert (nowhere.status, "no node 'nowhere'" in nowhere.json()["detail"]) == (404, True)
 
 
 def test_a_change_is_told_as_the_mean_of_the_part_it_lies_in() -> None:

@@ -42,6 +42,14 @@ def text(result: Result) -> str:
     return page(result)
 
 
+def test_what_is_wider_than_a_screen_is_scrolled_alone_and_drawings_have_names(text: str) -> None:
+    regions = re.findall(
+        r'<div class="wide" tabindex="0" role="region" aria-label="[^"]+"><(table|svg role="img" aria-label="[^"]+")',
+        text,
+    )
+    assert len(regions) == text.count("<table") + text.count("<svg")
+
+
 def test_a_page_needs_no_other_file(text: str) -> None:
     links = re.findall(r'(?:src|href)="([^"]*)"', text)
     assert all(link.startswith(("#", "data:")) for link in links)

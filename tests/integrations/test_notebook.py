@@ -50,11 +50,14 @@ def test_a_cell_is_run_to_its_deadline(shell: Any, capfd: pytest.CaptureFixture[
     assert "punctual: started job cell-" in shown
 
 
-@pytest.mark.parametrize("option", ["--report run.html", "--report=run.html"])
-def test_the_page_of_the_run_is_shown_below(option: str, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("option", ["--report run.html", "--report=run.html", "--report {folder}/run.html"])
+def test_the_page_of_the_run_is_shown_below(
+    option: str, shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its place from the notebook: that is what the notebook's server can be asked for."""
     shown = list[Any]()
     monkeypatch.setattr(notebook, "display", shown.append)
-    shell.run_cell_magic("deadline", f"2s --actuator pacing {option}", CELL.format(n=20))
+    shell.run_cell_magic("deadline", f"2s --actuator pacing {option.format(folder=tmp_path)}", CELL.format(n=20))
     (frame,) = shown
     assert frame.src == "run.html"
     assert "punctual/overview.js" in Path("run.html").read_text()

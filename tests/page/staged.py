@@ -411,6 +411,8 @@ class Stage:
         The status with which all are refused; 0: none is.
     ahead_s
         By how much the service's clock is ahead of the reader's.
+    now
+        The service's present.
     """
 
     jobs: list[JobStanding] = field(default_factory=several)
@@ -422,6 +424,7 @@ class Stage:
     has_prices: bool = False
     refusal: int = 0
     ahead_s: float = 0.0
+    now: datetime = NOW
 
     def set(self, context: BrowserContext) -> None:
         """Answer all requests of a context, whose clock stands still at `NOW`."""
@@ -474,8 +477,7 @@ class Stage:
             answer = self._of_job(shown, rest, route)
         if self.has_prices:
             answer = self._priced(answer)
-        date = {"Date": format_datetime(NOW, usegmt=True)} if self.ahead_s else {}
-        headers = {"Content-Type": "application/json", **date}
+        headers = {"Content-Type": "application/json", "Date": format_datetime(self.now.astimezone(UTC), usegmt=True)}
         route.fulfill(body=answer.model_dump_json(by_alias=True), headers=headers)
 
     def _priced(self, answer: Any) -> Any:

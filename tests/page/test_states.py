@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import combinations
 from typing import Literal
 
 import pytest
@@ -364,6 +365,7 @@ def test_a_lane_is_drawn_again_only_where_it_changes(browser: Browser) -> None:
             for each in jobs
         ]
         stage.jobs[1] = stage.jobs[1].model_copy(update={"progress_percentage": 70.0, "deadline": at(55)})
+        stage.now += timedelta(seconds=10)
         later(page)
         expect(page.locator("#jobs tr").nth(1)).to_contain_text("70.0 %")
         assert page.locator("#jobs tr:nth-child(2) .lane [data-old]").count() == 0
@@ -608,6 +610,33 @@ def test_the_longest_name_fits_each_screen(browser: Browser, size: str) -> None:
         wait_until(lambda: not overflows(page))
 
 
+def test_long_names_of_others_are_not_in_the_way(browser: Browser) -> None:
+    """They are chosen from a list, and stand in a table beside numbers and in the chart beside each other."""
+    jobs = [job("short"), *(job(sign * 64, granted_cores=0.01) for sign in "nm")]
+    with staged(browser, Stage(jobs=jobs), "#/jobs/short", "phone") as page:
+        STATES["landed"].done(page)
+        expect(page.get_by_label("Compare with")).to_be_visible()
+        assert not overflows(page)
+    with staged(browser, Stage(jobs=jobs), "#/budget", "medium") as page:
+        STATES["budget"].done(page)
+        crossed = (
+            "(row) => row.querySelector('a').getBoundingClientRect().right > row.cells[1].getBoundingClientRect().left"
+        )
+        assert page.locator("#budget-jobs tr").evaluate_all(f"all => all.filter({crossed}).length") == 0
+        words = page.locator("#budget-chart text:not(.title, .name, .on-layer)").evaluate_all(
+            "all => all.filter((each) => /^[mn]+$/.test(each.textContent)).map((each) => [each.getBBox().x, each.getBBox().x + each.getBBox().width])"
+        )
+        assert all(a[1] <= b[0] or b[1] <= a[0] for a, b in combinations(words, 2))
+        assert page.locator("#budget .wide").evaluate("each => each.scrollWidth <= each.clientWidth")
+
+
+def test_sentences_end_once(browser: Browser) -> None:
+    with staged(
+        browser, Stage(jobs=[job("gan", verdict="at_risk", warnings={"slow": "is it waiting for data?"})])
+    ) as page:
+        expect(page.locator("#jobs .why p")).to_contain_text("Is it waiting for data? It has 0.6 cores.")
+
+
 def test_an_address_that_is_cut_within_a_sign_is_that_of_no_job(browser: Browser) -> None:
     with staged(browser, Stage(), "#/jobs/%E0%A4%A") as page:
         expect(page.locator("#one-problem")).to_contain_text("There is no job %E0%A4%A")
@@ -678,6 +707,12 @@ def test_the_price_of_a_deadline_is_a_curve_with_the_budget(browser: Browser) ->
         expect(page.locator("#quote li").filter(has_text="cannot be by 15:56:10")).to_have_count(1)
 
 
+def test_no_column_of_the_budget_is_cut_off(browser: Browser) -> None:
+    with staged(browser, STATES["budget in dollars"].stage(), "#/budget", "medium") as page:
+        STATES["budget"].done(page)
+        assert page.locator("#budget .wide").evaluate("each => each.scrollWidth <= each.clientWidth")
+
+
 def test_the_budget_marks_late_jobs_and_has_those_that_wait(browser: Browser) -> None:
     with staged(browser, Stage(), "#/budget") as page:
         STATES["budget"].done(page)
@@ -704,6 +739,44 @@ def test_values_on_a_phone_are_named(browser: Browser) -> None:
         late = page.locator("#jobs tr").first
         assert late.locator(".due").inner_text() == "due in 25 min"
         assert late.locator(".end").inner_text() == "lands in 32 min"
+
+
+def test_who_may_only_read_is_not_led_to_what_would_help(browser: Browser) -> None:
+    for role, n_links in (("viewer", 0), ("owner", 2)):
+        with staged(browser, Stage(role=role)) as page:
+            STATES["lanes"].done(page)
+            expect(page.get_by_role("link", name="See what would help")).to_have_count(n_links)
+
+
+def test_times_that_differ_by_minutes_are_told_apart(browser: Browser) -> None:
+    """A landing eight minutes after a deadline in two hours is in two hours, too."""
+    late = job("late", verdict="infeasible", deadline=at(125), estimated_remaining_seconds=60 * 133.0)
+    with staged(browser, Stage(jobs=[late])) as page:
+        STATES["lanes"].done(page)
+        expect(page.locator("#jobs .due")).to_have_text("due in 2 h 5 min")
+        expect(page.locator("#jobs .end")).to_have_text("lands in 2 h 13 min")
+
+
+def test_the_first_job_that_is_late_is_on_a_phone_s_first_screen(browser: Browser) -> None:
+    with staged(browser, Stage(), size="phone") as page:
+        STATES["lanes"].done(page)
+        box = page.locator("#jobs tr").first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] <= SIZES["phone"][1]
+
+
+def test_lines_of_time_go_through_no_words_of_the_course(browser: Browser) -> None:
+    """The deadline's alone goes up to its flag."""
+    crossed = r"""() => {
+        const marks = [...document.querySelectorAll("#course-chart .mark:not(.kept)")].map((mark) => [Number(/^M([\d.]+)/.exec(mark.getAttribute("d"))[1]), [...mark.getAttribute("d").matchAll(/M[\d.]+ ([\d.]+)v([\d.]+)/g)].map(([, top, height]) => [Number(top), Number(top) + Number(height)])]);
+        const words = [...document.querySelectorAll("#course-chart .frames text:not([text-anchor])")].map((text) => text.getBBox());
+        return [words.length, marks.length, words.flatMap((a, i) => words.slice(i + 1).filter((b) => a.y === b.y && a.x < b.x + b.width && b.x < a.x + a.width)).length,
+            marks.filter(([x, parts]) => words.some((box) => x > box.x && x < box.x + box.width && (!parts.length || parts.some(([top, foot]) => top < box.y + box.height - 4 && foot > box.y + 4)))).length];
+    }"""
+    with staged(browser, Stage(), "#/jobs/resnet", "phone") as page:
+        STATES["compared"].done(page)
+        n_words, n_marks, n_overlaps, n_crossed = page.evaluate(crossed)
+        assert (n_words > 5, n_marks > 2, n_overlaps, n_crossed) == (True, True, 0, 0)
 
 
 def test_each_kind_of_job_is_counted_and_waiting_ones_that_start_too_late_are_told(browser: Browser) -> None:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 
 from punctual.api.budget_cache import FloatArray
 from punctual.api.context import Context, ServiceContext
-from punctual.api.problems import answers
+from punctual.api.problems import Refused, answers
 from punctual.client.schema import (
     BudgetCosts,
     BudgetHistory,
@@ -27,11 +27,12 @@ from punctual.core.units import HOUR_S
 from punctual.core.verdict import remaining_time
 from punctual.history.costs import CostHistory, is_same_cost
 from punctual.request.deadlines import Now
+from punctual.request.words import visible
 
 router = APIRouter(tags=["cluster"])
 
 
-@router.get("/budget/history", responses=answers())
+@router.get("/budget/history", responses=answers(404))
 def budget_history(
     context: Context,
     hours: Annotated[float, Query(ge=1 / 3600, le=24 * 31, description="How far back.")] = 1.0,
@@ -43,11 +44,15 @@ def budget_history(
     edges_at = np.linspace(now.at - 3600.0 * hours, now.at, points + 1)
     asked = None if node is None else NodeId(node)
     planned = [share for status in host.jobs() if (share := _planned(context, status, now, asked)) is not None]
+    held = _shares(context.budget.means(edges_at, asked))
+    nodes = [each for each in host.nodes() if asked in (None, each.id)]
+    if asked is not None and not (held or nodes):  # of one that has left is told what was held there
+        raise Refused(404, f"there is no node '{visible(asked[:64])}'; `GET /v1/cluster` lists those that there are")
     return BudgetHistory(
         since=now.wall_of(float(edges_at[0])),
         until=now.wall,
-        capacity_cores=sum(each.capacity.cores for each in host.nodes() if asked in (None, each.id)),
-        held=_shares(context.budget.means(edges_at, asked)),
+        capacity_cores=sum(each.capacity.cores for each in nodes),
+        held=held,
         planned=planned,
         costs=_costs(context, edges_at.tolist(), now, planned) if asked is None else None,
     )

@@ -10,6 +10,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request, Response
+from starlette.concurrency import iterate_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -233,4 +234,6 @@ class CountedStream(StreamingResponse):
             ending.callback(self._close)
             ending.enter_context(self._context.streams.counted(self._caller.name))
             async with aclosing(self._pieces):
+                if "is_head" in scope:
+                    self.body_iterator = iterate_in_threadpool(())
                 await super().__call__(scope, receive, send)

@@ -88,9 +88,11 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD":  # the server leaves the body out
+            scope = {**scope, "method": "GET", "is_head": True}
         with_headers, request = _with_headers(send), Request(scope)
         try:
-            _check_one_of_each(request)
+            _check_form(request)
             self._check_place(request)
             file = page_file(request.method, request.url.path)
             if file is not None:
@@ -187,11 +189,16 @@ class RequestGuard:
             raise Refused(400, "the body did not come in time", {"Connection": "close"}) from None
 
 
-def _check_one_of_each(request: Request) -> None:
-    """Refuse a header that is given twice: readers could differ in which one they believe."""
+def _check_form(request: Request) -> None:
+    """Refuse what other readers of the request could read in another way, or what only a proxy is asked."""
+    if not request.scope["path"].startswith("/"):
+        raise Refused(400, "the target of a request must be a path, such as `/v1/jobs`: this service is no proxy")
     for name in ("host", "origin", "authorization", "content-length", "idempotency-key"):
         if len(request.headers.getlist(name)) > 1:
             raise Refused(400, f"the header {name} must be given once")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        detail = "a body must be sent as it is, without `Content-Encoding`"
+        raise Refused(415, detail, {"Accept-Encoding": "identity"})
 
 
 def _with_headers(send: Send) -> Send:

@@ -16,10 +16,8 @@ CONTENT_SECURITY_POLICY = (
 
 def page_file(method: str, path: str) -> Response | None:
     """Return a file of the page; None: the path is not the page's, or the request is not a read."""
-    if method not in {"GET", "HEAD"}:
-        return None
     file = _files().get(path)
-    if file is None:
+    if file is None or method != "GET":
         return None
     return Response(file[0], media_type=file[1], headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
 

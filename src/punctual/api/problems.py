@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic.alias_generators import to_camel
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from punctual.client.schema import FaultText, Problem
 from punctual.core.errors import InvalidSpec
@@ -104,13 +105,22 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, _short)
 
     @app.exception_handler(HTTPException)
-    async def _plain(_: Request, error: HTTPException) -> Response:
+    async def _plain(request: Request, error: HTTPException) -> Response:
         hint = "; `/v1/openapi.json` lists all routes" if error.status_code in {404, 405} else ""
-        return problem(error.status_code, f"{error.detail}{hint}", error.headers)
+        headers = {"Allow": ", ".join(_methods(request))} if error.status_code == 405 else error.headers
+        return problem(error.status_code, f"{error.detail}{hint}", headers)
 
     @app.exception_handler(RequestValidationError)
     async def _unreadable(_: Request, error: RequestValidationError) -> Response:
         return _misread(error)
+
+
+def _methods(request: Request) -> list[str]:
+    """Return the methods with which a request's path can be asked for: more than one route may have it."""
+    scopes = {method: {**request.scope, "method": method} for method in ("GET", "PATCH", "POST", "PUT")}
+    routes = request.app.routes
+    fits = [name for name, scope in scopes.items() if any(each.matches(scope)[0] is Match.FULL for each in routes)]
+    return sorted([*fits, *(["HEAD"] if "GET" in fits else [])])
 
 
 async def _unavailable(_: Request, error: Exception) -> Response:

@@ -69,7 +69,6 @@ class _Gauges:
 
     def __init__(self, host: LocalHost) -> None:
         self._host = host
-        self._kept = StatusJsonCache(host, job_metrics)
         self._read: dict[str, Metric] = {}
         self._read_at = float("-inf")
 
@@ -84,7 +83,8 @@ class _Gauges:
     def _metrics(self) -> dict[str, Metric]:
         # Seconds for which a collection's metrics are reused: a collector reads them one after the other.
         if time.monotonic() > self._read_at + 1.0:
-            self._read = {metric.name: metric for metric in metrics(self._host, self._kept)}
+            kept = StatusJsonCache(self._host, job_metrics)
+            self._read = {metric.name: metric for metric in metrics(self._host, kept)}
             self._read_at = time.monotonic()
         return self._read
 

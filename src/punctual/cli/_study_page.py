@@ -35,14 +35,17 @@ def write_page(result: Result, path: Path) -> None:
 def page(result: Result) -> str:
     """Return the report as HTML."""
     # A Gantt chart is an image of some 50 kB: of more policies than this only the first ones get one.
-    charts = [_svg(gantt(runs[0], _INK)) for runs in list(result.by_policy.values())[:12]]
+    charts = [
+        _svg(gantt(runs[0], _INK), f"Jobs over time under {label}")
+        for label, runs in list(result.by_policy.items())[:12]
+    ]
     billed = [runs[0] for runs in result.by_policy.values() if runs[0].facts.get("bill")]
     title = "Policies compared" if len(result.by_policy) > 1 else html.escape(next(iter(result.by_policy)))
     return _PAGE.format(
         title=title,
         paragraph=html.escape(in_words(result)),
-        table=_table(result),
-        overview=_svg(overview(result.by_policy, _INK)),
+        table=_wide(_table(result), "Measures by policy"),
+        overview=_svg(overview(result.by_policy, _INK), "Completion times and deadlines by policy"),
         charts="\n".join(charts),
         money="\n".join(["<h2>Money</h2>", *map(_money, billed)] if billed else []),
         decisions="\n".join(_decisions(label, runs) for label, runs in result.by_policy.items()),
@@ -90,7 +93,12 @@ def cell(measure: Measure, estimate: Estimate | None) -> str:
     return f"{measure.shown(estimate.mean)} ± {measure.shown(estimate.half_width)}"
 
 
-def _svg(figure: "Figure") -> str:
+def _wide(content: str, label: str) -> str:
+    """Wrap what a small screen has no room for: it is scrolled alone, by keys too."""
+    return f'<div class="wide" tabindex="0" role="region" aria-label="{html.escape(label)}">{content}</div>'
+
+
+def _svg(figure: "Figure", label: str) -> str:
     """Return the drawing as a part of a page, in the colour of its text."""
     from matplotlib import rc_context
 
@@ -98,7 +106,8 @@ def _svg(figure: "Figure") -> str:
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "punctual"}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     text = buffer.getvalue()
-    return text[text.index("<svg") :].replace(_INK, "currentColor")
+    drawing = text[text.index("<svg") + 4 :].replace(_INK, "currentColor")
+    return _wide(f'<svg role="img" aria-label="{html.escape(label)}"{drawing}', label)
 
 
 def _table(result: Result) -> str:
@@ -109,7 +118,7 @@ def _table(result: Result) -> str:
         _row(label, [(cell(one, estimates[i_row]), i_row in best[one.name]) for one, estimates in columns])
         for i_row, label in enumerate(result.by_policy)
     ]
-    return f"<thead><tr><th>policy</th>{head}</tr></thead>\n<tbody>\n{''.join(rows)}</tbody>"
+    return f"<table><thead><tr><th>policy</th>{head}</tr></thead>\n<tbody>\n{''.join(rows)}</tbody></table>"
 
 
 def _row(label: str, cells: Sequence[tuple[str, bool]]) -> str:
@@ -130,8 +139,10 @@ def _money(run: StoredRun) -> str:
         f"<tr><th>{html.escape(name)}</th><td>${usd:,.2f}</td><td class=text>{html.escape(text)}</td></tr>\n"
         for name, usd, text in rows
     ]
-    drawing = _svg(money(run, _INK)) if bill["course"]["by_pool"] else ""
-    return f"<h3>{html.escape(run.policy)}</h3>\n{drawing}\n<table>{''.join(cells)}</table>"
+    label = f"Dollars under {run.policy}"
+    table = _wide(f"<table>{''.join(cells)}</table>", label)
+    drawing = _svg(money(run, _INK), f"{label} over time") if bill["course"]["by_pool"] else ""
+    return f"<h3>{html.escape(run.policy)}</h3>\n{drawing}\n{table}"
 
 
 def _decisions(label: str, runs: Sequence[StoredRun]) -> str:
@@ -142,7 +153,8 @@ def _decisions(label: str, runs: Sequence[StoredRun]) -> str:
         f"<tr><th>{html.escape(kind)}</th><td>{n:,}</td><td class=text>{html.escape(text)}</td></tr>\n"
         for kind, _, n, text in found
     ]
-    return f"<h3>{html.escape(label)}</h3>\n<p>{_proven(run.gaps)}</p>\n<table>{''.join(rows)}</table>"
+    table = _wide(f"<table>{''.join(rows)}</table>", f"Decisions of {label}")
+    return f"<h3>{html.escape(label)}</h3>\n<p>{_proven(run.gaps)}</p>\n{table}"
 
 
 def _proven(gaps: Gaps) -> str:
@@ -169,7 +181,7 @@ body {{ background: var(--page); color: var(--ink); font: 16px/1.5 system-ui, sa
   max-width: 78rem; padding: 0 1rem; }}
 h1 {{ font-size: 1.4rem; }}
 h2 {{ font-size: 1.1rem; }}
-svg {{ width: 100%; height: auto; font-family: system-ui, sans-serif; }}
+svg {{ width: 100%; min-width: 44rem; height: auto; font-family: system-ui, sans-serif; }}
 .wide {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
 th, td {{ border-bottom: 1px solid var(--rule); text-align: right; padding: 0.25rem 0 0.25rem 1.2rem; white-space: nowrap; }}
@@ -183,9 +195,7 @@ pre {{ overflow-x: auto; border: 1px solid var(--rule); padding: 0.8rem; }}
 <body>
 <h1>{title}</h1>
 <p>{paragraph} The best of a column is in green.</p>
-<div class="wide"><table>
 {table}
-</table></div>
 {overview}
 <h2>Jobs over time</h2>
 <p>Jobs in order of submission from top to bottom, time from left to right. A pixel shows how its jobs spent that

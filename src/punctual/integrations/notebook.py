@@ -1,5 +1,6 @@
 """IPython and Jupyter: ``%load_ext punctual``, and then ``%%deadline 10m`` above a cell."""
 
+import os
 import shlex
 import signal
 import subprocess
@@ -43,7 +44,7 @@ def deadline(line: str, cell: str) -> None:
         run = [sys.executable, "-m", "punctual", "run", "--deadline", *words, "--", sys.executable, str(script)]
         exit_code = _shown(run)
     for page in [page for page in _pages_of(words) if page.exists() and page.stat().st_mtime >= begun_s - 1.0]:
-        display(IFrame(str(page), width="100%", height=720))
+        display(IFrame(os.path.relpath(page), width="100%", height=720))  # a notebook's server has no others
     if exit_code:
         raise UsageError(f"the job did not come to its end: `punctual run` left with exit code {exit_code}")
 

@@ -73,6 +73,9 @@ function path(className, d, name = "") {
   return made;
 }
 
+/** The width of words that are drawn; where they are not seen about what they take. @param {SVGElement} text */
+export const widthOf = (text) => /** @type {SVGTextElement} */ (text).getComputedTextLength() || (text.textContent || "").length * CHARACTER;
+
 /** Title, values and their lines, and the names of the curves. @param {any} group @param {Panel} panel @param {number} i @param {Scale} at */
 function frame(group, panel, i, at) {
   const write = panel.write || amount;
@@ -80,13 +83,19 @@ function frame(group, panel, i, at) {
     const y = Math.round(at.y(i, value)) + 0.5;
     group.append(path("grid", `M${LEFT} ${y}H${at.right}`), drawn("text", { x: LEFT - 8, y: y + 4, "text-anchor": "end" }, write(value)));
   }
-  group.append(path("base", `M${LEFT} ${at.tops[i] + panel.height + 0.5}H${at.right}`), drawn("text", { class: "title", x: 0, y: at.tops[i] - 10 }, panel.title));
-  let x = Math.max(LEFT + 8, panel.title.length * CHARACTER + 20);
+  const title = drawn("text", { class: "title", x: 0, y: at.tops[i] - 10 }, panel.title);
+  group.append(path("base", `M${LEFT} ${at.tops[i] + panel.height + 0.5}H${at.right}`), title);
+  let x = Math.max(LEFT + 8, widthOf(title) + 16);
   for (const { name, className, times, isUnnamed } of [...panel.series].reverse()) { // what lies on top first
-    const width = 24 + name.length * CHARACTER + 16;
-    if (!times.length || isUnnamed || x + width > at.right) continue;
-    group.append(path(`curve ${className}`, `M${x} ${at.tops[i] - 14}h18`), drawn("text", { x: x + 24, y: at.tops[i] - 10 }, name));
-    x += width;
+    if (!times.length || isUnnamed) continue;
+    const words = drawn("text", { x: x + 24, y: at.tops[i] - 10 }, name);
+    group.append(words);
+    const end = x + 24 + widthOf(words);
+    if (end > at.right) words.remove();
+    else {
+      group.append(path(`curve ${className}`, `M${x} ${at.tops[i] - 14}h18`));
+      x = end + 16;
+    }
   }
 }
 
@@ -112,7 +121,7 @@ function paint(svg, picture, from, to) {
   picture.panels.forEach((panel, i) => panel.series.forEach((series) => inside.append(path(`curve ${series.className}`, through(series, at, i), series.name))));
   for (const { time, className, text, name } of picture.marks || []) {
     if (time < from || time > to) continue;
-    svg.append(path(`mark ${className}`, `M${at.x(time).toFixed(1)} ${at.tops[0]}V${at.foot}`, name));
+    svg.append(path(`mark ${className}`, at.tops.map((top, i) => `M${at.x(time).toFixed(1)} ${top}v${picture.panels[i].height}`).join(""), name)); // not through the words between
     if (text) svg.append(drawn("text", { x: Math.min(at.right - 16, at.x(time)), y: at.foot + 18, "text-anchor": "middle", class: "name" }, text));
   }
   picture.draw?.(at);

@@ -25,7 +25,7 @@ export function landingAt(job, nowMs) {
 }
 
 /** Texts as sentences in one line. @param {string[]} texts */
-const sentences = (texts) => texts.filter(Boolean).map((text) => `${capital(text).replace(/[.\s]+$/, "").replaceAll("\n", " ")}.`).join(" ");
+const sentences = (texts) => texts.filter(Boolean).map((text) => capital(text).replace(/[.\s]+$/, "").replaceAll("\n", " ").replace(/[^?!]$/, "$&.")).join(" ");
 /** What its user is warned of; that it will be late its verdict says. @param {any} job @returns {string[]} */
 export const warnings = (job) => (isOver(job) ? [] : Object.entries(job.warnings).flatMap(([code, text]) => (code === "infeasible" ? [] : [String(text)])));
 

@@ -26,6 +26,8 @@ const rows = new Map();
 /** By name, as they stood at the last look. @type {Map<string, any>} */
 let named = new Map();
 let lastId = "", isLooking = false, listedAt = 0, areLanes = true, wanted = "";
+/** Whether the reader may do what helps a job; null: not known yet. @type {boolean | null} */
+let mayHelp = null;
 
 const axis = drawn("svg", { class: "axis", "aria-hidden": "true" });
 let axisWidth = 0;
@@ -84,7 +86,7 @@ function fillWhy(cell, short, whole, urgent, brief) {
     text.textContent = visible(isOpen ? whole : brief);
     link.textContent = "See what would help";
     text.hidden = !isOpen && !urgent;
-    if (urgent) text.append(" ", link);
+    if (urgent && mayHelp) text.append(" ", link);
   };
   if (!was) button.setAttribute("aria-expanded", "false");
   button.type = "button";
@@ -302,7 +304,11 @@ function news(node) {
 async function look() {
   // The list is long: where it is not seen it is seldom asked for, but to find out whether the service lets the reader in.
   const isNeeded = !rows.size || !at("overview").hidden || Date.now() - listedAt > UNSEEN_MS;
-  const [listed, held] = await Promise.all([isNeeded ? allJobs() : null, frozen ? null : cluster()]);
+  const [listed, held, reader] = await Promise.all([isNeeded ? allJobs() : null, frozen ? null : cluster(), mayHelp === null ? health() : null]);
+  if (reader) {
+    mayHelp = reader.role !== "viewer";
+    at("submit-link").hidden = !reader.takesJobs;
+  }
   if (held) {
     latest.cluster = held;
     const told = `${held.policy} · ${amount(held.capacity.cores)} cores, ${amount(Math.max(0, held.free.cores))} free · ${memory(held.capacity.memoryBytes)} of memory${held.usdPerHour === null ? "" : ` · ${dollars(held.usdPerHour)} an hour, ${dollars(held.spentUsd)} spent`}${held.nodes.map(news).join("")}`;
@@ -314,10 +320,6 @@ async function look() {
     notify(listed);
     latest.jobs = listed;
     named = new Map(listed.map((job) => [job.name, job]));
-  }
-  if (at("submit-link").dataset.isKnown !== "true") {
-    at("submit-link").hidden = !(await health()).takesJobs;
-    at("submit-link").dataset.isKnown = "true";
   }
   openViews(true);
   at("problem").hidden = at("loading").hidden = true;

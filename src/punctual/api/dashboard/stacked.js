@@ -1,4 +1,5 @@
 // Areas that are stacked in a panel of a chart, each with its name on it where there is room.
+import { widthOf } from "./chart.js";
 import { drawn } from "./texts.js";
 
 /** A name is written on an area that has so many pixels of height, and a character takes about so many of width. */
@@ -38,10 +39,15 @@ function area(spans, low, k, scale, panel) {
 function nameBeside(scale, panel, layers) {
   let x = scale.right;
   for (const { name, className } of [...layers].reverse()) {
-    const y = scale.tops[panel] - 10, width = 24 + name.length * CHARACTER_PX;
-    if (x - width < scale.left + TITLE_PX) return;
-    x -= width;
-    scale.svg.append(drawn("rect", { class: className, x, y: y - 9, width: 10, height: 10 }), drawn("text", { x: x + 14, y }, name));
+    const y = scale.tops[panel] - 10, words = drawn("text", { y }, name);
+    scale.svg.append(words);
+    const begin = x - 24 - widthOf(words);
+    if (begin < scale.left + TITLE_PX) words.remove();
+    else {
+      words.setAttribute("x", String(begin + 14));
+      scale.svg.append(drawn("rect", { class: className, x: begin, y: y - 9, width: 10, height: 10 }));
+      x = begin;
+    }
   }
 }
 

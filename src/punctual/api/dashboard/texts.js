@@ -98,13 +98,13 @@ export function relative(instant, nowMs) {
   return seconds > 0 ? `in ${span(seconds)}` : `${span(seconds)} ago`;
 }
 
-/** The same in one unit, which seldom changes; a day that is far away is named. @param {number} instant @param {number} nowMs */
+/** The same without seconds but for the last two minutes, so that it seldom changes; a day that is far away is named. @param {number} instant @param {number} nowMs */
 export function roughly(instant, nowMs) {
   const seconds = (instant - nowMs) / 1000, s = Math.abs(seconds);
   if (!Number.isFinite(s) || Math.abs(instant) > 8.64e15) return "far away";
   if (s < 1) return "now";
   if (s >= 172800) return clock(instant);
-  const text = s < 99.5 ? `${Math.round(s)} s` : s < 5970 ? `${Math.round(s / 60)} min` : `${Math.round(s / 3600)} h`;
+  const text = s < 99.5 ? `${Math.round(s)} s` : s < 5970 ? `${Math.round(s / 60)} min` : span(s);
   return seconds > 0 ? `in ${text}` : `${text} ago`;
 }
 
