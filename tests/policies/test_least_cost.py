@@ -140,6 +140,24 @@ def test_several_jobs_share_the_machines_that_stay() -> None:
     assert run.all_on_time()
 
 
+def test_jobs_do_not_count_on_machines_that_they_cannot_use() -> None:
+    """The two that stay and have a device are enough for both jobs, one after the other."""
+    others = PoolSpec(name="cores", capacity=Resources(cores=64.0), most=20)
+    run = Run(
+        [job(f"job-{i}", work_h=5, deadline_h=6.5) for i in range(2)],
+        [*pools([(-48, 0)], most=2), PoolCourse(others, [(-48 * HOUR_S, 1.0, 20)])],
+    )
+    assert run.all_on_time()
+
+
+@pytest.mark.parametrize(("deadline_h", "is_bought"), [(12, False), (6, True)])
+def test_own_nodes_of_another_kind_are_used_where_they_are_in_time(deadline_h: float, is_bought: bool) -> None:
+    own = [Node(NodeId("own"), MACHINE * 2, "V100")]
+    run = Run([job("a", work_h=20, deadline_h=deadline_h)], pools([(-48, 4)]), own)
+    assert run.all_on_time()
+    assert (run.bill.total_usd > 0.0) == is_bought
+
+
 def test_refusals_do_not_make_it_late() -> None:
     run = Run([job("a", work_h=20, deadline_h=12)], pools([(-48, 4), (1.0, 2), (1.2, 4), (3.0, 0), (3.1, 3)]))
     assert run.all_on_time()

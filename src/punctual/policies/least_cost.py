@@ -1,5 +1,6 @@
 """Each deadline at the least expected cost, on machines of several prices that come and go."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -227,32 +228,34 @@ class _LeastCostRound:
         return [self._want(view) for view in self._snapshot.jobs if view.status != "stopping"]
 
     def _want(self, view: JobView) -> Want:
-        """Return the job's machines of the kind on which its work costs least, with its speed by their number."""
-        options = []
-        for (device, n_per), places in self._kinds(view).items():
-            candidate = Want(view, places)
-            candidate.n_most = self._most(view, n_per, places)
-            candidate.speeds = tuple(self._speed(view, n, n_per, device) for n in range(candidate.n_most + 1))
-            dearest = max((place.price_usd_s for place in places), default=0.0)
-            is_here = any(node in place.nodes for place in places for node in view.planned)
-            most_gain = max(candidate.speeds[1:], default=0.0)
-            options.append((not is_here, dearest / most_gain if most_gain > 0 else inf, device, candidate))
-        if not options:
-            return Want(view, [])
-        want = min(options, key=lambda option: option[:3])[3]
-        spec, steps = view.spec, view.remaining_steps(self._at)
-        want.work = inf if steps is None else max(steps, _LAST)
-        if spec.worker is None and (core_s := self._core_s_left(view)) is not None:
-            want.work = max(core_s, _LAST)
+        """Return the job's machines of the kind on which its work costs least, with its speed by their number.
+
+        Kinds whose machines that stay are in time come first, then that of the machines that it has.
+        """
+        spec, steps, options = view.spec, view.remaining_steps(self._at), []
+        work, left_s = inf if steps is None else max(steps, _LAST), inf
         if view.deadline_at is not None:
             margin_s = _margin_frac(view) * (spec.deadline_s or 0.0)
-            want.left_s = view.deadline_at - self._at - margin_s - (spec.startup_s if not view.granted else 0.0)
-        n_sure = sum(place.n_most for place in want.places if place.stays)
-        n_sure = max(range(min(n_sure, want.n_most) + 1), key=lambda n: (want.speeds[n], -n))
-        want.sure_sps = want.speeds[n_sure]
+            left_s = view.deadline_at - self._at - margin_s - (spec.startup_s if not view.granted else 0.0)
+        if spec.worker is None and (core_s := self._core_s_left(view)) is not None:
+            work = max(core_s, _LAST)
+        for (device, n_per), places in self._kinds(view).items():
+            n_most = self._most(view, n_per, places)
+            speeds = tuple(self._speed(view, n, n_per, device) for n in range(n_most + 1))
+            sure_sps = max(speeds[: sum(place.n_most for place in places if place.stays) + 1])
+            candidate = Want(view, places, n_most=n_most, speeds=speeds, work=work, left_s=left_s, sure_sps=sure_sps)
+            dearest = max((place.price_usd_s for place in places), default=0.0)
+            is_here = any(node in place.nodes for place in places for node in view.planned)
+            most_gain = max(speeds[1:], default=0.0)
+            is_late = left_s < inf and work > sure_sps * (left_s - (0.0 if is_here else self._lost_s(candidate)))
+            options.append((is_late, not is_here, dearest / most_gain if most_gain > 0 else inf, device, candidate))
+        if not options:
+            return Want(view, [])
+        want = min(options, key=lambda option: option[:4])[4]
         if spec.budget_usd is not None:
             want.budget_usd = spec.budget_usd - self._snapshot.spent_usd.get(view.id, 0.0)
             prices = sorted(place.price_usd_s for place in want.places if place.stays for _ in range(place.n_most))
+            n_sure = want.speeds.index(want.sure_sps)
             over_s = want.work / want.sure_sps + self._start_s(want) if want.sure_sps > 0 else inf
             want.certain_usd = sum(prices[:n_sure]) * over_s if n_sure else inf
         return want
@@ -327,23 +330,37 @@ class _LeastCostRound:
     def _set_aside(self, wants: Sequence[Want]) -> None:
         """Find the last instant at which each job can start with its most machines, if all share those that stay."""
         due = [want for want in wants if want.left_s < inf and want.work < inf and any(want.speeds)]
-        n_stay = sum(group.n_most for group in self._groups if group.stays)
-        if sum(want.n_best for want in due) <= n_stay:
+        staying = {want.view.id: frozenset(place.key for place in want.places if place.stays) for want in due}
+        n_most = {group.key: group.n_most for group in self._groups}
+        n_wanted = Counter[frozenset[str]]()
+        for want in due:
+            n_wanted[staying[want.view.id]] += want.n_best
+        scarce = {
+            keys
+            for keys in n_wanted
+            if sum(n_most[key] for key in keys)
+            < sum(n for other, n in n_wanted.items() if other & keys or other == keys)
+        }
+        if not scarce:
             return
-        horizon_s = max((want.left_s for want in due), default=0.0)
-        slot_s = max(horizon_s, 1.0) / _N_SLOTS
-        room = [n_stay] * _N_SLOTS
+        slot_s = max(1.0, *[want.left_s for want in due]) / _N_SLOTS
+        room = {key: [n] * _N_SLOTS for key, n in n_most.items()}
         for want in sorted(due, key=lambda want: (-want.left_s, *seniority(want.view))):
+            # First the machines that the fewest others can use.
+            keys = sorted(staying[want.view.id], key=lambda key: (sum(key in other for other in n_wanted), key))
             left, slot, start_at_s = want.work, min(_N_SLOTS, int(want.left_s / slot_s)), want.left_s
             while left > 0 and slot > 0:
                 slot -= 1
-                n = min(want.n_best, room[slot])
+                n = min(want.n_best, sum(room[key][slot] for key in keys))
                 speed = max(want.speeds[: n + 1])
                 if speed > 0:
-                    room[slot] -= n
+                    for key in keys:
+                        n_here = min(n, room[key][slot])
+                        room[key][slot], n = room[key][slot] - n_here, n - n_here
                     left -= speed * slot_s
                     start_at_s = slot * slot_s
-            want.start_at_s = start_at_s if left <= 0 else -abs(want.left_s)
+            if staying[want.view.id] in scarce:
+                want.start_at_s = start_at_s if left <= 0 else -abs(want.left_s)
 
     def _choose(self, want: Want) -> dict[str, int]:
         """Return the number of machines of each pool that the job is to have, and count them as taken."""
