@@ -137,7 +137,7 @@ def _elsewhere(
 
     now, job = Now.read(), {name: value for name, value in options.items() if value is not None}
     if "deadline" in job:  # a simulation knows no wall clock
-        job["deadline"] = deadline_s(job["deadline"], started_at=now.at, now=now)
+        job["deadline"] = f"{deadline_s(job['deadline'], started_at=now.at, now=now)}s"
     if not {"work", "like"} & job.keys() and (core_s := core_s_of_same_program(tuple(words))) is not None:
         job["work"] = f"{core_s}s"
     machines = cluster_keys(cluster)
