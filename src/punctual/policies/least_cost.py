@@ -16,7 +16,7 @@ from punctual.core.speed import made_shape
 from punctual.core.units import span
 from punctual.policies._base import PolicyBase, amounts_in
 from punctual.policies._jobs import due_at, has_promise, is_protected, n_workers, seniority, waits
-from punctual.policies._machine_wants import LONGEST_S, Machines, Want, budget_warning, given_way, lacking, paid
+from punctual.policies._machine_wants import LONGEST_S, Machines, Want, budget_warning, danger, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
 from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd, usd_text
@@ -138,7 +138,7 @@ class _LeastCostRound:
                     "no-promise", "its deadline cannot be promised: too few machines stay, too little time or budget"
                 )
                 kept[view.id] = {}
-            warning, before = budget_warning(want, self._at), self._told.get(view.id)
+            warning, before = budget_warning(want, self._at) or danger(want, self._at), self._told.get(view.id)
             news, last = (f"{code} {view.spec.budget_usd}" for code in (warning.code if warning else "", SPENT))
             if warning is not None and before not in (news, last):
                 warnings[view.id], self._told[view.id] = warning, news
@@ -345,22 +345,16 @@ class _LeastCostRound:
             return
         slot_s = max(1.0, *[want.left_s for want in due]) / _N_SLOTS
         room = {key: [n] * _N_SLOTS for key, n in n_most.items()}
-        for want in sorted(due, key=lambda want: (-want.left_s, *seniority(want.view))):
+
+        def turn(want: Want) -> tuple[object, ...]:  # no promise is given that takes the time of another one
+            return not has_promise(want.view, self._at), -want.left_s, *seniority(want.view)
+
+        for want in sorted(due, key=turn):
             # First the machines that the fewest others can use.
             keys = sorted(staying[want.view.id], key=lambda key: (sum(key in other for other in n_wanted), key))
-            left, slot, start_at_s = want.work, min(_N_SLOTS, int(want.left_s / slot_s)), want.left_s
-            while left > 0 and slot > 0:
-                slot -= 1
-                n = min(want.n_best, sum(room[key][slot] for key in keys))
-                speed = max(want.speeds[: n + 1])
-                if speed > 0:
-                    for key in keys:
-                        n_here = min(n, room[key][slot])
-                        room[key][slot], n = room[key][slot] - n_here, n - n_here
-                    left -= speed * slot_s
-                    start_at_s = slot * slot_s
+            start_at_s = _took(want, {key: room[key] for key in keys}, slot_s, keeps=has_promise(want.view, self._at))
             if staying[want.view.id] in scarce:
-                want.start_at_s = start_at_s if left <= 0 else -abs(want.left_s)
+                want.start_at_s = start_at_s
 
     def _choose(self, want: Want) -> dict[str, int]:
         """Return the number of machines of each pool that the job is to have, and count them as taken."""
@@ -547,6 +541,30 @@ class _LeastCostRound:
         if want.bought_s is not None and not want.is_spent:
             text += f"; its deadline gives way to its budget, of which {usd_text(want.budget_usd)} are left"
         return Reason("least-cost" if allocation else code, text, facts)
+
+
+def _took(want: Want, room: Mapping[str, list[int]], slot_s: float, *, keeps: bool) -> float:
+    """Take the job's machines from the `room` of each slot, its last slots first; return when it starts, below 0 if never in time.
+
+    What does not suffice it takes only if it `keeps` a promise.
+    """
+    left, slot, start_at_s = want.work, min(_N_SLOTS, int(want.left_s / slot_s)), want.left_s
+    taken = list[tuple[list[int], int, int]]()
+    while left > 0 and slot > 0:
+        slot -= 1
+        n = min(want.n_best, sum(free[slot] for free in room.values()))
+        speed = max(want.speeds[: n + 1])
+        for free in room.values() if speed > 0 else ():
+            n_here = min(n, free[slot])
+            free[slot], n = free[slot] - n_here, n - n_here
+            taken.append((free, slot, n_here))
+        if speed > 0:
+            left, start_at_s = left - speed * slot_s, slot * slot_s
+    if left <= 0:
+        return start_at_s
+    for free, slot, n_here in () if keeps else taken:
+        free[slot] += n_here
+    return -abs(want.left_s)
 
 
 def _without_deadline(view: JobView) -> JobView:
