@@ -125,7 +125,7 @@ class _LeastCostRound:
     def plan(self) -> Plan:
         wants = self._wants()
         self._set_aside(wants)
-        wants.sort(key=lambda want: (self._slack_s(want), *seniority(want.view)))
+        wants.sort(key=lambda want: (not has_promise(want.view, self._at), self._slack_s(want), *seniority(want.view)))
         promises, declines, warnings = dict[JobId, float](), dict[JobId, Reason](), dict[JobId, Reason]()
         kept = {want.view.id: self._choose(want) for want in wants}
         for want in wants:
