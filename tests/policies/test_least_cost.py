@@ -140,6 +140,56 @@ def test_several_jobs_share_the_machines_that_stay() -> None:
     assert run.all_on_time()
 
 
+def test_jobs_do_not_count_on_machines_that_they_cannot_use() -> None:
+    """The two that stay and have a device are enough for both jobs, one after the other."""
+    others = PoolSpec(name="cores", capacity=Resources(cores=64.0), most=20)
+    run = Run(
+        [job(f"job-{i}", work_h=5, deadline_h=6.5) for i in range(2)],
+        [*pools([(-48, 0)], most=2), PoolCourse(others, [(-48 * HOUR_S, 1.0, 20)])],
+    )
+    assert run.all_on_time()
+
+
+@pytest.mark.parametrize(("deadline_h", "is_bought"), [(12, False), (6, True)])
+def test_own_nodes_of_another_kind_are_used_where_they_are_in_time(deadline_h: float, is_bought: bool) -> None:
+    own = [Node(NodeId("own"), MACHINE * 2, "V100")]
+    run = Run([job("a", work_h=20, deadline_h=deadline_h)], pools([(-48, 4)]), own)
+    assert run.all_on_time()
+    assert (run.bill.total_usd > 0.0) == is_bought
+
+
+def test_no_promise_is_given_that_takes_the_time_of_another_one() -> None:
+    first = job("first", work_h=16, deadline_h=5)
+    later = replace(job("later", work_h=10, deadline_h=6), submitted_at=0.2 * HOUR_S)
+    run = Run([first, later], pools([(-48, 0)]))
+    promised = {id for event in run.of(PlanProposed) for id in event.plan.promises or {}}
+    assert promised == {"first"}
+    assert run.jobs[JobId("first")].on_time
+
+
+def test_the_user_is_told_once_of_a_promise_that_machines_that_stay_cannot_keep() -> None:
+    table = PoolTable()
+    for each in pools([(-96, 0)]):
+        for at, price_usd_h, n in each.course:
+            table.offer(at, each.spec, price_usd_h, n)
+    spec = job("a", work_h=20, deadline_h=6).spec
+    view = JobView(
+        spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={},
+        curve=RateCurve(Tabulated(), Tabulated().init(spec)), promised_until_at=6 * HOUR_S,
+    )  # fmt: skip
+
+    def told(hour: float, carry: object = None) -> Plan:
+        return LeastCost().allocate(
+            replace(Snapshot.of(hour * HOUR_S, [], [view], pools=table.views()), carry=carry or {})
+        )
+
+    assert not told(0.5).warnings
+    first = told(1.5)
+    assert first.warnings[view.id].code == "promise-in-danger"
+    assert "needs 5 h" in first.warnings[view.id].text
+    assert not told(1.6, first.carry).warnings
+
+
 def test_refusals_do_not_make_it_late() -> None:
     run = Run([job("a", work_h=20, deadline_h=12)], pools([(-48, 4), (1.0, 2), (1.2, 4), (3.0, 0), (3.1, 3)]))
     assert run.all_on_time()

@@ -389,6 +389,12 @@ def test_a_resize_may_fail_and_is_asked_again() -> None:
     assert all(one.granted == on(1) for one in failed)
 
 
+def test_a_spread_of_speeds_given_in_per_cent_is_refused() -> None:
+    """With 30 a job would take as good as for ever."""
+    with pytest.raises(InvalidSpec, match="`rate_sigma` must be at most 3"):
+        Physics(rate_sigma=30.0)
+
+
 def test_a_launch_may_fail_until_it_is_given_up() -> None:
     journal = play([sim_job("a")], nodes(), Fifo(), physics=Physics(failed_launch_frac=0.999))
     assert len(of(journal, GrantFailed)) == 4

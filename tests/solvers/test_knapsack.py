@@ -231,6 +231,12 @@ def test_values_of_very_different_size() -> None:
     assert np.arange(9)[found.choices].sum() == 200
 
 
+def test_a_multiplier_of_another_problem_changes_no_proof() -> None:
+    values = 1e-15 * np.array([[-1.0, 3.0, 5.0], [1.0, -3.0, 1.0], [-1.0, 3.0, 1.0]])
+    found = solve_knapsack([[0, 0, 1], [1, 0, 0], [0, 1, 0]], values, 0, gap_limit=0.0, multiplier=1e12)
+    assert (found.choices.tolist(), found.status) == ([1, 2, 2], "optimal")
+
+
 @pytest.mark.parametrize(
     ("arguments", "must"),
     [

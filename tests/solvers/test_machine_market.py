@@ -141,3 +141,26 @@ def test_an_earlier_deadline_costs_more_until_it_cannot_be() -> None:
     assert usd[3] is None
     late, sooner, soonest = (each for each in usd if each is not None)
     assert late < sooner < soonest
+
+
+@pytest.mark.parametrize(
+    ("speeds", "prices", "usd_h"),
+    [
+        ((0.0, 0.0, 0.0, 3.0), [4.0, 4.0, 4.0], 12.0),
+        ((0.0, 0.5, 2.0, 3.0), [4.0, 4.0, 4.0], 12.0),
+        ((0.0, 1.0, 2.0, 3.0), [1.0, 5.0, 5.0], 11.0),
+    ],
+)
+def test_without_spot_machines_the_work_is_expected_to_cost_what_machines_that_stay_do(
+    speeds: tuple[float, ...], prices: list[float], usd_h: float
+) -> None:
+    """A job that runs with three or none; one that is slow with one; machines that stay, of two prices."""
+    stays = [Supply(usd / HOUR_S, 0, 1) for usd in prices]
+    never = Supply(SPOT, 0, 0, 0.0, seen((-100, 0)))
+    outlook = Outlook(speeds, [never, *stays], 0.0)
+    assert outlook.expected_usd(30 * HOUR_S, 10.001 * HOUR_S) == pytest.approx(10 * usd_h, rel=0.01)
+
+
+def test_the_bound_is_reached_where_the_last_machine_adds_little() -> None:
+    speeds = (0.0, 1.0, 1.01)
+    assert bound_usd(10.1 * HOUR_S, speeds, {(0,): 10 * HOUR_S}, [SPOT], STAYS) == pytest.approx(80.0, rel=1e-3)

@@ -135,6 +135,11 @@ def test_equal_values_everywhere() -> None:
     assert (found.status, found.value) == ("optimal", 20.0)
 
 
+def test_of_what_there_is_none_nothing_is_taken_in_whatever_unit_it_is_counted() -> None:
+    found = solve_vector_knapsack([[[0.0, 0.0], [1.0, 1e-10]]], [[1.0, 2.0]], [5.0, 0.0])
+    assert found.choices.tolist() == [0]
+
+
 def test_the_answer_repeats_and_input_is_left_alone() -> None:
     one = vector_cluster(100, 300, 2)
     before = one.costs.copy(), one.values.copy()

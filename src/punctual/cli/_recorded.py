@@ -73,7 +73,7 @@ def period_keys(trace: str | None, from_: str | None, until: str | None) -> dict
     if trace is None or not is_journal(Path(trace)):
         raise InvalidSpec(
             "`--from` and `--until` must go with a live journal",
-            f"{trace}",
+            "no trace" if trace is None else f"'{trace}'",
             "`punctual simulate`",
             "Name a run by `--trace`; of other traces `--set trace.start_s=3600` leaves jobs out.",
         )

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from punctual.cli._streams import print_table, write_line
+from punctual.core.errors import InvalidSpec
 from punctual.papers.reproduction import load, names, text_of
 from punctual.request.json_text import json_text
 
@@ -31,6 +32,10 @@ def reproduce(
         for each in names():
             write_line(each)
         return
+    if data is not None and not data.is_dir():
+        raise InvalidSpec(
+            "`--data` must name a folder", "none", f"'{data}'", "Correct it (or PUNCTUAL_DATA), or leave it out."
+        )
     begun_s = time.process_time()
     run = load(name)
     found = run(quick=quick, seeds=seeds or (1 if quick else 3), data=data)

@@ -138,6 +138,17 @@ def budget_warning(want: Want, at: float) -> Reason | None:
     return Reason("promise-lost" if has_promise(want.view, at) else "over-budget", text, facts)
 
 
+def danger(want: Want, at: float) -> Reason | None:
+    """Return what its user is to know of its promise; None: it has none, or machines that stay can keep it."""
+    until_at = want.view.promised_until_at
+    if until_at is None or not at < until_at or want.work <= want.sure_sps * (until_at - at):
+        return None
+    needed_s = want.work / want.sure_sps if want.sure_sps > 0 else inf
+    needs = f"needs {span(needed_s)}" if needed_s < inf else "cannot run"
+    text = f"its promise is in danger: on all machines that stay it still {needs}, and {span(until_at - at)} are left"
+    return Reason("promise-in-danger", text, {"needed_s": needed_s, "left_s": until_at - at})
+
+
 def lacking(want: Want, at: float) -> str:
     """Return how spot machines are lacking, of those that the job could use; empty if it could use none."""
     pools = [place.source for place in want.places if place.source is not None and not place.stays]

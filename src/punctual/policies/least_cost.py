@@ -1,5 +1,6 @@
 """Each deadline at the least expected cost, on machines of several prices that come and go."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from punctual.core.speed import made_shape
 from punctual.core.units import span
 from punctual.policies._base import PolicyBase, amounts_in
 from punctual.policies._jobs import due_at, has_promise, is_protected, n_workers, seniority, waits
-from punctual.policies._machine_wants import LONGEST_S, Machines, Want, budget_warning, given_way, lacking, paid
+from punctual.policies._machine_wants import LONGEST_S, Machines, Want, budget_warning, danger, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
 from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd, usd_text
@@ -124,7 +125,7 @@ class _LeastCostRound:
     def plan(self) -> Plan:
         wants = self._wants()
         self._set_aside(wants)
-        wants.sort(key=lambda want: (self._slack_s(want), *seniority(want.view)))
+        wants.sort(key=lambda want: (not has_promise(want.view, self._at), self._slack_s(want), *seniority(want.view)))
         promises, declines, warnings = dict[JobId, float](), dict[JobId, Reason](), dict[JobId, Reason]()
         kept = {want.view.id: self._choose(want) for want in wants}
         for want in wants:
@@ -137,7 +138,7 @@ class _LeastCostRound:
                     "no-promise", "its deadline cannot be promised: too few machines stay, too little time or budget"
                 )
                 kept[view.id] = {}
-            warning, before = budget_warning(want, self._at), self._told.get(view.id)
+            warning, before = budget_warning(want, self._at) or danger(want, self._at), self._told.get(view.id)
             news, last = (f"{code} {view.spec.budget_usd}" for code in (warning.code if warning else "", SPENT))
             if warning is not None and before not in (news, last):
                 warnings[view.id], self._told[view.id] = warning, news
@@ -227,32 +228,34 @@ class _LeastCostRound:
         return [self._want(view) for view in self._snapshot.jobs if view.status != "stopping"]
 
     def _want(self, view: JobView) -> Want:
-        """Return the job's machines of the kind on which its work costs least, with its speed by their number."""
-        options = []
-        for (device, n_per), places in self._kinds(view).items():
-            candidate = Want(view, places)
-            candidate.n_most = self._most(view, n_per, places)
-            candidate.speeds = tuple(self._speed(view, n, n_per, device) for n in range(candidate.n_most + 1))
-            dearest = max((place.price_usd_s for place in places), default=0.0)
-            is_here = any(node in place.nodes for place in places for node in view.planned)
-            most_gain = max(candidate.speeds[1:], default=0.0)
-            options.append((not is_here, dearest / most_gain if most_gain > 0 else inf, device, candidate))
-        if not options:
-            return Want(view, [])
-        want = min(options, key=lambda option: option[:3])[3]
-        spec, steps = view.spec, view.remaining_steps(self._at)
-        want.work = inf if steps is None else max(steps, _LAST)
-        if spec.worker is None and (core_s := self._core_s_left(view)) is not None:
-            want.work = max(core_s, _LAST)
+        """Return the job's machines of the kind on which its work costs least, with its speed by their number.
+
+        Kinds whose machines that stay are in time come first, then that of the machines that it has.
+        """
+        spec, steps, options = view.spec, view.remaining_steps(self._at), []
+        work, left_s = inf if steps is None else max(steps, _LAST), inf
         if view.deadline_at is not None:
             margin_s = _margin_frac(view) * (spec.deadline_s or 0.0)
-            want.left_s = view.deadline_at - self._at - margin_s - (spec.startup_s if not view.granted else 0.0)
-        n_sure = sum(place.n_most for place in want.places if place.stays)
-        n_sure = max(range(min(n_sure, want.n_most) + 1), key=lambda n: (want.speeds[n], -n))
-        want.sure_sps = want.speeds[n_sure]
+            left_s = view.deadline_at - self._at - margin_s - (spec.startup_s if not view.granted else 0.0)
+        if spec.worker is None and (core_s := self._core_s_left(view)) is not None:
+            work = max(core_s, _LAST)
+        for (device, n_per), places in self._kinds(view).items():
+            n_most = self._most(view, n_per, places)
+            speeds = tuple(self._speed(view, n, n_per, device) for n in range(n_most + 1))
+            sure_sps = max(speeds[: sum(place.n_most for place in places if place.stays) + 1])
+            candidate = Want(view, places, n_most=n_most, speeds=speeds, work=work, left_s=left_s, sure_sps=sure_sps)
+            dearest = max((place.price_usd_s for place in places), default=0.0)
+            is_here = any(node in place.nodes for place in places for node in view.planned)
+            most_gain = max(speeds[1:], default=0.0)
+            is_late = left_s < inf and work > sure_sps * (left_s - (0.0 if is_here else self._lost_s(candidate)))
+            options.append((is_late, not is_here, dearest / most_gain if most_gain > 0 else inf, device, candidate))
+        if not options:
+            return Want(view, [])
+        want = min(options, key=lambda option: option[:4])[4]
         if spec.budget_usd is not None:
             want.budget_usd = spec.budget_usd - self._snapshot.spent_usd.get(view.id, 0.0)
             prices = sorted(place.price_usd_s for place in want.places if place.stays for _ in range(place.n_most))
+            n_sure = want.speeds.index(want.sure_sps)
             over_s = want.work / want.sure_sps + self._start_s(want) if want.sure_sps > 0 else inf
             want.certain_usd = sum(prices[:n_sure]) * over_s if n_sure else inf
         return want
@@ -327,23 +330,31 @@ class _LeastCostRound:
     def _set_aside(self, wants: Sequence[Want]) -> None:
         """Find the last instant at which each job can start with its most machines, if all share those that stay."""
         due = [want for want in wants if want.left_s < inf and want.work < inf and any(want.speeds)]
-        n_stay = sum(group.n_most for group in self._groups if group.stays)
-        if sum(want.n_best for want in due) <= n_stay:
+        staying = {want.view.id: frozenset(place.key for place in want.places if place.stays) for want in due}
+        n_most = {group.key: group.n_most for group in self._groups}
+        n_wanted = Counter[frozenset[str]]()
+        for want in due:
+            n_wanted[staying[want.view.id]] += want.n_best
+        scarce = {
+            keys
+            for keys in n_wanted
+            if sum(n_most[key] for key in keys)
+            < sum(n for other, n in n_wanted.items() if other & keys or other == keys)
+        }
+        if not scarce:
             return
-        horizon_s = max((want.left_s for want in due), default=0.0)
-        slot_s = max(horizon_s, 1.0) / _N_SLOTS
-        room = [n_stay] * _N_SLOTS
-        for want in sorted(due, key=lambda want: (-want.left_s, *seniority(want.view))):
-            left, slot, start_at_s = want.work, min(_N_SLOTS, int(want.left_s / slot_s)), want.left_s
-            while left > 0 and slot > 0:
-                slot -= 1
-                n = min(want.n_best, room[slot])
-                speed = max(want.speeds[: n + 1])
-                if speed > 0:
-                    room[slot] -= n
-                    left -= speed * slot_s
-                    start_at_s = slot * slot_s
-            want.start_at_s = start_at_s if left <= 0 else -abs(want.left_s)
+        slot_s = max(1.0, *[want.left_s for want in due]) / _N_SLOTS
+        room = {key: [n] * _N_SLOTS for key, n in n_most.items()}
+
+        def turn(want: Want) -> tuple[object, ...]:  # no promise is given that takes the time of another one
+            return not has_promise(want.view, self._at), -want.left_s, *seniority(want.view)
+
+        for want in sorted(due, key=turn):
+            # First the machines that the fewest others can use.
+            keys = sorted(staying[want.view.id], key=lambda key: (sum(key in other for other in n_wanted), key))
+            start_at_s = _took(want, {key: room[key] for key in keys}, slot_s, keeps=has_promise(want.view, self._at))
+            if staying[want.view.id] in scarce:
+                want.start_at_s = start_at_s
 
     def _choose(self, want: Want) -> dict[str, int]:
         """Return the number of machines of each pool that the job is to have, and count them as taken."""
@@ -530,6 +541,30 @@ class _LeastCostRound:
         if want.bought_s is not None and not want.is_spent:
             text += f"; its deadline gives way to its budget, of which {usd_text(want.budget_usd)} are left"
         return Reason("least-cost" if allocation else code, text, facts)
+
+
+def _took(want: Want, room: Mapping[str, list[int]], slot_s: float, *, keeps: bool) -> float:
+    """Take the job's machines from the `room` of each slot, its last slots first; return when it starts, below 0 if never in time.
+
+    What does not suffice it takes only if it `keeps` a promise.
+    """
+    left, slot, start_at_s = want.work, min(_N_SLOTS, int(want.left_s / slot_s)), want.left_s
+    taken = list[tuple[list[int], int, int]]()
+    while left > 0 and slot > 0:
+        slot -= 1
+        n = min(want.n_best, sum(free[slot] for free in room.values()))
+        speed = max(want.speeds[: n + 1])
+        for free in room.values() if speed > 0 else ():
+            n_here = min(n, free[slot])
+            free[slot], n = free[slot] - n_here, n - n_here
+            taken.append((free, slot, n_here))
+        if speed > 0:
+            left, start_at_s = left - speed * slot_s, slot * slot_s
+    if left <= 0:
+        return start_at_s
+    for free, slot, n_here in () if keeps else taken:
+        free[slot] += n_here
+    return -abs(want.left_s)
 
 
 def _without_deadline(view: JobView) -> JobView:

@@ -61,6 +61,9 @@ class Physics:
 
     def __post_init__(self) -> None:
         check_not_negative(_WHERE, startup_s=self.startup_s or 0.0, **{name: getattr(self, name) for name in _AMOUNTS})
+        if self.rate_sigma > 3:  # nearly all jobs would be millions of times slower than they say
+            remedy = "Give a standard deviation of the logarithm: 0.3 where speeds differ by some 30 %."
+            raise InvalidSpec("`rate_sigma` must be at most 3", f"{self.rate_sigma:g}", _WHERE, remedy)
         for name in _SPANS:
             span_s = getattr(self, name)
             if span_s is not None and not span_s > 0:

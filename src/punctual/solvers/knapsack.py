@@ -214,7 +214,9 @@ def solve_knapsack(
     if search.most_usage <= capacity:
         best = choice_sum(value, search.most)
         return _solution(search.most, best, best, 0.0, gap_limit)
-    search.run(multiplier)
+    # Above that it would make no difference but in rounding: costs are whole.
+    most = float(value.max() - value.min(initial=inf, where=value > -inf))
+    search.run(None if multiplier is None else min(multiplier, most))
     return _improve(cost, value, capacity, search, gap_limit, n_states_max)
 
 

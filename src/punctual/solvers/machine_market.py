@@ -20,6 +20,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from punctual.solvers.solution import FloatArray
+from punctual.solvers.timeline import Levels
+
 #: A course of counts: instants with the machines that could be had from then on.
 Counts = Sequence[tuple[float, int]]
 
@@ -352,12 +355,9 @@ class Outlook:
         prices = [supply.price_usd_s for supply in self._spot if supply.price_usd_s > 0]
         cheapest = min([*prices, self._certain_usd_s])
         cheapest = cheapest if cheapest < inf else 1.0
-        steps = np.diff(self._speeds)
-        n_best = int(np.argmax(self._speeds))
-        least_gain = min((gain for gain in steps[:n_best] if gain > 0), default=1.0)
-        most_gain = float(np.max(self._speeds[1:] / np.arange(1, len(self._speeds)))) if len(steps) else 1.0
-        dearest = self._certain_usd_s if self._certain_usd_s < inf else 10 * cheapest  # of one's own all cost nothing
-        least, most = 0.98 * cheapest / most_gain, dearest / least_gain * (1 - 1e-9)
+        gains = _gains(speeds)
+        dearest = max(self._certain, default=0.0) or 10 * cheapest  # of one's own all cost nothing
+        least, most = 0.98 * cheapest / gains[0], dearest / gains[-1] * (1 - 1e-9)
         spread = np.geomspace(least, max(most, 1.01 * least), _N_PRICES - 1)
         #: From a price at which nothing is paid for, only one's own machines work.
         self.prices: NDArray[np.float64] = np.concatenate([[1e-6 * least], spread])
@@ -483,6 +483,13 @@ class Outlook:
 UNSEEN_WEIGHT = 0.1
 
 
+def _gains(speeds: Sequence[float]) -> FloatArray:
+    """Return what each machine adds where their number is the best one for some price of progress, descending."""
+    levels = Levels.of(range(1, len(speeds)), speeds[1:])
+    gains = np.diff(levels.rates[levels.hull]) / np.diff(levels.amounts[levels.hull])
+    return gains if len(gains) else np.ones(1)
+
+
 def _counts_at(counts: Counts, at: NDArray[np.float64]) -> NDArray[np.int64]:
     times = np.array([t for t, _ in counts])
     numbers = np.array([n for _, n in counts])
@@ -537,7 +544,7 @@ def bound_usd(
         gains = np.where(allowed, price * rates - table, -np.inf).max(axis=1)
         return price * work - float(weights @ gains)
 
-    low, high = 0.0, 4.0 * certain_usd_s * n_most / float(rates.max())
+    low, high = 0.0, 1.01 * certain_usd_s / float(_gains(speeds)[-1])
     golden = (5**0.5 - 1) / 2
     for _ in range(60):
         left, right = high - golden * (high - low), low + golden * (high - low)

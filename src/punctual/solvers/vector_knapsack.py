@@ -291,7 +291,7 @@ def solve_vector_knapsack(
         return _solution(np.empty(0, dtype=np.int64), 0.0, 0.0, np.zeros(len(capacity)), gap_limit, 0)
     share = cost / np.where(capacity > 0, capacity, 1.0)
     # A configuration that does not fit alone is excluded, so that the bound does not count on it.
-    value = np.where((share > np.where(capacity > 0, 1.0, 0.0) + TOLERANCE).any(axis=2), -inf, value)
+    value = np.where((share > np.where(capacity > 0, 1.0 + TOLERANCE, 0.0)).any(axis=2), -inf, value)
     if rows_without_choice(value).any() or _cannot_fit(share, value):
         return infeasible()
     return _solve(share, value, capacity, gap_limit)
@@ -327,8 +327,6 @@ def _fitting(share: FloatArray, value: FloatArray, dual: SmoothDual) -> IntArray
 
 def _rounded(weights: FloatArray, reduced: FloatArray) -> IntArray:
     """Round to one configuration for each job, such that equal jobs together come close to their fractions.
-
-    Thresholds at multiples of the golden section spread evenly over any run of jobs, so the result needs no chance.
 
     Thresholds at multiples of the golden section spread evenly over any run of jobs, so that no chance is needed.
     """

@@ -1,5 +1,6 @@
 """Water filling: one level for all jobs, within the bounds of each."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from math import fsum
 
@@ -43,26 +44,21 @@ def fill(weights: Sequence[float], floors: Sequence[float], caps: Sequence[float
 def _level(weights: Sequence[float], floors: Sequence[float], caps: Sequence[float], capacity: float) -> float:
     """Return the level λ, which exists because the caps do not fit.
 
-    Going through the breaks upwards, `fixed` is what those at a bound hold and `slope` the weight of the others: up to
-    the next break the sum is fixed + slope·λ. In the segment found, the sums are computed again, because the additions
-    and subtractions on the way have lost digits.
+    It lies between two neighbouring breaks. All sums are made anew: weights of many sizes would lose digits otherwise.
     """
-    starts = [(floor / weight, i, True) for i, (floor, weight) in enumerate(zip(floors, weights, strict=True))]
-    ends = [(cap / weight, i, False) for i, (cap, weight) in enumerate(zip(caps, weights, strict=True))]
-    between: set[int] = set()
-    fixed, slope = fsum(floors), 0.0
-    at_cap: set[int] = set()
-    for at, i, begins in sorted(starts + ends, key=lambda each: (each[0], not each[2], each[1])):
-        if between and fixed + slope * at >= capacity:
-            break
-        if begins:
-            between.add(i)
-            fixed, slope = fixed - floors[i], slope + weights[i]
-        else:
-            between.discard(i)
-            at_cap.add(i)
-            fixed, slope = fixed + caps[i], slope - weights[i]
-    if not between:  # the caps exceed the capacity by no more than rounding
-        return max(at for at, _, _ in ends)
-    bounded = fsum(caps[i] if i in at_cap else floors[i] for i in range(len(caps)) if i not in between)
-    return max(0.0, (capacity - bounded) / fsum(weights[i] for i in between))
+    starts = [floor / weight for floor, weight in zip(floors, weights, strict=True)]
+    ends = [cap / weight for cap, weight in zip(caps, weights, strict=True)]
+    breaks = sorted({0.0, *starts, *ends})
+
+    def held(level: float) -> float:
+        bounds = zip(weights, floors, caps, strict=True)
+        return fsum(min(cap, max(floor, level * weight)) for weight, floor, cap in bounds)
+
+    i = bisect_left(breaks, capacity, key=held)
+    if i in (0, len(breaks)):  # what there is differs from all floors, or caps, by rounding
+        return breaks[min(i, len(breaks) - 1)]
+    low, high = breaks[i - 1], breaks[i]
+    between = {j for j in range(len(weights)) if starts[j] <= low and ends[j] >= high}
+    bounded = fsum(caps[j] if ends[j] <= low else floors[j] for j in range(len(weights)) if j not in between)
+    slope = fsum(weights[j] for j in between)
+    return min(max(low, (capacity - bounded) / slope), high) if slope else high
