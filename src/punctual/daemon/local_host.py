@@ -268,13 +268,11 @@ class LocalHost(Host):
     ) -> LogTail:
         """Pass the job's output to `receive` in a thread; the caller finishes it in the end.
 
-        `since_s`: only what was written from then on, in seconds since 1970. None: the log from the beginning of its
-        present file.
+        `since_s`: only what was written from then on, in seconds since 1970. None: all that is kept.
         """
         log = self.log(job, of_errors=of_errors)
-        if since_s is None:
-            return LogTail(log, receive)
-        return LogTail(log, Skipping(receive, n_bytes_before(log, since_s)), with_earlier=True)
+        n_skipped = 0 if since_s is None else n_bytes_before(log, since_s)
+        return LogTail(log, Skipping(receive, n_skipped))
 
     def log(self, job: JobId, *, of_errors: bool = False) -> Path:
         """Path of the job's output, or of its standard error alone, which only some jobs have."""
