@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from unittest.mock import Mock
@@ -127,6 +128,24 @@ def test_after_a_write_that_another_process_has_held_up_the_next_one_succeeds(mo
             other.execute("COMMIT")
         tokens.create("b", "viewer")
         assert [token.name for token in tokens.all()] == ["b"]
+
+
+def test_a_caller_who_waits_for_locked_tokens_keeps_no_other_one_waiting(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_asked, is_free, known = threading.Event(), threading.Event(), Tokens.of
+
+    def waits(tokens: Tokens, text: str) -> tokens_module.Token | None:
+        is_asked.set()
+        return known(tokens, text) if is_free.wait(PATIENCE_S) else None
+
+    monkeypatch.setattr(Tokens, "of", waits)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(service.caller.get, "/jobs")
+        assert is_asked.wait(PATIENCE_S)
+        assert Client().jobs() == []
+        is_free.set()
+        assert waiting.result().status == 200
 
 
 def test_names_of_tokens_are_given_once(tokens: Tokens) -> None:

@@ -49,7 +49,7 @@ def test_a_long_log_whose_reader_has_gone_before_it_is_sent_is_closed(tmp_path: 
     log = tmp_path / "a.log"
     log.write_bytes(b"x" * 2 * PIECE_BYTES)
     host = SimpleNamespace(log=lambda *_, **__: log)
-    context = SimpleNamespace(status=lambda job: SimpleNamespace(id=job), host=host)
+    context = SimpleNamespace(status=lambda job: SimpleNamespace(id=job, ended=False), host=host)
 
     async def gone() -> MutableMapping[str, Any]:
         return {"type": "http.disconnect"}

@@ -394,6 +394,8 @@ def test_an_idempotency_key_is_free_again_once_its_job_is_removed(service: LiveS
     ended(service, first)
     assert service.caller.post("/jobs", {"program": program()}, key).json()["name"] == first
     service.host.run_folder.records.forget([JobId(first)])
+    for query in ("", "?follow=true"):
+        assert service.caller.get(f"/jobs/{first}/logs{query}").status == 410, "it has not written nothing"
     assert service.caller.post("/jobs", {"program": program()}, key).json()["name"] != first
 
 
@@ -446,6 +448,7 @@ def test_jobs_save_and_wait_while_their_only_node_is_drained(service: LiveServic
         return wait_until(lambda: service.caller.get("/jobs/a").json(), lambda job: job["state"] == state)
 
     until_is("running")
+    assert service.caller.post("/nodes/local/drain", {"in": "999999999d"}).status == 422
     unknown = service.caller.post("/nodes/nowhere/drain", {})
     assert (unknown.status, unknown.json()["got"]) == (422, "'nowhere'")
     assert "local" in unknown.json()["remedy"]

@@ -1,6 +1,7 @@
 """A job that its user stopped, and one that was turned away, are told as such: neither has failed or missed anything."""
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ FINISHED = JobFinished(at=61.0, job=JOB, landed_at=61.0)
 STOPPED = JobFailed(at=9.0, job=JOB, cause="`punctual stop`", is_stopped=True)
 STOPPED_BY_SIGNAL = JobFailed(at=9.0, job=JOB, cause="`punctual stop`", exit_code=130, is_stopped=True)
 STOPPED_CLEANLY = JobFailed(at=9.0, job=JOB, cause="`punctual stop`", exit_code=0, is_stopped=True)
+DUE = JobFailed(at=60.0, job=JOB, cause="its deadline has come", is_stopped=True)
+LATE = replace(DUE, cause="it would not be done by its deadline", exit_code=128 + signal.SIGTERM)
+KILLED_WHEN_DUE = replace(DUE, exit_code=-signal.SIGKILL)
+DUE_AND_FAILED = replace(DUE, exit_code=3)
+GIVEN_UP_WHEN_DUE = RejectJob(at=60.0, job=JOB, reason=Reason("stopped", "it was asked to stop: its deadline has come"))
 NEVER_STARTED = RejectJob(at=9.0, job=JOB, reason=Reason("stopped", "`punctual stop`"))
 TURNED_AWAY = RejectJob(at=9.0, job=JOB, reason=Reason("cannot-promise", "no deadline can be guaranteed"))
 FAILED = JobFailed(at=9.0, job=JOB, cause="its process ended with exit code 7", exit_code=7)
@@ -47,6 +53,11 @@ def outcome(end: Message, received: int | None = None) -> Outcome:
         (FINISHED, "finished", EXIT_MISSED),
         (STOPPED, "stopped", 128 + signal.SIGTERM),
         (STOPPED_CLEANLY, "stopped", 128 + signal.SIGTERM),
+        (DUE, "stopped", EXIT_MISSED),
+        (LATE, "stopped", EXIT_MISSED),
+        (GIVEN_UP_WHEN_DUE, "stopped", EXIT_MISSED),
+        (KILLED_WHEN_DUE, "stopped", EXIT_MISSED),
+        (DUE_AND_FAILED, "stopped", 3),
         (STOPPED_BY_SIGNAL, "stopped", 130),
         (NEVER_STARTED, "stopped", 128 + signal.SIGTERM),
         (TURNED_AWAY, "turned away", 2),
@@ -59,7 +70,14 @@ def test_each_end_has_its_status_and_exit_code(end: Message, status: str, exit_c
     ended = outcome(end)
     assert ended.summary.status == status
     assert ended.exit_code(strict=True) == exit_code
-    assert ended.summary.on_time == {"finished": False, "failed": False}.get(status)
+    is_missed = status in {"finished", "failed"} or end in (
+        DUE,
+        LATE,
+        GIVEN_UP_WHEN_DUE,
+        KILLED_WHEN_DUE,
+        DUE_AND_FAILED,
+    )
+    assert ended.summary.on_time is (False if is_missed else None)
 
 
 @pytest.mark.parametrize("end", [STOPPED, STOPPED_CLEANLY, NEVER_STARTED, TURNED_AWAY])

@@ -46,6 +46,7 @@ def test_the_jobs_of_a_machine_that_is_drained_wait_until_it_stays(machine: Shar
         (["local", "--here"], "'local' and `--here`"),
         (["--here"], "no agent of yours"),
         (["--in", "soon"], "'soon'"),
+        (["--in", "999999999d"], "'999999999d'"),
     ],
 )
 def test_what_cannot_be_drained_is_refused_in_four_parts(machine: SharedMachine, words: list[str], got: str) -> None:

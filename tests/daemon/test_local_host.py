@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock, patch
@@ -30,7 +31,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.daemon import local_host as local_host_module
 from punctual.daemon.capacity import capacity_here
-from punctual.daemon.control_client import change, policy, standings, stop
+from punctual.daemon.control_client import change, is_silent, policy, standings, stop
 from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.run_folder import RunFolder
@@ -45,6 +46,31 @@ from punctual.request.submission import submission_of
 def host() -> Iterator[LocalHost]:
     with local_host("host", PACED) as made:
         yield made
+
+
+def test_a_host_that_steers_nothing_is_silent_though_its_other_threads_answer(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_host_module, "HUNG_S", 2.0)
+    goes_on, is_over = threading.Event(), threading.Event()
+
+    def look() -> list[bool]:
+        host.ask(lambda _: None, PATIENCE_S)
+        seen = [is_silent(host.run_folder)]
+        with ThreadPoolExecutor(1) as pool:
+            hanging = pool.submit(host.ask, lambda _: goes_on.wait(PATIENCE_S), PATIENCE_S)
+            seen.append(wait_until(lambda: is_silent(host.run_folder)))
+            goes_on.set()
+            assert hanging.result()
+        wait_until(lambda: not is_silent(host.run_folder))
+        is_over.set()
+        host.ask(lambda _: None, PATIENCE_S)
+        return seen
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        host.run_for(PATIENCE_S, lambda: is_over.is_set() or looking.done())
+        assert looking.result() == [False, True]
 
 
 def test_of_several_jobs_one_fails_one_is_stopped_and_the_others_go_on(host: LocalHost, tmp_path: Path) -> None:

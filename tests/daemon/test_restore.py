@@ -46,6 +46,7 @@ from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import find_job, jobs_of, messages_of, open_jobs
 from punctual.daemon.sweeping import sweep
+from punctual.executors.local.process_tree import state_of
 from punctual.journal import file as journal_file
 from punctual.journal.boot import ClockRecord, suspended_s
 from punctual.journal.errors import JournalBusy, JournalUnusable
@@ -281,6 +282,7 @@ def test_the_jobs_of_a_host_that_is_stopped_are_told_as_such_and_can_be_taken_fr
     process = start()
     run = run_named("host")
     os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(process.pid) == "T")
     assert [job["state"] for job in standings(run)] == ["silent", "silent"]
     with pytest.raises(InvalidSpec, match=str(process.pid)), resumed_host(run):
         pass

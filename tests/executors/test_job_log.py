@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.waiting import PATIENCE_S
 
-from punctual.daemon.log_snapshot import n_bytes_before
+from punctual.daemon.log_snapshot import LogSnapshot, n_bytes_before
 from punctual.executors.local import job_log
 from punctual.executors.local.job_log import JobLog
-from punctual.executors.local.output import MISSING, LogTail
+from punctual.executors.local.output import MISSING, LogTail, earlier_log
 from punctual.progress_text.reader import Belief, ProgressReader
 
 
@@ -306,14 +306,14 @@ def _is_all(pieces: list[bytes], n_bytes: int) -> bool:
     return len(b"".join(pieces)) == n_bytes
 
 
-def test_a_follower_that_comes_late_gets_the_latest(path: Path) -> None:
+def test_a_follower_that_comes_late_gets_all_that_is_kept(path: Path) -> None:
     pieces: list[bytes] = []
     running = Job(path, limit_bytes=200)
     for i in range(500):
         running.write(b"line %04d\n" % i)
     with followed(path, pieces.append):
         running.end()
-    assert b"".join(pieces) == path.read_bytes()
+    assert b"".join(pieces) == written(path)
 
 
 def test_a_receiver_that_fails_is_called_again(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -422,6 +422,45 @@ def test_a_job_writes_on_when_whoever_looks_is_stopped_or_killed(path: Path, num
         for stream in (looker.stdin, looker.stdout):
             if stream is not None:
                 stream.close()
+
+
+# What a job puts in the place of its log.
+
+
+def _pipe(path: Path, _: Path) -> None:
+    os.mkfifo(path)
+
+
+def _link(path: Path, elsewhere: Path) -> None:
+    path.symlink_to(elsewhere)
+
+
+@pytest.mark.parametrize("put", [_pipe, _link])
+def test_a_pipe_or_link_in_the_place_of_a_log_holds_nothing_up_and_leads_nowhere(
+    path: Path, put: Callable[[Path, Path], None]
+) -> None:
+    elsewhere = path.with_name("elsewhere")
+    elsewhere.write_bytes(b"secret\n")
+    times = Path(job_log.times_of(str(path)))
+    for file in (path, earlier_log(path), times):
+        put(file, elsewhere)
+    pieces: list[bytes] = []
+    with followed(path, pieces.append):
+        pass
+    snapshot = LogSnapshot(path)
+    assert (pieces, snapshot.n_bytes) == ([], 0)
+    snapshot.close()
+    with job(path, 50) as running:  # it is started again
+        running.write(b"line\n")
+        assert n_bytes_before(path, time.time() + 60.0) == 5
+        put_again = path.with_name("again")
+        put(put_again, elsewhere)
+        put_again.rename(path)
+        with followed(path, pieces.append):
+            running.write(b"next\n" * 30)
+    assert path.read_bytes().endswith(b"next\n")
+    assert elsewhere.read_bytes() == b"secret\n"
+    assert b"secret" not in b"".join(pieces)
 
 
 # Garbage.

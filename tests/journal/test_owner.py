@@ -13,8 +13,10 @@ from textwrap import dedent
 import pytest
 from tests.forked_python import ForkedPython
 from tests.journal.journal_kit import ticks
+from tests.waiting import wait_until
 
 from punctual.core.ids import JobId
+from punctual.executors.local.process_tree import state_of
 from punctual.journal import file
 from punctual.journal.errors import JournalTaken
 from punctual.journal.job_records import JobRecords
@@ -120,6 +122,7 @@ def test_a_killed_writer_has_no_claim(path: Path) -> None:
 def test_a_writer_that_was_stopped_cannot_write_after_a_take_over(path: Path) -> None:
     with writer(path) as other:
         os.kill(other.pid, signal.SIGSTOP)
+        wait_until(lambda: state_of(other.pid) == "T")
         with pytest.raises(JournalTaken):
             SqliteJournal(path)
         with SqliteJournal(path, take=True) as journal:
@@ -129,6 +132,13 @@ def test_a_writer_that_was_stopped_cannot_write_after_a_take_over(path: Path) ->
             assert journal.append(ticks(1)) == 2
         assert tell_to_write(other) == "one that was closed"
     assert numbers(path) == [1, 2]
+
+
+def test_a_writer_that_hangs_is_ended_by_a_take_over(path: Path) -> None:
+    """Its other threads may go on, and steer jobs."""
+    with writer(path) as other, SqliteJournal(path, take=True) as journal:
+        assert other.wait() == -signal.SIGKILL
+        assert journal.append(ticks(1)) == 1
 
 
 def test_a_writer_that_was_stopped_within_a_write_holds_up_nobody_who_takes_over(

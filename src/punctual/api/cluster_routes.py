@@ -27,7 +27,7 @@ from punctual.client.schema import (
 from punctual.core.errors import OptionChecks
 from punctual.core.ids import NodeId
 from punctual.request.deadlines import Now
-from punctual.request.quantities import parse_duration_s
+from punctual.request.quantities import parse_ahead_s
 from punctual.request.submission import check_policy
 from punctual.sim.what_if import SimulatedEnd, WhatIfFailed, what_if_apart
 
@@ -46,7 +46,7 @@ def drain(node: str, context: Context, caller: Operator, asked: DrainRequest | N
     context.check_takes_changes()
     asked = asked or DrainRequest.model_validate({})
     checks = OptionChecks()
-    in_s = checks.read("in", parse_duration_s, asked.in_, 0.0)
+    in_s = checks.read("in", parse_ahead_s, asked.in_, 0.0)
     checks.done()
     return _noted(context, caller, context.host.drain(node, in_s, by=str(caller)), f"is drained in {asked.in_}")
 

@@ -23,7 +23,7 @@ _FILE = "service.db"
 #: SQLite's codes for a damaged file; the lowest byte of a code is its kind.
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB}
 #: Seconds that a statement waits for another process's write.
-_BUSY_S = 10.0
+_BUSY_S = 2.0
 
 
 class ServiceDatabase:

@@ -98,7 +98,7 @@ class RequestGuard:
             if file is not None:
                 await file(scope, receive, with_headers)
                 return
-            caller = self._caller(request)
+            caller = await self._caller(request)
             self._check_rate(caller)
             body = await self._body(request, receive)
         except Refused as error:
@@ -121,7 +121,7 @@ class RequestGuard:
 
         answer = asyncio.ensure_future(self._app(request.scope, receive, noted))
         try:
-            while not answer.done() and not (is_under_way and self._token(request) is None):
+            while not answer.done() and not (is_under_way and await self._token(request) is None):
                 await asyncio.wait([answer], timeout=_TOKEN_S)
         finally:
             is_broken_off = answer.cancel()  # not where it has ended by itself
@@ -146,21 +146,22 @@ class RequestGuard:
         if request.headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}:
             raise Refused(403, "requests of pages of other sites are refused")
 
-    def _caller(self, request: Request) -> Caller:
+    async def _caller(self, request: Request) -> Caller:
         if self._tokens is None:
             return SELF
-        token = self._token(request)
+        token = await self._token(request)
         if token is None:
             detail = f"a token is needed that is known and has not expired (`punctual token`; the first is '{OWNER}')"
             raise Refused(401, detail, _NO_TOKEN)
         return Caller(token.name, token.role, token.created_at)
 
-    def _token(self, request: Request) -> Token | None:
+    async def _token(self, request: Request) -> Token | None:
         """Return the valid token of a request; None: it has none."""
         assert self._tokens is not None
         kind, _, text = request.headers.get("authorization", "").partition(" ")
         try:
-            return self._tokens.of(text.strip()) if kind.lower() == "bearer" else None
+            # In a thread, none of those for routes: another process may have locked the file, or its disk is slow.
+            return await asyncio.to_thread(self._tokens.of, text.strip()) if kind.lower() == "bearer" else None
         except (InvalidSpec, sqlite3.Error) as error:  # of which strangers are to know nothing
             _LOG.warning("the tokens cannot be read: %s", error)
             raise Refused(503, "the tokens cannot be read now; `punctual doctor` says why", RETRY) from error

@@ -34,7 +34,7 @@ _LOG_ANSWERS: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/jobs/{job}/logs", response_class=Response, responses={**answers(404, 416), **_LOG_ANSWERS})
+@router.get("/jobs/{job}/logs", response_class=Response, responses={**answers(404, 410, 416), **_LOG_ANSWERS})
 async def logs(
     job: str,
     context: Context,
@@ -52,6 +52,8 @@ async def logs(
     """Return the job's output; a full log drops its oldest part, and ranges then refer to the rest."""
     status = context.status(job)
     check_name(status.id)
+    if status.ended and status.id in await run_in_threadpool(context.host.run_folder.removed_jobs):
+        raise Refused(410, "its output was removed (`punctual clean`)")
     of_errors, since_s = stream == "stderr", None if since is None else since.timestamp()
     if follow:
         return CountedStream(_followed(context, status.id, of_errors, since_s), context, caller, MEDIA_TYPE)

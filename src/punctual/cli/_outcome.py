@@ -61,6 +61,9 @@ class Outcome:
     def exit_code(self, *, strict: bool) -> int:
         """Exit status of the command: the signal's, the job's own, that of a user's error, or of a missed deadline."""
         code = end_code(self.summary.status, self.summary.exit_code, self.received)
+        is_due = self.summary.status == "stopped" and self.summary.on_time is False
+        if strict and is_due and self.received is None and (code == EXIT_STOPPED or (self.summary.exit_code or 0) < 0):
+            return EXIT_MISSED
         if code or self.received is not None:
             return code
         if self.faults:

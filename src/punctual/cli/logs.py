@@ -100,7 +100,7 @@ class _Followed:
     def __init__(self, path: Path, receive: Receive) -> None:
         self.error: OSError | None = None
         self._receive = receive
-        self._tail = LogTail(path, self._pass_on, with_earlier=True)
+        self._tail = LogTail(path, self._pass_on)
 
     def _pass_on(self, output: bytes) -> None:
         try:
@@ -125,19 +125,21 @@ class _JsonLog:
 
     def __init__(self, target: KnownJob, fd: int) -> None:
         self._facts = {"job": target.title, "stream": "stdout" if fd == 1 else "stderr"}
-        self._rest = b""
+        self._rest = bytearray()
 
     def __call__(self, output: bytes) -> None:
-        *lines, self._rest = (self._rest + output).split(b"\n")
+        end, *lines = output.split(b"\n")
+        self._rest += end  # in place: a line may have many pieces
         for line in lines:
-            self._write(line)
+            self._write(self._rest)
+            self._rest = bytearray(line)
 
     def finish(self) -> None:
         """Write the last, incomplete line."""
         if self._rest:
             self._write(self._rest)
 
-    def _write(self, line: bytes) -> None:
+    def _write(self, line: bytearray) -> None:
         told = json.dumps({**self._facts, "text": line.decode("utf-8", "replace")}) + "\n"
         with self._writing:
             write_all(1, told.encode())

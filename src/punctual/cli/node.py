@@ -12,7 +12,7 @@ from punctual.cli.policy import Host, host_to_ask
 from punctual.cli.steer import show_answer
 from punctual.core.errors import InvalidSpec
 from punctual.daemon import agent_process, control_client
-from punctual.request.quantities import parse_duration_s
+from punctual.request.quantities import parse_ahead_s
 
 node = typer.Typer(
     help="Have jobs leave a node that is taken away, and use it again.",
@@ -35,7 +35,7 @@ def drain(
     as_json: AsJson = False,
 ) -> None:
     """Have all jobs leave a node in time, after a checkpoint, and place nothing there any more."""
-    in_s = parse_duration_s(within, "`--in`")
+    in_s = parse_ahead_s(within, "`--in`")
     ends_wall = datetime.now().astimezone() + timedelta(seconds=in_s)
     answer = _request(name, in_s, host, here=here)
     line = f"node {answer['node']} is leaving at {clock(ends_wall)}: its jobs leave it by then, and no other comes"

@@ -34,6 +34,9 @@ WEIGHT_MAX = 1e9
 #: Default time to end after a request to stop.
 STOP_GRACE_S = 60.0
 
+#: Why a job is stopped that is to be done at its deadline: that has come, or will before the job is done.
+DUE, LATE = "its deadline has come", "it would not be done by its deadline"
+
 #: A job's grant by node: node -> amount. Empty: the job holds nothing.
 Allocation = dict[NodeId, Resources]
 

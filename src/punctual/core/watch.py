@@ -5,7 +5,7 @@ from math import inf
 
 from punctual.core.control import Forecast
 from punctual.core.events import ProgressReported
-from punctual.core.job import STOP_GRACE_S
+from punctual.core.job import DUE, LATE, STOP_GRACE_S
 from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
 from punctual.core.outbox import Outbox
 from punctual.core.recent_messages import Reason
@@ -84,7 +84,7 @@ class Watch:
             else _lateness(job)
         )
         self._tell(job, at, Reason("deadline-passed", text))
-        return "its deadline has come" if is_to_stop else ""
+        return DUE if is_to_stop else ""
 
     def look(self, job: ScheduledJob, at: float) -> None:
         """Give the warnings of a tick, before the controller is asked; the job's grant must be accrued."""
@@ -108,7 +108,7 @@ class Watch:
         if not _may_be_leaving(job) and (change := change_of_feasibility(job, forecast)) is not None:
             self._outbox.warn(at, job, change)
         if _is_due_to_stop(job, at, forecast):
-            job.stop_cause = "it would not be done by its deadline"
+            job.stop_cause = LATE
 
     def _look_for_more(self, job: ScheduledJob, at: float, deadline_at: float) -> None:
         """Warn that a program works on after all its steps and its deadline, once it has had time to leave."""

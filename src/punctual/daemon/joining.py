@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import resource
 import select
 import signal
 import time
@@ -15,7 +14,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import span
-from punctual.daemon.control_client import submit
+from punctual.daemon.control_client import is_silent, submit
 from punctual.daemon.control_socket import ControlFailed, ControlSilent, ask
 from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.detached import start_detached
@@ -23,7 +22,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
-from punctual.daemon.sharing import host_lock, is_outdated, lock_holder, lower_limits, shared_run, too_nice
+from punctual.daemon.sharing import host_lock, is_outdated, lock_holder, shared_run, too_nice
 from punctual.executors.local.cgroup_files import leave_command_group
 from punctual.executors.local.output import ProcessSettings
 from punctual.request.submission import Submission
@@ -169,15 +168,16 @@ class Joining:
         """
         give_up_at, waited_for = time.monotonic() + _JOIN_S_MAX, ""
         while time.monotonic() < give_up_at:
-            is_silent = False
+            must_end = False
             with host_lock(_LOCK_S) as has_lock:
                 run = self._present() if has_lock else None
-                if run is not None and run.is_live() and not is_outdated(run):
+                is_usable = run is not None and run.is_live() and not is_outdated(run)
+                if run is not None and is_usable:
                     try:
                         return run, self._submit(run, submissions, stdin_fd)
                     except ControlFailed as error:
-                        is_silent = isinstance(error, ControlSilent)
-            if has_lock and (run is None or not run.is_live() or is_outdated(run) or is_silent):
+                        must_end = isinstance(error, ControlSilent) or is_silent(run)
+            if has_lock and (must_end or not is_usable):
                 self._start(run, submissions)
                 continue
             if not has_lock and waited_for != (waited_for := lock_holder()):
@@ -197,7 +197,6 @@ class Joining:
             check_options(self._options, run, self._or_else)
             self._before(run, named)
             _tell_of_niceness(run)
-            _tell_of_limits(run)
             submit(run, named, self._settings, stdin_fd)
             return named
 
@@ -244,22 +243,6 @@ def _tell_of_niceness(run: RunFolder) -> None:
             niceness,
             wanted,
         )
-
-
-def _tell_of_limits(run: RunFolder) -> None:
-    if not (limits := lower_limits(run)):
-        return
-    lower = [f"{name} {_limit_text(hard)} and not {_limit_text(own)}" for name, (hard, own) in limits.items()]
-    remedy = "Start the service again: punctual down, punctual up" if run.has_service() else "It ends with its last job"
-    _LOG.warning(
-        "the job has the hard limits %s: the daemon was started with less, and this user may not raise them. %s",
-        "; ".join(lower),
-        remedy,
-    )
-
-
-def _limit_text(limit: int) -> str:
-    return "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
 
 
 def check_options(options: HostOptions, run: RunFolder, or_else: str) -> None:

@@ -72,6 +72,8 @@ _END_S_MAX = 5.0
 _TELL_S_MAX = 10.0
 #: Seconds that a change may take to be in the journal: less than a client waits for the answer.
 _SETTLE_S_MAX = 4.0
+#: A host that has not come to its next event for so many seconds steers no job any more, whatever its other threads do.
+HUNG_S = 20.0
 
 
 #: Shortest suspension that counts, in seconds: two clocks are read one after the other.
@@ -118,6 +120,7 @@ class LocalHost(Host):
         self.node_news = site.news
         self._timers = state.time
         state.time.pulse(self._beat)
+        self._beaten_at = time.monotonic()
         self._suspended_s = accounted_s(state.run.facts())
         #: Messages that the records of the jobs lack: not in the journal yet, or its file could not be written.
         self._unrecorded: deque[Message] = deque()
@@ -265,13 +268,11 @@ class LocalHost(Host):
     ) -> LogTail:
         """Pass the job's output to `receive` in a thread; the caller finishes it in the end.
 
-        `since_s`: only what was written from then on, in seconds since 1970. None: the log from the beginning of its
-        present file.
+        `since_s`: only what was written from then on, in seconds since 1970. None: all that is kept.
         """
         log = self.log(job, of_errors=of_errors)
-        if since_s is None:
-            return LogTail(log, receive)
-        return LogTail(log, Skipping(receive, n_bytes_before(log, since_s)), with_earlier=True)
+        n_skipped = 0 if since_s is None else n_bytes_before(log, since_s)
+        return LogTail(log, Skipping(receive, n_skipped))
 
     def log(self, job: JobId, *, of_errors: bool = False) -> Path:
         """Path of the job's output, or of its standard error alone, which only some jobs have."""
@@ -404,6 +405,12 @@ class LocalHost(Host):
         self._is_closing = self.all_ended() and not self.is_answering()
         return self._is_closing
 
+    def check_steers(self) -> None:
+        """Raise `ControlFailed` if the thread of `run` hangs: who asks for the jobs takes their host for silent then."""
+        silent_s = time.monotonic() - self._beaten_at
+        if silent_s > HUNG_S:
+            raise ControlFailed(f"the host has steered no job for {span(silent_s)}")
+
     @property
     def takes_changes(self) -> bool:
         """Whether jobs can be submitted and changed here: false once they are left or another process has them."""
@@ -433,6 +440,7 @@ class LocalHost(Host):
 
     def _beat(self) -> None:
         """Renew the lease with the supervisors; first check, for instance after a stop, that this process still steers."""
+        self._beaten_at = time.monotonic()
         self._journal.check_claim()
         self._record_written()
         self._upkeep.go_on()
@@ -591,6 +599,7 @@ def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
     """
     match request:
         case {"verb": "status"}:
+            host.check_steers()
             wanted = request.get("jobs")
             statuses = [status for status in host.jobs() if wanted is None or status.id in wanted]
             now = host.clocks()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from punctual.executors.local.job_log import times_of
-from punctual.executors.local.output import MISSING, Receive, earlier_log
+from punctual.executors.local.output import MISSING, Receive, earlier_log, open_log
 
 #: Bytes read at once.
 PIECE_BYTES = 65_536
@@ -117,10 +117,13 @@ def _line_start(fd: int, position: int) -> int:
 def _times(log: Path) -> Iterator[tuple[float, int]]:
     """Yield since when the log had how many bytes, in order; nothing of a job whose times were not noted."""
     with suppress(OSError):
-        for line in Path(times_of(str(log))).read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError):  # one that was cut: the disk was full
-                wall_s, n_bytes = line.split(" ")
-                yield float(wall_s), int(n_bytes)
+        if (fd := open_log(Path(times_of(str(log))))) is None:
+            return
+        with os.fdopen(fd, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                with suppress(ValueError):  # one that was cut: the disk was full
+                    wall_s, n_bytes = line.split(" ")
+                    yield float(wall_s), int(n_bytes)
 
 
 def _has_bytes(log: Path) -> bool:
@@ -153,9 +156,7 @@ def _opened(log: Path, files: ExitStack) -> list[int]:
 
 
 def _open(path: Path, files: ExitStack) -> int | None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    files.callback(os.close, fd)
+    fd = open_log(path)
+    if fd is not None:
+        files.callback(os.close, fd)
     return fd

@@ -17,6 +17,7 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs, live_folders
 from punctual.distribution import __version__
 from punctual.executors.local.devices import visible_devices
+from punctual.executors.local.limits import hard_limits, has_capability, is_lower, lower_limits, own_limits
 from punctual.executors.local.process_tree import state_of
 
 #: Name of the run of the daemon, with a number where there are several; other runs are those of jobs that share nothing.
@@ -90,8 +91,10 @@ def is_outdated(run: RunFolder) -> bool:
         return False
     if run.facts().get("version") != __version__ or too_nice(run) is not None:
         return True
+    if (pid := run.daemon_pid()) is None or not lower_limits(pid, own := own_limits()):
+        return False
     # One with more of one limit and less of another would have to leave its place to the next command again.
-    return bool(lower_limits(run)) and not any(_is_lower(own, hard) for hard, own in _hard_limits(run).values())
+    return not any(is_lower(wanted, hard) for hard, wanted in hard_limits(pid, own).values())
 
 
 def too_nice(run: RunFolder) -> int | None:
@@ -101,50 +104,11 @@ def too_nice(run: RunFolder) -> int | None:
         if pid is None or (niceness := os.getpriority(os.PRIO_PROCESS, pid)) <= wanted:
             return None
         limit = resource.prlimit(pid, resource.RLIMIT_NICE)[0]
-        may_choose = _has_capability(pid, 23)  # any niceness: CAP_SYS_NICE
+        may_choose = has_capability(pid, 23)  # any niceness: CAP_SYS_NICE
     except OSError:  # it has just ended, or this system does not tell
         return None
     # The limit counts from 1 for niceness 19 to 40 for -20.
     return None if may_choose or limit == resource.RLIM_INFINITY or 20 - wanted <= limit else niceness
-
-
-def lower_limits(run: RunFolder) -> dict[str, tuple[int, int]]:
-    """Return the hard limits of the daemon of `run` below those of this process that it may not raise, and these.
-
-    By their names in `resource`. Empty: it may give a job all limits of this process.
-    """
-    limits = {name: each for name, each in _hard_limits(run).items() if _is_lower(*each)}
-    pid = run.daemon_pid()
-    try:
-        # Number 24 is the capability of who may raise any limit (CAP_SYS_RESOURCE).
-        return {} if not limits or pid is None or _has_capability(pid, 24) else limits
-    except OSError:  # it has just ended
-        return {}
-
-
-def _hard_limits(run: RunFolder) -> dict[str, tuple[int, int]]:
-    """Return each hard limit of the daemon of `run` and of this process; none if there is no daemon."""
-    pid, limits = run.daemon_pid(), dict[str, tuple[int, int]]()
-    if pid is None:
-        return limits
-    for name in [name for name in dir(resource) if name.startswith("RLIMIT_")]:
-        number = getattr(resource, name)
-        with suppress(OSError, ValueError):  # it has just ended, or this kernel does not know the limit
-            limits[name] = resource.prlimit(pid, number)[1], resource.getrlimit(number)[1]
-    return limits
-
-
-def _is_lower(limit: int, other: int) -> bool:
-    """Whether a limit of a resource is lower than another one; either may be infinite."""
-    if limit == resource.RLIM_INFINITY:
-        return False
-    return other == resource.RLIM_INFINITY or limit < other
-
-
-def _has_capability(pid: int, number: int) -> bool:
-    """Whether a process has the capability of this number; raises `OSError` if it has ended."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    return bool(int(status.partition("CapEff:")[2].split()[0], 16) >> number & 1)
 
 
 def check_no_service(run: RunFolder) -> None:

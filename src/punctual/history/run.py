@@ -14,7 +14,7 @@ from punctual.core.commands import RejectJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, ProgressReported
 from punctual.core.ids import JobId
-from punctual.core.job import EndState
+from punctual.core.job import DUE, LATE, EndState
 from punctual.core.lifecycle import about, end_state
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
@@ -62,8 +62,8 @@ class RunSummary:
     deviation_s, deviation_frac
         Landing minus deadline: negative is early; as a fraction of `deadline_s`.
     on_time
-        Landed at or before the deadline. A run that failed is not; None: undecided, no deadline, or a run that was stopped
-        or turned away.
+        Landed at or before the deadline. A run that failed, or was stopped because of its deadline, is not; None:
+        undecided, no deadline, or a run that others stopped or that was turned away.
     worked_on_s
         Seconds for which the program worked on after its last declared step or phase, until its end. That is when
         it landed.
@@ -277,6 +277,7 @@ def summary(history: JobHistory) -> RunSummary:
     if landed_at is not None and deadline_s is not None:
         deviation_s = landed_at - history.submitted_at - deadline_s
     status = None if end is None else end_state(end)
+    cause = end.cause if isinstance(end, JobFailed) else end.reason.text if isinstance(end, RejectJob) else ""
     program = history.submission.program if history.submission is not None else None
     return RunSummary(
         job=history.id,
@@ -288,7 +289,7 @@ def summary(history: JobHistory) -> RunSummary:
         deadline_s=deadline_s,
         deviation_s=deviation_s,
         deviation_frac=deviation_s / deadline_s if deviation_s is not None and deadline_s else None,
-        on_time=_on_time(deviation_s, deadline_s, status),
+        on_time=_on_time(deviation_s, deadline_s, status, cause),
         steps_done=history.steps_done,
         steps_total=history.steps_total,
         used_core_s=_used_core_s(history),
@@ -302,7 +303,7 @@ def summary(history: JobHistory) -> RunSummary:
         unsteered_s=history.unsteered_s,
         status=status,
         exit_code=0 if status == "finished" else None if status is None else history.exit_code,
-        cause=end.cause if isinstance(end, JobFailed) else end.reason.text if isinstance(end, RejectJob) else "",
+        cause=cause,
         earliest_deadline_s=end.reason.facts.get("earliest_deadline_s") if isinstance(end, RejectJob) else None,
         argv=program.argv if program is not None else (),
         controller=spec.controller or "",
@@ -362,11 +363,11 @@ def _last_at(history: JobHistory) -> float:
     return max([history.submitted_at, *lasts])
 
 
-def _on_time(deviation_s: float | None, deadline_s: float | None, status: EndState | None) -> bool | None:
+def _on_time(deviation_s: float | None, deadline_s: float | None, status: EndState | None, cause: str) -> bool | None:
     if deadline_s is None:
         return None
     if deviation_s is None:
-        return False if status in ("finished", "failed") else None
+        return False if status in ("finished", "failed") or cause.endswith((DUE, LATE)) else None
     return deviation_s <= 0
 
 

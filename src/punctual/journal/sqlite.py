@@ -112,7 +112,7 @@ class SqliteJournal:
     * `path`: the file; made, with mode 0600, if it is missing.
     * `read_only`: open the existing file, and never write.
     * `take`: claim the journal also from a process that is still there: one that is stopped or hangs. It is killed if
-      it was stopped within a write.
+      it hangs or was stopped within a write.
     * `now`: relation of instants to wall time, for tests; None: this machine's clocks.
 
     * `path`: the file.
@@ -394,8 +394,11 @@ class SqliteJournal:
     def _claim(self, *, take: bool) -> None:
         with self._transaction():
             owner = self.owner
-            if owner is not None and owner.may_live() and not take:
-                raise self._taken(owner)
+            if owner is not None and owner.may_live():
+                if not take:
+                    raise self._taken(owner)
+                if not owner.is_stopped():  # of one that hangs, other threads go on, and would take its jobs back
+                    owner.kill()
             self._set_fact("owner", self._owner)
             self._record_clock()
 

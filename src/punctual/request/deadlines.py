@@ -11,11 +11,8 @@ from pathlib import Path
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import DAY_S, span
+from punctual.request.quantities import HORIZON_S
 from punctual.request.written_time import After, Day, Extend, WallTime, parse_when
-
-#: The farthest that a deadline may lie ahead: what is further is a slip, and beyond what the clocks can count.
-_HORIZON_S = 3650 * DAY_S
-
 
 _NEW_REMEDY = (
     "Write a duration with its unit (`90s`, `1h30m`) or a time (`18:00`, `18:00 tomorrow`, `2026-12-01 18:00`, "
@@ -61,7 +58,7 @@ class Now:
 
 def clock(wall: datetime, now: datetime | None = None) -> str:
     """Format a time of day, with its date if that is not the day of `now`, which is left out for the present."""
-    today, wall = (now or datetime.now()).astimezone().date(), _to_second(wall.astimezone())
+    today, wall = (now or datetime.now().astimezone()).astimezone().date(), _to_second(wall.astimezone())
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
 
 
@@ -226,7 +223,7 @@ def _wall_of(local: datetime, zone: tzinfo | None, now: Now, *, is_past: bool) -
 
 
 def _in_future(at: float, text: str, now: Now, where: str) -> float:
-    if at - now.at > _HORIZON_S:
+    if at - now.at > HORIZON_S:
         raise InvalidSpec(
             "`deadline` must lie within ten years",
             f"{text}, which is {span(at - now.at)} from now",
@@ -235,7 +232,7 @@ def _in_future(at: float, text: str, now: Now, where: str) -> float:
         )
     if at <= now.at:
         ago = f"{span(now.at - at)} ago"
-        said = f"{_to_second(now.wall_of(at)):%Y-%m-%d %H:%M:%S} ({ago})" if now.at - at < _HORIZON_S else ago
+        said = f"{_to_second(now.wall_of(at)):%Y-%m-%d %H:%M:%S} ({ago})" if now.at - at < HORIZON_S else ago
         remedy = "Give a longer duration (`90m`) or a later time (`18:00`)."
         raise InvalidSpec("`deadline` must be later than now", f"{text}, which is {said}", where, remedy)
     return at

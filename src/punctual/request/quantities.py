@@ -57,6 +57,8 @@ _ISO_DURATION = re.compile(
 _CORES = re.compile(rf"({_NUMBER}|\.[0-9]+)\s*(?:cores?)?")
 _BYTES = re.compile(rf"({_NUMBER})\s*([KMGT])(?:iB?|B)?", re.IGNORECASE)
 
+#: The farthest that an instant of the future may lie ahead: what is further is a slip, and beyond what the clocks can count.
+HORIZON_S = 3650 * DAY_S
 _TEXT_LENGTH_MAX = 64
 
 _DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h`, `1:30:00` or `2-12:00:00`."
@@ -113,6 +115,14 @@ def parse_duration_s(text: str, where: str = "a length of time") -> float:
         seconds = _iso_s(text.strip())
     if seconds is None or not isfinite(seconds):
         raise InvalidSpec("a duration must be numbers with units", repr(text), where, _DURATION_REMEDY)
+    return seconds
+
+
+def parse_ahead_s(text: str, where: str = "a time from now") -> float:
+    """Return the seconds that `text` means, within ten years; raises as `parse_duration_s` does."""
+    seconds = parse_duration_s(text, where)
+    if seconds > HORIZON_S:
+        raise InvalidSpec("a time from now must lie within ten years", repr(text), where, "Give a shorter one (`60s`).")
     return seconds
 
 

@@ -112,6 +112,8 @@ _BETWEEN = re.compile(r"(?:\s|,\s|(?:at|by|on)\s|T(?=\d)|-(?=\d\d?:\d\d))*", re.
 _SAYS_TIME = re.compile(r"(?:at|by|on|until)\s+", re.IGNORECASE)
 _SAYS_DURATION = re.compile(r"(?:in\s+|now\s*\+)(.+)|(.+)\s+from\s+now", re.IGNORECASE | re.DOTALL)
 _HOUR_AND_MINUTE = re.compile(r"\d\d:\d\d", re.ASCII)
+#: Minutes and seconds, or a time as who counts the hours past midnight writes it.
+_PAST_MIDNIGHT = re.compile(r"2([4-9]):([0-5]\d)", re.ASCII)
 _EPOCH_S = re.compile(r"@(\d{1,11})(?:\.\d{1,9})?", re.ASCII)
 
 _NOON = 12
@@ -173,6 +175,8 @@ class _Written:
         except InvalidSpec:
             if seconds is None:
                 raise
+            if past_midnight := _PAST_MIDNIGHT.fullmatch(text):
+                self._refuse_readings([_exactly(seconds), f"0{int(past_midnight[1]) - 4}:{past_midnight[2]}"])
             return After(seconds)
         if seconds is None or _HOUR_AND_MINUTE.fullmatch(text):
             return times[0] if len(times) == 1 else self._refuse_readings([_shown(time) for time in times])

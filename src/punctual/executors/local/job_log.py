@@ -39,7 +39,7 @@ def note_time(log: str) -> None:
         is_known = abs(now - had.st_mtime) < 1.0 and abs(now - noted_s) < 1.0
         if is_known or not had.st_size or n_bytes > 4096 + had.st_size // 8:
             return
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = _open_file(path)
     except OSError:  # the log alone matters
         return
     try:
@@ -47,6 +47,13 @@ def note_time(log: str) -> None:
     except OSError:
         pass
     os.close(fd)
+
+
+def _open_file(path: str) -> int:
+    """Open a file to append to; what a job has put in its place is removed: a pipe that nobody reads, a link elsewhere."""
+    if os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
+        os.unlink(path)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def _size_and_change(path: str) -> tuple[int, float]:
@@ -152,7 +159,7 @@ class JobLog:
 
     def _open(self) -> None:
         try:
-            self._file_fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file_fd = _open_file(self._path)
             self._n_bytes = os.fstat(self._file_fd).st_size
         except OSError:  # tried again with the next output
             self._file_fd = None

@@ -28,6 +28,7 @@ from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_files import has_left
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
+from punctual.executors.local.limits import limits_warning
 from punctual.executors.local.memory import not_limited
 from punctual.executors.local.progress import ProgressSample
 from punctual.executors.local.supervisor_client import SteeringLostError, SupervisorLink
@@ -385,12 +386,11 @@ class JobRun:
                 self._process.progress.pace(self._line)
                 self._process.progress.heartbeat()
                 self._answer()
+            now = self._context.clock.now()
             if (asked_bytes := self._process.asked_memory_bytes) and not self._process.has_memory_limit:
-                self._sink(
-                    self._events.warned(
-                        self._context.clock.now(), Reason("memory-not-limited", not_limited(asked_bytes))
-                    )
-                )
+                self._sink(self._events.warned(now, Reason("memory-not-limited", not_limited(asked_bytes))))
+            if limits := self._process.lower_limits():
+                self._sink(self._events.warned(now, limits_warning(limits)))
             if self._deferred is not None:
                 (command, sink), self._deferred = self._deferred, None
                 self.resize(command, sink)

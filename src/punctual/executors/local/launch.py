@@ -35,9 +35,10 @@ from punctual.executors.local.context import ExecutorContext, check_files_left
 from punctual.executors.local.devices import VISIBLE_VARIABLE, JobDevices
 from punctual.executors.local.job_files import takeover_socket_of
 from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, send, stop_grace_s
+from punctual.executors.local.limits import lower_limits
 from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, processes_of
-from punctual.executors.local.output import LogTail, ProcessSettings, StartFacts, logs_of, new_channel
+from punctual.executors.local.output import LogTail, ProcessSettings, StartFacts, logs_of, new_channel, open_log
 from punctual.executors.local.process_tree import state_of
 from punctual.executors.local.progress import (
     JobProgress,
@@ -344,6 +345,11 @@ class JobProcess:
         if not self._context.may_steer():
             raise SteeringLostError
 
+    def lower_limits(self) -> dict[str, tuple[int, int]]:
+        """Return the hard limits that the process has below those of the command that submitted it, and these."""
+        facts = self._start_facts or StartFacts()
+        return lower_limits(os.getpid(), {name: hard for name, (_, hard) in facts.settings.limits.items()})
+
     def _launch_request(
         self, argv: Sequence[str], facts: StartFacts, group: JobGroup, supervisor_pid: int
     ) -> LaunchRequest:
@@ -401,10 +407,11 @@ class JobProcess:
         """Return the end of the process's output."""
         texts = []
         for path in self._log_paths:
-            with suppress(OSError), path.open("rb") as log:
-                # Bytes of a log's end that are searched for the cause of the process's end.
-                log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
-                texts.append(log.read().decode(errors="replace"))
+            with suppress(OSError), ExitStack() as closing:
+                if (fd := open_log(path)) is not None:
+                    closing.callback(os.close, fd)
+                    # Bytes of a log's end that are searched for the cause of the process's end.
+                    texts.append(os.pread(fd, 4096, max(0, os.fstat(fd).st_size - 4096)).decode(errors="replace"))
         return "\n".join(texts)
 
     def follow(self) -> None:

@@ -7,6 +7,7 @@ import os
 import pty
 import resource
 import select
+import stat
 import struct
 import sys
 import termios
@@ -129,20 +130,18 @@ class LogTail:
 
     * `path`: the log; may still be missing.
     * `receive`: called with the output in pieces, in order. If it raises, it is called again with the next piece.
-    * `skip`, `with_earlier`: begin with what is written from now on; or with the file that was last rotated away.
+    * `skip`: begin with what is written from now on, and not with all that is kept.
 
     Raises `RuntimeError`: no thread is available.
     """
 
-    def __init__(self, path: Path, receive: Receive, *, skip: bool = False, with_earlier: bool = False) -> None:
+    def __init__(self, path: Path, receive: Receive, *, skip: bool = False) -> None:
         self.path = path
         self._receive = receive
         self._fd = -1
         self._ends, self._stopped = threading.Event(), threading.Event()
-        if skip and self._open(path):
+        if self._open(path if skip else earlier_log(path)) and skip:
             os.lseek(self._fd, 0, os.SEEK_END)
-        elif with_earlier:
-            self._open(earlier_log(path))
         self._thread = threading.Thread(target=self._follow, name="punctual-output", daemon=True)
         try:
             self._thread.start()
@@ -198,10 +197,26 @@ class LogTail:
 
     def _open(self, path: Path) -> bool:
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # it is not there, or no more files may be had: the next look tries again
+            fd = open_log(path)
+        except OSError:  # no more files may be had: the next look tries again
             return False
-        return True
+        if fd is not None:
+            self._fd = fd
+        return fd is not None
+
+
+def open_log(path: Path) -> int | None:
+    """Open a job's log to read it; None: there is none, or the job has put there what is no file and may have no end."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ELOOP, errno.ENXIO}:  # the latter: a link, a socket
+            return None
+        raise
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None
 
 
 def _identity(file: int | Path) -> tuple[int, int] | None:
