@@ -16,6 +16,7 @@ little time, with few drawn examples: what may differ between versions of Python
 
 import os
 import random
+import signal
 import subprocess
 import sys
 
@@ -90,9 +91,17 @@ def keep_bytecode() -> None:
     sys.dont_write_bytecode = False
 
 
+def heed_signals() -> None:
+    """Heed signals that a shell has what it starts in the background ignore: tests send them to what they start."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
+
+
 def main() -> int:
     """Run the tests; the exit status."""
     keep_bytecode()
+    heed_signals()
     chosen: tuple[str, ...] = () if "--all" in sys.argv else ONLY_ALL
     if "--light" in sys.argv:
         chosen, os.environ["PUNCTUAL_EXAMPLES"] = LIGHT, str(N_EXAMPLES_LIGHT)
