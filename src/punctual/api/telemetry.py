@@ -69,6 +69,7 @@ class _Gauges:
 
     def __init__(self, host: LocalHost) -> None:
         self._host = host
+        self._cache = StatusJsonCache(host, job_metrics)
         self._read: dict[str, Metric] = {}
         self._read_at = float("-inf")
 
@@ -83,8 +84,7 @@ class _Gauges:
     def _metrics(self) -> dict[str, Metric]:
         # Seconds for which a collection's metrics are reused: a collector reads them one after the other.
         if time.monotonic() > self._read_at + 1.0:
-            kept = StatusJsonCache(self._host, job_metrics)
-            self._read = {metric.name: metric for metric in metrics(self._host, kept)}
+            self._read = {metric.name: metric for metric in metrics(self._host, self._cache)}
             self._read_at = time.monotonic()
         return self._read
 

@@ -180,8 +180,9 @@ class Joining:
             if has_lock and (must_end or not is_usable):
                 self._start(run, submissions)
                 continue
-            if not has_lock and waited_for != (waited_for := lock_holder()):
-                _LOG.warning("waiting for %s", waited_for)
+            if not has_lock and (holder := lock_holder()) != waited_for:
+                _LOG.warning("waiting for %s", holder)
+                waited_for = holder
             time.sleep(0.05)
         raise InvalidSpec(
             "the daemon of this machine must answer",

@@ -31,9 +31,9 @@ def host_lock(most_s: float) -> Iterator[bool]:
 
     Yields whether this process has got it within `most_s` seconds. The kernel takes it from a process that ends.
     """
-    folder = runtime_root().parent  # beside the runs
-    with refused_if_unwritable(folder):
-        file = os.open(folder / "host.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    path = _lock_file()
+    with refused_if_unwritable(path.parent):
+        file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         # An attempt every 10 ms: jobs may be unsteered until this process has the lock.
         yield poll(partial(_locks, file), most_s, 0.01)
@@ -42,14 +42,18 @@ def host_lock(most_s: float) -> Iterator[bool]:
 
 
 def lock_holder() -> str:
-    """Return in words which process has the lock, to be told to whoever waits for it for long."""
-    inode = (runtime_root().parent / "host.lock").stat().st_ino
+    """Name the process that has the lock, for the user of a command that waits for it."""
+    inode = _lock_file().stat().st_ino
     locks = (line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines())
     pid = next((int(lock[4]) for lock in locks if lock[1] == "FLOCK" and lock[5].endswith(f":{inode}")), None)
     if pid is None:
         return "another command, which starts the daemon or gives it jobs"
     stopped = f"; it is stopped: let it go on (`kill -CONT {pid}`) or end it" if state_of(pid) == "T" else ""
     return f"process {pid}, which starts the daemon or gives it jobs{stopped}"
+
+
+def _lock_file() -> Path:
+    return runtime_root().parent / "host.lock"  # beside the runs
 
 
 def _locks(file: int) -> bool:

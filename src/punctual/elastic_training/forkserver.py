@@ -245,9 +245,8 @@ def _load_script(origin: ScriptOrigin) -> None:
         script.__spec__ = importlib.util.find_spec(origin.main_name)
         script.__package__ = origin.main_name.rpartition(".")[0]
     sys.modules["__main__"] = sys.modules["__mp_main__"] = script  # pickled functions name the first
-    seed_all(
-        seed_of_job(origin.environment)
-    )  # what it draws without a seed, to shuffle its files, say, is the same on all nodes
+    # What a script draws without a seed, to shuffle its files, say, must be the same on all nodes.
+    seed_all(seed_of_job(origin.environment))
     with open(origin.main_path, "rb") as file:  # noqa: PTH123 -- the only file that is opened here
         code = compile(file.read(), origin.main_path, "exec")
     exec(code, script.__dict__)  # noqa: S102 -- it is the user's own script

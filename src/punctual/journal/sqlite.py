@@ -161,7 +161,7 @@ class SqliteJournal:
         """
         numbered = enumerate(messages, start=self.last_written + 1)
         rows = [(number, kind_of(message), encode(message), subject_of(message)) for number, message in numbered]
-        with self.writing(is_durable=not _ACKNOWLEDGED.isdisjoint([kind for _, kind, _, _ in rows])):
+        with self.writing(is_durable=any(kind in _ACKNOWLEDGED for _, kind, _, _ in rows)):
             for row in rows:
                 self._connection.execute(_APPEND, row)
         self.last_written = rows[-1][0] if rows else self.last_written
@@ -351,7 +351,7 @@ class SqliteJournal:
             raise damaged(self.path, f"`{name}` that is {text!r}"[:200]) from error
 
     def _fact(self, name: str) -> Any:
-        with self._lock, readable(self.path), closing(self._connection.execute(FACT, (name,))) as cursor:
+        with self._reading() as connection, closing(connection.execute(FACT, (name,))) as cursor:
             row = cursor.fetchone()
         return None if row is None else row[0]
 

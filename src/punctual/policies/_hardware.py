@@ -198,7 +198,7 @@ class Hardware:
 
 def steps_between(amounts: Sequence[Resources]) -> tuple[Resources, ...]:
     """Return the differences between successive amounts."""
-    return tuple([more - less for less, more in pairwise(amounts)])
+    return tuple(more - less for less, more in pairwise(amounts))
 
 
 def _end_at(view: JobView) -> float | None:

@@ -11,6 +11,7 @@ from punctual.core.pools import SPENT, Pool
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.units import span
+from punctual.policies._earliest import in_danger
 from punctual.policies._jobs import has_promise
 from punctual.solvers.machine_market import Outlook, Supply, usd_text
 
@@ -139,14 +140,13 @@ def budget_warning(want: Want, at: float) -> Reason | None:
 
 
 def danger(want: Want, at: float) -> Reason | None:
-    """Return what its user is to know of its promise; None: it has none, or machines that stay can keep it."""
+    """Return the warning that its promise is in danger; None: it has none, or machines that stay can keep it."""
     until_at = want.view.promised_until_at
     if until_at is None or not at < until_at or want.work <= want.sure_sps * (until_at - at):
         return None
     needed_s = want.work / want.sure_sps if want.sure_sps > 0 else inf
     needs = f"needs {span(needed_s)}" if needed_s < inf else "cannot run"
-    text = f"its promise is in danger: on all machines that stay it still {needs}, and {span(until_at - at)} are left"
-    return Reason("promise-in-danger", text, {"needed_s": needed_s, "left_s": until_at - at})
+    return in_danger(until_at - at, f"on all machines that stay it still {needs}", needed_s=needed_s)
 
 
 def lacking(want: Want, at: float) -> str:

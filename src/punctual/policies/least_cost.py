@@ -544,9 +544,9 @@ class _LeastCostRound:
 
 
 def _took(want: Want, room: Mapping[str, list[int]], slot_s: float, *, keeps: bool) -> float:
-    """Take the job's machines from the `room` of each slot, its last slots first; return when it starts, below 0 if never in time.
+    """Take the job's machines from the `room` of each slot, its last slots first; return its start, below 0 if it cannot be in time.
 
-    What does not suffice it takes only if it `keeps` a promise.
+    A job that cannot be in time takes machines only if it `keeps` a promise.
     """
     left, slot, start_at_s = want.work, min(_N_SLOTS, int(want.left_s / slot_s)), want.left_s
     taken = list[tuple[list[int], int, int]]()
@@ -554,17 +554,17 @@ def _took(want: Want, room: Mapping[str, list[int]], slot_s: float, *, keeps: bo
         slot -= 1
         n = min(want.n_best, sum(free[slot] for free in room.values()))
         speed = max(want.speeds[: n + 1])
-        for free in room.values() if speed > 0 else ():
+        if speed <= 0:
+            continue
+        for free in room.values():
             n_here = min(n, free[slot])
-            free[slot], n = free[slot] - n_here, n - n_here
+            n -= n_here
             taken.append((free, slot, n_here))
-        if speed > 0:
-            left, start_at_s = left - speed * slot_s, slot * slot_s
-    if left <= 0:
-        return start_at_s
-    for free, slot, n_here in () if keeps else taken:
-        free[slot] += n_here
-    return -abs(want.left_s)
+        left, start_at_s = left - speed * slot_s, slot * slot_s
+    is_in_time = left <= 0
+    for free, slot, n_here in taken if is_in_time or keeps else ():
+        free[slot] -= n_here
+    return start_at_s if is_in_time else -abs(want.left_s)
 
 
 def _without_deadline(view: JobView) -> JobView:

@@ -413,25 +413,23 @@ def check_name(job: JobId) -> None:
 
 
 def written_options(spec: JobSpec, program: Program) -> dict[str, str]:
-    """Return options of a job as they are written over HTTP: with those of its standing they lead to such a job again."""
+    """Return the options, as HTTP has them, that submit such a job again together with those of its standing."""
     counts, goal, checkpoints = spec.worker_counts(), spec.goal, program.environment.get(CHECKPOINT_VARIABLE, "")
+    gpus = f"{counts[0]}..{counts[-1]}" if counts else f"{spec.ceiling.gpus:.15g}"
+    has_default_retries = spec.n_retries is None or (not checkpoints and not spec.n_retries)
     sizes_bytes = sorted({each for each in (spec.asked_memory_bytes, spec.memory_most_bytes) if each})
     told = {
         "memory": "..".join(f"{each / 2**20:.15g}MiB" for each in sizes_bytes),
-        "gpus": f"{counts[0]}..{counts[-1]}" if counts else f"{spec.ceiling.gpus:.15g}",
+        "gpus": gpus if spec.ceiling.gpus else "",
         "steps": "" if spec.work_steps is None else f"{spec.work_steps:.15g}",
         "progressRegex": program.progress_pattern or "",
         "until": "" if goal is None or goal.target is None else f"loss<{goal.target!r}",
         "margin": "" if spec.margin_frac is None else f"{100 * spec.margin_frac:.15g}%",
         "budgetUsd": "" if spec.budget_usd is None else f"{spec.budget_usd:.15g}",
-        "retries": "" if spec.n_retries is None else str(spec.n_retries),
+        "retries": "" if has_default_retries else str(spec.n_retries),
         "checkpointDir": checkpoints,
         "guarantee": "true" if spec.guarantee else "",
     }
-    if not spec.ceiling.gpus:
-        del told["gpus"]
-    if not checkpoints and not spec.n_retries:  # it is what a job has that does not say it
-        del told["retries"]
     return {name: text for name, text in told.items() if text}
 
 
@@ -455,7 +453,7 @@ def check_checkpoint_dir(submission: Submission) -> None:
 
 
 def _check_named(folder: str) -> None:
-    """Raise `InvalidSpec` for a name that is none, as of a shell's variable that is not set: it would mean the present folder."""
+    """Raise `InvalidSpec` for an empty name, as an unset variable of the shell gives: it would mean the present folder."""
     if not folder.strip():
         raise InvalidSpec(
             "`checkpoint_dir` must name a folder",

@@ -347,8 +347,7 @@ class JobProcess:
 
     def lower_limits(self) -> dict[str, tuple[int, int]]:
         """Return the hard limits that the process has below those of the command that submitted it, and these."""
-        facts = self._start_facts or StartFacts()
-        return lower_limits(os.getpid(), {name: hard for name, (_, hard) in facts.settings.limits.items()})
+        return lower_limits(os.getpid(), (self._start_facts or StartFacts()).settings.limits)
 
     def _launch_request(
         self, argv: Sequence[str], facts: StartFacts, group: JobGroup, supervisor_pid: int

@@ -7,27 +7,30 @@ from pathlib import Path
 
 from punctual.core.recent_messages import Reason
 
+#: Soft and hard limits by their names in `resource`.
+Limits = Mapping[str, tuple[int, int]]
 
-def own_limits() -> dict[str, int]:
-    """Return the hard limits of this process by their names in `resource`."""
+
+def own_limits() -> Limits:
+    """Return the limits of this process."""
     names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-    return {name: resource.getrlimit(getattr(resource, name))[1] for name in names}
+    return {name: resource.getrlimit(getattr(resource, name)) for name in names}
 
 
-def hard_limits(pid: int, wanted: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+def hard_limits(pid: int, wanted: Limits) -> dict[str, tuple[int, int]]:
     """Return each hard limit of a process beside the wanted one; none of a process that has ended."""
     limits = {}
-    for name, limit in wanted.items():
+    for name, (_, limit) in wanted.items():
         with suppress(OSError, ValueError):  # it has just ended, or this kernel does not know the limit
             limits[name] = resource.prlimit(pid, getattr(resource, name))[1], limit
     return limits
 
 
-def lower_limits(pid: int, wanted: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+def lower_limits(pid: int, wanted: Limits) -> dict[str, tuple[int, int]]:
     """Return the hard limits of a process below the wanted ones that it may not raise, and these."""
     limits = {name: each for name, each in hard_limits(pid, wanted).items() if is_lower(*each)}
     try:
-        # Number 24 is the capability of who may raise any limit (CAP_SYS_RESOURCE).
+        # CAP_SYS_RESOURCE, which has the number 24, lets a process raise any limit.
         return {} if not limits or has_capability(pid, 24) else limits
     except OSError:  # it has just ended
         return {}

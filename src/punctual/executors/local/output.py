@@ -5,7 +5,6 @@ import fcntl
 import logging
 import os
 import pty
-import resource
 import select
 import stat
 import struct
@@ -17,6 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TextIO
+
+from punctual.executors.local.limits import own_limits
 
 _LOG = logging.getLogger(__name__)
 
@@ -58,9 +59,8 @@ class ProcessSettings:
     def here(cls, receive: Receive | None) -> Self:
         """Return settings like this process's own; with a receiver of the output that goes to one place there is one log."""
         os.umask(umask := os.umask(0o077))
-        names = [name for name in dir(resource) if name.startswith("RLIMIT_")]
-        limits = {name: resource.getrlimit(getattr(resource, name)) for name in names}
-        inherited: dict[str, Any] = {"umask": umask, "nice": os.getpriority(os.PRIO_PROCESS, 0), "limits": limits}
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        inherited: dict[str, Any] = {"umask": umask, "nice": nice, "limits": own_limits()}
         inherited["cpus"] = cpus_here()
         if not os.isatty(1):
             return cls(is_split=receive is None, **inherited)
