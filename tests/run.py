@@ -92,7 +92,7 @@ def keep_bytecode() -> None:
 
 
 def heed_signals() -> None:
-    """Heed signals that a shell has what it starts in the background ignore: tests send them to what they start."""
+    """Restore SIGINT and SIGQUIT, which a shell ignores in background processes: tests send both to their processes."""
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)

@@ -76,7 +76,7 @@ def prepared(arguments: list[str]) -> Callable[[], NoReturn]:
 
 
 def _command_words(words: list[str]) -> list[str]:
-    """Return those of the words that name a command: others would be a program to `run`, even before `--help`."""
+    """Return the words that name a command: `run` would take the others for a program, even before `--help`."""
     has_commands = bool(words) and words[0] in COMMANDS and isinstance(_command(words[0]), typer.Typer)
     return words[: 2 if has_commands else 1]
 

@@ -102,7 +102,7 @@ def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
 
 
 def _lacked_input(outcome: Outcome) -> bool:
-    """Whether a Python program failed since it asked the terminal, which stays this command's, for input."""
+    """Whether a Python program failed because it asked for input where this command's input is a terminal."""
     if outcome.summary.status != "failed" or not os.isatty(0):
         return False
     written = map(LogSnapshot, logs_of(outcome.run.log(outcome.job), ProcessSettings(is_split=True)))

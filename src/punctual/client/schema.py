@@ -469,7 +469,7 @@ class JobProgram(AnswerBody):
         description="Names of the other variables that it gets, until it has ended: any of them may hold a secret."
     )
     options: dict[str, str] = Field(
-        default={}, description="Other options of its submission as they are written there, but those of its standing."
+        default={}, description="Options of its submission, as written there, that its standing lacks."
     )
 
 

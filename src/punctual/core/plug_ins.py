@@ -320,7 +320,7 @@ def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> N
         if steps > 0 and over_s > 0:
             seen = _seen_rate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
             curve = _rate_curve(job.curve.model, job.curve.model.update(job.curve.state, seen))
-            rate_sps = curve.model.rate_sps(curve.state, seen.shape)  # as it is, of a broken one too
+            rate_sps = curve.model.rate_sps(curve.state, seen.shape)  # `RateCurve` would make 0 of an invalid one
             if not 0.0 <= rate_sps < inf:
                 raise ValueError(f"a speed of {rate_sps} steps per second")
             job.curve = curve

@@ -152,7 +152,7 @@ def submit(
 ) -> None:
     """Ask the host of a run to accept jobs, all or none; may be repeated if no answer came.
 
-    `stdin_fd`: standard input of the first job; None: it has none. A host that is slow to answer is told of.
+    `stdin_fd`: standard input of the first job; None: it has none. The user is warned of a host that is slow to answer.
 
     * Raises `InvalidSpec`: the host refuses one.
     * Raises `ControlFailed`: no answer came.

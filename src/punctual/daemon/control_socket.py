@@ -112,7 +112,7 @@ def ask(
 
 
 class _Patience:
-    """Waits for the process at the other end of a connection, as long as that may answer yet.
+    """Waits for the process at the other end of a connection until it has been stopped for a second or the time is over.
 
     * `most_s`: seconds from now on, for all that is waited for.
     * `on_slow`: see `ask`.
@@ -128,7 +128,7 @@ class _Patience:
         """Wait for an event of `select.poll`; raises `TimeoutError` if it does not come."""
         poll = select.poll()
         poll.register(self._fd, event)
-        # A second: one that was stopped at both ends of it is not just started again by its user's shell.
+        # A shell stops a process for a moment when it puts it in the background; after a second it is stopped for long.
         while not poll.poll(1e3 * min(1.0, max(0.0, self._give_up_at - time.monotonic()))):
             if time.monotonic() >= self._give_up_at:
                 raise TimeoutError("time-out")

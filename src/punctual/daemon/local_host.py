@@ -406,7 +406,7 @@ class LocalHost(Host):
         return self._is_closing
 
     def check_steers(self) -> None:
-        """Raise `ControlFailed` if the thread of `run` hangs: who asks for the jobs takes their host for silent then."""
+        """Raise `ControlFailed` if the thread of `run` hangs, so that clients treat the host as silent."""
         silent_s = time.monotonic() - self._beaten_at
         if silent_s > HUNG_S:
             raise ControlFailed(f"the host has steered no job for {span(silent_s)}")

@@ -44,7 +44,7 @@ def deadline(line: str, cell: str) -> None:
         run = [sys.executable, "-m", "punctual", "run", "--deadline", *words, "--", sys.executable, str(script)]
         exit_code = _shown(run)
     for page in [page for page in _pages_of(words) if page.exists() and page.stat().st_mtime >= begun_s - 1.0]:
-        display(IFrame(os.path.relpath(page), width="100%", height=720))  # a notebook's server has no others
+        display(IFrame(os.path.relpath(page), width="100%", height=720))  # its server serves no absolute paths
     if exit_code:
         raise UsageError(f"the job did not come to its end: `punctual run` left with exit code {exit_code}")
 

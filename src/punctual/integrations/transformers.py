@@ -31,7 +31,7 @@ class TransformersCallback(TrainerCallback):
         self._total_steps = total_steps
         self._loop: FrameworkLoop | None = None
         self._phase = OpenPhase()
-        #: Batches of the present evaluation: those done, those of its sets before the present one, and all of the last one.
+        #: Batches of the present evaluation that are done, those of its earlier sets, and all of the previous evaluation.
         self._n_batches = self._n_before = self._n_each = 0
         self._exit_code = 0
 

@@ -392,7 +392,7 @@ def _is_over(meaning: Assessment, other: Assessment) -> bool:
 
 
 def _is_turn_of(meaning: Assessment, other: Assessment) -> bool:
-    """Return whether a bar comes in turns with one that looks the same and came first: it is of an evaluation, say."""
+    """Return whether a bar alternates with an earlier one of the same form, as that of an evaluation does."""
     series, first = meaning.series, other.series
     if not series.mention.is_bar or (series.mention.template, series.unit) != (first.mention.template, first.unit):
         return False

@@ -239,7 +239,7 @@ _PIPED = re.compile(r"(\[\d{1,9} )\|( \d{1,9}\])")
 _UNIT_BEFORE = re.compile(r"\(%\): (\d{1,3}(?:\.\d{1,3})?)(?![\w.])")
 #: Where in a program a line was written, as loguru says it: `__main__:train_epoch:88 - `. `INFO:root:epoch:3` is another's.
 _CALLER = re.compile(r"(?<![^\s\[(|])(?![A-Z]{1,9}:)[\w.<>]{1,80}:[\w<>]{1,80}:\d{1,6}(?=\s{1,4}-\s|\s{0,4}[|\]])")
-#: Letters in whose place the ones of the words above are read: `Época`, `Эпоха`.
+#: Accented, Cyrillic and Greek letters, and below them the letters that they are read as: `Época`, `Эпоха`.
 _LETTERS_AS = (
     "áàâãäåéèêëíìîïóòôõöúùûüýçñабвгдеёжзийклмнопрстуфхцчшщъыьэюяαάβγδεέζηήθιίκλμνξοόπρσςτυύφχψωώ",
     "aaaaaaeeeeiiiiooooouuuuycnabvgdeezzijklmnoprstufhccssxyxeuaaabgdeezhhtiiklmnxooprsstuufcyww",
@@ -298,9 +298,9 @@ _OF_EPOCH = re.compile(r"\s(?:of|in)\s(?:the\s)?epoch", re.IGNORECASE)
 _EPOCH_NEXT = re.compile(r"\W{1,4}epoch\W", re.IGNORECASE)
 #: So many are still to be done: `30/100 left`.
 _LEFT = re.compile(rf"\s{{0,3}}(?:(?:{_PLURAL})\s)?(?:left|remaining|to go)\b")
-#: The word that says of what the counted things are, which are all: `100 optimization steps`.
+#: A word before the name of what is counted that stands for all of it: `100 optimization steps`.
 _KIND = re.compile(rf"(\s)(?:train(?:ing)?|optimi[sz](?:ation|er)|gradient|global)\s(?=(?:{_PLURAL})\b)")
-#: So many are in each of those before: `10 epochs of 50 steps`.
+#: Words before a number that counts the parts of each: `10 epochs of 50 steps`.
 _OF_THOSE = re.compile(rf"\b({_PLURAL})\sof\s$", re.IGNORECASE)
 #: So many were done: `120 steps done`.
 _REACHED_AFTER = re.compile(rf"\s{{0,3}}\w+\s(?:are\s|were\s)?{_DONE_WORD}\b")

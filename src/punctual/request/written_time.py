@@ -112,7 +112,7 @@ _BETWEEN = re.compile(r"(?:\s|,\s|(?:at|by|on)\s|T(?=\d)|-(?=\d\d?:\d\d))*", re.
 _SAYS_TIME = re.compile(r"(?:at|by|on|until)\s+", re.IGNORECASE)
 _SAYS_DURATION = re.compile(r"(?:in\s+|now\s*\+)(.+)|(.+)\s+from\s+now", re.IGNORECASE | re.DOTALL)
 _HOUR_AND_MINUTE = re.compile(r"\d\d:\d\d", re.ASCII)
-#: Minutes and seconds, or a time as who counts the hours past midnight writes it.
+#: Minutes and seconds, or a time of day whose hours are counted on past midnight: `24:30`.
 _PAST_MIDNIGHT = re.compile(r"2([4-9]):([0-5]\d)", re.ASCII)
 _EPOCH_S = re.compile(r"@(\d{1,11})(?:\.\d{1,9})?", re.ASCII)
 

@@ -73,7 +73,7 @@ function path(className, d, name = "") {
   return made;
 }
 
-/** The width of words that are drawn; where they are not seen about what they take. @param {SVGElement} text */
+/** The width of a drawn text; an estimate while the page is hidden. @param {SVGElement} text */
 export const widthOf = (text) => /** @type {SVGTextElement} */ (text).getComputedTextLength() || (text.textContent || "").length * CHARACTER;
 
 /** Title, values and their lines, and the names of the curves. @param {any} group @param {Panel} panel @param {number} i @param {Scale} at */

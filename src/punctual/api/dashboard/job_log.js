@@ -154,7 +154,7 @@ function leaveUnseen() {
 /** Shows the log from this time on, and goes there. @param {number} time */
 export function jumpTo(time) {
   at("log-follow").checked = false;
-  readLog(job, Math.min(time, present())); // of a time to come: what is written from now on
+  readLog(job, Math.min(time, present())); // of a future time: what is written from now on
   at("one-log").scrollTop = 0;
   at("one-log").focus();
 }

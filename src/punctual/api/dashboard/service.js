@@ -8,9 +8,9 @@ const told = document.getElementById("frozen")?.textContent;
  */
 export const frozen = told ? JSON.parse(told) : null;
 
-/** By how much the service's clock, whose times are shown, is ahead of the reader's; 0 where they differ by less than can be told. */
+/** Milliseconds by which the service's clock, whose times are shown, is ahead of the reader's; 0 for a difference up to `CLOCK_MS`. */
 let aheadMs = 0;
-/** What answers say of the present is whole seconds, and a while old. */
+/** Differences up to this are ignored: `Date` has whole seconds, and an answer takes a while to come. */
 const CLOCK_MS = 3000;
 /** The present by the service's clock, of a frozen page the instant at which it was made. */
 export const present = () => (frozen ? Date.parse(frozen.at) : Date.now() + aheadMs);

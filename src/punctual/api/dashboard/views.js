@@ -8,8 +8,8 @@ let isOpen = false;
 /** The view that had no answer to what it asked when it came to be seen; null: there is none. @type {string | null} */
 let unanswered = null;
 
-/** A part of the address as it is meant; as it stands, where that is nothing that a browser would have written. @param {string} part */
-function read(part) {
+/** Decode a part of the address; return it unchanged if it is badly encoded. @param {string} part */
+function decoded(part) {
   try {
     return decodeURIComponent(part);
   } catch {
@@ -18,7 +18,7 @@ function read(part) {
 }
 
 /** @returns {string[]} the parts of the address behind `#/` */
-export const place = () => (location.hash.startsWith("#/") ? location.hash.slice(2).split("/").map(read) : [""]);
+export const place = () => (location.hash.startsWith("#/") ? location.hash.slice(2).split("/").map(decoded) : [""]);
 
 /** @param {string} name of the view @param {Enter} enter is called whenever the view comes to be seen, and again if it fails */
 export const onView = (name, enter) => entered.set(name, enter);
