@@ -43,7 +43,7 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
     """Return the present on the clock of the job's journal, and the job's status by journal and host."""
     forecasts = HostForecasts()
     forecasts.take([{**told, "job": target.job}])
-    board = StatusBoard(forecasts)
+    board = StatusBoard(forecasts.forecast)
     with target.run.read_journal() as journal:
         for _, message in journal.read_of([target.job], journal.period_of(target.job)[0]):
             board.fold(message)

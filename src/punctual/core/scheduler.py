@@ -20,7 +20,7 @@ from typing import Any
 from punctual.core.bill import Bill
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, UsePolicy
-from punctual.core.control import Demand
+from punctual.core.control import Demand, Forecast
 from punctual.core.errors import InvariantBroken
 from punctual.core.events import (
     Event,
@@ -237,9 +237,10 @@ class Scheduler:
         """Number of jobs that have not ended."""
         return len(self._active)
 
-    def steps_total(self, job: JobId) -> tuple[float | None, float]:
-        """Return the steps of the whole job, declared or expected until its goal, and their standard deviation."""
-        return self._jobs[job].steps_total()
+    def forecast(self, job: JobId) -> tuple[Forecast | None, float | None]:
+        """Return the job's forecast, and the steps of the whole job, declared or expected until its goal; None: unknown."""
+        record = self._jobs[job]
+        return None if record.demand is None else record.demand.forecast, record.steps_total()[0]
 
     def validate(self) -> None:
         """Raise `InvariantBroken` if the state contradicts itself."""

@@ -81,4 +81,4 @@ def new_scheduler() -> Scheduler:
 def new_state(run: RunFolder, journal: SqliteJournal, time: Mailbox) -> HostState:
     """Make the state of a host without jobs."""
     scheduler = new_scheduler()
-    return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)
+    return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler.forecast), time=time)
