@@ -9,9 +9,11 @@ from punctual.controllers._base import (
     core_bounds,
     is_another_run,
     largest_unit_steps,
+    measured_since,
     units_done,
     waiting_tick_s,
     wanted,
+    with_declared,
     work,
 )
 from punctual.controllers._cost import Cost, DearSteps, SlowMean, Span, drifted
@@ -26,7 +28,7 @@ from punctual.controllers._landing import (
     waits,
 )
 from punctual.controllers._own_time import OwnTime, own_reading, own_spec
-from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
+from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, Reading
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import LEAST_CORES, TOLERANCE
@@ -664,16 +666,10 @@ def _updated(cost: Cost, sample: _StepCostSample) -> Cost:
 
 def _learn_phases(state: RemainingCostState, reading: Reading, mark: Reading | None) -> RemainingCostState:
     """Learn the cost of a unit of each phase: declared, then measured since the mark."""
-    steps, waits = dict(state.phase_steps), dict(state.phase_wait_s)
-    before = {phase.name: phase for phase in mark.phases} if mark else {}
-    for phase in reading.phases:
-        if phase.cost_steps is not None:
-            steps.setdefault(phase.name, phase.cost_steps)
-        old = before.get(phase.name) or PhaseProgress(name=phase.name, units_planned=0.0, units_done=0)
-        n_units = phase.units_measured - old.units_measured
-        if n_units <= 0 or state.cost is None:
-            continue
-        core_s, wall_s = (phase.core_s - old.core_s) / n_units, (phase.wall_s - old.wall_s) / n_units
+    steps, waits = with_declared(state.phase_steps, reading), dict(state.phase_wait_s)
+    if state.cost is None:
+        return replace(state, phase_steps=steps)
+    for phase, n_units, core_s, wall_s in measured_since(mark, reading):
         steps[phase.name] = blend(steps, phase, core_s / state.cost.now_s, n_units)
         if state.line is None:  # a paced unit waits because it was told to
             # A rehearsal may have waited for other jobs that start, under another grant, or for a few slices.

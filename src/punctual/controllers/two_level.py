@@ -10,9 +10,11 @@ from punctual.controllers._base import (
     counts_within,
     is_another_run,
     largest_unit_steps,
+    measured_since,
     reason_to_run_free,
     units_done,
     waiting_tick_s,
+    with_declared,
     work,
     workers,
 )
@@ -28,7 +30,7 @@ from punctual.controllers._landing import (
 )
 from punctual.controllers._step_time import Model, StepTime
 from punctual.controllers._two_levels import CountPlan, WorkerProjection
-from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
+from punctual.core.control import Demand, Forecast, PacingLine, Reading
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.units import counted, span
@@ -478,18 +480,10 @@ def _learn_stop(state: TwoLevelState, before: Reading, mark: Reading, held: int)
 
 def _learn_phases(state: TwoLevelState, reading: Reading, mark: Reading | None, held: int) -> TwoLevelState:
     """Learn the cost of a unit of each phase in steps: declared, then measured since the mark."""
-    steps = dict(state.phase_steps)
-    # The step time with this number must be known.
-    can_tell = state.times is not None and held in state.times.offsets
-    before = {phase.name: phase for phase in mark.phases} if mark else {}
-    for phase in reading.phases:
-        if phase.cost_steps is not None:
-            steps.setdefault(phase.name, phase.cost_steps)
-        old = before.get(phase.name) or PhaseProgress(name=phase.name, units_planned=0.0, units_done=0)
-        n_units = phase.units_measured - old.units_measured
-        # A unit that has its time on a line waits because it was told to.
-        if n_units <= 0 or state.times is None or not can_tell or _is_on(state.line, phase.name):
-            continue
-        unit_steps = (phase.wall_s - old.wall_s) / n_units / state.times.now_s(held)
-        steps[phase.name] = blend(steps, phase, unit_steps, n_units)
+    steps = with_declared(state.phase_steps, reading)
+    if state.times is None or held not in state.times.offsets:  # the time of a step is not known
+        return replace(state, phase_steps=steps)
+    for phase, n_units, _, wall_s in measured_since(mark, reading):
+        if not _is_on(state.line, phase.name):  # a unit that has its time on a line waits because it was told to
+            steps[phase.name] = blend(steps, phase, wall_s / state.times.now_s(held), n_units)
     return replace(state, phase_steps=steps)
