@@ -24,7 +24,7 @@ from punctual.core.resources import Resources, total
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.units import format_bytes, span
 
-#: Shortest time between a plan and one that it asks for or makes room for, in seconds.
+#: Shortest time from a plan to the next one that it causes, in seconds.
 _SOONEST_S = 0.1
 #: A policy that asks for the next plan within so many seconds need not be asked before.
 _ROOM_S = 1.0
@@ -96,7 +96,7 @@ class Planning:
         return self.is_due and self.requested_at is None and at >= self.retry_at
 
     def request(self, at: float) -> int:
-        """Number of the request that is made now."""
+        """Note a request for a plan at instant `at`; return its number."""
         self.revision += 1
         self.requested_at = self.last_requested_at = at
         self.has_new_demands = False
@@ -118,14 +118,14 @@ class Planning:
         return wait_s
 
     def clock_asks(self) -> None:
-        """The instant has come for which the last plan asked for another one."""
+        """Note that the instant has come for which the last plan asked for another one."""
         self.is_by_clock = not self.is_due
         self.is_due = True
 
     def ask_again_s(self, at: float, ask_again_at: float | None, leaves_room: bool = False) -> float:
-        """Seconds until the clock asks for the next plan, if the plan of instant `at` wants it at `ask_again_at`.
+        """Return the seconds until the clock asks for the next plan, if the plan of instant `at` wants it at `ask_again_at`.
 
-        If it `leaves_room` that it was made without knowing of, the next one comes soon all the same.
+        `leaves_room`: the plan was made without knowing how much room it leaves, so the next one comes soon in any case.
         """
         if ask_again_at is None or (leaves_room and ask_again_at > at + _ROOM_S):
             ask_again_at = at
@@ -144,9 +144,9 @@ class Planning:
         return self.used_revision <= revision <= self.revision
 
     def use(self, revision: int, *, is_news: bool) -> None:
-        """The plan of request number `revision` is in force, and gets somewhere if it `is_news`.
+        """Note that the plan of request number `revision` is in force; `is_news`: it changes something.
 
-        One in flight was made without knowing of it.
+        A plan in flight was made without knowing of it.
         """
         self.used_revision = revision
         if is_news:

@@ -25,7 +25,8 @@ _Told = TypeVar("_Told")
 def logged(listener: Callable[[_Told], None]) -> Callable[[_Told], None]:
     """Wrap a listener so that its exceptions are logged and never raised: no view may cost a job its deadline.
 
-    It is told a message, or all that were written together, of which the last one is named. Each kind of failure is logged once, or a log would grow with every message.
+    The listener gets a message, or a list of all that were written together, of which a failure names the last. Each kind of
+    failure is logged once, or a log would grow with every message.
     """
     failures: set[tuple[type, type]] = set()
 

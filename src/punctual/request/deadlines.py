@@ -57,7 +57,7 @@ class Now:
 
 
 def clock(wall: datetime, now: datetime | None = None) -> str:
-    """Format a time of day, with its date if that is not the day of `now`, which is left out for the present."""
+    """Format a time of day, with its date if that is another day than that of `now`; None: the present."""
     today, wall = (now or datetime.now().astimezone()).astimezone().date(), _to_second(wall.astimezone())
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
 

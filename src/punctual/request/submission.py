@@ -78,11 +78,11 @@ class Submission:
     inherited
         Variables of the user's shell.
     argv
-        The command line, where secrets were left out of that of `program`; else None.
+        The whole command line, if secrets were left out of that of `program`; else None.
     has_chosen_name
         Whether its name is the user's; False: it was made up.
     name
-        Name that it was given, where an earlier job has that as its id; empty: it has it itself.
+        Name that the user gave it, if an earlier job has that name as its id; empty: its id is its name.
     by
         User who submits it; empty: the owner, at the terminal.
     request_key, request_digest

@@ -167,8 +167,6 @@ def known_kinds(state: FittedState, device: str) -> list[str]:
     """Return the kinds that inform about `device`: those it consists of.
 
     For an unseen kind, measurements or declarations without a kind count; failing these, all kinds that were seen.
-
-    Of one on which nothing was seen, what was seen or declared without naming a kind tells; else all kinds that were seen.
     """
     if state.fit is None:
         return []
