@@ -12,7 +12,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId, NodeId
 from punctual.core.loss import LossGoal
-from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, same_amount, total
 from punctual.core.speed import RateCurve, SeenRate, Shape, made_shape
 from punctual.core.utility import Sigmoid
 
@@ -445,16 +445,13 @@ def _parts(spec: JobSpec, amount: Resources) -> tuple[int, int]:
     return round(amount.ratio_to(worker)), 0
 
 
-def _multiple(amount: Resources, base: Resources, part: Resources | None) -> int | None:
-    """Return how many `part`s `amount` holds beside `base`, at least 1; 0 without a `part`; None if not a multiple."""
+def _multiple(amount: Resources, base: Resources, part: Resources) -> int | None:
+    """Return how many `part`s `amount` holds beside `base`, at least 1; None if it is no multiple."""
     if base is NOTHING:
         rest = amount
     elif base.fits_in(amount):
         rest = amount - base
     else:
         return None
-    if part is None:
-        return None if rest else 0
     n = round(rest.ratio_to(part))
-    whole = part * n
-    return n if n >= 1 and rest.fits_in(whole) and whole.fits_in(rest) else None
+    return n if n >= 1 and same_amount(rest, part * n) else None
