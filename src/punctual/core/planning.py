@@ -26,15 +26,11 @@ from punctual.core.units import format_bytes, span
 
 #: Shortest time from a plan to the next one that it causes, in seconds.
 _SOONEST_S = 0.1
-#: A policy that asks for the next plan within so many seconds need not be asked before.
-_ROOM_S = 1.0
 #: So many plans in a row may be asked for by the clock and change nothing. From then on the clock asks for no other one
 #: within a time that grows with each, within these bounds: a policy that looks out for something that stays away looks ever
 #: less often. It grows slowly, and not with the time that has passed: an instant that a promise asks for may be known only when
 #: it is near, after a few plans that were made long before.
 _N_IDLE, _IDLE_LEAST_S, _IDLE_FACTOR, _IDLE_MOST_S = 2, 1.0, 1.01, 60.0
-#: Number of idle plans from which the time no longer grows.
-_N_IDLE_MOST = 500
 
 
 @dataclass(slots=True)
@@ -127,11 +123,13 @@ class Planning:
 
         `leaves_room`: the plan was made without knowing how much room it leaves, so the next one comes soon in any case.
         """
-        if ask_again_at is None or (leaves_room and ask_again_at > at + _ROOM_S):
+        # A policy that asks for the next plan within a second need not be asked before.
+        if ask_again_at is None or (leaves_room and ask_again_at > at + 1.0):
             ask_again_at = at
         least_s = _SOONEST_S
         if self.n_idle >= _N_IDLE:
-            least_s = min(_IDLE_LEAST_S * _IDLE_FACTOR ** min(self.n_idle, _N_IDLE_MOST), _IDLE_MOST_S)
+            n_idle = min(self.n_idle, 500)  # far above where the time is the most: a larger power might be infinite
+            least_s = min(_IDLE_LEAST_S * _IDLE_FACTOR**n_idle, _IDLE_MOST_S)
         return max(least_s, ask_again_at - at)
 
     def answer(self, revision: int) -> bool:
