@@ -38,8 +38,7 @@ class HostState:
 
     def clocks(self) -> Now:
         """Return the present instant in the journal's time, and on the wall clock."""
-        now = Now.read()
-        return Now(now.at - self.time.shift_s, now.wall)
+        return Now.read(self.time.shift_s)
 
     def policy(self, begun_with: str) -> tuple[str, Mapping[str, Any]]:
         """Return the policy to use and its parameters; raises `InvalidSpec` if it is not installed.

@@ -38,8 +38,9 @@ class Now:
     wall: datetime
 
     @classmethod
-    def read(cls) -> "Now":
-        return cls(time.monotonic(), datetime.now().astimezone())
+    def read(cls, shift_s: float = 0.0) -> "Now":
+        """Return the present moment; `shift_s`: seconds by which the instants of a journal are before the monotonic clock."""
+        return cls(time.monotonic() - shift_s, datetime.now().astimezone())
 
     def clock(self, at: float, *, about: bool = False) -> str:
         """Format the time of day of instant `at`; `about`: without seconds."""
