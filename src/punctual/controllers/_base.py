@@ -17,6 +17,9 @@ from punctual.core.resources import LEAST_CORES, TOLERANCE, Resources
 
 _WORD = compiled("[A-Z][a-z]*")
 
+#: First steps that are no sample: they set up kernels and caches.
+SKIPPED_STEPS = 2
+
 
 def clamp(amount: float, low: float, high: float) -> float:
     """Return `amount` within its bounds; NaN becomes `high`: in doubt the job runs rather than waits."""

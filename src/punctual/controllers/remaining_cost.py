@@ -5,6 +5,7 @@ from math import hypot, inf, isfinite, log
 
 from punctual.controllers import _cost
 from punctual.controllers._base import (
+    SKIPPED_STEPS,
     blend,
     core_bounds,
     is_another_run,
@@ -54,8 +55,7 @@ _DEAR_BAND_FRAC = 0.2
 _SLICES_S = 0.15
 #: Units that were timed before the first step count as waiting only if they waited longer than this together.
 _REHEARSED_WAIT_S = 1.0
-#: First steps that are no sample, unless one costs this much.
-_SKIPPED_STEPS = 2
+#: No step is skipped if one costs this much.
 _LONG_STEP_CORE_S = 0.5
 #: What waits for a disk differs from time to time: the last unit of a phase has as much time again as it is expected to
 #: take, but no more than this share of the time left. It waits for the line if it does not need it.
@@ -622,7 +622,7 @@ def _learn_first(state: RemainingCostState, reading: Reading, steps: float, core
             # CPU time before the first report went into starting the process, not into steps: a sample begins here.
             return replace(state, mark=reading)
         state = _learn_cost(state, reading, core_s / steps, steps, core_s)
-    elif steps < _SKIPPED_STEPS:
+    elif steps < SKIPPED_STEPS:
         return state
     return replace(state, mark=reading, warm=True)
 

@@ -5,6 +5,7 @@ from math import isfinite
 
 from punctual.controllers import _step_time, _two_levels
 from punctual.controllers._base import (
+    SKIPPED_STEPS,
     blend,
     count_held,
     counts_within,
@@ -38,8 +39,7 @@ from punctual.core.units import counted, span
 #: A sample spans at least this much time; the first with each number twice as much, but no more than so many steps.
 _SAMPLE_S = 0.25
 _FIRST_SAMPLE_STEPS = 8
-#: First steps that are no sample, after the start and after each change; where one takes so long, one is enough.
-_SKIPPED_STEPS = 2
+#: After the start and after each change one step is skipped, instead of `SKIPPED_STEPS`, if it takes so long.
 _LONG_STEP_S = 0.5
 #: Seconds for which a number is held at least to see what it does, or this share of the time left.
 _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
@@ -435,7 +435,7 @@ def _learn(state: TwoLevelState, reading: Reading, held: int, model: Model, *, a
         return replace(state, held=held, mark=reading, warm=False, is_tried=is_tried)
     steps, over_s = reading.steps_done - mark.steps_done, reading.unit_at_s - mark.unit_at_s
     if not state.warm:
-        skipped = 1 if steps > 0 and over_s >= _LONG_STEP_S * steps else _SKIPPED_STEPS
+        skipped = 1 if steps > 0 and over_s >= _LONG_STEP_S * steps else SKIPPED_STEPS
         return replace(state, mark=reading, warm=True) if steps >= skipped else state
     if units_done(reading) != units_done(mark):
         return replace(_learn_phases(state, reading, mark, held), mark=reading)
