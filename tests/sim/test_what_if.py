@@ -57,7 +57,11 @@ def restored(state: HostState) -> HostState:
     """As it is read from a journal."""
     scheduler = new_scheduler()
     again = HostState(
-        run=state.run, journal=state.journal, scheduler=scheduler, board=StatusBoard(scheduler.forecast), time=state.time
+        run=state.run,
+        journal=state.journal,
+        scheduler=scheduler,
+        board=StatusBoard(scheduler.forecast),
+        time=state.time,
     )
     again.load(dumps(loads(state.dumped())))
     return again
