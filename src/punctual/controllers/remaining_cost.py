@@ -39,7 +39,8 @@ from punctual.core.units import span
 _SAMPLE_CORE_S = 0.08
 #: Wall seconds over which delivery (and what the job can use at all) is averaged.
 _DELIVERY_S = 2.0
-#: The same for what the work left is told by, on which promises rest: jobs that start beside take cores for seconds.
+#: The same for the delivery by which the work left is told. Promises rest on it, and jobs that start beside this one take cores
+#: only for seconds.
 _LASTING_DELIVERY_S = 15.0
 #: Spread of the usable cores until they were seen to vary, as a share of what the job does not use of its ceiling: neighbours
 #: that take it may come and go.

@@ -45,7 +45,7 @@ _LONG_STEP_S = 0.5
 _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
 #: More workers are kept for this share of the time left, or as long as a trial.
 _AHEAD_FRAC = 0.1
-#: Nearer to the end than this many stops nothing is changed for a doubt.
+#: Once less time is left than this many stops take, a doubt changes nothing.
 _LAST_STOPS = 8.0
 
 

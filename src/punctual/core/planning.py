@@ -26,10 +26,10 @@ from punctual.core.units import format_bytes, span
 
 #: Shortest time from a plan to the next one that it causes, in seconds.
 _SOONEST_S = 0.1
-#: So many plans in a row may be asked for by the clock and change nothing. From then on the clock asks for no other one
-#: within a time that grows with each, within these bounds: a policy that looks out for something that stays away looks ever
-#: less often. It grows slowly, and not with the time that has passed: an instant that a promise asks for may be known only when
-#: it is near, after a few plans that were made long before.
+#: After so many plans in a row that the clock asked for and that changed nothing, it asks for the next only after some seconds:
+#: at least, growth with each such plan, at most. So a policy that looks out for something that stays away looks ever less often.
+#: The growth is slow, and not by the time that has passed: an instant that a promise asks for may become known only when it is
+#: near, long after a few such plans.
 _N_IDLE, _IDLE_LEAST_S, _IDLE_FACTOR, _IDLE_MOST_S = 2, 1.0, 1.01, 60.0
 
 

@@ -227,7 +227,7 @@ class JobHistory:
     exit_code: int | None = None
     #: Whether it has a process: from a start to a failure. Answers about one that is gone change nothing.
     alive: bool = False
-    #: Its process went with its node, and its failure is counted already.
+    #: Whether its process went with its node: its failure is counted already.
     lost: bool = False
     #: Number of the last answer; a late one has a lower number.
     request: int = 0

@@ -36,7 +36,7 @@ _WAIT_FACTOR = 10.0
 #: A plan is asked for again for a job that holds less than its promise needs, after this share of the time left, at least these seconds.
 _ASK_AGAIN_FRAC, _ASK_AGAIN_S = 0.01, 1.0
 _NOBODY: Mapping[Pool, Timeline] = {}
-#: It is first looked for so much later than the work could be done with all that is left.
+#: The earliest deadline is first looked for so much later than the work could be done with all that is left.
 _GUESS_FRAC = 1.03
 #: Factors of the earliest deadline in a plan's room that are tried: the plan with that deadline has other spans.
 _TRIED_FRACS = (1.0, 1.02, 1.1, 1.3, 2.0, 4.0)

@@ -12,7 +12,7 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed._base import FitStatus, Point, possible, usable, with_seen
 from punctual.estimators.speed._regression import Place, Prior, Regression, fit
 
-#: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.
+#: Most shapes of a fit, which takes time cubic in them: more than a job is seen in while its speed stays the same.
 N_POINTS_MAX = 64
 #: Relative error of the speed on a kind of device on which the job never ran.
 UNSEEN_FRAC = 0.3

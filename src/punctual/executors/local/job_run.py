@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 #: Seconds between two looks for the answer to a slow command.
 _POLL_INTERVAL_S = 0.02
-#: The same at a paused job, for a signal that has killed it.
+#: Seconds between two looks whether a signal has killed a paused job.
 _PAUSED_LOOK_S = 0.25
 #: Warning of a job that nothing can hold to its grant.
 _UNHELD = Reason(
