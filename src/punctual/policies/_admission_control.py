@@ -35,7 +35,6 @@ _ROUNDING_FRAC = 1e-6
 _WAIT_FACTOR = 10.0
 #: A plan is asked for again for a job that holds less than its promise needs, after this share of the time left, at least these seconds.
 _ASK_AGAIN_FRAC, _ASK_AGAIN_S = 0.01, 1.0
-_NOBODY: Mapping[Pool, Timeline] = {}
 #: The earliest deadline is first looked for so much later than the work could be done with all that is left.
 _GUESS_FRAC = 1.03
 #: Factors of the earliest deadline in a plan's room that are tried: the plan with that deadline has other spans.
@@ -96,7 +95,7 @@ class AdmissionControl:
         risk_sigmas: float,
         max_wait_s: float,
         prior_s: float,
-        taken: Mapping[Pool, Timeline] = _NOBODY,
+        taken: Mapping[Pool, Timeline],
     ) -> None:
         self._at, self._candidates, self._admission = at, problem.candidates, admission
         self._late, self._risk_sigmas = late, risk_sigmas
