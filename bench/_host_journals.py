@@ -95,7 +95,7 @@ class Writer:
 
     def follow(self, simulation: Simulation) -> None:
         """Make snapshots of this simulation."""
-        self._simulation, self._board = simulation, StatusBoard(simulation.scheduler)
+        self._simulation, self._board = simulation, StatusBoard(simulation.scheduler.forecast)
 
     def __call__(self, message: Message) -> None:
         self._batch.append(message)

@@ -555,7 +555,7 @@ class SharedBlock:
         n_losses, *flat = fields
         n_kept = min(_count_of(n_losses), N_LOSSES_MAX)
         told = [*zip(flat[: 2 * n_kept : 2], flat[1 : 2 * n_kept : 2], strict=True)]
-        # One that is no number is left out, as the client does: zero would be a goal that is reached.
+        # One that is no number is left out, as tracking does: zero would be a goal that is reached.
         seen = [(_count_of(n), _number_of(loss)) for n, loss in told if isinstance(loss, float) and isfinite(loss)]
         self._check("losses", (n_losses, told), (_count_of(n_losses), seen))
         return _count_of(n_losses), seen

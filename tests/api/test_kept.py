@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.api.live_service import LiveService, live_service, program
+from tests.history.scene import chain
 from tests.waiting import wait_until
 
 from punctual.api.context import HistoryCache
@@ -15,7 +16,7 @@ from punctual.api.status_json_cache import StatusJsonCache
 from punctual.core.ids import JobId
 from punctual.core.status import JobStatus
 from punctual.daemon.runs import messages_of
-from punctual.history.decision_trace import chain, decision_steps
+from punctual.history.decision_trace import decision_steps
 from punctual.history.judge import Wait
 from punctual.request.deadlines import Now
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from rich.console import Console
 from tests.cli.pieces import HERE, JOB, JobOfBoard, board_of, folded, granted, progressed, started, submitted
+from tests.history.scene import chain
 
 from punctual.cli._lines import Lines
 from punctual.cli._screens import JsonLines
@@ -31,7 +32,6 @@ from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
-from punctual.history.decision_trace import chain
 from punctual.request.deadlines import Now
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.pieces import JOB, submitted
+from tests.history.scene import chain
 
 from punctual.cli._outcome import EXIT_MISSED, Outcome, closing_report, closing_report_of_all
 from punctual.core.commands import RejectJob
@@ -13,7 +14,6 @@ from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.daemon.run_folder import RunFolder
-from punctual.history.decision_trace import chain
 from punctual.history.run import summarize
 
 FINISHED = JobFinished(at=61.0, job=JOB, landed_at=61.0)

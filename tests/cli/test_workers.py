@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.cli.pieces import HERE, JOB, JobOfBoard
 from tests.cli.programs import Terminal, objects
+from tests.history.scene import chain
 from tests.waiting import PATIENCE_S
 
 from punctual.channel import WorkerStatus
@@ -22,7 +23,6 @@ from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.status import StatusBoard
 from punctual.executors.local.job_signals import descendants
-from punctual.history.decision_trace import chain
 from punctual.request.job_options import JobOptions
 from punctual.request.quantities import parse_gpu_frac, worker_range
 from punctual.request.submission import DEFAULT_WORKER_CONTROLLER, submission_of

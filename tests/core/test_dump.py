@@ -87,7 +87,7 @@ def test_what_plug_ins_remember_is_plain(controller: str, model: str) -> None:
     loaded.load(pickle.loads(pickle.dumps(dump)))
     assert loaded.job(A) == desk.scheduler.job(A)
     assert loaded.demand(A) == desk.scheduler.demand(A)
-    assert loaded.steps_total(A) == desk.scheduler.steps_total(A)
+    assert loaded.forecast(A) == desk.scheduler.forecast(A)
 
 
 def test_a_plug_in_that_is_not_there_any_more_costs_its_job_the_steering_and_no_more(desk: Desk) -> None:

@@ -333,6 +333,6 @@ def test_a_total_that_its_process_no_longer_believes_is_not_that_of_the_next_one
     desk = Noticed()
     desk.run(A, 1.0)
     desk.progress(A, at=1.0, steps=5.0)
-    assert desk.scheduler.steps_total(A)[0] == 100.0
+    assert desk.scheduler.forecast(A)[1] == 100.0
     desk.tell(ProgressReported(at=2.0, job=A, steps_done=6.0, steps_total=None, unit_at=2.0, used_core_s=2.0))
-    assert desk.scheduler.steps_total(A)[0] is None
+    assert desk.scheduler.forecast(A)[1] is None

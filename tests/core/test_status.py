@@ -8,7 +8,7 @@ from tests.core.desk import B, cores
 
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
-from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress
+from punctual.core.control import Forecast, PacingLine, PhaseProgress
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
@@ -275,15 +275,7 @@ def test_the_line_to_the_deadline_starts_anew_when_the_deadline_moves() -> None:
 
 def test_the_forecast_is_asked_for_at_a_tick() -> None:
     forecast = Forecast(finish_s=90.0, std_s=1.0, earliest_finish_s=50.0, feasible=True)
-
-    class Oracle:
-        def demand(self, job: JobId) -> Demand | None:
-            return Demand(resources=Resources(cores=1), next_tick_s=1.0, reason=WHY, forecast=forecast)
-
-        def steps_total(self, job: JobId) -> tuple[float | None, float]:
-            return 50.0, 0.0
-
-    board = StatusBoard(Oracle())
+    board = StatusBoard(lambda _: (forecast, 50.0))
     for message in (*RUNNING, TimerFired(at=4.0, timer=Timer("tick", A)), TimerFired(at=4.0, timer=Timer("tick", B))):
         board.fold(message)
     assert (board.job(A).forecast, board.job(A).steps_expected) == (forecast, None)

@@ -148,7 +148,7 @@ def live_with_real_processes(folder: Path) -> list[Message]:
         (lambda message: is_about(GrantApplied, GROWS)(message) and held(message) == 2.0, gates[GROWS].touch),
         (is_about(JobStarted, WAITS), gates[WAITS].touch),
     ])  # fmt: skip
-    with LocalExecutor(node=NODE.id, runtime_dir=folder / "run", clock=mailbox, actuator="pacing") as executor:
+    with LocalExecutor(node=NODE.id, runtime_dir=folder / "run", actuator="pacing") as executor:
         engine = Engine(
             shares, executor, InlinePlanner(Shares()), journal=journal, time=mailbox, listeners=[script.listen]
         )

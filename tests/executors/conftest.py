@@ -43,11 +43,6 @@ def spin(seconds):
 """
 
 
-class Clock:
-    def now(self) -> float:
-        return time.monotonic()
-
-
 #: Which of the options of `Stage.prepare` are the executor's; the others are the program's.
 EXECUTOR_OPTIONS = ("actuator", "stop_grace_s", "lease_s", "end_file_of", "devices", "may_steer", "on_kept")
 
@@ -84,7 +79,7 @@ class Stage:
 
         self.program = Program(**{"argv": (sys.executable, "-c", code), **options})
         self._executor = LocalExecutor(
-            node=NODE, runtime_dir=self.runtime_dir, clock=Clock(), log_of=lambda _: self.log, on_kept=kept,
+            node=NODE, runtime_dir=self.runtime_dir, log_of=lambda _: self.log, on_kept=kept,
             **{"actuator": "pacing", "stop_grace_s": 10.0, **given},
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.executors.conftest import Clock, groups_of, is_alive
+from tests.executors.conftest import groups_of, is_alive
 from tests.plants.cluster import direct, joined_executor, new_agent
 from tests.plants.dry_run import DryRun
 from tests.waiting import wait_until
@@ -109,7 +109,7 @@ def program_of(fate: Fate, folder: Path) -> Program:
 
 class LocalStage(ExecutorStage):
     def __init__(self, folder: Path, actuator: str) -> None:
-        executor = LocalExecutor(node=NODE, runtime_dir=folder / "runtime", clock=Clock(), actuator=actuator)
+        executor = LocalExecutor(node=NODE, runtime_dir=folder / "runtime", actuator=actuator)
         super().__init__(executor, NODE)
         self._local = executor
         self._folder = folder

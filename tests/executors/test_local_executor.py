@@ -117,7 +117,7 @@ def test_a_job_that_cannot_reach_its_page_is_steered_by_what_it_prints(stage: St
 def test_no_job_is_run_where_proc_has_other_numbers(unshare: list[str], tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from punctual.executors.local.executor import LocalExecutor\n"
-        "LocalExecutor(node='here', runtime_dir=Path(sys.argv[1]), clock=None)"
+        "LocalExecutor(node='here', runtime_dir=Path(sys.argv[1]))"
     )
     done = subprocess.run([*unshare, sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
     assert "`/proc` must show the processes of the PID namespace" in done.stderr

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests import page_layout as layout
 from tests.core.desk import HERE, A, Desk, cores, only
-from tests.executors.conftest import JOB, SPIN, Clock, Stage
+from tests.executors.conftest import JOB, SPIN, Stage
 
 from punctual import channel as wire
 from punctual import registry
@@ -60,7 +60,7 @@ def memory() -> mmap.mmap:
 
 def reported(progress: PageProgress, at: float, used_core_s: float) -> list[Event]:
     """What an executor tells of the job."""
-    events = JobEvents(A, HERE, Clock())
+    events = JobEvents(A, HERE)
     phases, losses = progress.new_phases(), progress.new_losses()
     sample, _ = progress.latest(used_core_s), progress.device_use()
     return [

@@ -23,6 +23,8 @@ from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.history.cluster import ClusterHistory, JobRecord
+from punctual.history.decision_trace import DecisionStep, decision_steps
+from punctual.history.job import JobHistory
 from punctual.history.level import LevelCourse
 
 #: What a test says a job holds: devices by node; each device comes with two cores.
@@ -34,6 +36,14 @@ def record_of(messages: Iterable[Message], *, details: bool = False, n_points: i
     for message in messages:
         record.add(message)
     return record
+
+
+def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[DecisionStep]:
+    """Return all steps of the decision trace of `job` after `messages`."""
+    history = JobHistory(job)
+    for message in messages:
+        history.take(message)
+    return decision_steps(history, every=every)
 
 
 def job_of(messages: Iterable[Message], job: str = "a") -> JobRecord:

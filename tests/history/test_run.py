@@ -4,6 +4,7 @@ from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
+from tests.history.scene import chain
 
 from punctual.core.commands import ResizeJob, WarnUser
 from punctual.core.control import PhaseProgress
@@ -26,7 +27,6 @@ from punctual.core.job import Allocation, JobSpec
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.history.decision_trace import chain
 from punctual.history.job import PhaseCourse
 from punctual.history.run import DeadlineSet, RunSummary, Warned, history_of, series, summarize, summarize_all
 

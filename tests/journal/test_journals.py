@@ -15,6 +15,7 @@ from textwrap import dedent
 
 import pytest
 from tests.forked_python import ForkedPython
+from tests.history.scene import chain
 from tests.journal.journal_kit import JournalConformance, ticks
 from tests.memory_journal import MemoryJournal
 
@@ -27,7 +28,7 @@ from punctual.core.plan import Plan
 from punctual.core.protocols import Journal
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.history.decision_trace import chain, decision_steps
+from punctual.history.decision_trace import decision_steps
 from punctual.history.job import JobHistory
 from punctual.journal import file, sqlite
 from punctual.journal.errors import JournalTaken, JournalUnusable

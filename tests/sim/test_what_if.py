@@ -46,7 +46,7 @@ def simulated(jobs: list[SimJob], end_at: float = float("inf"), events: Any = ()
         jobs, [NODE], registered(POLICY, {}), controllers=parts.controllers(["remaining-cost"]), end_at=end_at,
         events=events, listeners=(listen,), strict=False,
     )  # fmt: skip
-    boards.append(StatusBoard(simulation.scheduler))
+    boards.append(StatusBoard(simulation.scheduler.forecast))
     simulation.run()
     return HostState(
         run=cast(Any, None), journal=cast(Any, None), scheduler=simulation.scheduler, board=boards[0], time=cast(Any, None)
@@ -57,7 +57,11 @@ def restored(state: HostState) -> HostState:
     """As it is read from a journal."""
     scheduler = new_scheduler()
     again = HostState(
-        run=state.run, journal=state.journal, scheduler=scheduler, board=StatusBoard(scheduler), time=state.time
+        run=state.run,
+        journal=state.journal,
+        scheduler=scheduler,
+        board=StatusBoard(scheduler.forecast),
+        time=state.time,
     )
     again.load(dumps(loads(state.dumped())))
     return again

@@ -233,6 +233,7 @@ def test_a_restarted_training_takes_the_page_over(page: SharedBlock, restart: Ca
     [
         (lambda: punctual.phase(3), "name of a phase must be a text"),  # type: ignore[arg-type]
         (lambda: punctual.track(range(3), epochs=1, phases=(3,)), "name of a phase must be a text"),  # type: ignore[arg-type]
+        (lambda: punctual.track(range(3), epochs=1, phases=""), "name of a phase must be a text"),
         (lambda: punctual.phase("evaluate").advance(1.5), "`n_units` must be a whole number"),  # type: ignore[arg-type]
         (lambda: punctual.phase("evaluate").advance(-1), "`n_units` must be 0 or more"),
         (lambda: punctual.Phase(cost_steps="a"), "`cost_steps` must be 0 or more"),  # type: ignore[arg-type]

@@ -103,7 +103,7 @@ def _control_groups() -> Iterator[Finding]:
     else:
         yield Finding(
             "warning",
-            f"{choice.actuator.name}: {choice.reason} A program that does not use the client runs at full speed, and nothing limits memory.",
+            f"{choice.actuator.name}: {choice.reason} A program without tracking runs at full speed, and nothing limits memory.",
             "See docs/how-to/without-root.md for how to get quotas.",
         )
 

@@ -43,11 +43,11 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
     """Return the present on the clock of the job's journal, and the job's status by journal and host."""
     forecasts = HostForecasts()
     forecasts.take([{**told, "job": target.job}])
-    board = StatusBoard(forecasts)
+    board = StatusBoard(forecasts.forecast)
     with target.run.read_journal() as journal:
         for _, message in journal.read_of([target.job], journal.period_of(target.job)[0]):
             board.fold(message)
-        shift_s, present = clock_shift(journal.clock), Now.read()
+        now = Now.read(clock_shift(journal.clock))
     if not board.knows(target.job):
         raise InvalidSpec(
             "the job must be in its journal",
@@ -55,7 +55,7 @@ def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
             f"job '{target.title}'",
             "Try again.",
         )
-    return Now(present.at - shift_s, present.wall), board.job(target.job)
+    return now, board.job(target.job)
 
 
 def _fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -> dict[str, Any]:

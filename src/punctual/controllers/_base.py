@@ -3,7 +3,7 @@
 That number is in steps, with a unit of each phase counted in steps.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from math import isfinite, isnan
 from re import compile as compiled
@@ -16,6 +16,9 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import LEAST_CORES, TOLERANCE, Resources
 
 _WORD = compiled("[A-Z][a-z]*")
+
+#: First steps that are no sample: they set up kernels and caches.
+SKIPPED_STEPS = 2
 
 
 def clamp(amount: float, low: float, high: float) -> float:
@@ -128,6 +131,22 @@ def is_another_run(before: Reading, reading: Reading) -> bool:
 def units_done(reading: Reading) -> dict[str, int]:
     """Units done of each phase."""
     return {phase.name: phase.units_done for phase in reading.phases}
+
+
+def with_declared(known: Mapping[str, float], reading: Reading) -> dict[str, float]:
+    """Return the cost of a unit of each phase, in steps: as known, else as declared."""
+    declared = {phase.name: phase.cost_steps for phase in reading.phases if phase.cost_steps is not None}
+    return {**declared, **known}
+
+
+def measured_since(mark: Reading | None, reading: Reading) -> Iterator[tuple[PhaseProgress, int, float, float]]:
+    """Yield each phase that was measured since `mark`, how many units, and the CPU and wall seconds of one."""
+    before = {phase.name: phase for phase in mark.phases} if mark else {}
+    for phase in reading.phases:
+        old = before.get(phase.name) or PhaseProgress(name=phase.name, units_planned=0.0, units_done=0)
+        n_units = phase.units_measured - old.units_measured
+        if n_units > 0:
+            yield phase, n_units, (phase.core_s - old.core_s) / n_units, (phase.wall_s - old.wall_s) / n_units
 
 
 def blend(known: Mapping[str, float], phase: PhaseProgress, seen: float, n_units: int) -> float:

@@ -9,16 +9,16 @@ from punctual.controllers._base import check_parameters, ends_with_work, work
 from punctual.core.control import INTERVAL_SIGMAS, PacingLine, Reading
 from punctual.core.job import JobSpec
 
-#: A paced job may be ahead by this share of the time left. One that has hardly any room never reaches its line then,
-#: and does not wait for what nothing could make up for.
+#: A paced job may be ahead by this share of the time left. A job that has hardly any room then never reaches its line: it loses
+#: no time by waiting that nothing could make up for.
 LEAD_FRAC = 0.1
 #: Number of units that must have ended on the line before the margin shrinks.
 _LEAST_UNITS = 4
 #: The margin is this many times the largest error, of which each unit on the line lets a twentieth be forgotten.
 _SAFETY, _KEPT_FRAC = 2.0, 0.95
-#: The largest margin that is learned, as a multiple of the one before anything is, or this share of the deadline: beside
-#: many other programs a unit may be late by tenths of a second. As long as fewer units were late than this it is no larger
-#: than the one before: a single one may have had too few cores.
+#: The largest margin that is learned: a multiple of `margin_first_s`, or this share of the deadline if that is more, since
+#: beside many other programs a unit may be late by tenths of a second. Until this number of units was late it is
+#: `margin_first_s`: a single late unit may have had too few cores.
 _MOST_TIMES, _MOST_FRAC, _LATE_UNITS = 4.0, 0.01, 2
 #: Ahead of its line by more than this the job waits for it.
 _HELD_S = 0.02

@@ -62,13 +62,12 @@ class OwnTime:
         granted_cores = granted_core_s / (reading.reported_s - mark.reported_s)
         active_frac = (reading.active_s - mark.active_s) / busy_s if reading.active_s else 0.0
         used_frac = cores / max(min(granted_cores, 1.0), TOLERANCE)
-        # A job mostly waits once its main thread is active for less than the first share of its own time, and all its
-        # processes use less than this of their cores, or of one; and no longer does so once one of them is above the
-        # second.
+        # A job mostly waits if its main thread is active for less than half of its own time, and all its processes use less
+        # than half of their cores, or of one; and from then on until one of the two shares is above three quarters.
         return max(active_frac, used_frac) < (0.75 if self.applies else 0.5)
 
     def cores_for(self, spec: JobSpec, reading: Reading, own_frac: float) -> float:
-        """Cores that a job needs which is to have `own_frac` of its own time.
+        """Return the cores that give a job `own_frac` of its own time.
 
         A step that computes for c seconds and waits for w takes c / q + w under a quota of q cores, and may take
         (c + w) / `own_frac`. A job that uses more than a core, or must not be slowed, has room for twice what it uses.

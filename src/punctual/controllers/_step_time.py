@@ -21,7 +21,7 @@ _FIRST_SPREAD_FRAC = 0.05
 ALONE_FRAC, ALONG_FRAC, MODEL_FRAC = 0.2, 0.08, 0.04
 #: Share of a step that more workers do not shorten, believed until a second number was held.
 UNDIVIDED_FRAC = 0.2
-#: Share of the undivided part by two numbers that is assumed not to be communication among workers.
+#: Share of the undivided part, as two numbers of workers show it, that is assumed not to be communication among workers.
 PEER_FRAC = 0.87
 
 #: Seconds a step with so many workers, and their relative standard deviation, by a performance model; None: unknown.

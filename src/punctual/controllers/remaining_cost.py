@@ -5,13 +5,16 @@ from math import hypot, inf, isfinite, log
 
 from punctual.controllers import _cost
 from punctual.controllers._base import (
+    SKIPPED_STEPS,
     blend,
     core_bounds,
     is_another_run,
     largest_unit_steps,
+    measured_since,
     units_done,
     waiting_tick_s,
     wanted,
+    with_declared,
     work,
 )
 from punctual.controllers._cost import Cost, DearSteps, SlowMean, Span, drifted
@@ -26,7 +29,7 @@ from punctual.controllers._landing import (
     waits,
 )
 from punctual.controllers._own_time import OwnTime, own_reading, own_spec
-from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, PhaseProgress, Reading
+from punctual.core.control import INTERVAL_SIGMAS, CoreWork, Demand, Forecast, PacingLine, Reading
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import LEAST_CORES, TOLERANCE
@@ -36,7 +39,8 @@ from punctual.core.units import span
 _SAMPLE_CORE_S = 0.08
 #: Wall seconds over which delivery (and what the job can use at all) is averaged.
 _DELIVERY_S = 2.0
-#: The same for what the work left is told by, on which promises rest: jobs that start beside take cores for seconds.
+#: The same for the delivery by which the work left is told. Promises rest on it, and jobs that start beside this one take cores
+#: only for seconds.
 _LASTING_DELIVERY_S = 15.0
 #: Spread of the usable cores until they were seen to vary, as a share of what the job does not use of its ceiling: neighbours
 #: that take it may come and go.
@@ -52,8 +56,7 @@ _DEAR_BAND_FRAC = 0.2
 _SLICES_S = 0.15
 #: Units that were timed before the first step count as waiting only if they waited longer than this together.
 _REHEARSED_WAIT_S = 1.0
-#: First steps that are no sample, unless one costs this much.
-_SKIPPED_STEPS = 2
+#: No step is skipped if one costs this much.
 _LONG_STEP_CORE_S = 0.5
 #: What waits for a disk differs from time to time: the last unit of a phase has as much time again as it is expected to
 #: take, but no more than this share of the time left. It waits for the line if it does not need it.
@@ -620,7 +623,7 @@ def _learn_first(state: RemainingCostState, reading: Reading, steps: float, core
             # CPU time before the first report went into starting the process, not into steps: a sample begins here.
             return replace(state, mark=reading)
         state = _learn_cost(state, reading, core_s / steps, steps, core_s)
-    elif steps < _SKIPPED_STEPS:
+    elif steps < SKIPPED_STEPS:
         return state
     return replace(state, mark=reading, warm=True)
 
@@ -664,16 +667,10 @@ def _updated(cost: Cost, sample: _StepCostSample) -> Cost:
 
 def _learn_phases(state: RemainingCostState, reading: Reading, mark: Reading | None) -> RemainingCostState:
     """Learn the cost of a unit of each phase: declared, then measured since the mark."""
-    steps, waits = dict(state.phase_steps), dict(state.phase_wait_s)
-    before = {phase.name: phase for phase in mark.phases} if mark else {}
-    for phase in reading.phases:
-        if phase.cost_steps is not None:
-            steps.setdefault(phase.name, phase.cost_steps)
-        old = before.get(phase.name) or PhaseProgress(name=phase.name, units_planned=0.0, units_done=0)
-        n_units = phase.units_measured - old.units_measured
-        if n_units <= 0 or state.cost is None:
-            continue
-        core_s, wall_s = (phase.core_s - old.core_s) / n_units, (phase.wall_s - old.wall_s) / n_units
+    steps, waits = with_declared(state.phase_steps, reading), dict(state.phase_wait_s)
+    if state.cost is None:
+        return replace(state, phase_steps=steps)
+    for phase, n_units, core_s, wall_s in measured_since(mark, reading):
         steps[phase.name] = blend(steps, phase, core_s / state.cost.now_s, n_units)
         if state.line is None:  # a paced unit waits because it was told to
             # A rehearsal may have waited for other jobs that start, under another grant, or for a few slices.

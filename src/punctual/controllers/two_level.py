@@ -5,14 +5,17 @@ from math import isfinite
 
 from punctual.controllers import _step_time, _two_levels
 from punctual.controllers._base import (
+    SKIPPED_STEPS,
     blend,
     count_held,
     counts_within,
     is_another_run,
     largest_unit_steps,
+    measured_since,
     reason_to_run_free,
     units_done,
     waiting_tick_s,
+    with_declared,
     work,
     workers,
 )
@@ -28,7 +31,7 @@ from punctual.controllers._landing import (
 )
 from punctual.controllers._step_time import Model, StepTime
 from punctual.controllers._two_levels import CountPlan, WorkerProjection
-from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress, Reading
+from punctual.core.control import Demand, Forecast, PacingLine, Reading
 from punctual.core.job import JobSpec
 from punctual.core.recent_messages import Reason
 from punctual.core.units import counted, span
@@ -36,14 +39,13 @@ from punctual.core.units import counted, span
 #: A sample spans at least this much time; the first with each number twice as much, but no more than so many steps.
 _SAMPLE_S = 0.25
 _FIRST_SAMPLE_STEPS = 8
-#: First steps that are no sample, after the start and after each change; where one takes so long, one is enough.
-_SKIPPED_STEPS = 2
+#: After the start and after each change one step is skipped, instead of `SKIPPED_STEPS`, if it takes so long.
 _LONG_STEP_S = 0.5
 #: Seconds for which a number is held at least to see what it does, or this share of the time left.
 _TRIAL_S, _TRIAL_FRAC = 3.0, 0.05
 #: More workers are kept for this share of the time left, or as long as a trial.
 _AHEAD_FRAC = 0.1
-#: Nearer to the end than this many stops nothing is changed for a doubt.
+#: Once less time is left than this many stops take, a doubt changes nothing.
 _LAST_STOPS = 8.0
 
 
@@ -433,7 +435,7 @@ def _learn(state: TwoLevelState, reading: Reading, held: int, model: Model, *, a
         return replace(state, held=held, mark=reading, warm=False, is_tried=is_tried)
     steps, over_s = reading.steps_done - mark.steps_done, reading.unit_at_s - mark.unit_at_s
     if not state.warm:
-        skipped = 1 if steps > 0 and over_s >= _LONG_STEP_S * steps else _SKIPPED_STEPS
+        skipped = 1 if steps > 0 and over_s >= _LONG_STEP_S * steps else SKIPPED_STEPS
         return replace(state, mark=reading, warm=True) if steps >= skipped else state
     if units_done(reading) != units_done(mark):
         return replace(_learn_phases(state, reading, mark, held), mark=reading)
@@ -478,18 +480,10 @@ def _learn_stop(state: TwoLevelState, before: Reading, mark: Reading, held: int)
 
 def _learn_phases(state: TwoLevelState, reading: Reading, mark: Reading | None, held: int) -> TwoLevelState:
     """Learn the cost of a unit of each phase in steps: declared, then measured since the mark."""
-    steps = dict(state.phase_steps)
-    # The step time with this number must be known.
-    can_tell = state.times is not None and held in state.times.offsets
-    before = {phase.name: phase for phase in mark.phases} if mark else {}
-    for phase in reading.phases:
-        if phase.cost_steps is not None:
-            steps.setdefault(phase.name, phase.cost_steps)
-        old = before.get(phase.name) or PhaseProgress(name=phase.name, units_planned=0.0, units_done=0)
-        n_units = phase.units_measured - old.units_measured
-        # A unit that has its time on a line waits because it was told to.
-        if n_units <= 0 or state.times is None or not can_tell or _is_on(state.line, phase.name):
-            continue
-        unit_steps = (phase.wall_s - old.wall_s) / n_units / state.times.now_s(held)
-        steps[phase.name] = blend(steps, phase, unit_steps, n_units)
+    steps = with_declared(state.phase_steps, reading)
+    if state.times is None or held not in state.times.offsets:  # the time of a step is not known
+        return replace(state, phase_steps=steps)
+    for phase, n_units, _, wall_s in measured_since(mark, reading):
+        if not _is_on(state.line, phase.name):  # a unit that has its time on a line waits because it was told to
+            steps[phase.name] = blend(steps, phase, wall_s / state.times.now_s(held), n_units)
     return replace(state, phase_steps=steps)

@@ -17,8 +17,8 @@ def not_started(command: LaunchJob, cause: str, short_of: str = "") -> GrantFail
 def unknown_job(command: ResizeJob | StopJob) -> JobFailed:
     """Return the answer to `command` about a job of which the executor has no process.
 
-    To a resize, or a stop to start the job again, it is that the process is gone, through no fault of its program: the scheduler
-    launches the job again, unless it was told of that end otherwise meanwhile.
+    A resize, or a stop before another start, is answered by the loss of the process, which is no fault of its program: the
+    scheduler launches the job again, unless another message has told it of that end meanwhile.
     """
     if isinstance(command, ResizeJob):
         at, job, request = command.at, command.job, command.request

@@ -12,7 +12,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId, NodeId
 from punctual.core.loss import LossGoal
-from punctual.core.resources import NOTHING, TOLERANCE, Resources, total
+from punctual.core.resources import NOTHING, TOLERANCE, Resources, same_amount, total
 from punctual.core.speed import RateCurve, SeenRate, Shape, made_shape
 from punctual.core.utility import Sigmoid
 
@@ -25,9 +25,8 @@ JobState = Literal["queued", "starting", "running", "paused", "stopping", EndSta
 #: States of jobs that have ended.
 ENDED: tuple[EndState, ...] = get_args(EndState)
 
-#: Assumptions about work that no controller estimates: its margin, as a share of the deadline, and the relative
-#: standard deviation of work that the user declared: trainings that share a machine cost up to a fifth more than alone.
-MARGIN_FRAC, DECLARED_STD_FRAC = 0.003, 0.2
+#: Margin of work that no controller estimates, as a share of the deadline.
+MARGIN_FRAC = 0.003
 #: The largest weight that a user may give: no sum or ratio of them is infinite.
 WEIGHT_MAX = 1e9
 
@@ -412,7 +411,7 @@ def declared_work(spec: JobSpec, granted_core_s: float) -> CoreWork | None:
     core_s = spec.work_core_s - granted_core_s
     return CoreWork(
         core_s=core_s,
-        std_core_s=DECLARED_STD_FRAC * core_s,
+        std_core_s=0.2 * core_s,  # trainings that share a machine cost up to a fifth more than alone
         usable_cores=spec.ceiling.cores,
         due_s=spec.deadline_s * (1.0 - margin_frac) - spec.startup_s,
         slack_s=spec.deadline_s * margin_frac,
@@ -445,16 +444,13 @@ def _parts(spec: JobSpec, amount: Resources) -> tuple[int, int]:
     return round(amount.ratio_to(worker)), 0
 
 
-def _multiple(amount: Resources, base: Resources, part: Resources | None) -> int | None:
-    """Return how many `part`s `amount` holds beside `base`, at least 1; 0 without a `part`; None if not a multiple."""
+def _multiple(amount: Resources, base: Resources, part: Resources) -> int | None:
+    """Return how many `part`s `amount` holds beside `base`, at least 1; None if it is no multiple."""
     if base is NOTHING:
         rest = amount
     elif base.fits_in(amount):
         rest = amount - base
     else:
         return None
-    if part is None:
-        return None if rest else 0
     n = round(rest.ratio_to(part))
-    whole = part * n
-    return n if n >= 1 and rest.fits_in(whole) and whole.fits_in(rest) else None
+    return n if n >= 1 and same_amount(rest, part * n) else None

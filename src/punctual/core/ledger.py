@@ -156,7 +156,7 @@ class Ledger:
         return hit
 
     def open(self, job: JobId) -> None:
-        """`job` may hold something from now on."""
+        """Allow `job` to hold something from now on."""
         self._entries[job] = LedgerEntry()
 
     def close(self, job: JobId) -> None:

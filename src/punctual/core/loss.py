@@ -96,7 +96,7 @@ class LossCurve:
         Parameters
         ----------
         most_steps
-            Where it ends in any case; None: nowhere. While nothing can be told of the goal this is what is expected.
+            Steps after which it ends in any case; None: no limit. Expected as long as nothing is known of the goal.
         """
         if self.left.status != "ok":
             return most_steps, 0.0

@@ -17,9 +17,10 @@ from punctual.core.scheduled_job import CostSample, ScheduledJob
 
 #: A cost is measured over so much CPU time, and half of what is believed of it is the last measurement.
 SAMPLE_CORE_S, _NEW_FRAC = 30.0, 0.5
-#: A node is looked at by its last jobs, and judged by no fewer than these.
+#: A node is judged by its last jobs: so many at most, and so many at least.
 _N_JOBS, N_JOBS_LEAST = 8, 3
-#: Jobs on a slow node cost so many times what they cost on others of its kind; on one that is slow no more, less than the second.
+#: A node is slow once jobs cost so many times as much there as on other nodes of its kind, and until they cost less than the
+#: second number of times as much.
 SLOW, _RECOVERED = 1.3, 1.15
 #: Time for which the measurements must agree, in seconds.
 LASTS_S = 120.0

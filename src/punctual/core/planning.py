@@ -24,17 +24,13 @@ from punctual.core.resources import Resources, total
 from punctual.core.scheduled_job import ScheduledJob
 from punctual.core.units import format_bytes, span
 
-#: Shortest time between a plan and one that it asks for or makes room for, in seconds.
+#: Shortest time from a plan to the next one that it causes, in seconds.
 _SOONEST_S = 0.1
-#: A policy that asks for the next plan within so many seconds need not be asked before.
-_ROOM_S = 1.0
-#: So many plans in a row may be asked for by the clock and change nothing. From then on the clock asks for no other one
-#: within a time that grows with each, within these bounds: a policy that looks out for something that stays away looks ever
-#: less often. It grows slowly, and not with the time that has passed: an instant that a promise asks for may be known only when
-#: it is near, after a few plans that were made long before.
+#: After so many plans in a row that the clock asked for and that changed nothing, it asks for the next only after some seconds:
+#: at least, growth with each such plan, at most. So a policy that looks out for something that stays away looks ever less often.
+#: The growth is slow, and not by the time that has passed: an instant that a promise asks for may become known only when it is
+#: near, long after a few such plans.
 _N_IDLE, _IDLE_LEAST_S, _IDLE_FACTOR, _IDLE_MOST_S = 2, 1.0, 1.01, 60.0
-#: Number of idle plans from which the time no longer grows.
-_N_IDLE_MOST = 500
 
 
 @dataclass(slots=True)
@@ -96,7 +92,7 @@ class Planning:
         return self.is_due and self.requested_at is None and at >= self.retry_at
 
     def request(self, at: float) -> int:
-        """Number of the request that is made now."""
+        """Note a request for a plan at instant `at`; return its number."""
         self.revision += 1
         self.requested_at = self.last_requested_at = at
         self.has_new_demands = False
@@ -118,20 +114,22 @@ class Planning:
         return wait_s
 
     def clock_asks(self) -> None:
-        """The instant has come for which the last plan asked for another one."""
+        """Note that the instant has come for which the last plan asked for another one."""
         self.is_by_clock = not self.is_due
         self.is_due = True
 
     def ask_again_s(self, at: float, ask_again_at: float | None, leaves_room: bool = False) -> float:
-        """Seconds until the clock asks for the next plan, if the plan of instant `at` wants it at `ask_again_at`.
+        """Return the seconds until the clock asks for the next plan, if the plan of instant `at` wants it at `ask_again_at`.
 
-        If it `leaves_room` that it was made without knowing of, the next one comes soon all the same.
+        `leaves_room`: the plan was made without knowing how much room it leaves, so the next one comes soon in any case.
         """
-        if ask_again_at is None or (leaves_room and ask_again_at > at + _ROOM_S):
+        # A policy that asks for the next plan within a second need not be asked before.
+        if ask_again_at is None or (leaves_room and ask_again_at > at + 1.0):
             ask_again_at = at
         least_s = _SOONEST_S
         if self.n_idle >= _N_IDLE:
-            least_s = min(_IDLE_LEAST_S * _IDLE_FACTOR ** min(self.n_idle, _N_IDLE_MOST), _IDLE_MOST_S)
+            n_idle = min(self.n_idle, 500)  # far above where the time is the most: a larger power might be infinite
+            least_s = min(_IDLE_LEAST_S * _IDLE_FACTOR**n_idle, _IDLE_MOST_S)
         return max(least_s, ask_again_at - at)
 
     def answer(self, revision: int) -> bool:
@@ -144,9 +142,9 @@ class Planning:
         return self.used_revision <= revision <= self.revision
 
     def use(self, revision: int, *, is_news: bool) -> None:
-        """The plan of request number `revision` is in force, and gets somewhere if it `is_news`.
+        """Note that the plan of request number `revision` is in force; `is_news`: it changes something.
 
-        One in flight was made without knowing of it.
+        A plan in flight was made without knowing of it.
         """
         self.used_revision = revision
         if is_news:

@@ -27,7 +27,6 @@ class Program:
     progress_pattern
         A regular expression that reads progress from the output, with groups named `step`, `total`, `epoch` and `epochs`, or
         the first two; ``auto``: as far as the output can be understood. None: the same, unless the program uses `punctual.track`.
-
     is_redacted
         Whether secrets were left out of `argv`; the full command is kept apart.
 

@@ -344,10 +344,6 @@ class ScheduledJob:
         """Whether it goes on with what it holds until `leaves_at`, although it is to have nothing."""
         return self.leaves_at < inf and not self.target and self.pause is None
 
-    def is_on(self, node: NodeId) -> bool:
-        """Whether the node is among `on`."""
-        return node in self.on
-
     @property
     def on(self) -> frozenset[NodeId]:
         """Nodes on which it has a process, or one may just be started."""

@@ -20,7 +20,7 @@ from typing import Any
 from punctual.core.bill import Bill
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, UsePolicy
-from punctual.core.control import Demand
+from punctual.core.control import Demand, Forecast
 from punctual.core.errors import InvariantBroken
 from punctual.core.events import (
     Event,
@@ -237,9 +237,10 @@ class Scheduler:
         """Number of jobs that have not ended."""
         return len(self._active)
 
-    def steps_total(self, job: JobId) -> tuple[float | None, float]:
-        """Return the steps of the whole job, declared or expected until its goal, and their standard deviation."""
-        return self._jobs[job].steps_total()
+    def forecast(self, job: JobId) -> tuple[Forecast | None, float | None]:
+        """Return the job's forecast, and the steps of the whole job, declared or expected until its goal; None: unknown."""
+        record = self._jobs[job]
+        return None if record.demand is None else record.demand.forecast, record.steps_total()[0]
 
     def validate(self) -> None:
         """Raise `InvariantBroken` if the state contradicts itself."""
@@ -486,14 +487,14 @@ class Scheduler:
         self._pools.notice(node, event.ends_at)
         self._await_machines(event.at)
         if is_leaving:  # only its end is another one
-            for job in [job for job in self._active.values() if job.is_on(node) and job.may_work_on]:
+            for job in [job for job in self._active.values() if node in job.on and job.may_work_on]:
                 self._watch.expect_to_leave(job, event.at, event.ends_at)
                 self._leave(job, event.at)
             return
         self._unplan(node)
         left_s = max(0.0, event.ends_at - event.at)
         text = f"its node '{node}' is taken away in {span(left_s)}"
-        for job in [job for job in self._active.values() if job.is_on(node)]:
+        for job in [job for job in self._active.values() if node in job.on]:
             reason = Reason("node-noticed", f"{text}: the job leaves it before", {"left_s": left_s})
             self._outbox.warn(event.at, job, reason, node)
             if not job.target and job.stop_cause is None:  # else its workers elsewhere go on
@@ -509,7 +510,7 @@ class Scheduler:
     def _stay_on(self, node: NodeId) -> None:
         """Let jobs have what they hold on a node that stays after all, unless a plan has given them something else."""
         for job in self._active.values():
-            may_stay = job.is_on(node) and not any(job.is_on(leaving) for leaving in self._pools.ends_at)
+            may_stay = node in job.on and job.on.isdisjoint(self._pools.ends_at)
             if may_stay and job.may_work_on and job.stop_cause is None:
                 job.leaves_at = inf
                 self._targets.set_target(job, self._ledger.granted(job.spec.id))
@@ -518,7 +519,7 @@ class Scheduler:
         """Have the job save and be started elsewhere, if its nodes are taken away and it may not work on there."""
         if job.may_work_on and at < job.leaves_at:
             return
-        leaving = [node for node in self._pools.ends_at if job.is_on(node)]
+        leaving = [node for node in self._pools.ends_at if node in job.on]
         if job.target or not leaving:  # a plan moves it, or has done so, or the node stays
             job.leaves_at = inf
         elif job.stop_cause is None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
-from punctual.core.control import Demand, Forecast, PacingLine, PhaseProgress
+from punctual.core.control import Forecast, PacingLine, PhaseProgress
 from punctual.core.events import (
     GrantApplied,
     GrantFailed,
@@ -64,12 +64,8 @@ _LATE = "infeasible"
 ToldState = Literal[JobState, "stalled"]
 
 
-class ForecastSource(Protocol):
-    """Source of demands and expected steps, which no message carries: `punctual.core.scheduler.Scheduler`, say."""
-
-    def demand(self, job: JobId) -> Demand | None: ...
-
-    def steps_total(self, job: JobId) -> tuple[float | None, float]: ...
+#: Returns a job's forecast, and the steps that it is expected to take in all, which no message carries; None: not known.
+Forecasts = Callable[[JobId], tuple[Forecast | None, float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,15 +220,14 @@ class StatusBoard:
 
     Parameters
     ----------
-    outlook
-        Source of forecasts, read at each tick: the scheduler that has handled the messages. None: no
-        forecasts.
+    forecasts
+        Called at each tick: `forecast` of the scheduler that has handled the messages, say. None: no forecasts.
     n_ended
         Number of ended jobs that are remembered, the last ones.
     """
 
-    def __init__(self, outlook: ForecastSource | None = None, *, n_ended: int = N_ENDED_REMEMBERED) -> None:
-        self._outlook = outlook
+    def __init__(self, forecasts: Forecasts | None = None, *, n_ended: int = N_ENDED_REMEMBERED) -> None:
+        self._forecasts = forecasts
         self._n_ended = n_ended
         self._entries: dict[JobId, _Entry] = {}
         self._ended: dict[JobId, None] = {}
@@ -491,13 +486,12 @@ class StatusBoard:
     def _timer_fired(self, event: TimerFired) -> None:
         """Read the job's new forecast after a tick."""
         entry = self._live(event.timer.job) if event.timer.kind == "tick" else None
-        if entry is None or self._outlook is None:
+        if entry is None or self._forecasts is None:
             return
-        demand = self._outlook.demand(entry.status.id)
-        steps, _ = self._outlook.steps_total(entry.status.id)
+        forecast, steps = self._forecasts(entry.status.id)
         has_goal = entry.status.spec.goal is not None
         expected = steps if has_goal and steps != entry.status.steps_total else None
-        forecast, deadline_s = demand.forecast if demand else None, entry.status.spec.deadline_s
+        deadline_s = entry.status.spec.deadline_s
         entry.set(forecast=forecast, steps_expected=expected)
         if forecast is not None and not forecast.feasible and deadline_s is not None and _LATE in entry.status.warnings:
             entry.set(warnings={**entry.status.warnings, _LATE: lateness_text(forecast, deadline_s)})

@@ -21,8 +21,8 @@ _launch_job, _resize_job = unchecked_constructor(LaunchJob), unchecked_construct
 class Targets:
     """Sets `ScheduledJob.target`, and asks for launches, resizes and stops until each job has its target.
 
-    The bookings `planned` and the snapshot for policies follow from the targets. What is asked for is looked at only for jobs
-    for which what is wanted may differ from what is in force.
+    The bookings `planned` and the snapshot for policies follow from the targets. Only jobs whose target may differ from what is
+    in force are looked at.
     """
 
     def __init__(

@@ -13,12 +13,12 @@ from punctual.core.resources import TOLERANCE
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.units import span
 
-#: A job stands still once no step has come for so many times what steps take, and for `_AGAIN` times the longest that one has
-#: taken so far, or would take with what it holds now.
+#: A job stands still once no step has come for so many times a step's usual time, and for `_AGAIN` times its longest step: the longest
+#: so far, or what that would take with what the job holds now.
 _STEPS = 10.0
-#: What was seen once, as an evaluation or a checkpoint, may come again and take so many times as long.
+#: A pause that was seen once, as for an evaluation or a checkpoint, may come again and take so many times as long.
 _AGAIN = 2.0
-#: It is stopped or retried once that has lasted so many times as long, if it used less than this share of what it was granted.
+#: It is stopped or retried once it has stood still for so many times as long, if it used less than this share of its grant.
 _ENDED, _IDLE_FRAC = 2.0, 0.05
 #: A program that has its results takes a second or so to leave.
 _LEAVING_S = 2.0

@@ -200,7 +200,7 @@ def page_of(run: RunFolder, job: str | None = None) -> str:
     return str(_query(run, request, "the daemon must answer", where, "See `punctual doctor`.", _LOADING_S_MAX)["url"])
 
 
-def open_page_of(run: RunFolder, job: str | None = None) -> str | None:
+def open_page_of(run: RunFolder, job: str | None) -> str | None:
     """Return the address as `page_of` does, if the page is open already: to open it costs the daemon half a second."""
     if not service_socket().exists():
         return None

@@ -62,7 +62,7 @@ class JobFollower(StatusReader):
 
     def __init__(self, receive: Receive | None) -> None:
         self._forecasts = HostForecasts()
-        super().__init__(StatusBoard(self._forecasts))
+        super().__init__(StatusBoard(self._forecasts.forecast))
         self._receive = receive
         self.job_ids: tuple[JobId, ...] = ()
         self._run: RunFolder | None = None
@@ -124,7 +124,7 @@ class JobFollower(StatusReader):
             return
         self._closing.close()
         self.job_ids, self._own, self._unended = jobs, frozenset(jobs), list(reversed(jobs))
-        self._run, self._board = None, StatusBoard(self._forecasts)
+        self._run, self._board = None, StatusBoard(self._forecasts.forecast)
         self._ask_at, self._answered_at = -inf, time.monotonic()
         with ExitStack() as closing:
             self._journal = closing.enter_context(run.read_journal())

@@ -103,7 +103,6 @@ def local_executor(
         node=HERE,
         actuator=actuator,
         runtime_dir=run.runtime_dir,
-        clock=MonotonicClock(),
         lease_s=LEASE_S,
         on_kept=run.record_supervisor,
         start_facts_of=run.start_facts,

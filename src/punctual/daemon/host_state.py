@@ -38,8 +38,7 @@ class HostState:
 
     def clocks(self) -> Now:
         """Return the present instant in the journal's time, and on the wall clock."""
-        now = Now.read()
-        return Now(now.at - self.time.shift_s, now.wall)
+        return Now.read(self.time.shift_s)
 
     def policy(self, begun_with: str) -> tuple[str, Mapping[str, Any]]:
         """Return the policy to use and its parameters; raises `InvalidSpec` if it is not installed.
@@ -81,4 +80,4 @@ def new_scheduler() -> Scheduler:
 def new_state(run: RunFolder, journal: SqliteJournal, time: Mailbox) -> HostState:
     """Make the state of a host without jobs."""
     scheduler = new_scheduler()
-    return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler), time=time)
+    return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler.forecast), time=time)

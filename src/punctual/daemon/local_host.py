@@ -231,7 +231,7 @@ class LocalHost(Host):
             else replace(submission, spec=replace(submission.spec, after=after))
         )
 
-    def submit_again(self, submissions: Sequence[Submission], settings: ProcessSettings | None = None) -> None:
+    def submit_again(self, submissions: Sequence[Submission], settings: ProcessSettings) -> None:
         """Submit the jobs that neither this host nor its predecessor has got before; otherwise as `submit_all`."""
         if new := [submission for submission in submissions if not self._has_same(submission)]:
             self.submit_all(new, settings)

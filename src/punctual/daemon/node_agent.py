@@ -174,7 +174,6 @@ class NodeAgent:
             executor = LocalExecutor(
                 node=self._options.node,
                 runtime_dir=run.runtime_dir,
-                clock=self._clock,
                 actuator=actuator_of(kept, self._options.actuator),
                 lease_s=LEASE_S,
                 fence_s=max(LEASE_S, KEEPER_FRAC * self._options.lost_after_s),

@@ -41,7 +41,7 @@ def check_amounts(amounts: Sequence[Resources], capacity: Resources) -> None:
             )
 
 
-def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now, amounts: Sequence[Resources] = ()) -> Quote:
+def quote_alone(spec: JobSpec, policy: str, capacity: Resources, now: Now, amounts: Sequence[Resources]) -> Quote:
     """Quote a job alone on hardware with `capacity`; raises `InvalidSpec` as `check_amounts` does, and for a budget."""
     check_budget(spec, (), policy)
     check_amounts(amounts, capacity)

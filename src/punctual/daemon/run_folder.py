@@ -23,7 +23,6 @@ from punctual.executors.local.job_log import times_of
 from punctual.executors.local.output import ProcessSettings, StartFacts, earlier_log, logs_of
 from punctual.journal.boot import boot_id
 from punctual.journal.errors import JournalUnusable
-from punctual.journal.file import is_there
 from punctual.journal.job_records import JobRecords, JobRow, NewJob
 from punctual.journal.owner import start_ticks
 from punctual.journal.sqlite import SqliteJournal
@@ -135,8 +134,7 @@ class RunFolder:
         """
         rows: list[JobRow] = []
         with suppress(JournalUnusable):
-            if is_there(self.journal):
-                rows = self.records.rows()
+            rows = self.records.rows()
         known = {row.id for row in rows}
         return rows + [JobRow(job, job, "running") for job in self.supervised_jobs(but=known)]
 

@@ -203,8 +203,7 @@ def _runs_in(root: Path, runtime: Path, state: Path) -> list[RunFolder]:
 def now_of(run: RunFolder) -> Now:
     """Present instant in the time of the run's journal; raises `InvalidSpec` if it cannot be read."""
     with run.read_journal() as journal:
-        now, shift_s = Now.read(), clock_shift(journal.clock)
-    return Now(now.at - shift_s, now.wall)
+        return Now.read(clock_shift(journal.clock))
 
 
 def messages_of(run: RunFolder, jobs: Sequence[JobId] = (), *, with_others: bool = False) -> list[Message]:

@@ -70,9 +70,11 @@ def shared_run() -> RunFolder | None:
     The daemon may use the same GPUs as this process. None: a new daemon begins a run. Jobs that were
     interrupted, and that neither a command waits for nor a service had, are left alone until `punctual attach`.
     """
+    if (steered := daemon_run()) is not None:
+        return steered
     unsteered = (run for run in live_folders() if _is_shared(run) and (run.is_followed() or run.supervised_jobs()))
     left = (run for run in known_runs() if run.is_of_service() and run.open_jobs() and _is_shared(run))
-    return daemon_run() or next(chain(unsteered, left), None)
+    return next(chain(unsteered, left), None)
 
 
 def run_to_continue() -> RunFolder | None:

@@ -8,12 +8,10 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from punctual.core.cluster import Node
-from punctual.core.control import Demand, Forecast
+from punctual.core.control import Forecast
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.core.recent_messages import Reason
-from punctual.core.resources import NOTHING
 from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.verdict import remaining_time
 from punctual.history.judge import NO_WAIT, Wait, headline, judge
@@ -27,7 +25,8 @@ _Told = TypeVar("_Told")
 def logged(listener: Callable[[_Told], None]) -> Callable[[_Told], None]:
     """Wrap a listener so that its exceptions are logged and never raised: no view may cost a job its deadline.
 
-    It is told a message, or all that were written together, of which the last one is named. Each kind of failure is logged once, or a log would grow with every message.
+    The listener gets a message, or a list of all that were written together, of which a failure names the last. Each kind of
+    failure is logged once, or a log would grow with every message.
     """
     failures: set[tuple[type, type]] = set()
 
@@ -131,22 +130,19 @@ class HostForecasts:
         """Return how the host says that the job stands; empty: it has not said so."""
         return self._told.get(job, {})
 
-    def demand(self, job: JobId) -> Demand | None:
-        """Return a demand that carries only the forecast; None: no forecast is known."""
+    def forecast(self, job: JobId) -> tuple[Forecast | None, float | None]:
+        """Return the job's forecast, and the steps that it is expected to take in all; None: not known."""
         told = self.standing_of(job)
+        steps = told.get("steps_expected") or told.get("steps_total")
         if told.get("forecast_s") is None:
-            return None
+            return None, steps
         forecast = Forecast(
             finish_s=told["forecast_s"],
             std_s=told["forecast_std_s"],
             earliest_finish_s=told["earliest_finish_s"],
             feasible=told["feasible"],
         )
-        return Demand(resources=NOTHING, next_tick_s=1.0, reason=Reason("told", "the host says so"), forecast=forecast)
-
-    def steps_total(self, job: JobId) -> tuple[float | None, float]:
-        told = self.standing_of(job)
-        return told.get("steps_expected") or told.get("steps_total"), 0.0
+        return forecast, steps
 
 
 def measured(status: JobStatus) -> dict[str, Any]:

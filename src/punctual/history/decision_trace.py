@@ -1,6 +1,6 @@
 """Decision trace: each change of a job's grant with what led to it: reading, demand with its reason, request, grant."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,7 +16,6 @@ from punctual.core.events import (
     SteeringResumed,
     by_user,
 )
-from punctual.core.ids import JobId
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.lifecycle import end_state
 from punctual.core.protocols import Message
@@ -112,14 +111,6 @@ def _changes_the_standing(message: Message) -> bool:
         case LaunchJob() | ResizeJob() | PauseRequested() | StopJob() | JobFailed() | JobFinished() | RejectJob():
             return True
     return False
-
-
-def chain(messages: Iterable[Message], job: JobId, *, every: bool = False) -> list[DecisionStep]:
-    """Return all steps of `job` after `messages`."""
-    history = JobHistory(job)
-    for message in messages:
-        history.take(message)
-    return decision_steps(history, every=every)
 
 
 def _grant(

@@ -31,7 +31,7 @@ from punctual.core.lifecycle import about, end_state
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import NOTICES
-from punctual.core.resources import total
+from punctual.core.resources import same_amount, total
 from punctual.history.decisions import gap_frac
 
 #: Outcome of a job; *unfinished*: the record ends before the job does.
@@ -227,7 +227,7 @@ class JobHistory:
     exit_code: int | None = None
     #: Whether it has a process: from a start to a failure. Answers about one that is gone change nothing.
     alive: bool = False
-    #: Its process went with its node, and its failure is counted already.
+    #: Whether its process went with its node: its failure is counted already.
     lost: bool = False
     #: Number of the last answer; a late one has a lower number.
     request: int = 0
@@ -577,4 +577,4 @@ def differs(before: Allocation, after: Allocation) -> bool:
     """Whether the two lie on other nodes, or differ by more than rounding."""
     if before.keys() != after.keys():
         return True
-    return any(not (amount.fits_in(after[node]) and after[node].fits_in(amount)) for node, amount in before.items())
+    return not all(same_amount(amount, after[node]) for node, amount in before.items())

@@ -5,11 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from punctual.core.events import ProgressReported
-
-#: Usage is looked at over windows of at least so many seconds: a step of 0.3 s makes that of a tick jump.
-WINDOW_S = 1.0
-#: A window counts if the job used less than this share of what it was granted and can use.
-_USED_FRAC = 0.75
+from punctual.core.status import WINDOW_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +59,8 @@ def shortfall(
     short = []
     for window in windows:
         wanted_core_s = min(window.granted_core_s, usable_cores * window.seconds)
-        if not window.is_paced and window.used_core_s < _USED_FRAC * wanted_core_s:
+        # A window counts if the job used less than this share of what it was granted and can use.
+        if not window.is_paced and window.used_core_s < 0.75 * wanted_core_s:
             short.append((window.seconds, window.used_core_s, wanted_core_s))
     seconds, used_core_s, wanted_core_s = (sum(amounts) for amounts in zip(*short, strict=True)) if short else (0, 0, 0)
     # Less than 2 % of all that was granted is not worth a word.

@@ -173,9 +173,9 @@ def summarize_cluster(
     jobs: Sequence[JobRecord],
     totals: ClusterTotals,
     *,
-    alone_s: Mapping[JobId, float] | None = None,
-    private_s: PrivateTime | None = None,
-    least_device_s: Mapping[JobId, float] | None = None,
+    alone_s: Mapping[JobId, float] | None,
+    private_s: PrivateTime | None,
+    least_device_s: Mapping[JobId, float] | None,
 ) -> ClusterSummary:
     """`jobs` in one set of numbers.
 

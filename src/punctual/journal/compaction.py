@@ -34,7 +34,7 @@ _REPORTS = {"ProgressReported", "PhaseReported", "LossReported"}
 #: Kinds of messages that begin or end a stretch of a job's reports.
 _TURNS = {"JobStarted", "JobFinished", "JobFailed", "LaunchJob"}
 _ENDS = {"JobFinished", "JobFailed", "RejectJob"}
-#: After these, nothing is known of what jobs hold but what they say.
+#: After messages of these kinds nothing is known of what jobs hold but what these say.
 _UPHEAVALS = {"SteeringResumed", "NodeLost"}
 #: Fields that change in each report and carry no news.
 _COUNTS = ("at", "steps_done", "unit_at", "used_core_s", "in_flight_core_s")
@@ -49,7 +49,7 @@ class _Stretch:
 
     since: float
     kept_at: float | None = None
-    #: The last report that was not kept, which is if the stretch ends here.
+    #: The last report that was left out; it is kept if the stretch ends here.
     pending: int | None = None
     says: object = None
 

@@ -73,7 +73,7 @@ def no_file_at(path: Path) -> str:
     return "" if stat.S_ISREG(there.st_mode) else _KINDS.get(stat.S_IFMT(there.st_mode), "a device")
 
 
-def is_there(path: Path) -> bool:
+def _is_there(path: Path) -> bool:
     """Whether the file exists; raises `JournalUnusable` if something else is in its place.
 
     Raises `StoreUnreachable` if this user may not read it.
@@ -85,34 +85,33 @@ def is_there(path: Path) -> bool:
     return path.is_file()
 
 
-def open_file(path: Path, *, read_only: bool, copies: ExitStack) -> sqlite3.Connection:
-    """Open the file; unless `read_only`, make it, with mode 0600, if it is missing.
-
-    `copies`: gets a callback that removes the copy that is read where nothing can be written beside the file.
-
-    * Raises `InvalidSpec`: the file is missing, or cannot be opened.
-    * Raises `StoreUnreachable`: this user may not use it.
-    * Raises `JournalUnusable`: it is no journal, one of another version, or no file.
-    """
-    if not read_only:
-        check_allowed(path, read_only=False)
-    if not is_there(path) and read_only:
-        raise _invalid(path, "the journal must exist", "no such file", "Look at `punctual ps` for the known runs.")
-    if not read_only:
-        path.touch(mode=0o600)
+def open_to_read(path: Path, ending: ExitStack) -> sqlite3.Connection | None:
+    """Open the file until `ending` closes; None: there is none. Raises as `open_to_write` does."""
+    if not _is_there(path):
+        return None
     # A reader makes a file beside it, which it cannot on a file system that is read only, and which has the mode of the journal:
     # one that nobody may write would stay in the way of writers.
     has_place = all(os.access(place, os.W_OK) for place in (path.parent, path))
-    source = _copied(path, copies) if read_only and not has_place else path
+    connection = ending.enter_context(closing(connect(path if has_place else _copied(path, ending), "ro")))
+    with _refused(path):
+        _check(connection, path)
+    return connection
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """Open the file; make it, with mode 0600, if it is missing.
+
+    * Raises `InvalidSpec`: the file cannot be opened.
+    * Raises `StoreUnreachable`: this user may not use it.
+    * Raises `JournalUnusable`: it is no journal, one of another version, or no file.
+    """
+    check_allowed(path, read_only=False)
+    _is_there(path)  # raises if something else is
+    path.touch(mode=0o600)
     with ExitStack() as failing:
-        failing.callback(copies.close)
-        connection = failing.enter_context(closing(connect(source, "ro" if read_only else "rw")))
-        try:
-            _prepare(connection, path, read_only)
-        except sqlite3.OperationalError as error:
-            raise unwritable(path, error) from error
-        except sqlite3.DatabaseError as error:
-            raise _no_journal(path, str(error)) from error
+        connection = failing.enter_context(closing(connect(path, "rw")))
+        with _refused(path):
+            _prepare(connection, path)
         failing.pop_all()
     return connection
 
@@ -156,7 +155,7 @@ def unwritable(path: Path, error: sqlite3.OperationalError) -> InvalidSpec:
     if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # the lowest byte says what kind it is
         remedy = "Let the process go on that is just writing it, or end it: it may have been stopped then."
         return JournalBusy(must, str(error), place_of(path), remedy)
-    return _invalid(path, must, str(error), "Make room, or give the right to.")
+    return InvalidSpec(must, str(error), place_of(path), "Make room, or give the right to.")
 
 
 @contextmanager
@@ -176,6 +175,17 @@ def readable(path: Path) -> Iterator[None]:
         raise damaged(path, str(error)) from error
 
 
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Raise `InvalidSpec` if the file cannot be opened, or is found to be no journal."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise unwritable(path, error) from error
+    except sqlite3.DatabaseError as error:
+        raise _no_journal(path, str(error)) from error
+
+
 def damaged(path: Path, got: str) -> JournalUnusable:
     """Return the error to raise where a part of the file is not what Punctual has written."""
     return JournalUnusable("a journal must be whole", got, place_of(path), f"{_LOST[0].upper()}{_LOST[1:]}")
@@ -186,19 +196,16 @@ def place_of(path: Path) -> str:
     return f"file '{path}'"
 
 
-def _copied(path: Path, copies: ExitStack) -> Path:
-    """A copy of the journal with what its write-ahead file adds; removed when `copies` closes."""
-    folder = Path(copies.enter_context(TemporaryDirectory(prefix="punctual-")))
+def _copied(path: Path, ending: ExitStack) -> Path:
+    """A copy of the journal with what its write-ahead file adds; removed when `ending` closes."""
+    folder = Path(ending.enter_context(TemporaryDirectory(prefix="punctual-")))
     for file in (path, path.with_name(f"{path.name}-wal")):
         if file.exists():
             shutil.copyfile(file, folder / file.name)
     return folder / path.name
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, read_only: bool) -> None:
-    if read_only:
-        _check(connection, path)
-        return
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     if _is_empty(connection):
         # Before anything is in the file: what is deleted can be given back to the file system bit by bit.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -233,10 +240,6 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 def _no_journal(path: Path, got: str) -> JournalUnusable:
     remedy = f"Name another file. If it was a journal of jobs: {_LOST}"
     return JournalUnusable("the file must be a journal of Punctual", got, place_of(path), remedy)
-
-
-def _invalid(path: Path, must: str, got: str, remedy: str) -> InvalidSpec:
-    return InvalidSpec(must, got, place_of(path), remedy)
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:

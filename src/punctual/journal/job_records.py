@@ -14,7 +14,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
-from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, is_there, open_file, readable, unwritable
+from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_to_read, open_to_write, readable, unwritable
 from punctual.journal.owner import Owner
 from punctual.journal.sqlite import begin_ending_writer
 
@@ -84,8 +84,8 @@ class JobRecords:
 
         Raises `JournalUnusable` if there is one that is damaged, or of another version.
         """
-        with ExitStack() as copies, readable(self.path):
-            open_file(self.path, read_only=False, copies=copies).close()
+        with readable(self.path):
+            open_to_write(self.path).close()
         with self._writing(is_durable=True) as connection:
             connection.execute(SET_FACT, (_RUN, json.dumps(facts)))
 
@@ -184,17 +184,12 @@ class JobRecords:
         return told
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        if not is_there(self.path):
-            return []
-        with (
-            readable(self.path),
-            ExitStack() as copies,
-            closing(open_file(self.path, read_only=True, copies=copies)) as connection,
-        ):
-            return connection.execute(query, values).fetchall()
+        with readable(self.path), ExitStack() as ending:
+            connection = open_to_read(self.path, ending)
+            return [] if connection is None else connection.execute(query, values).fetchall()
 
     def _begin(self, *, is_durable: bool) -> sqlite3.Connection:
-        connection = open_file(self.path, read_only=False, copies=ExitStack())
+        connection = open_to_write(self.path)
         try:
             connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             connection.execute("PRAGMA secure_delete = ON")  # a job's secrets go with its end

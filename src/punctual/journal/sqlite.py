@@ -28,7 +28,8 @@ from punctual.journal.file import (
     FACT,
     SET_FACT,
     damaged,
-    open_file,
+    open_to_read,
+    open_to_write,
     place_of,
     pragma,
     readable,
@@ -129,14 +130,23 @@ class SqliteJournal:
         self._read_only, self._now = read_only, now
         self._owner = json.dumps(asdict(this_process()))
         self._lock = RLock()
-        self._copies = ExitStack()
-        begin_ending_writer(path, lambda: self._begin(read_only, take), lambda _: take)
+        with ExitStack() as ending:
+            if read_only:
+                self._connection = self._opened_to_read(ending)
+            else:
+                begin_ending_writer(path, lambda: self._begin(take), lambda _: take)
+            self._ending = ending.pop_all()
         self.last_written = self.last_sequence
 
-    def _begin(self, read_only: bool, take: bool) -> None:
-        self._connection = open_file(self.path, read_only=read_only, copies=self._copies)
-        if read_only:
-            return
+    def _opened_to_read(self, ending: ExitStack) -> sqlite3.Connection:
+        connection = open_to_read(self.path, ending)
+        if connection is None:
+            remedy = "Look at `punctual ps` for the known runs."
+            raise InvalidSpec("the journal must exist", "no such file", self.place, remedy)
+        return connection
+
+    def _begin(self, take: bool) -> None:
+        self._connection = open_to_write(self.path)
         try:
             self._claim(take=take)
         except sqlite3.OperationalError as error:
@@ -438,7 +448,7 @@ class SqliteJournal:
                     self._connection.execute("DELETE FROM fact WHERE name = 'owner'")
         finally:
             self._connection.close()
-            self._copies.close()
+            self._ending.close()
 
     def __enter__(self) -> Self:
         return self

@@ -80,7 +80,7 @@ _READ: set[Any] = set()
 
 
 class _StatePickler(pickle.Pickler):
-    """Notes of what kinds the parts of a state are: their classes, and the classes and functions among them."""
+    """Pickles a state and notes the kinds of its parts: their classes, and the classes and functions among them."""
 
     def __init__(self, file: io.BytesIO, protocol: int) -> None:
         super().__init__(file, protocol)

@@ -15,9 +15,8 @@ from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import amounts_in, stalls_in, with_deadlines, with_same_deadline
 from punctual.policies._configurations import PARTS_PER_CORE, Pool
 from punctual.policies._earliest import earliest, in_danger, no_guarantee, rounded_up, waits_for_promise
-from punctual.policies._jobs import TOLD_LEAST_S, due_at, has_promise, is_protected, n_workers
+from punctual.policies._jobs import ROUNDING_S, TOLD_LEAST_S, due_at, has_promise, is_protected, n_workers
 from punctual.policies._promised_shares import (
-    NOW_S,
     PromiseRequest,
     ShareRequest,
     as_carried,
@@ -26,7 +25,7 @@ from punctual.policies._promised_shares import (
 )
 from punctual.policies._reservations import ReservationLedger
 from punctual.solvers.solution import FloatArray
-from punctual.solvers.timeline import ChangeCosts, Share, Timeline
+from punctual.solvers.timeline import ROOM_TOLERANCE, ChangeCosts, Share, Timeline
 
 #: Newcomers of one round for which all jobs are planned again if they do not fit beside them.
 _N_NEW_MAX = 3
@@ -36,8 +35,7 @@ _ROUNDING_FRAC = 1e-6
 _WAIT_FACTOR = 10.0
 #: A plan is asked for again for a job that holds less than its promise needs, after this share of the time left, at least these seconds.
 _ASK_AGAIN_FRAC, _ASK_AGAIN_S = 0.01, 1.0
-_NOBODY: Mapping[Pool, Timeline] = {}
-#: It is first looked for so much later than the work could be done with all that is left.
+#: The earliest deadline is first looked for so much later than the work could be done with all that is left.
 _GUESS_FRAC = 1.03
 #: Factors of the earliest deadline in a plan's room that are tried: the plan with that deadline has other spans.
 _TRIED_FRACS = (1.0, 1.02, 1.1, 1.3, 2.0, 4.0)
@@ -97,7 +95,7 @@ class AdmissionControl:
         risk_sigmas: float,
         max_wait_s: float,
         prior_s: float,
-        taken: Mapping[Pool, Timeline] = _NOBODY,
+        taken: Mapping[Pool, Timeline],
     ) -> None:
         self._at, self._candidates, self._admission = at, problem.candidates, admission
         self._late, self._risk_sigmas = late, risk_sigmas
@@ -191,7 +189,7 @@ class AdmissionControl:
     def _soonest_s(self, request: PromiseRequest) -> float:
         """Seconds until all that this plan leaves free would do the work, without the costs of changes."""
         room = request.room(self._left_of(request))
-        columns = np.searchsorted(request.levels.amounts, room.free + NOW_S, side="right") - 1
+        columns = np.searchsorted(request.levels.amounts, room.free + ROOM_TOLERANCE, side="right") - 1
         rates, starts_s = request.levels.rates[columns], room.starts_s
         done = np.cumsum(rates[:-1] * np.diff(starts_s))
         t = int(np.searchsorted(done, request.work))
@@ -269,7 +267,7 @@ class AdmissionControl:
                 span[0] = True
                 reserved = held.share.each_at(timeline.starts_s) if held and held.pool == pool else np.zeros(len(free))
                 room = float((free + reserved)[span].min())
-                fits = [n for n in candidate.amounts_on(pool) if n <= min(amount, room + NOW_S)]
+                fits = [n for n in candidate.amounts_on(pool) if n <= min(amount, room + ROOM_TOLERANCE)]
                 most[candidate.id] = max([int(reserved[0]), *fits])
                 free[span] -= np.maximum(most[candidate.id] - reserved, 0.0)[span]
         return most
@@ -681,11 +679,11 @@ class AdmissionControl:
 
     def _least_at(self, candidate: Candidate, starts_s: FloatArray) -> FloatArray:
         """Return what a job holds at these times because it may not be paused."""
-        return np.where(starts_s < self._least_until_s(candidate) - NOW_S, candidate.least_on(candidate.pool), 0.0)
+        return np.where(starts_s < self._least_until_s(candidate) - ROUNDING_S, candidate.least_on(candidate.pool), 0.0)
 
     def _kept_at(self, candidate: Candidate, starts_s: FloatArray) -> FloatArray:
         """Return what a job cannot give up at these times, because it is starting or may not be paused."""
         amount = candidate.n * candidate.options.per_worker
-        starting = np.where(starts_s < self._starting_s.get(candidate.id, 0.0) - NOW_S, amount, 0.0)
+        starting = np.where(starts_s < self._starting_s.get(candidate.id, 0.0) - ROUNDING_S, amount, 0.0)
         kept: FloatArray = np.maximum(starting, self._least_at(candidate, starts_s))
         return kept

@@ -11,8 +11,8 @@ from punctual.solvers.timeline import Share
 
 #: A promise is given up when the deadline would be missed by more than this share of it.
 _LATE_FRAC = 0.01
-#: A promise is also kept as long as it could be if the work that is left turned out less by this share, and by less of that
-#: the more of it is done: what a training costs is overestimated while others start beside it.
+#: A promise is also kept while it could be kept with less work left: less by this share, which shrinks as the job is done. What a
+#: training costs is overestimated while others start beside it.
 _HOPE_FRAC = 0.1
 #: Share by which the remaining work may cost more beside other jobs; it shrinks as the job is done: trainings
 #: cost more beside others than they did in their first steps, and less of a crowded machine reaches them than they hold.

@@ -22,11 +22,11 @@ from punctual.solvers.water_filling import fill
 #: Rounds in which the deadline is found whose work is due at a given time. The work is due before the deadline, by an amount
 #: that depends on the deadline itself; after the second round it changes by less than what deadlines are rounded up by.
 _N_DUE_ROUNDS = 2
-#: A job came lately for so many seconds: it is promised nothing while others that came lately are not measured.
+#: A job is new for so many seconds: it is promised nothing while other new ones are not measured.
 _NEW_S = 20.0
 #: Jobs that start within so many seconds are compared although each says what it costs.
 _TOGETHER_S = 2.0
-#: Halvings of the interval in which the share of their margins lies that promised jobs are counted with.
+#: Halvings in the search for the share of their margins with which promised jobs are counted.
 _N_HALVINGS = 5
 #: Share by which margins of promised jobs shrink for a job that asks for a guarantee: so a deadline that was named to
 #: it as the earliest is still accepted a little later.

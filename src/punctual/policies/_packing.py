@@ -74,7 +74,7 @@ class Packing:
         #: Workers' room on each node that is taken now by jobs that go on, and not yet reassigned.
         self._occupied: dict[NodeId, Resources] = {}
         self._slow = builder.hardware.slowness
-        #: The part of it that jobs have which are not to be moved.
+        #: The part of that room which jobs have that are not to be moved.
         self._kept: dict[NodeId, Resources] = {}
         for move in self._moves:
             for node, amount in builder.held(move.view).items():

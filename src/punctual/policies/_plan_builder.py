@@ -204,11 +204,8 @@ class PlanBuilder:
         best = self.roomiest(view, floor, free)
         return None if best is None else {best: wanted.at_most(free[best]).at_least(floor)}
 
-    def roomiest(
-        self, view: JobView, floor: Resources, free: Mapping[NodeId, Resources] | None = None
-    ) -> NodeId | None:
+    def roomiest(self, view: JobView, floor: Resources, free: Mapping[NodeId, Resources]) -> NodeId | None:
         """Return the node with room for the floor and the most cores for a job without workers; its own if possible."""
-        free = self.free if free is None else free
         home = view.planned or view.granted or view.resident
         nodes = [node for node, room in free.items() if floor.fits_in(room)]
         slowness = self.hardware.slowness

@@ -8,6 +8,7 @@ from math import isfinite
 import numpy as np
 
 from punctual.core.ids import JobId
+from punctual.policies._jobs import ROUNDING_S
 from punctual.policies._reservations import Pool, ReservationRequest
 from punctual.solvers.solution import FloatArray
 from punctual.solvers.timeline import ROOM_TOLERANCE, ChangeCosts, Share, Timeline
@@ -16,8 +17,6 @@ from punctual.solvers.timeline import ROOM_TOLERANCE, ChangeCosts, Share, Timeli
 _N_TRIES = 4
 #: Changes that cost nothing.
 _FREE = ChangeCosts()
-#: Time within which a due share counts as due now, because of rounding.
-NOW_S = 1e-6
 #: Spans of time that the plan distinguishes at most; beyond that deadlines are rounded down.
 _N_SPANS_MAX = 96
 #: Spans between deadlines are no longer than this share of the whole time.
@@ -61,7 +60,7 @@ class PromiseRequest(ReservationRequest):
 
     def kept_at(self, starts_s: FloatArray) -> FloatArray:
         """Return what the job cannot give up at these times, because it is starting or may not be paused."""
-        least = np.where(starts_s < self.least_until_s - NOW_S, self.least, 0.0)
+        least = np.where(starts_s < self.least_until_s - ROUNDING_S, self.least, 0.0)
         kept: FloatArray = np.maximum(self._held_at(starts_s), least)
         return kept
 
@@ -82,7 +81,7 @@ class PromiseRequest(ReservationRequest):
         return Share(share.starts_s[:n_spans], share.amounts[:n_spans], float(share.starts_s[n_spans]))
 
     def _held_at(self, starts_s: FloatArray) -> FloatArray:
-        return np.where(starts_s < self.starting_s - NOW_S, self.changes.holds, 0.0)
+        return np.where(starts_s < self.starting_s - ROUNDING_S, self.changes.holds, 0.0)
 
     def _holding(self, share: Share) -> Share:
         """Return the share, at least the amounts that the job cannot give up."""
@@ -216,7 +215,7 @@ def _planned(entry: object, at: float) -> PlannedShare | None:
     steps = entry.get("steps")
     if not isinstance(steps, list) or not all(_is_step(step) for step in steps):
         return None
-    later = [(start - at if start - at > NOW_S else 0.0, float(amount)) for start, amount in steps]
+    later = [(start - at if start - at > ROUNDING_S else 0.0, float(amount)) for start, amount in steps]
     first = max((i for i, (start_s, _) in enumerate(later) if not start_s), default=0)
     later = later[first:]
     if len(later) < 2 or later[-1][1] or any(a >= b for (a, _), (b, _) in pairwise(later)):
@@ -236,7 +235,7 @@ def _is_step(step: object) -> bool:
 
 def spans_until(ends_s: Sequence[float]) -> list[float]:
     """Return the ends of spans: the deadlines, and points in long gaps between them."""
-    ends = sorted({end for end in ends_s if end > NOW_S})
+    ends = sorted({end for end in ends_s if end > ROUNDING_S})
     if not ends:
         return []
     if len(ends) > _N_SPANS_MAX:

@@ -54,9 +54,9 @@ _GAP, _GAP_SEVERAL = 1e-3, 1e-2
 _ASK_AGAIN_S = 1.0
 #: A job is moved to make room if that costs at most this share of the time it still needs.
 _MOVE_FRAC = 0.05
-#: Smaller volumes than this count as this, in device-seconds.
+#: Least volume with which a job is counted, in device-seconds.
 _LEAST_VOLUME_S = 60.0
-#: Also what is nearly done lasts so long.
+#: Least seconds that a job is taken to last, also one that is nearly done.
 _LEAST_LASTS_S = 1e-3
 #: The urgency of a job rises with this power of the share of its time that it needs: late, but not too late.
 _URGENCY_POWER = 3

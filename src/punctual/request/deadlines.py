@@ -38,8 +38,9 @@ class Now:
     wall: datetime
 
     @classmethod
-    def read(cls) -> "Now":
-        return cls(time.monotonic(), datetime.now().astimezone())
+    def read(cls, shift_s: float = 0.0) -> "Now":
+        """Return the present moment; `shift_s`: seconds by which the instants of a journal are before the monotonic clock."""
+        return cls(time.monotonic() - shift_s, datetime.now().astimezone())
 
     def clock(self, at: float, *, about: bool = False) -> str:
         """Format the time of day of instant `at`; `about`: without seconds."""
@@ -57,7 +58,7 @@ class Now:
 
 
 def clock(wall: datetime, now: datetime | None = None) -> str:
-    """Format a time of day, with its date if that is not the day of `now`, which is left out for the present."""
+    """Format a time of day, with its date if that is another day than that of `now`; None: the present."""
     today, wall = (now or datetime.now().astimezone()).astimezone().date(), _to_second(wall.astimezone())
     return wall.strftime("%H:%M:%S" if wall.date() == today else "%Y-%m-%d %H:%M:%S")
 

@@ -78,11 +78,11 @@ class Submission:
     inherited
         Variables of the user's shell.
     argv
-        The command line, where secrets were left out of that of `program`; else None.
+        The whole command line, if secrets were left out of that of `program`; else None.
     has_chosen_name
         Whether its name is the user's; False: it was made up.
     name
-        Name that it was given, where an earlier job has that as its id; empty: it has it itself.
+        Name that the user gave it, if an earlier job has that name as its id; empty: its id is its name.
     by
         User who submits it; empty: the owner, at the terminal.
     request_key, request_digest
@@ -167,9 +167,7 @@ def submission_of(
     )
 
 
-def simulated_spec(
-    options: "JobOptions", i_job: int, capacity: Resources, together: Resources | None = None
-) -> JobSpec:
+def simulated_spec(options: "JobOptions", i_job: int, capacity: Resources, together: Resources | None) -> JobSpec:
     """Return what is declared of the job number `i_job` of several that are simulated on nodes with `capacity`.
 
     `together`: as for `submission_of`.
@@ -593,7 +591,7 @@ def new_name(argv: Sequence[str]) -> str:
     return f"{cleaned[:40]}-{secrets.token_hex(2)}"
 
 
-def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | None = None) -> Resources:
+def worker_in(workers: WorkerRange, capacity: Resources, together: Resources | None) -> Resources:
     """Return the resources of one worker, on hardware whose nodes have `capacity`, and all of them `together`.
 
     Raises
@@ -748,7 +746,7 @@ def _node_with(amount: str, together: Resources | None) -> str:
     return f"the largest node of this cluster, which has {amount}"
 
 
-def check_ceiling(ceiling_cores: float, capacity: Resources, together: Resources | None = None) -> None:
+def check_ceiling(ceiling_cores: float, capacity: Resources, together: Resources | None) -> None:
     """Raise `InvalidSpec` unless a job on a share of cores may have so many at most; see `submission_of`."""
     if not ceiling_cores <= capacity.cores:
         raise InvalidSpec(

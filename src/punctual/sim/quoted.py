@@ -16,7 +16,7 @@ from punctual.sim.pool_traces import courses_of
 from punctual.sim.scenario import Scenario
 
 
-def quote_first(scenario: Scenario, amounts: Sequence[Resources] = ()) -> Quote:
+def quote_first(scenario: Scenario, amounts: Sequence[Resources]) -> Quote:
     """Return the quote of the scenario's first job, alone on its machines under its first policy; its instants count from 0.
 
     Raises

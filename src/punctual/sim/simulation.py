@@ -49,8 +49,8 @@ class VirtualTime:
         queue: EventQueue,
         happenings: Mapping[int, Happening],
         goes_on: Callable[[], bool],
-        end_at: float = inf,
-        fires_at: FiresAt | None = None,
+        end_at: float,
+        fires_at: FiresAt | None,
     ) -> None:
         self._queue = queue
         self._happenings = happenings
@@ -100,9 +100,7 @@ class SimulatedPlanner:
     What the policy raises ends the simulation.
     """
 
-    def __init__(
-        self, policy: Policy, queue: EventQueue, physics: Physics, make_policy: MakePolicy = registered
-    ) -> None:
+    def __init__(self, policy: Policy, queue: EventQueue, physics: Physics, make_policy: MakePolicy) -> None:
         self._policy = policy
         self._queue = queue
         self._physics = physics

@@ -160,7 +160,7 @@ class ByDevice:
     """Separate speeds for each kind of device; a job on several kinds waits for the slowest."""
 
     kinds: Mapping[str, SpeedLaw]
-    #: On kinds that nothing is known of.
+    #: Speed on kinds of which nothing is known.
     otherwise: SpeedLaw
 
     def rate_sps(self, shape: Shape) -> float:

@@ -109,7 +109,7 @@ def all_fit(jobs: Sequence[CoreJob], timeline: Timeline) -> bool:
 
 
 def _fit_steadily(jobs: Sequence[CoreJob], timeline: Timeline) -> bool:
-    """Whether each job can hold the same until it is due, and be done then: enough that all fit, but not needed."""
+    """Whether all are done in time if each holds the same until it is due; if not, they may still fit in another way."""
     sum_cores = last_s = 0.0
     for job in jobs:
         if job.due_s <= 0 or job.work_core_s > job.most_cores * job.due_s:

@@ -85,7 +85,7 @@ def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[in
 
 
 def _spread(n_workers: int, worker: Resources, rooms: list[tuple[int, NodeId]]) -> Allocation:
-    """Fill the largest rooms, and put the rest where it fits best; the rooms must suffice, and none alone."""
+    """Fill the largest rooms, and put the rest where it fits best; all rooms together must suffice, and no single one."""
     left, largest = n_workers, sorted(rooms, key=lambda room: (-room[0], room[1]))
     allocation: Allocation = {}
     n_alike, amount = 0, NOTHING

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from punctual.core.cluster import Node, Snapshot
+from punctual.core.cluster import Node
 from punctual.core.control import Demand, PhaseProgress, Reading
 from punctual.core.events import JobFinished, ProgressReported, SpecChanged
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
-from punctual.core.plan import Plan
 from punctual.core.protocols import Controller, Message
 from punctual.core.resources import TOLERANCE, Resources
 from punctual.sim.job import SimJob
+from punctual.sim.plants.closed_loop import DemandPolicy
 from punctual.sim.simulation import Simulation
 from punctual.sim.speed_laws import AllReduceTruth, CoresTruth
 from punctual.testing.readings import job_specs, reading_sequences
@@ -55,14 +55,6 @@ _BENIGN_WORKERS = SimJob(
     AllReduceTruth(step_s=0.12, communication_frac=0.04),
     600.0,
 )  # fmt: skip
-
-
-class _AsDemanded:
-    """Gives the job its demand."""
-
-    def allocate(self, snapshot: Snapshot) -> Plan:
-        grants = {view.id: {snapshot.nodes[0].id: view.demand} for view in snapshot.jobs}
-        return Plan(revision=snapshot.revision, grants=grants)
 
 
 class ControllerConformance:
@@ -164,7 +156,7 @@ class ControllerConformance:
         moves = [] if moved_s is None else [SpecChanged(at=18.0, spec=replace(spec, deadline_s=moved_s))]
         messages: list[Message] = []
         Simulation(
-            [replace(job, spec=spec)], [Node(NodeId("node"), spec.ceiling)], _AsDemanded(),
+            [replace(job, spec=spec)], [Node(NodeId("node"), spec.ceiling)], DemandPolicy(),
             controllers={"steers": self.make()}, listeners=[messages.append], events=moves,
         ).run()  # fmt: skip
         used_core_s = max(message.used_core_s for message in messages if isinstance(message, ProgressReported))

@@ -43,12 +43,10 @@ def _is_amount(value: object) -> bool:
 
 def by_name(phases: Phases) -> dict[str, Phase]:
     """Return the declaration of each phase, in whichever form they were given."""
-    if isinstance(phases, str):
-        return {phases: Phase()}
     if isinstance(phases, Mapping):
         declared = {name: known if isinstance(known, Phase) else Phase(count=known) for name, known in phases.items()}
     else:
-        declared = {name: Phase() for name in phases}
+        declared = {name: Phase() for name in ([phases] if isinstance(phases, str) else phases)}
     for name in declared:
         check_name(name)
     return declared

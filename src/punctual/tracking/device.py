@@ -84,7 +84,7 @@ class DeviceTurns:
         self._next_fd, self._device_fd = (
             os.open(path + end, os.O_RDWR | os.O_CREAT, 0o600) for end in (".next", ".turn")
         )
-        # DeviceTurns last this long times the job's part of the device. Measured by bench/gpu.py: what changing hands
+        # A turn lasts this long times the job's part of the device. Measured by bench/gpu.py: what changing hands
         # costs is below a percent of that, and a job never waits longer than a few tenths of a second for the others.
         self._turn_ns = int(0.2 * share * 1e9)
         self._held_until_ns = 0

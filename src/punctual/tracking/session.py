@@ -73,9 +73,9 @@ class Session:
         self._device: DeviceClock | None = None
         self._has_device = True
         self._device_told_ns = 0
-        #: Begin of the present step's body (0: not timed), less the phases in it, and of such a phase; number of bodies
-        #: timed, and the shortest.
+        #: When the present step's body began (0: it is not timed), moved on by the time of phases in it; when such a phase began.
         self._body_from_ns, self._interrupted_ns = 0, 0
+        #: Number of bodies that were timed, and the shortest time.
         self._n_bodies, self._shortest_ns = 0, 0
         #: Time in which the process did not wait for Punctual, and until when that was counted.
         self._busy_ns, self._counted_ns = 0, monotonic_ns()

@@ -124,8 +124,8 @@ class Run(Generic[T]):
             course = replace(course, n_steps_per_epoch=0)
         self.step = session.begin_loop(course, plan, continues=not loop.is_repeated)
         self._first_step = self.step
-        #: Steps of this loop that are done; with a total that loops share, those of the ones before too.
         goes_on = not loop.is_repeated and loop.total_steps == session.declared_steps
+        #: Steps of this loop that are done; with a total that loops share, those of the ones before too.
         self._n_done = self.step if goes_on else start_step
         self._session = session
         self._iterable = iterable

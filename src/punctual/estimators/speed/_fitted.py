@@ -12,7 +12,7 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.estimators.speed._base import FitStatus, Point, possible, usable, with_seen
 from punctual.estimators.speed._regression import Place, Prior, Regression, fit
 
-#: More shapes than a job is seen in while its speed still is what it was; a fit takes time cubic in them.
+#: Most shapes of a fit, which takes time cubic in them: more than a job is seen in while its speed stays the same.
 N_POINTS_MAX = 64
 #: Relative error of the speed on a kind of device on which the job never ran.
 UNSEEN_FRAC = 0.3
@@ -167,8 +167,6 @@ def known_kinds(state: FittedState, device: str) -> list[str]:
     """Return the kinds that inform about `device`: those it consists of.
 
     For an unseen kind, measurements or declarations without a kind count; failing these, all kinds that were seen.
-
-    Of one on which nothing was seen, what was seen or declared without naming a kind tells; else all kinds that were seen.
     """
     if state.fit is None:
         return []

@@ -2,10 +2,10 @@
 
 from punctual.core.ids import JobId, NodeId
 
-#: A node that has said nothing for so long is lost, in seconds: a connection that was cut for half a minute, and takes ten seconds
-#: more until everything has noticed that it is back, ends no job.
+#: A node is lost after so many seconds without a word. No job ends because a connection was cut for half a minute, and everything has
+#: noticed only ten seconds later that it is back.
 LOST_AFTER_S = 90.0
-#: The share of the time between two looks at a job by which the report may be old that is found.
+#: A look at a job may find a report as old as this share of the time since the look before.
 _AGE_FRAC = 0.25
 
 

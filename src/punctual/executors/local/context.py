@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 
 from punctual.core.ids import JobId, NodeId
-from punctual.core.protocols import Clock
 from punctual.executors.local.actuator import Actuator
 from punctual.executors.local.devices import DevicePool
 from punctual.executors.local.output import StartFacts
@@ -84,7 +83,6 @@ class ExecutorContext:
     node: NodeId
     actuator: Actuator
     runtime_dir: Path
-    clock: Clock
     stop_grace_s: float
     poller: Poller
     files_limit: tuple[int, int]

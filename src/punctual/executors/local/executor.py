@@ -15,7 +15,7 @@ from punctual.core.failures import cause_of, is_foreseen, short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import STOP_GRACE_S, Allocation
 from punctual.core.program import Program
-from punctual.core.protocols import Clock, Sink
+from punctual.core.protocols import Sink
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import Actuator, Choice, choose
 from punctual.executors.local.cgroup_files import CgroupFiles, file_name
@@ -108,7 +108,6 @@ class LocalExecutor:
 
     * `node`: this machine's name in grants.
     * `runtime_dir`: folder for what exists only while a job runs; made if it is missing.
-    * `clock`: clock of the runtime; must agree with the machine's monotonic clock, which jobs use for their stamps.
     * `actuator`: ``auto``, ``cgroup-v2``, ``cgroup-v1`` or ``pacing``; or a `Choice`, one that is chosen already.
     * `stop_grace_s`: seconds that a job which can make a checkpoint gets for it when it is stopped.
     * `on_kept`: called with the process id of a job's supervisor, which outlives this process, before the job starts.
@@ -132,7 +131,6 @@ class LocalExecutor:
         *,
         node: NodeId,
         runtime_dir: Path,
-        clock: Clock,
         actuator: str | Choice = "auto",
         stop_grace_s: float = STOP_GRACE_S,
         on_kept: Callable[[JobId, int], None] = lambda *_: None,
@@ -154,7 +152,6 @@ class LocalExecutor:
             node=node,
             actuator=self.chosen.actuator,
             runtime_dir=runtime_dir,
-            clock=clock,
             stop_grace_s=stop_grace_s,
             poller=Poller(),
             files_limit=raise_files_limit(),
@@ -297,7 +294,7 @@ class LocalExecutor:
         if run is not None and not self._has_ended_before(run, command.at):
             run.relaunch(command.request, sink)
             return
-        events = JobEvents(command.job, self._context.node, self._context.clock)
+        events = JobEvents(command.job, self._context.node)
         if command.program is None:
             sink(events.failed("the executor was given no program for it"))
             return

@@ -1,6 +1,7 @@
 """Events about one job of a local executor."""
 
 from dataclasses import dataclass, replace
+from time import monotonic
 
 from punctual.channel import EXIT_PREEMPTED
 from punctual.core.commands import StopJob
@@ -19,7 +20,6 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.loss import SeenLoss
-from punctual.core.protocols import Clock
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.executors.local.progress import ProgressSample
@@ -31,11 +31,10 @@ class JobEvents:
 
     job: JobId
     node: NodeId
-    clock: Clock
 
     def started(self, request: int, held: Resources, *, can_pace: bool, can_cap: bool) -> JobStarted:
         return JobStarted(
-            at=self.clock.now(),
+            at=monotonic(),
             job=self.job,
             request=request,
             granted=self.allocation(held),
@@ -44,11 +43,11 @@ class JobEvents:
         )
 
     def applied(self, request: int, held: Resources) -> GrantApplied:
-        return GrantApplied(at=self.clock.now(), job=self.job, request=request, granted=self.allocation(held))
+        return GrantApplied(at=monotonic(), job=self.job, request=request, granted=self.allocation(held))
 
     def not_applied(self, request: int, held: Resources, cause: str, short_of: str = "") -> GrantFailed:
         return GrantFailed(
-            at=self.clock.now(),
+            at=monotonic(),
             job=self.job,
             request=request,
             granted=self.allocation(held),
@@ -57,7 +56,7 @@ class JobEvents:
         )
 
     def finished(self, landed_at: float) -> JobFinished:
-        return JobFinished(at=self.clock.now(), job=self.job, landed_at=landed_at)
+        return JobFinished(at=monotonic(), job=self.job, landed_at=landed_at)
 
     def failed(
         self,
@@ -68,7 +67,7 @@ class JobEvents:
         out_of_memory: bool = False,
     ) -> JobFailed:
         return JobFailed(
-            at=self.clock.now(),
+            at=monotonic(),
             job=self.job,
             cause=cause,
             exit_code=exit_code,

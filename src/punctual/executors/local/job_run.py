@@ -37,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 #: Seconds between two looks for the answer to a slow command.
 _POLL_INTERVAL_S = 0.02
-#: The same at a paused job, for a signal that has killed it.
+#: Seconds between two looks whether a signal has killed a paused job.
 _PAUSED_LOOK_S = 0.25
 #: Warning of a job that nothing can hold to its grant.
 _UNHELD = Reason(
@@ -82,7 +82,7 @@ class JobRun:
         self._program = program
         self._launch = launch
         self._sink = sink
-        self._events = JobEvents(launch.job, context.node, context.clock)
+        self._events = JobEvents(launch.job, context.node)
         self._lock = threading.RLock()
         self._process = process
         #: Resources and pacing line with which the process starts.
@@ -197,7 +197,7 @@ class JobRun:
                 f"its supervisor, process {self._process.supervisor_pid}, hears nothing: it was stopped or hangs, and the job stands still "
                 "once it has written what its pipe can hold; have the supervisor go on (`kill -CONT`), or stop the job"
             )
-            self._sink(self._events.warned(self._context.clock.now(), Reason("keeper-silent", text)))
+            self._sink(self._events.warned(time.monotonic(), Reason("keeper-silent", text)))
 
     def observe(self, at: float, sink: Sink) -> None:
         """Report progress and usage, if the job has been started."""
@@ -249,7 +249,7 @@ class JobRun:
     def terminate(self, grace_s: float = 0.0) -> None:
         """End the job: SIGTERM to its own process, after `grace_s` to all, then SIGKILL; also for a hanging supervisor."""
         with self._lock:
-            now, job = self._context.clock.now(), self._launch.job
+            now, job = time.monotonic(), self._launch.job
             self._stop = self._stop or StopJob(at=now, job=job, cause="Punctual is ending")
             if self._has_left and not self.ended:
                 self._tell_end(self._events.stopped(self._stop))
@@ -386,7 +386,7 @@ class JobRun:
                 self._process.progress.pace(self._line)
                 self._process.progress.heartbeat()
                 self._answer()
-            now = self._context.clock.now()
+            now = time.monotonic()
             if (asked_bytes := self._process.asked_memory_bytes) and not self._process.has_memory_limit:
                 self._sink(self._events.warned(now, Reason("memory-not-limited", not_limited(asked_bytes))))
             if limits := self._process.lower_limits():
@@ -434,7 +434,7 @@ class JobRun:
             landed_at = None
             with self.excused("observed"):
                 if self._grant is not None:
-                    self._report(self._context.clock.now(), self._sink)
+                    self._report(time.monotonic(), self._sink)
                 self._seen, landed_at = self._process.sample(), self._process.results_at(last)
             memory = self._process.memory
             seen_bytes = 0 if memory is None else memory.peak_bytes
@@ -462,13 +462,13 @@ class JobRun:
                 else f"it had not ended {span(forced_after_s)} after it was asked to, and was killed: {cut_off} "
                 "(`--stop-grace` gives it more time)"
             )
-            self._sink(self._events.warned(self._context.clock.now(), Reason("cut-off", text)))
+            self._sink(self._events.warned(time.monotonic(), Reason("cut-off", text)))
 
     def _tell_end(self, event: JobFinished | JobFailed) -> None:
         self.ended, self._grant = True, None
         self._context.devices.free(self._launch.job)
         self._sink(event)
-        self.told_end_at = self._context.clock.now()
+        self.told_end_at = time.monotonic()
 
     # Grants.
 
@@ -560,7 +560,7 @@ class JobRun:
     def _leave(self) -> None:
         """Note that the process has made its checkpoint and ended."""
         with self.excused("observed"):
-            self._report(self._context.clock.now(), self._sink)
+            self._report(time.monotonic(), self._sink)
         self._used_before_core_s += self._process.used_core_s
         self._grant, self._has_left, self._leave_by = None, True, inf
         self._context.devices.free(self._launch.job)

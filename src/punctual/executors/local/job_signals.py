@@ -24,7 +24,7 @@ SWEEP_S = 0.05
 #: Variable with the end of a job's allocation in Slurm, in seconds since 1970.
 ALLOCATION_END_VARIABLE = "SLURM_JOB_END_TIME"
 
-#: They pass no signal on to what they wait for.
+#: Shells pass no signal on to what they wait for.
 _SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "busybox", "tcsh", "csh"}
 
 

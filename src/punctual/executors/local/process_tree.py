@@ -6,7 +6,7 @@ from pathlib import Path
 
 from punctual.executors.local.job_signals import descendants
 
-#: Times that the kernel adds up for ended children are in these.
+#: Unit of the times that the kernel adds up for ended children.
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 #: Whether the kernel lists the children of a thread; without that, all processes must be searched.
 _LISTS_CHILDREN = Path("/proc/thread-self/children").exists()

@@ -67,7 +67,7 @@ class Workers:
     def answer(self) -> Answer | None:
         """Return the answer to the last target; None: it has not come yet.
 
-        A program that trains without an agent has no workers: what they would hold is its own, and the client has told
+        A program that trains without an agent has no workers: what they would hold is its own, and tracking has told
         its user so.
         """
         status = self._page.worker_status()

@@ -115,7 +115,7 @@ def money(run: StoredRun, ink: str = "#222222") -> "Figure":
     return figure
 
 
-def gantt(run: StoredRun, ink: str = "#222222") -> "Figure":
+def gantt(run: StoredRun, ink: str) -> "Figure":
     """Draw all jobs of one run over time, as an image; see `punctual.sim.drawing.raster` for its rule."""
     from matplotlib.figure import Figure
 
