@@ -25,8 +25,9 @@ JobState = Literal["queued", "starting", "running", "paused", "stopping", EndSta
 #: States of jobs that have ended.
 ENDED: tuple[EndState, ...] = get_args(EndState)
 
-#: Margin of work that no controller estimates, as a share of the deadline.
-MARGIN_FRAC = 0.003
+#: Assumptions about work that no controller estimates: its margin, as a share of the deadline, and the relative
+#: standard deviation of work that the user declared: trainings that share a machine cost up to a fifth more than alone.
+MARGIN_FRAC, DECLARED_STD_FRAC = 0.003, 0.2
 #: The largest weight that a user may give: no sum or ratio of them is infinite.
 WEIGHT_MAX = 1e9
 
@@ -411,7 +412,7 @@ def declared_work(spec: JobSpec, granted_core_s: float) -> CoreWork | None:
     core_s = spec.work_core_s - granted_core_s
     return CoreWork(
         core_s=core_s,
-        std_core_s=0.2 * core_s,  # trainings that share a machine cost up to a fifth more than alone
+        std_core_s=DECLARED_STD_FRAC * core_s,
         usable_cores=spec.ceiling.cores,
         due_s=spec.deadline_s * (1.0 - margin_frac) - spec.startup_s,
         slack_s=spec.deadline_s * margin_frac,

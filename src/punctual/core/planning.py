@@ -26,11 +26,15 @@ from punctual.core.units import format_bytes, span
 
 #: Shortest time from a plan to the next one that it causes, in seconds.
 _SOONEST_S = 0.1
+#: A policy that asks for the next plan within so many seconds need not be asked before.
+_ROOM_S = 1.0
 #: After so many plans in a row that the clock asked for and that changed nothing, it asks for the next only after some seconds:
 #: at least, growth with each such plan, at most. So a policy that looks out for something that stays away looks ever less often.
 #: The growth is slow, and not by the time that has passed: an instant that a promise asks for may become known only when it is
 #: near, long after a few such plans.
 _N_IDLE, _IDLE_LEAST_S, _IDLE_FACTOR, _IDLE_MOST_S = 2, 1.0, 1.01, 60.0
+#: Number of idle plans from which the time no longer grows.
+_N_IDLE_MOST = 500
 
 
 @dataclass(slots=True)
@@ -123,13 +127,11 @@ class Planning:
 
         `leaves_room`: the plan was made without knowing how much room it leaves, so the next one comes soon in any case.
         """
-        # A policy that asks for the next plan within a second need not be asked before.
-        if ask_again_at is None or (leaves_room and ask_again_at > at + 1.0):
+        if ask_again_at is None or (leaves_room and ask_again_at > at + _ROOM_S):
             ask_again_at = at
         least_s = _SOONEST_S
         if self.n_idle >= _N_IDLE:
-            n_idle = min(self.n_idle, 500)  # far above where the time is the most: a larger power might be infinite
-            least_s = min(_IDLE_LEAST_S * _IDLE_FACTOR**n_idle, _IDLE_MOST_S)
+            least_s = min(_IDLE_LEAST_S * _IDLE_FACTOR ** min(self.n_idle, _N_IDLE_MOST), _IDLE_MOST_S)
         return max(least_s, ask_again_at - at)
 
     def answer(self, revision: int) -> bool:

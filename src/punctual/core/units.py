@@ -7,6 +7,9 @@ HOUR_S = 3_600
 DAY_S = 86_400
 GIB_BYTES = 1 << 30
 
+#: Durations above this are of a number that means nothing: ten thousand years.
+_FOR_EVER_S = 10_000 * 365 * DAY_S
+
 UNITS_BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -42,7 +45,7 @@ def span(seconds: float) -> str:
     ['0 s', '67 ms', '2.3 s', '43 s', '6 min 40 s', '42 min', '1 h 30 min', '2 d 8 h', 'for ever']
     """
     s = abs(seconds)
-    if s > 10_000 * 365 * DAY_S:  # so long a time is of a number that means nothing
+    if s > _FOR_EVER_S:
         return "for ever"
     if s < 0.9995:
         return f"{1000 * s:.0f} ms" if s >= 0.0005 else "0 s"

@@ -7,6 +7,9 @@ from itertools import pairwise
 from punctual.core.events import ProgressReported
 from punctual.core.status import WINDOW_S
 
+#: A window counts if the job used less than this share of what it was granted and can use.
+_USED_FRAC = 0.75
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
@@ -59,8 +62,7 @@ def shortfall(
     short = []
     for window in windows:
         wanted_core_s = min(window.granted_core_s, usable_cores * window.seconds)
-        # A window counts if the job used less than this share of what it was granted and can use.
-        if not window.is_paced and window.used_core_s < 0.75 * wanted_core_s:
+        if not window.is_paced and window.used_core_s < _USED_FRAC * wanted_core_s:
             short.append((window.seconds, window.used_core_s, wanted_core_s))
     seconds, used_core_s, wanted_core_s = (sum(amounts) for amounts in zip(*short, strict=True)) if short else (0, 0, 0)
     # Less than 2 % of all that was granted is not worth a word.

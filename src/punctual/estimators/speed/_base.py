@@ -10,6 +10,9 @@ from punctual.core.speed import SeenRate, Shape
 #: *ok*: there is a fit; *no-points*: nothing usable was seen; *failed*: the numbers seen admit no fit.
 FitStatus = Literal["ok", "no-points", "failed"]
 
+#: Slower or faster than this, in steps per second, nothing trains: such a measurement is a mistake.
+RATE_SPS_MIN, RATE_SPS_MAX = 1e-9, 1e9
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -25,7 +28,7 @@ def usable(seen: SeenRate) -> bool:
     """Whether a measurement counts. A stalled job's rate of zero does not: its shape is not to blame."""
     shape = seen.shape
     return (
-        1e-9 <= seen.rate_sps <= 1e9  # nothing trains slower or faster: such a measurement is a mistake
+        RATE_SPS_MIN <= seen.rate_sps <= RATE_SPS_MAX
         and isfinite(seen.over_s)
         and seen.over_s > 0
         and possible(shape)
