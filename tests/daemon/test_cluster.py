@@ -630,6 +630,8 @@ def test_jobs_leave_a_node_that_is_drained_and_come_back_to_one_that_is_not(
         other = ({A, B} - {node}).pop()
         with pytest.raises(InvalidSpec, match="node-a, node-b"):
             host.drain("node-c", 60.0)
+        with pytest.raises(InvalidSpec, match="got no name"):
+            host.drain("", 60.0)
         host.drain(node, 60.0)
         until_all(host, lambda: pid_of_waiting(go) not in (0, pid))
         assert not is_alive(pid), "it has left before it was started elsewhere"

@@ -1,5 +1,6 @@
 """How the nodes of a Ray cluster are called: after their machines, also when Ray was started again there."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,12 @@ def test_ray_that_was_killed_counts_as_gone_once_it_was_started_again_though_ray
     gone = told("a" * 16, "one", "127.0.0.1", free_port())
     cluster.nodes = [gone]
     assert cluster.names() == {"one"}
-    cluster.nodes = [gone, told("b" * 16, "one", "127.0.0.1", free_port())]
-    assert cluster.names() == {"one"}
-    assert cluster.names() == {"one"}
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        cluster.nodes = [gone, told("b" * 16, "one", "127.0.0.1", listening.getsockname()[1])]
+        assert cluster.names() == {"one"}
+        assert cluster.names() == {"one"}
+        cluster.restart()
+        assert cluster.names() == {"one"}
 
 
 def test_a_head_that_was_started_again_without_a_token_is_used_no_more(

@@ -285,9 +285,10 @@ class RayMembers:
         told = {node["NodeID"]: node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
         new = told.keys() - self._nodes.keys() - self._gone
         for ray_node, node in told.items():
-            # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters.
+            # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters: also
+            # to a process that finds both.
             has_successor = any(_machine(told[other]) == _machine(node) for other in new - {ray_node})
-            if ray_node in self._nodes and has_successor and not _listens(node):
+            if has_successor and not _listens(node):
                 self._gone.add(ray_node)
         alive = {ray_node: node for ray_node, node in told.items() if ray_node not in self._gone}
         if self._asks_names:
