@@ -17,7 +17,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources, total
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.executors.cluster.bridge_end import BridgeEnd
-from punctual.executors.cluster.channel import Bundle, DirectChannel, NodeChannel, ThreadedChannel
+from punctual.executors.cluster.channel import Bundle, DirectChannel, NodeChannel, threaded
 from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 #: Of a job of four hours that needs a tenth of a core.
@@ -56,7 +56,7 @@ class PretendingAgents:
     def __init__(self, n_agents: int) -> None:
         nodes = [NodeId(f"node-{i:03d}") for i in range(n_agents)]
         agents = {node: PretendingAgent(AgentOptions(name=f"scale-{node}", node=node)) for node in nodes}
-        self._channels = {node: ThreadedChannel(DirectChannel(agent.answer)) for node, agent in agents.items()}
+        self._channels = {node: threaded(DirectChannel(agent.answer)) for node, agent in agents.items()}
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         return self._channels

@@ -40,11 +40,12 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
 from punctual.daemon.agent_process import AgentProcess, drain_here
+from punctual.daemon.control_socket import ControlSocket
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.daemon.restore import resumed_host
-from punctual.daemon.run_folder import run_named
+from punctual.daemon.run_folder import agent_run, run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.channel import AgentChannel, encode_message
@@ -230,6 +231,8 @@ def test_the_offset_of_a_clock_is_known_as_well_as_the_fastest_exchange_tells() 
     assert abs(offset.offset_s - 100.0) < 0.01
     offset.take(30.0, 130.9, 131.0, 31.0)
     assert abs(offset.offset_s - 100.0) < 0.01, "a slow exchange says less"
+    offset.take(40.0, 3740.9, 3741.0, 42.0)
+    assert abs(offset.offset_s - 3700.0) < 1.0, "one of the machines has slept"
 
 
 def test_a_job_goes_on_through_a_partition_and_nothing_is_lost(closing: ExitStack, folder: Path) -> None:
@@ -288,6 +291,20 @@ def test_a_cloud_s_hook_on_a_node_tells_the_agent_there(closing: ExitStack) -> N
     closing.callback(end, process)
     _, events = cluster(closing, {A: process})
     assert drain_here(30.0) == {"node": A}
+    (noticed,) = wait_until(lambda: of_kind(events, NodeNoticed))
+    assert noticed.node == A
+
+
+def test_all_agents_of_a_machine_hear_that_it_goes_away_also_behind_one_that_fails(closing: ExitStack) -> None:
+    def fail(_: Mapping[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("it is out of order")
+
+    closing.enter_context(ControlSocket(agent_run("broken").socket, fail))
+    process = AgentProcess(AgentOptions(name="whole", node=A, actuator="pacing"))
+    closing.callback(end, process)
+    _, events = cluster(closing, {A: process})
+    with pytest.raises(InvalidSpec, match=r"each service's agent on this machine must answer: got .*out of order"):
+        drain_here(30.0)
     (noticed,) = wait_until(lambda: of_kind(events, NodeNoticed))
     assert noticed.node == A
 
@@ -360,7 +377,9 @@ def test_an_agent_that_has_not_heard_for_long_obeys_only_a_host_that_still_count
     closing: ExitStack, folder: Path
 ) -> None:
     agent = agent_of(closing, A, lost_after_s=2.0)
-    agent.answer({"verb": "greet", "generation": [1, 0], "reset": True})
+    greeting = agent.answer({"verb": "greet", "generation": [1, 0], "reset": True})
+    known = {"generation": [1, 0], "incarnation": greeting["incarnation"], "seen": 0, "stamp": None}
+    agent.answer({"verb": "poll", **known, "wait_s": 0.0, "paused": [], "logged": {}})
     wait_until(lambda: agent._silent_s() > 2.0)
     assert agent.answer(request_to_launch(folder))["fenced"]
     assert not agent._executor.held()
@@ -611,6 +630,8 @@ def test_jobs_leave_a_node_that_is_drained_and_come_back_to_one_that_is_not(
         other = ({A, B} - {node}).pop()
         with pytest.raises(InvalidSpec, match="node-a, node-b"):
             host.drain("node-c", 60.0)
+        with pytest.raises(InvalidSpec, match="got no name"):
+            host.drain("", 60.0)
         host.drain(node, 60.0)
         until_all(host, lambda: pid_of_waiting(go) not in (0, pid))
         assert not is_alive(pid), "it has left before it was started elsewhere"

@@ -6,9 +6,10 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ from tests.plants.cluster import direct, end, joined_executor, new_agent
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.commands import LaunchJob
-from punctual.core.events import Event, JobFailed, JobFinished, JobStarted
+from punctual.core.events import Event, GrantFailed, JobFailed, JobFinished, JobStarted
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobState
 from punctual.core.program import Program
@@ -27,8 +28,9 @@ from punctual.daemon import adoption, node_agent
 from punctual.daemon.agent_process import AgentProcess
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.daemon.run_folder import RunFolder, agent_run
-from punctual.executors.cluster.channel import AgentChannel, Answer, decode_message, encode_message
+from punctual.executors.cluster.channel import AgentChannel, Answer, Request, decode_message, encode_message
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.output import earlier_log
 from punctual.executors.local.supervisor_client import AdoptableJob
@@ -129,12 +131,13 @@ def test_what_is_rotated_away_before_it_was_sent_comes_before_what_is_written_th
 class Asker:
     """A host that says itself what it asks."""
 
-    def __init__(self, channel: AgentChannel) -> None:
-        self._channel = channel
+    def __init__(self, channel: AgentChannel, generation: int = 1) -> None:
+        self._channel, self._generation = channel, [generation, 0]
         self.greeting = self.ask("greet", reset=False)
+        self.poll()
 
     def ask(self, verb: str, **request: Any) -> Answer:
-        return self._channel.call({"verb": verb, "generation": [1, 0], **request}, PATIENCE_S)
+        return self._channel.call({"verb": verb, "generation": self._generation, **request}, PATIENCE_S)
 
     def launch(self, command: LaunchJob, seen: int = 0) -> Answer:
         incarnation = self.greeting["incarnation"]
@@ -147,8 +150,10 @@ class Asker:
             seen=seen,
         )
 
-    def poll(self, after: int = 0) -> Answer:
-        return self.ask("poll", after=after, stamp=self.greeting["sent"], wait_s=0.0, paused=[], logged={})
+    def poll(self, seen: int = 0, incarnation: str = "") -> Answer:
+        incarnation = incarnation or self.greeting["incarnation"]
+        stamp = self.greeting["sent"]
+        return self.ask("poll", incarnation=incarnation, seen=seen, stamp=stamp, wait_s=0.0, paused=[], logged={})
 
     def heard(self, kind: type[E]) -> tuple[int, E]:
         """The first event of a kind that is not acknowledged yet, and its number."""
@@ -191,10 +196,98 @@ def test_a_job_that_is_started_again_while_its_end_is_acknowledged_keeps_what_it
         original(run, job, state)
 
     monkeypatch.setattr(RunFolder, "record_end", record_end)
-    asker.poll(after=number)
+    asker.poll(seen=number)
     relaunching.join()
     assert run.start_facts(JOB) is not None
     assert run.open_jobs() == [JOB]
+
+
+def test_an_end_that_an_agent_tells_is_not_taken_for_one_that_the_agent_before_has_told(
+    agent: NodeAgent, tmp_path: Path
+) -> None:
+    asker = Asker(direct(agent))
+    asker.launch(launch("exit(1)", tmp_path))
+    asker.heard(JobFailed)
+    asker.poll(seen=50, incarnation="that of the agent before")
+    asker.heard(JobFailed)
+
+
+def test_a_launch_that_is_repeated_after_the_end_of_its_job_starts_nothing_though_its_host_has_greeted_since(
+    agent: NodeAgent, tmp_path: Path, run: RunFolder
+) -> None:
+    asker, command = Asker(direct(agent)), launch("exit(1)", tmp_path)
+    asker.launch(command)
+    number, _ = asker.heard(JobFailed)
+    asker.poll(seen=number)
+    asker.ask("greet", reset=False)
+    asker.launch(command)
+    assert run.open_jobs() == []
+    newer = Asker(direct(agent), generation=2)  # it makes its commands anew
+    newer.launch(command)
+    newer.heard(JobFailed)
+
+
+def test_an_agent_obeys_no_command_that_was_for_the_one_before_until_its_host_has_found_it(
+    agent: NodeAgent, tmp_path: Path, run: RunFolder
+) -> None:
+    """Ray may deliver it when the node is connected again: then the job has long been started elsewhere."""
+    command = encode_message(launch("exit(1)", tmp_path))
+    late = {
+        "verb": "do",
+        "generation": [0, 0],
+        "command": command,
+        "incarnation": "that of the agent before",
+        "seen": 5,
+    }
+    request = {**late, "environment": dict(os.environ), "argv": None}
+    assert agent.answer(request)["fenced"]
+    assert run.open_jobs() == []
+
+
+def test_the_logs_of_many_jobs_come_in_answers_that_can_be_passed_on(
+    agent: NodeAgent, tmp_path: Path, run: RunFolder
+) -> None:
+    asker = Asker(direct(agent))
+    jobs = [JobId(f"job-{i}") for i in range(6)]
+    for job in jobs:
+        command = launch("", tmp_path)
+        program = Program(argv=("head", "--bytes=2M", "/dev/zero"), cwd=str(tmp_path))
+        asker.launch(replace(command, job=job, spec=replace(command.spec, id=job), program=program))
+    wait_until(lambda: all(run.log(job).exists() and run.log(job).stat().st_size == 2 << 20 for job in jobs))
+    output = {job: b64decode(text) for job, _, text in asker.poll()["output"]}
+    assert output.keys() == set(jobs), "none has to wait for another one"
+    assert sum(map(len, output.values())) <= 4 << 20
+
+
+def test_a_job_that_says_where_others_join_it_before_it_says_anything_else_is_told(
+    agent: NodeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalExecutor, "group", lambda *_: (7, b"key"))
+    asker = Asker(direct(agent))
+    asker.launch(launch(WAITS, tmp_path))
+    facts = wait_until(lambda: asker.poll()["facts"])
+    assert facts[JOB]["group"][1:] == [7, b"key".hex()]
+
+
+class OlderAgent:
+    """A channel to an agent that does not know the commands of its host."""
+
+    def __init__(self, channel: AgentChannel) -> None:
+        self._channel = channel
+
+    def call(self, request: Request, limit_s: float) -> Answer:
+        unknown = {"command": ["ComposeJob", "{}"]} if request["verb"] == "do" else {}
+        return self._channel.call({**request, **unknown}, limit_s)
+
+
+def test_a_launch_that_an_agent_cannot_read_has_failed_and_says_why(
+    closing: ExitStack, agent: NodeAgent, tmp_path: Path
+) -> None:
+    host = Host(closing, OlderAgent(direct(agent)))
+    host.launch(launch(WAITS, tmp_path))
+    (failed,) = wait_until(lambda: [event for event in host.events if isinstance(event, GrantFailed)])
+    assert "node 'node-a' has refused the launch: a message must be of a known kind: got 'ComposeJob'" in failed.cause
+    assert failed.granted == {}
 
 
 def test_an_agent_that_finds_only_the_name_of_a_job_answers_and_tells_that_it_is_lost(
@@ -252,7 +345,7 @@ def test_what_a_host_does_not_want_to_read_keeps_no_event_from_it(
     (tmp_path / "go").touch()
     wait_until(lambda: not run.open_jobs())
     assert host.output == b""
-    assert host.executor.logged_of(A) == {}
+    assert host.executor.poll_fields(A)["logged"] == {}
 
 
 def test_a_job_that_is_started_again_on_its_node_sends_what_it_writes_then_and_its_logs_do_not_stay(

@@ -22,6 +22,7 @@ from punctual.elastic_training.collectives import Apart, Collectives
 from punctual.elastic_training.group_key import SecureSockets, certificate_of, new_key
 from punctual.elastic_training.handshakes import Handshakes
 from punctual.elastic_training.membership import Membership, NodePlace
+from punctual.elastic_training.message_stream import MessageStream
 from punctual.elastic_training.node_connections import NodeConnections
 
 HERE = Path(__file__).parent
@@ -194,6 +195,28 @@ def test_only_who_has_the_key_is_heard() -> None:
         thread.start()
         wait_until(lambda: own.advance(0.01))[0].close()
         thread.join()
+
+
+@pytest.mark.parametrize("content", [b"{\n", b"x" * (1 << 24)], ids=["garbage", "endless"])
+def test_a_stream_ends_with_what_is_no_message(content: bytes) -> None:
+    sockets, is_over = SecureSockets(certificate_of(new_key())), threading.Event()
+    with socket.create_server((ADDRESS, 0)) as listening:
+        own, place = Handshakes(sockets, listening), listening.getsockname()
+
+        def send() -> None:
+            with sockets.connect(place, 10.0) as connection, suppress(OSError):
+                connection.sendall(content)
+                is_over.wait()
+
+        sending = threading.Thread(target=send)
+        sending.start()
+        stream = MessageStream(wait_until(lambda: own.advance(0.01))[0])
+        try:
+            wait_until(lambda: (stream.receive(), stream.is_open), lambda seen: seen == ([], False))
+        finally:
+            is_over.set()
+            stream.close()
+            sending.join()
 
 
 @pytest.mark.parametrize("n_strangers", [3, 100])

@@ -37,7 +37,10 @@ def members(loop: LinkLoop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bridged
 
 
 def asked(loop: LinkLoop, members: BridgedMembers, node: NodeId, limit_s: float = 60.0, **request: object) -> Answer:
-    return loop.begin(members.channels()[node].ask(request, limit_s)).result(200.0)
+    async def answer() -> Answer:
+        return await members.channels()[node](request, limit_s)
+
+    return loop.begin(answer()).result(200.0)
 
 
 def test_an_agent_answers_by_way_of_the_process_whatever_else_that_prints(
@@ -69,12 +72,12 @@ def test_a_process_that_ends_is_started_again_and_what_was_asked_is_lost(
     pid = asked(loop, members, ECHO, say="")["pid"]
     channel = members.channels()[ECHO]
     with pytest.raises(ChannelLost):
-        loop.begin(channel.ask({"die": True}, 60.0)).result(200.0)
+        asked(loop, members, ECHO, die=True)
 
     async def again() -> Answer:
         while True:
             try:
-                return await channel.ask({"say": "back"}, 60.0)
+                return await channel({"say": "back"}, 60.0)
             except ChannelLost:
                 await asyncio.sleep(0.02)
 

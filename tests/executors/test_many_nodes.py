@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.waiting import wait_until
 
 from punctual.core.commands import LaunchJob
-from punctual.core.events import Event, JobFailed, NodeJoined, NodeLost
+from punctual.core.events import Event, JobFailed, NodeJoined, NodeLost, NodeNoticed
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.program import Program
@@ -24,7 +25,7 @@ from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 from punctual.executors.cluster.poll_schedule import PollSchedule
 
-A = NodeId("node-a")
+A, B = NodeId("node-a"), NodeId("node-b")
 ONE = Resources(1.0)
 JOB, OTHER = JobId("job"), JobId("other")
 
@@ -43,6 +44,7 @@ class QuietNode:
     def __init__(self) -> None:
         self.asked: list[Request] = []
         self.is_there = True
+        self.ends_at: float | None = None
 
     async def ask(self, request: Request, limit_s: float) -> Answer:
         if not self.is_there:
@@ -54,14 +56,14 @@ class QuietNode:
         told: dict[str, Any] = {"received": now, "sent": now, "incarnation": "1", "device": "", "holds": {}, "held": {}}
         return {
             **told, "capacity": {"cores": 2.0, "gpus": 0, "memory_bytes": 0}, "is_empty": True, "last": 0,
-            "events": [], "reports": [], "output": [], "facts": {},
+            "events": [], "reports": [], "output": [], "facts": {}, "ends_at": self.ends_at,
         }  # fmt: skip
 
 
 class Nodes:
     """Those that a test puts in and takes out."""
 
-    def __init__(self, nodes: Mapping[NodeId, NodeChannel]) -> None:
+    def __init__(self, nodes: Mapping[NodeId, QuietNode]) -> None:
         self.nodes = dict(nodes)
         self.failure: Exception | None = None
         self.n_looks = 0
@@ -72,7 +74,7 @@ class Nodes:
         self.n_looks += 1
         if self.failure is not None:
             raise self.failure
-        return dict(self.nodes)
+        return {name: node.ask for name, node in self.nodes.items()}
 
     def close(self, *, for_good: bool) -> None: ...
 
@@ -138,6 +140,60 @@ def test_a_node_that_is_lost_and_leaves_and_comes_back_is_to_have_nothing_left(c
     assert (greeting["verb"], greeting["reset"], greeting["generation"]) == ("greet", True, [1, 1])
 
 
+def resuming(closing: ExitStack, nodes: Mapping[NodeId, QuietNode], lost_after_s: float = 60.0) -> ClusterExecutor:
+    """The executor of a host that has come back and knows these nodes."""
+    executor = ClusterExecutor(
+        Nodes(nodes), generation=2, clock=MonotonicClock(), known=nodes, lost_after_s=lost_after_s  # type: ignore[arg-type]
+    )  # fmt: skip
+    closing.callback(executor.close)
+    return executor
+
+
+def test_a_node_that_did_not_answer_a_host_that_has_come_back_is_to_have_nothing_left_if_it_answers_later(
+    closing: ExitStack,
+) -> None:
+    node = QuietNode()
+    node.is_there = False
+    held, events = resuming(closing, {A: node}, lost_after_s=0.3).resume()
+    assert (held, [event.node for event in events if isinstance(event, NodeLost)]) == ({}, [A])
+    node.is_there = True
+    greeting = wait_until(lambda: node.asked)[0]
+    assert (greeting["verb"], greeting["reset"], greeting["generation"]) == ("greet", True, [2, 1])
+
+
+class FormerNode(QuietNode):
+    """A node of an earlier host, which has started a job there; it has moved the job elsewhere if that does not run here."""
+
+    def __init__(self, *, runs: bool) -> None:
+        super().__init__()
+        self.may_answer, self._runs = threading.Event(), runs
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        if not self.may_answer.is_set():
+            raise ChannelLost("it is slow")
+        answer, at = await super().ask(request, limit_s), MonotonicClock().now()
+        amount = {"cores": 1.0, "gpus": 0, "memory_bytes": 0} if self._runs else None
+        moved = JobFailed(at=at, job=JOB, cause="it was moved", retryable=True, is_stopped=True)
+        untold = [] if self._runs or request.get("seen") else [[1, encode_message(moved)]]
+        return {**answer, "held": {JOB: [amount, encode_message(launch(0))]}, "events": untold}
+
+
+@pytest.mark.parametrize("is_first", [False, True], ids=["after", "before"])
+def test_a_job_that_was_moved_is_found_where_it_runs_whether_the_node_of_before_answers_before_or_after(
+    closing: ExitStack, is_first: bool
+) -> None:
+    former, present = FormerNode(runs=False), FormerNode(runs=True)
+    executor = resuming(closing, {A: former, B: present})
+    with ThreadPoolExecutor() as threads:
+        resumed = threads.submit(executor.resume)
+        for node in (former, present) if is_first else (present, former):
+            node.may_answer.set()
+            wait_until(lambda: [asked["verb"] for asked in node.asked].count("poll") > 1)  # noqa: B023 -- called at once
+        held, events = resumed.result()
+    assert held == {JOB: {B: ONE}}
+    assert not any(isinstance(event, JobFailed) for event in events)
+
+
 class ObedientNode(QuietNode):
     """Obeys the newest that it has heard of alone, and does not answer its first command before it is `released`."""
 
@@ -171,13 +227,29 @@ def test_a_command_on_its_way_when_its_node_is_lost_holds_up_none_of_those_that_
     wait_until(lambda: [1, 1] in [request["generation"] for request in node.asked if request["verb"] == "do"])
 
 
+class GarblingNode(QuietNode):
+    """An agent whose first answer to a command is none."""
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        answer = await super().ask(request, limit_s)
+        n_commands = [asked["verb"] for asked in self.asked].count("do")
+        return {} if request["verb"] == "do" and n_commands == 1 else answer
+
+
+def test_a_command_whose_answer_is_none_of_an_agent_is_said_again(closing: ExitStack) -> None:
+    node = GarblingNode()
+    executor, events = joined(closing, Nodes({A: node}), 1)
+    executor.perform(launch(1), events.append)
+    wait_until(lambda: [asked["verb"] for asked in node.asked].count("do") == 2)
+
+
 class FailingNode(QuietNode):
     """An agent whose first job fails as soon as it is launched."""
 
     async def ask(self, request: Request, limit_s: float) -> Answer:
         answer = await super().ask(request, limit_s)
         is_launched = any(asked["verb"] == "do" for asked in self.asked)
-        if request["verb"] != "poll" or not is_launched or request["after"]:
+        if request["verb"] != "poll" or not is_launched or request["seen"]:
             return answer
         failed = JobFailed(at=MonotonicClock().now(), job=JOB, cause="it may", retryable=True)
         return {**answer, "events": [[1, encode_message(failed)]]}
@@ -196,6 +268,25 @@ def test_a_launch_that_answers_a_failure_says_that_the_host_has_heard_of_it(clos
     assert [asked["seen"] for asked in launches] == [0, 1]
 
 
+class NewerNode(FailingNode):
+    """It tells of its failure behind messages that this version does not know."""
+
+    async def ask(self, request: Request, limit_s: float) -> Answer:
+        answer = await super().ask(request, limit_s)
+        events = [[number + 1, sent] for number, sent in answer["events"]]
+        unknown = ["JobComposed", "{}"]
+        return {**answer, "events": events and [[1, unknown], *events], "reports": [unknown]}
+
+
+def test_messages_that_cannot_be_read_are_left_out_and_told(
+    closing: ExitStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor, events = joined(closing, Nodes({A: NewerNode()}), 1)
+    executor.perform(launch(1), events.append)
+    wait_until(lambda: any(isinstance(event, JobFailed) for event in events))
+    assert caplog.text.count("node 'node-a' sends what cannot be read, and is left out") == 1
+
+
 class RestartedNode(QuietNode):
     """A machine whose clock shows `shift_s` more than that of the host, and that takes a while to answer."""
 
@@ -210,6 +301,17 @@ class RestartedNode(QuietNode):
         await asyncio.sleep(takes_s)
         answer |= {name: answer[name] + shift_s for name in ("received", "sent")}
         return {**answer, "incarnation": incarnation}
+
+
+def test_a_notice_is_an_instant_of_the_node_s_clock(closing: ExitStack) -> None:
+    node = RestartedNode()
+    node.shift_s = 1000.0
+    _, events = joined(closing, Nodes({A: node}), 1)
+    before = MonotonicClock().now()
+    node.ends_at = before + 1030.0
+    (noticed,) = wait_until(lambda: [event for event in events if isinstance(event, NodeNoticed)])
+    assert noticed.ends_at is not None
+    assert before + 20.0 < noticed.ends_at < before + 40.0
 
 
 def test_the_clock_of_a_machine_that_was_started_again_is_another_one(closing: ExitStack) -> None:

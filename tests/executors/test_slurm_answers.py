@@ -80,6 +80,27 @@ def test_a_machine_that_was_given_back_is_none_while_its_job_is_completing(
     assert slurm.cancelled() == ["7"], "Slurm ends it already"
 
 
+@pytest.mark.parametrize(("lines", "n_started"), [([], 0), (["Submitted"], 0), (["Be patient", "8;main"], 1)])
+def test_a_machine_is_started_if_slurm_names_its_job_whatever_it_says_before(
+    machines: SlurmMachines, slurm: StandInSlurm, lines: Sequence[str], n_started: int
+) -> None:
+    slurm.answer("sbatch", lines)
+    started = machines.start(SPOT, [NodeId("spot-1")])
+    assert len(started.nodes) == n_started
+    assert bool(started.cause) == (not n_started)
+    assert not started.cause or "sbatch has answered" in started.cause
+
+
+def test_a_machine_is_one_job_whatever_options_of_sbatch_are_in_the_environment(
+    machines: SlurmMachines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBATCH_ARRAY_INX", "0-3")
+    (tmp_path / "sbatch").write_text(
+        '#!/bin/sh\necho "array=$SBATCH_ARRAY_INX" >&2\ntest -z "$SBATCH_ARRAY_INX" && echo 8\n'
+    )
+    assert list(machines.start(SPOT, [NodeId("spot-1")]).nodes) == ["spot-1"]
+
+
 @pytest.mark.parametrize("end", [lambda machines: machines.end([NodeId("spot-0")]), lambda machines: None])
 def test_a_job_that_does_not_end_is_told_at_the_close(
     machines: SlurmMachines, slurm: StandInSlurm, end: Callable[[SlurmMachines], None]

@@ -12,7 +12,7 @@ from punctual.executors import ray_machines
 from punctual.executors.cluster.machines import ClusterPlace, MachinesUnknown, PoolTerms
 from punctual.executors.cluster.node_limits import NodeFacts
 from punctual.executors.ray_machines import RayMachines
-from punctual.executors.ray_requests import WantedNode
+from punctual.executors.ray_requests import RayRequests, WantedNode
 
 SPOT = PoolSpec(name="spot", capacity=Resources(cores=1.0), market="spot", most=4)
 LABELS = {"market": "spot"}
@@ -83,6 +83,18 @@ def test_a_machine_whose_node_was_ended_is_lost_at_once(machines: RayMachines, c
     cluster.present = {}
     assert list(machines.machines()) == []
     assert machines.lost() == {"spot-0": "Ray has ended its node"}
+
+
+def test_what_ray_prints_is_no_answer_of_the_process_that_asks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").write_text("print('welcome')\nraise ImportError('it is none')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    requests = RayRequests("127.0.0.1:1")
+    with pytest.raises(MachinesUnknown, match="Ray does not tell its nodes"):
+        requests.nodes()
+    requests.close()
 
 
 def test_a_node_that_nobody_asked_for_is_ended(machines: RayMachines, cluster: StandInCluster) -> None:

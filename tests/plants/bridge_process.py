@@ -12,7 +12,15 @@ from threading import Event
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge_end import BridgeEnd, ConnectionEnded
-from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, DirectChannel, Request, ThreadedChannel
+from punctual.executors.cluster.channel import (
+    Answer,
+    Bundle,
+    ChannelLost,
+    DirectChannel,
+    NodeChannel,
+    Request,
+    threaded,
+)
 from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
 
 _lost = Event()
@@ -48,10 +56,10 @@ class Agents:
     def __init__(self) -> None:
         self._n_requests = 0
         agents = {"echo": echo, "slow": slow, "gone": gone}
-        self._channels = {NodeId(name): ThreadedChannel(DirectChannel(agent)) for name, agent in agents.items()}
+        self._channels = {NodeId(name): threaded(DirectChannel(agent)) for name, agent in agents.items()}
         self._unnamed = {"4f2a": NodeFacts(names=("host",), cores=1.0, gpus=0.0, labels={"color": "red"}, id="4f2a")}
 
-    def channels(self) -> dict[NodeId, ThreadedChannel]:
+    def channels(self) -> dict[NodeId, NodeChannel]:
         if _lost.is_set():
             raise ConnectionEnded
         return dict(self._channels)
@@ -63,14 +71,14 @@ class Agents:
         for id, named in names.items():
             del self._unnamed[id]
             if named is not None:
-                self._channels = {**self._channels, named[0]: ThreadedChannel(DirectChannel(limited(named[1])))}
+                self._channels = {**self._channels, named[0]: threaded(DirectChannel(limited(named[1])))}
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         self._n_requests += 1
         if self._n_requests == 1:
             raise ConnectionError("it cannot be asked yet")
         name = NodeId(f"cpus-{sum(bundle['CPU'] for bundle in bundles)}")
-        self._channels = {**self._channels, name: ThreadedChannel(DirectChannel(echo))}
+        self._channels = {**self._channels, name: threaded(DirectChannel(echo))}
 
     def close(self, *, for_good: bool) -> None: ...
 

@@ -23,7 +23,7 @@ from punctual.executors.cluster.channel import (
     DirectChannel,
     NodeChannel,
     Request,
-    ThreadedChannel,
+    threaded,
 )
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop
@@ -35,7 +35,7 @@ class FixedMembers:
     """The nodes that a test puts in and takes out."""
 
     def __init__(self, channels: Mapping[NodeId, AgentChannel]) -> None:
-        self._nodes = {node: ThreadedChannel(channel) for node, channel in channels.items()}
+        self._nodes = {node: threaded(channel) for node, channel in channels.items()}
         self.requests: list[list[Bundle]] = []
 
     def name_by(self, name_of: NameOf) -> None: ...
@@ -43,7 +43,7 @@ class FixedMembers:
     def open(self, loop: LinkLoop) -> None: ...
 
     def add(self, node: NodeId, channel: AgentChannel) -> None:
-        self._nodes = {**self._nodes, node: ThreadedChannel(channel)}
+        self._nodes = {**self._nodes, node: threaded(channel)}
 
     def remove(self, node: NodeId) -> None:
         self._nodes = {name: channel for name, channel in self._nodes.items() if name != node}

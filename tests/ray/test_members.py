@@ -1,5 +1,6 @@
 """How the nodes of a Ray cluster are called: after their machines, also when Ray was started again there."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from tests.plants.ray_machines import free_port
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
+from punctual.executors.cluster.node_limits import NodeOverride
 
 
 def told(ray_node: str, host: str, address: str, port: int = 1, *, alive: bool = True) -> dict[str, Any]:
@@ -25,7 +27,10 @@ class Cluster:
         from punctual.executors import ray as ours
 
         self.nodes: list[dict[str, Any]] = []
-        self._make = lambda: ours.RayMembers("", "service", lambda node, _: lambda: node, names=names)  # type: ignore[arg-type, return-value]
+        self.asks_names = False
+        self._make = lambda: ours.RayMembers(
+            "", "service", lambda node, _: lambda: node, names=names, asks_names=self.asks_names  # type: ignore[arg-type, return-value]
+        )  # fmt: skip
         monkeypatch.setattr(ours.ray, "init", lambda **_: None)
         monkeypatch.setattr(ours.ray, "nodes", lambda: self.nodes)
         monkeypatch.setattr(ours, "_CONNECT_S_MAX", 0.2)
@@ -40,6 +45,10 @@ class Cluster:
         self._members.channels()
         (ray_node,) = [node["NodeID"] for node in self.nodes if node["NodeManagerAddress"] == address]
         return self._members._nodes[ray_node]
+
+    def name(self, **machines: str) -> None:
+        """Say which machines nodes are, by their ids."""
+        self._members.name({node: (NodeId(machine), NodeOverride()) for node, machine in machines.items()})
 
     def names(self) -> set[str]:
         return set(self._members.channels())
@@ -105,6 +114,20 @@ def test_names_that_cannot_be_kept_or_read_are_found_anew(cluster: Cluster, tmp_
     assert cluster.names() == {"one"}
 
 
+def test_of_two_nodes_with_the_label_of_one_machine_the_first_is_used_as_long_as_it_is_there(cluster: Cluster) -> None:
+    cluster.asks_names = True
+    cluster.restart()
+    first, second = told("a" * 16, "one", "10.0.0.2"), told("b" * 16, "two", "10.0.0.1")
+    cluster.nodes = [first]
+    cluster.name(**{"a" * 16: "spot-0", "b" * 16: "spot-0"})
+    assert cluster.name_at("10.0.0.2") == "spot-0"
+    cluster.nodes = [first, second]
+    assert cluster.names() == {"spot-0"}
+    assert cluster.name_at("10.0.0.2") == "spot-0"
+    cluster.nodes = [{**first, "Alive": False}, second]
+    assert cluster.name_at("10.0.0.1") == "spot-0"
+
+
 def test_a_machine_on_which_ray_was_started_again_is_the_same_node(cluster: Cluster) -> None:
     cluster.nodes = [told("a" * 16, "one", "127.0.0.1")]
     before = cluster.channel("one")
@@ -119,9 +142,12 @@ def test_ray_that_was_killed_counts_as_gone_once_it_was_started_again_though_ray
     gone = told("a" * 16, "one", "127.0.0.1", free_port())
     cluster.nodes = [gone]
     assert cluster.names() == {"one"}
-    cluster.nodes = [gone, told("b" * 16, "one", "127.0.0.1", free_port())]
-    assert cluster.names() == {"one"}
-    assert cluster.names() == {"one"}
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        cluster.nodes = [gone, told("b" * 16, "one", "127.0.0.1", listening.getsockname()[1])]
+        assert cluster.names() == {"one"}
+        assert cluster.names() == {"one"}
+        cluster.restart()
+        assert cluster.names() == {"one"}
 
 
 def test_a_head_that_was_started_again_without_a_token_is_used_no_more(

@@ -73,15 +73,24 @@ class AgentProcess:
 
 
 def drain_here(in_s: float | None) -> dict[str, Any]:
-    """Tell the agents of this machine that it goes away in `in_s` seconds; None: it stays.
+    """Tell the agents of this machine, of which each service has one, that it goes away in `in_s` seconds; None: it stays.
 
-    Raises `InvalidSpec`: there is none.
+    Raises `InvalidSpec`: there is none, or one does not answer.
     """
-    answers = [
-        ask(agent_run(folder.name).socket, {"verb": "drain", "in_s": in_s})
-        for folder in sorted(agent_roots()[0].iterdir())
-        if listener_pid(folder / "control.sock") is not None
-    ]
+    answers, failures = [], []
+    for folder in sorted(agent_roots()[0].iterdir()):
+        if listener_pid(folder / "control.sock") is not None:
+            try:
+                answers.append(ask(agent_run(folder.name).socket, {"verb": "drain", "in_s": in_s}))
+            except ControlFailed as error:  # the others are to hear of it all the same
+                failures.append(str(error))
+    if failures:
+        raise InvalidSpec(
+            "each service's agent on this machine must answer",
+            failures[0],
+            "this machine",
+            "Give the command again: the jobs of that service do not leave otherwise.",
+        )
     if not answers:
         raise InvalidSpec(
             "this machine must be a node of a cluster on which you have a service",

@@ -216,7 +216,7 @@ class Host(StatusReader):
         if node not in names:
             raise InvalidSpec(
                 "there must be a node of that name",
-                f"'{node}'",
+                f"'{node}'" if node else "no name",
                 "this host",
                 f"Name one of its nodes: {', '.join(names) or 'none has answered yet'}.",
             )

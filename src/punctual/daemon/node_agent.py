@@ -5,7 +5,6 @@ import logging
 import os
 import secrets
 import threading
-import time
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -15,7 +14,7 @@ from itertools import takewhile
 from typing import Any, TypeGuard
 
 from punctual.channel import GROUP_VARIABLE, NODE_ADDRESS_VARIABLE
-from punctual.core.answers import not_started
+from punctual.core.answers import VARIABLES_GONE, not_started
 from punctual.core.codec import decode, encode
 from punctual.core.commands import JobCommand, LaunchJob, StopJob
 from punctual.core.errors import InvalidSpec
@@ -24,7 +23,7 @@ from punctual.core.failures import short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobState
 from punctual.core.lifecycle import end_state
-from punctual.core.resources import NOTHING, Resources, total
+from punctual.core.resources import Resources, total
 from punctual.daemon.adoption import FENCED, actuator_of, adopted, claimed, recorded_end
 from punctual.daemon.capacity import capacity_here, device_kind
 from punctual.daemon.contained import Contained
@@ -103,11 +102,13 @@ class NodeAgent:
         self._suspended_s = suspended_s()
         #: The jobs that this agent ends by itself: they may be started again.
         self._fenced: set[JobId] = set()
-        #: Number of the event that told the last end of each job since a host has greeted, oldest first.
+        #: Number of the event that told the last end of each job, oldest first; not of ends that only an earlier host heard of.
         self._ended_at_number: dict[JobId, int] = {}
         self._is_over = self._is_leaving = False
-        #: Unix time at which the node is taken away, as a process on it says; None: it stays.
-        self._ends_wall: float | None = None
+        #: Whether a host polls that has greeted this agent: a command that was for the agent before may be old.
+        self._is_polled = False
+        #: Instant at which the node is taken away, as a process on it says; None: it stays.
+        self._ends_at: float | None = None
         self._clearing: threading.Thread | None = None
         self._ends = threading.Event()
         self._executor = self._adopting()
@@ -130,7 +131,7 @@ class NodeAgent:
         """Return the answer to a request; see `punctual.executors.cluster.channel`."""
         if request["verb"] == "drain":
             in_s = request["in_s"]
-            self._ends_wall = None if in_s is None else time.time() + in_s
+            self._ends_at = None if in_s is None else self._clock.now() + in_s
             return {"node": self._options.node}
         received = self._clock.now()
         answers: dict[str, Callable[[Request], Answer]] = {
@@ -147,6 +148,13 @@ class NodeAgent:
             if generation > self._generation:
                 self._run.record_facts(generation=generation)
                 self._generation = generation
+                with (
+                    self._changed
+                ):  # this host makes its commands anew, and hears of no end that another one has heard of
+                    untold = {number for number, _ in self._events}
+                    self._ended_at_number = {
+                        job: number for job, number in self._ended_at_number.items() if number in untold
+                    }
             # Performed before a newer host can be heard; what a poll waits for changes nothing.
             answer = answers[request["verb"]](request)
         if request["verb"] == "poll":
@@ -221,8 +229,6 @@ class NodeAgent:
 
     def _greet(self, request: Request) -> Answer:
         self._is_over = False
-        with self._changed:
-            self._ended_at_number.clear()  # who greets makes its commands anew, and may not have heard of earlier ends
         if request["reset"]:
             is_empty = self._cleared()
             if is_empty:
@@ -238,7 +244,7 @@ class NodeAgent:
             "version": self._version,
             "held": {
                 job: [
-                    _plain(held.get(job, NOTHING)),
+                    _plain(held[job]) if job in held else None,
                     None if self._is_part(job) else encode_message(self._launch_of(job)),
                 ]
                 for job in jobs
@@ -246,12 +252,14 @@ class NodeAgent:
         }
 
     def _do(self, request: Request) -> Answer:
-        if self._silent_s() >= STOP_FRAC * self._options.lost_after_s:
-            return {
-                "fenced": True
-            }  # the host may have taken this node for lost since; its next poll says that it has not
-        command: JobCommand = decoded_command(request["command"])
-        seen = request["seen"] if request["incarnation"] == self._incarnation else 0
+        if not self._is_polled or self._silent_s() >= STOP_FRAC * self._options.lost_after_s:
+            # The host may have taken this node for lost since; its next poll says that it has not.
+            return {"fenced": True}
+        try:
+            command: JobCommand = decoded_command(request["command"])
+        except InvalidSpec as error:
+            return {"refused": error.as_fields()}
+        seen = self._seen(request)
         self._acknowledge(seen)
         # By this clock, and before the look: an end that comes meanwhile is then not one that the host knew of.
         command = replace(command, at=self._clock.now())
@@ -264,12 +272,19 @@ class NodeAgent:
         self._contained.perform(command, self._receive)
         return {}
 
+    def _seen(self, request: Request) -> int:
+        """Number of the last event that the host has; those of an earlier incarnation had other numbers."""
+        return int(request["seen"]) if request["incarnation"] == self._incarnation else 0
+
     def _store(self, launch: LaunchJob, request: Request) -> bool:
         """Store what a job needs to start; if that fails, report the failure and return False."""
         if launch.job in self._executor.held():
             return True
+        environment, argv = request["environment"], request["argv"]
+        if environment is None:
+            self._receive(not_started(launch, VARIABLES_GONE))
+            return False
         try:
-            environment, argv = request["environment"], request["argv"]
             self._run.record_submitted([new_job(launch.job, encode(launch), environment, argv)])
             self._open.setdefault(launch.job, LogPlace())
         except (InvalidSpec, OSError) as error:
@@ -283,7 +298,8 @@ class NodeAgent:
             self._heard_at = max(self._heard_at, min(float(request["stamp"]), self._clock.now()))
             self._suspended_s = suspended_s()
         self._paused = request["paused"]
-        self._acknowledge(request["after"])
+        self._is_polled = self._is_polled or request["incarnation"] == self._incarnation
+        self._acknowledge(self._seen(request))
         self._open.update({JobId(job): LogPlace(*at) for job, at in request["logged"].items() if job in self._open})
         return {}
 
@@ -319,7 +335,7 @@ class NodeAgent:
             "capacity": _plain(capacity_here()),
             "device": self._device,
             "holds": _plain(total(self._executor.held().values())),
-            "ends_wall": self._ends_wall,
+            "ends_at": self._ends_at,
         }
 
     def _output(self) -> tuple[list[tuple[JobId, LogPlace, str]], set[JobId]]:
@@ -327,11 +343,11 @@ class NodeAgent:
 
         Also return the jobs that have more output.
         """
-        pieces, cut = [], set()
-        for job, known in list(self._open.items()):
+        pieces, cut, logs = [], set(), list(self._open.items())
+        for job, known in logs:
             with suppress(OSError):
-                # Bytes of one log that are sent at a time.
-                output, place, is_cut = read_on(self._run.log(job), known, 1 << 20)
+                # Bytes of one log, and of all, that are sent at a time: more could not be passed on in the time for an answer.
+                output, place, is_cut = read_on(self._run.log(job), known, min(1 << 20, (1 << 22) // len(logs)))
                 if output:
                     pieces.append((job, place, b64encode(output).decode()))
                 if is_cut:
@@ -345,15 +361,13 @@ class NodeAgent:
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
             workers, faults = self._contained.worker_status(job), self._contained.faults(job)
             group, device = self._executor.group(job), self._contained.device_use(job)
-            if workers is not None or faults or device is not None:
+            if workers is not None or faults or device is not None or group is not None:
                 facts[job] = {
                     "workers": None if workers is None else asdict(workers),
                     "device": None if device is None else asdict(device),
                     "faults": [fault.as_fields() for fault in faults],
+                    "group": None if group is None else [self._address, group[0], group[1].hex()],
                 }
-            if group is not None:
-                port, key = group
-                facts[job]["group"] = [self._address, port, key.hex()]
         return facts
 
     # Events.

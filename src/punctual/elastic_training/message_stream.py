@@ -39,7 +39,7 @@ class MessageStream:
             self.is_open = False
 
     def receive(self) -> list[dict[str, Any]]:
-        """Return the received messages; afterwards `is_open` tells whether more may come."""
+        """Return the received messages; afterwards `is_open` tells whether more may come: none do after what is no message."""
         try:
             while self.is_open and len(self._incoming) < _WAITING_BYTES_MAX:
                 piece = self._connection.recv(_READ_BYTES)
@@ -51,7 +51,12 @@ class MessageStream:
             self.is_open = False
         *lines, rest = self._incoming.split(b"\n")
         self._incoming = bytearray(rest)
-        return [json.loads(line) for line in lines]
+        try:
+            messages = [json.loads(line) for line in lines]
+        except ValueError:
+            messages, self.is_open = [], False
+        self.is_open = self.is_open and len(rest) < _WAITING_BYTES_MAX
+        return messages
 
     def close(self) -> None:
         self.is_open = False

@@ -259,19 +259,18 @@ class OtherNodes:
             with suppress(OSError, ValueError):  # it has just been closed
                 # Seconds between two checks whether this node still listens.
                 for connection in handshakes.advance(0.5):
-                    stream = MessageStream(connection)
-                    hello = _first_of(stream)
-                    if hello is not None:
-                        self._arrived.put(RemoteWorkers(stream, hello))
+                    if (node := _introduced(MessageStream(connection))) is not None:
+                        self._arrived.put(node)
         handshakes.close()
 
 
-def _first_of(stream: MessageStream) -> Words | None:
-    """Return the other side's first message; None: it sends none."""
+def _introduced(stream: MessageStream) -> RemoteWorkers | None:
+    """Return the node that introduces itself at the other side; None: none does, or not as one of this version."""
     poll = select.poll()
     poll.register(stream.fileno(), select.POLLIN)
-    while stream.is_open and poll.poll(LIMIT_S * 1e3):
-        for words in stream.receive():
-            return words
+    with suppress(KeyError, TypeError, ValueError):
+        while stream.is_open and poll.poll(LIMIT_S * 1e3):
+            for words in stream.receive():
+                return RemoteWorkers(stream, words)
     stream.close()
     return None

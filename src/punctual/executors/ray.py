@@ -33,7 +33,7 @@ from punctual.executors.cluster.channel import (
     ChannelLost,
     NodeChannel,
     Request,
-    ThreadedChannel,
+    threaded,
 )
 from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeOverride, unlimited
 from punctual.executors.json_files import read_json, write_json
@@ -61,8 +61,8 @@ class NodeLeases:
         resources = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == self._ray_node)
         self._has = {kind: float(resources.get(kind, 0.0)) for kind in self._groups}
         self._left = dict(self._has)
-        #: Unix time at which Ray takes the node away, at once if it names none; None: it stays.
-        self.ends_wall: float | None = None
+        #: Instant of this machine's clock at which Ray takes the node away; None: it stays.
+        self.ends_at: float | None = None
         threading.Thread(target=self._watch, name="punctual-leases", daemon=True).start()
 
     def offered(self, capacity: Mapping[str, float], holds: Mapping[str, float]) -> dict[str, Any]:
@@ -74,10 +74,14 @@ class NodeLeases:
 
     def _watch(self) -> None:
         total, ends = self._has, threading.Event()
+        #: Unix time in milliseconds at which the node is taken away, as Ray told last; 0: at once.
+        told_ms: int | None = None
         while not ends.wait(0.5):
             try:
                 drained_ms = state.get_draining_nodes().get(self._ray_node)
-                self.ends_wall = None if drained_ms is None else drained_ms / 1000
+                if drained_ms != told_ms:
+                    told_ms, now = drained_ms, time.monotonic()
+                    self.ends_at = None if drained_ms is None else now + max(0.0, drained_ms / 1000 - time.time())
                 free = available_resources_per_node().get(self._ray_node, {})
                 for kind, groups in self._groups.items():
                     others = max(0.0, total[kind] - free.get(kind, 0.0) - len(groups))
@@ -113,8 +117,8 @@ class AgentRelay:
             return {"lost": str(error)}
         if "holds" in answer:
             answer |= self._leases.offered(answer["capacity"], answer["holds"])
-            ends_wall = self._leases.ends_wall
-            answer["ends_wall"] = answer["ends_wall"] if ends_wall is None else ends_wall
+            ends_at = self._leases.ends_at
+            answer["ends_at"] = answer["ends_at"] if ends_at is None else ends_at
         return answer
 
 
@@ -281,9 +285,10 @@ class RayMembers:
         told = {node["NodeID"]: node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
         new = told.keys() - self._nodes.keys() - self._gone
         for ray_node, node in told.items():
-            # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters.
+            # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters: also
+            # to a process that finds both.
             has_successor = any(_machine(told[other]) == _machine(node) for other in new - {ray_node})
-            if ray_node in self._nodes and has_successor and not _listens(node):
+            if has_successor and not _listens(node):
                 self._gone.add(ray_node)
         alive = {ray_node: node for ray_node, node in told.items() if ray_node not in self._gone}
         if self._asks_names:
@@ -298,14 +303,15 @@ class RayMembers:
         self._nodes = {ray_node: node for ray_node, node in self._nodes.items() if ray_node in alive}
         for ray_node in sorted(alive, key=lambda ray_node: (_machine(alive[ray_node]), ray_node)):
             if ray_node not in self._nodes:
-                self._nodes[ray_node] = (
-                    machines[ray_node][0] if ray_node in machines else self._name_of(alive[ray_node])
-                )
+                node = machines[ray_node][0] if ray_node in machines else self._name_of(alive[ray_node])
+                if node in self._nodes.values():
+                    continue  # another one has the label of this machine, as long as Ray says that it is there
+                self._nodes[ray_node] = node
             node = self._nodes[ray_node]
             if node not in self._channels:
                 start = self._start_of(node, alive[ray_node]["NodeManagerAddress"])
                 made = RayChannel(start, f"{self._name}-{node}", ray_node)
-                self._channels[node] = made, ThreadedChannel(made)
+                self._channels[node] = made, threaded(made)
             channel, _ = self._channels[node]
             channel.move_to(ray_node)
             channel.limit = limits[ray_node]

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from punctual.executors.cluster.bridge_end import own_output
 from punctual.executors.cluster.machines import MachinesUnknown
 
 #: Resources and labels of a wanted node.
@@ -145,7 +146,7 @@ class _Asking:
     """The process itself."""
 
     def __init__(self, address: str) -> None:
-        self._address = address
+        self._address, self._output = address, own_output()
         self._request: dict[str, Any] = {"want": None, "drain": {}}
         self._has_request, self._ends = threading.Event(), threading.Event()
         self._asked: list[WantedNode] | None = None
@@ -169,8 +170,7 @@ class _Asking:
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises
                 self._client, is_away = None, True
                 answer = {"away": f"Ray does not tell its nodes ({_first_line(error)})"}
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
+            self._output.write(json.dumps(answer).encode() + b"\n")
             if not self._ends.is_set():
                 self._has_request.wait(1.0)
         return int(is_away)

@@ -40,6 +40,11 @@ SERVICE_LABEL = "punctual.service"
 #: Options of `sbatch` that would hide the machine's job from its service, or start another one: short ones with their long names.
 _SHORT = dict(zip("JaMWHhV", ("job-name", "array", "clusters", "wait", "hold", "help", "version"), strict=True))
 _FORBIDDEN = {*_SHORT.values(), "wrap", "test-only", "parsable", "requeue", "het-group", "usage"}
+#: Variables that are of this machine, or mean a forbidden option.
+_NOT_PASSED_ON = {
+    *("PUNCTUAL_NODE_ADDRESS", "RAY_ADDRESS"),
+    *("SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SLURM_CLUSTERS", "SBATCH_WAIT"),
+}
 #: State of jobs whose processes have been told to end, and have some time for it.
 _ENDING = "COMPLETING"
 #: States of jobs that have ended.
@@ -122,11 +127,15 @@ class SlurmMachines:
         cause = ""
         for node in nodes:
             try:
-                number = self._ask(["sbatch", *self._submission(self._pools[pool.name], node)]).strip()
+                answer = self._ask(["sbatch", *self._submission(self._pools[pool.name], node)])
             except (SlurmFailure, MachinesUnknown) as error:
                 cause = f"Slurm: {error}" if isinstance(error, SlurmFailure) else str(error)
                 break
-            self._jobs[node] = _SlurmJob(number.partition(";")[0], "PENDING", 0.0, "")
+            number = answer.strip().rpartition("\n")[2].partition(";")[0]
+            if not number.isdecimal():
+                cause = f"Slurm: sbatch has answered {answer!r}, and no number of a job"
+                break
+            self._jobs[node] = _SlurmJob(number, "PENDING", 0.0, "")
             started.append(node)
         return Started(nodes=started, cause=cause)
 
@@ -179,8 +188,7 @@ class SlurmMachines:
     # Slurm's answers.
 
     def _ask(self, command: Sequence[str]) -> str:
-        own = ("PUNCTUAL_NODE_ADDRESS", "RAY_ADDRESS")  # they are those of this machine
-        environment = {name: value for name, value in os.environ.items() if name not in own}
+        environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED_ON}
         # Slurm's programs try again for some 10 s by themselves where its controller is away.
         return slurm_answer(command, {**environment, "SLURM_TIME_FORMAT": "%s"}, 30.0)
 

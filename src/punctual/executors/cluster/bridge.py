@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -55,7 +56,6 @@ class BridgedMembers:
         self._number = 0
         #: Unanswered requests, by number.
         self._asked: dict[int, asyncio.Future[Answer]] = {}
-        self._channels: dict[NodeId, _BridgeChannel] = {}
         self._nodes: frozenset[NodeId] = frozenset()
         #: Why the nodes cannot be told; empty: they can.
         self._away = _STARTS
@@ -83,9 +83,7 @@ class BridgedMembers:
         """Return the channel of each present node; raises `ChannelLost` if the nodes are unknown."""
         if self._away:
             raise ChannelLost(self._away)
-        for node in self._nodes - self._channels.keys():
-            self._channels[node] = _BridgeChannel(self, node)
-        return {node: self._channels[node] for node in self._nodes}
+        return {node: partial(self._ask, node) for node in self._nodes}
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         """Request room for all of these from the cluster; returns at once."""
@@ -96,12 +94,11 @@ class BridgedMembers:
         """Release the nodes; `for_good`: no host comes back to the agents."""
         self._is_over = True
         if self._loop is not None:
-            self._loop.run(self._end(for_good), _END_S_MAX)
-            wait([self._running], _END_S_MAX)
+            wait([self._loop.begin(self._end(for_good)), self._running], 2 * _END_S_MAX)
 
     # In the loop.
 
-    async def ask(self, node: NodeId, request: Request, limit_s: float) -> Answer:
+    async def _ask(self, node: NodeId, request: Request, limit_s: float) -> Answer:
         """Return the answer of the node's agent; raises `ChannelLost` if there is none."""
         process = self._process
         if process is None:
@@ -213,13 +210,3 @@ class BridgedMembers:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-
-
-class _BridgeChannel:
-    """Channel to the agent of one node."""
-
-    def __init__(self, members: BridgedMembers, node: NodeId) -> None:
-        self._members, self._node = members, node
-
-    async def ask(self, request: Request, limit_s: float) -> Answer:
-        return await self._members.ask(self._node, request, limit_s)

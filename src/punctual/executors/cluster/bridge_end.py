@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
+from io import FileIO
 from typing import Any, Protocol
 
 from punctual.core.errors import InvalidSpec
@@ -46,6 +47,13 @@ class ConnectionEnded(Exception):
     """Raised if this process can no longer reach the cluster; another one may."""
 
 
+def own_output() -> FileIO:
+    """Return the standard output, for answers alone: what libraries print there goes to standard error from now on."""
+    output = FileIO(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    return output
+
+
 class BridgeEnd:
     """Performs a host's requests from standard input, until that ends or the host says so.
 
@@ -54,9 +62,7 @@ class BridgeEnd:
     """
 
     def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str) -> None:
-        # What libraries print must not come between the answers.
-        self._output = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        self._output = own_output()
         self._open_cluster, self._away = open_cluster, away
         self._nodes: Mapping[NodeId, NodeChannel] = {}
         self._wanted: asyncio.Queue[list[Bundle]] = asyncio.Queue()
@@ -138,7 +144,7 @@ class BridgeEnd:
             told = {"lost": f"node '{node}' is not there"}
         else:
             try:
-                told = {"answer": await channel.ask(asked["request"], asked["limit_s"])}
+                told = {"answer": await channel(asked["request"], asked["limit_s"])}
             except Exception as error:  # noqa: BLE001 -- the host is to hear of it, whatever it is
                 told = {"lost": str(error) or type(error).__name__}
         self._say({"id": asked["id"], **told})

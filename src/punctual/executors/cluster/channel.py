@@ -8,30 +8,32 @@ has heard of, and answers others with ``{"superseded": newest}``. Every other an
 the agent's clock, and `incarnation`, which is another one when the agent was started again. The verbs:
 
 greet
-    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, `held` by job: what, and how it
-    was launched, null for a part of a job that lies on several nodes; what all of it `holds` together, and `is_empty`: whether
-    no job is left; `version`, of Punctual.
+    `reset`: nothing may be left of earlier jobs. Answer: `capacity` and `device` of the node, `held` by job: what, null if it
+    has ended, and how it was launched, null for a part of a job that lies on several nodes; what all of it `holds` together, and
+    `is_empty`: whether no job is left; `version`, of Punctual.
 leave
     The agent ends and leaves its jobs to another one, of the version that is installed now. What an earlier version has put
     between here and the agent ends as well.
 do
-    `command`; `incarnation` and `seen`, the number of the last event that was known when the command was made; for a launch
-    `environment` and `argv`. What becomes of it is an event. Answer: `fenced`, if the agent has not heard for so long that it
-    obeys only after another poll.
+    `command`; `incarnation` and `seen`, the number of the last event of that incarnation that was known when the command was
+    made; for a launch `environment`, null if it is gone, and `argv`. What becomes of it is an event. Answer: `fenced`, if the
+    agent has not heard for so long, or is so new, that it obeys only after another poll; `refused`, fields of an `InvalidSpec`,
+    if it cannot read the command.
 poll
-    `after`: number of the last event received; `stamp`: `sent` of the last answer received; `wait_s`; `paused`: jobs that are
-    to stay paused; `logged`: how far the logs of jobs are here. Answer: `capacity`, `device` and `holds`; `ends_wall`, the Unix
-    time at which the node is taken away, null if it stays (and `taken_cores` that others have of the node: that, and another
-    `ends_wall`, may come from what lies between here and the agent); `events` with higher numbers, that of the end of a job and
-    later ones only with the last of its log; `reports`, the latest progress; `facts` by job; `output`: job, how far its log is
-    here with that and, in base64, more of it.
+    `incarnation` and `seen`: the number of the last event received; `stamp`: `sent` of the last answer received; `wait_s`;
+    `paused`: jobs that are to stay paused; `logged`: how far the logs of jobs are here. Answer: `capacity`, `device` and `holds`;
+    `ends_at`, the instant at which the node is taken away, null if it stays (and `taken_cores` that others have of the node: that,
+    and another `ends_at`, may come from what lies between here and the agent); `events` with higher numbers, that of the end of a
+    job and later ones only with the last of its log; `reports`, the latest progress; `facts` by job; `output`: job, how far its
+    log is here with that and, in base64, more of it.
 drain
     Of a process on the node, not of a host, without a generation. `in_s`: seconds until the node is taken away; null: it stays.
 end
     Ends all jobs. Answer: `is_empty`; `last`, the number of the last event that is not known to be received.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from punctual.core.codec import decode, encode, kind_of
@@ -51,6 +53,11 @@ Answer = dict[str, Any]
 STOP_FRAC, KILL_FRAC, KEEPER_FRAC = 14 / 24, 17 / 24, 4 / 24
 
 
+#: Connection to the agent of a node, for the loop of a host, in which nothing may block. It returns the agent's answer, and raises
+#: `ChannelLost` if none comes within about so many seconds.
+NodeChannel = Callable[[Request, float], Awaitable[Answer]]
+
+
 class ChannelLost(Exception):
     """Raised if no answer came. The agent may or may not have got the request."""
 
@@ -59,14 +66,6 @@ class AgentChannel(Protocol):
     """The connection to an agent from its own machine; may be used by several threads."""
 
     def call(self, request: Request, limit_s: float) -> Answer:
-        """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
-        ...
-
-
-class NodeChannel(Protocol):
-    """Connection to the agent of a node, for the loop of a host, in which nothing may block."""
-
-    async def ask(self, request: Request, limit_s: float) -> Answer:
         """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
         ...
 
@@ -83,7 +82,7 @@ class Members(Protocol):
         ...
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
-        """Return each present node's channel, always the same one; raises `ChannelLost` if the nodes are unknown."""
+        """Return each present node's channel; raises `ChannelLost` if the nodes are unknown."""
         ...
 
     def request(self, bundles: Sequence[Bundle]) -> None:
@@ -105,14 +104,9 @@ class DirectChannel:
         return self._answer(request)
 
 
-class ThreadedChannel:
-    """Channel to a node's agent through a blocking one: each request has a thread. Not for many nodes."""
-
-    def __init__(self, channel: AgentChannel) -> None:
-        self._channel = channel
-
-    async def ask(self, request: Request, limit_s: float) -> Answer:
-        return await in_thread(self._channel.call, request, limit_s)
+def threaded(channel: AgentChannel) -> NodeChannel:
+    """Return a channel to a node's agent through a blocking one: each request has a thread. Not for many nodes."""
+    return partial(in_thread, channel.call)
 
 
 def encode_message(message: Message) -> list[str]:

@@ -2,15 +2,14 @@
 
 import logging
 import threading
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
 from math import inf
 from typing import Any
 
 from punctual.channel import DeviceUse, WorkerStatus
-from punctual.core.answers import VARIABLES_GONE, not_started, unknown_job
+from punctual.core.answers import not_started, unknown_job
 from punctual.core.commands import (
     AskMachines,
     JobCommand,
@@ -31,7 +30,6 @@ from punctual.core.events import (
     JobWarned,
     NodeJoined,
     NodeLost,
-    NodeNoticed,
     NodeWarned,
     ProgressReported,
 )
@@ -40,7 +38,7 @@ from punctual.core.job import Allocation
 from punctual.core.pools import HeldMachines
 from punctual.core.protocols import Clock, Sink
 from punctual.core.recent_messages import Reason
-from punctual.core.resources import Resources
+from punctual.core.resources import NOTHING, Resources
 from punctual.core.units import span
 from punctual.executors.cluster.channel import Bundle, ChannelLost, Members, NodeChannel
 from punctual.executors.cluster.link_loop import LinkLoop
@@ -172,11 +170,15 @@ class ClusterExecutor:
         while self._silent() and self._clock.now() < give_up_at:
             self._ends.wait(_POLL_INTERVAL_S / 20)
         with self._lock:
-            lost = [NodeLost(at=self._clock.now(), node=node) for node in self._silent()]
-            events, self._early[:] = [*self._early, *lost], []
+            for node in self._silent():
+                if (link := self._links.pop(node, None)) is not None:
+                    link.close()
+                self._n_losses[node] = 1  # if it comes back, nothing is to be left of its jobs
+                self._lose(node, Reason("lost-node", "it does not answer the host that has come back"))
             self._adopt_parts()
             held = {job: self._held_before[job] for job in self._node_of}
-        return held, [event for event in events if not hasattr(event, "request") or isinstance(event, JobFailed)]
+            events, self._early[:] = list(self._early), []
+        return held, [event for event in events if _is_news(event, held)]
 
     def start(self, sink: Sink) -> None:
         """Send the sink all events, earlier ones first; returns once there is a node or pools are known, or after a while."""
@@ -200,13 +202,13 @@ class ClusterExecutor:
                 self._machines.perform(command)
             return
         with self._lock:
-            match command:
-                case LaunchJob():
-                    self._launch(command, sink)
-                case ResizeJob():
-                    self._resize(command, sink)
-                case StopJob():
-                    self._stop(command, sink)
+            node = self._node_of.get(command.job)
+            if isinstance(command, LaunchJob):
+                self._launch(command, node, sink)
+            elif node is not None:
+                self._change(command, node, sink)
+            elif not self._is_stale(command):
+                sink(unknown_job(command))
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         """Report the job's progress as last received from its agent, stamped with the time of that report."""
@@ -217,71 +219,57 @@ class ClusterExecutor:
         if report is not None:
             sink(report)
 
-    def _launch(self, command: LaunchJob, sink: Sink) -> None:
-        job = command.job
+    def _launch(self, command: LaunchJob, present: NodeId | None, sink: Sink) -> None:
+        """Launch a job; again on its `present` node if it has one."""
+        job, grant = command.job, command.grant
         if self._is_stale(command):
             return
-        node = self._node_of.get(job) or max(
-            command.grant, key=lambda on: (command.grant[on].gpus, command.grant[on].cores), default=None
-        )
-        link = None if node is None else self._links.get(node)
-        if node is None or link is None or not link.is_joined:
+        node = present or max(grant, key=lambda on: (grant[on].gpus, grant[on].cores), default=NodeId(""))
+        if not self.is_joined(node):
             sink(not_started(command, f"node '{node}' is not there"))
             return
-        if self._start_facts_of(job) is None:
-            sink(not_started(command, VARIABLES_GONE))
-            return
-        if job not in self._node_of:
+        if present is None:
             self._starting.add(job)
         self._node_of[job], self._sinks[job] = node, sink
         if can_spread(command.spec):
-            spread = self._spread.get(job) or SpreadJob(command, node, self._clock, self._send_to, self._tell_of)
-            self._spread[job] = spread
-            spread.ask(command)
-            return
-        self._send_to(node, command, {})
+            self._spread_of(command, node).ask(command)
+        else:
+            self._send_to(node, command, {})
 
-    def _resize(self, command: ResizeJob, sink: Sink) -> None:
-        node = self._node_of.get(command.job)
-        if node is None:
-            self._answer_unknown(command, sink)
-            return
-        self._sinks[command.job] = sink
-        if command.grant and node not in command.grant:
-            cause = f"it was moved to node '{next(iter(command.grant))}'"
-            stop = StopJob(at=command.at, job=command.job, cause=cause, restarts=True, moves=True)
-            self._send_to(node, stop, {})
-            return
+    def _spread_of(self, launch: LaunchJob, first: NodeId) -> SpreadJob:
+        """Return what has the parts of a job with this first node; a new one if it had another one."""
+        spread = self._spread.get(launch.job)
+        if spread is None or spread.first != first:
+            spread = SpreadJob(launch, first, self._clock, self._send_to, self._tell_of)
+            self._spread[launch.job] = spread
+        return spread
+
+    def _change(self, command: ResizeJob | StopJob, node: NodeId, sink: Sink) -> None:
+        """Resize or stop a job with this first node; where that is not there it is lost, and with it the job: that is the answer."""
         spread = self._spread.get(command.job)
-        if spread is not None and spread.concerns(command):
-            spread.ask(command)
-            return
+        if isinstance(command, ResizeJob):
+            self._sinks[command.job] = sink
+            if command.grant and node not in command.grant:
+                cause = f"it was moved to node '{next(iter(command.grant))}'"
+                command = StopJob(at=command.at, job=command.job, cause=cause, restarts=True, moves=True)
+            elif spread is not None and spread.concerns(command):
+                spread.ask(command)
+                return
         self._send_to(node, command, {})
 
     def _send_to(self, node: NodeId, command: JobCommand, variables: Mapping[str, str]) -> bool:
         """Send a command to a node's agent, with more variables for a new process; return whether the node is there."""
-        link = self._links.get(node)
-        if link is None or not link.is_joined:
+        if not self.is_joined(node):
             return False
-        job, more = command.job, {}
+        job, more = command.job, dict[str, Any]()
         if isinstance(command, LaunchJob):
-            facts = self._start_facts_of(job) or StartFacts()
-            more = {"environment": {**facts.environment, **variables}, "argv": facts.argv}
+            facts = self._start_facts_of(job)
+            more["environment"] = None if facts is None else {**facts.environment, **variables}
+            more["argv"] = None if facts is None else facts.argv
         if not (isinstance(command, StopJob) or job in self._spread):
             command = replace(command, grant={node: command.grant[node]} if node in command.grant else {})
-        link.send(command, more)
+        self._links[node].send(command, more)
         return True
-
-    def _stop(self, command: StopJob, sink: Sink) -> None:
-        node = self._node_of.get(command.job)
-        if node is None:
-            self._answer_unknown(command, sink)
-            return
-        self._send_to(node, command, {})  # a node that is not there is lost, and with it the job: that is the answer
-
-    def _answer_unknown(self, command: ResizeJob | StopJob, sink: Sink) -> None:
-        if not self._is_stale(command):
-            sink(unknown_job(command))
 
     def _is_stale(self, command: JobCommand) -> bool:
         """Whether a command was made before its maker heard of the job's end, which is its answer."""
@@ -421,29 +409,28 @@ class ClusterExecutor:
         with self._lock:
             for job, amount, launch in jobs:
                 if launch is None:
-                    self._find_part(link, job, amount)
+                    spread = self._spread.get(job)
+                    if spread is None or link.node not in spread.parts:  # its first node may not have answered yet
+                        self._found_parts.setdefault(job, {})[link.node] = amount or NOTHING
                     continue
-                if self._node_of.setdefault(job, link.node) == link.node and can_spread(launch.spec):
-                    spread = SpreadJob(launch, link.node, self._clock, self._send_to, self._tell_of)
-                    self._spread.setdefault(job, spread)
+                is_elsewhere = self._node_of.get(job, link.node) != link.node
+                if is_elsewhere and (amount is None or self._has_resumed):
+                    continue  # it has ended here, and was started there since
+                self._node_of[job] = link.node
+                if can_spread(launch.spec):
+                    self._spread_of(launch, link.node)
                 self._held_before[job] = {link.node: amount} if amount else {}
             at, at_once = self._clock.now(), self._jobs_at_once(capacity)
             self._tell(NodeJoined(at=at, node=link.node, capacity=capacity, device=device, jobs_at_once=at_once))
             if self._has_resumed:
                 self._adopt_parts()
 
-    def _find_part(self, link: NodeLink, job: JobId, amount: Resources) -> None:
-        """Note a job found on a node that may not be its first: the first may not have answered yet."""
-        spread = self._spread.get(job)
-        if spread is None or link.node not in spread.parts:
-            self._found_parts.setdefault(job, {})[link.node] = amount
-
     def _adopt_parts(self) -> None:
         """Adopt the found parts of running jobs; the others are ended."""
         self._has_resumed = True
         for job, parts in self._found_parts.items():
             spread = self._spread.get(job)
-            if spread is not None and job in self._node_of:
+            if spread is not None and job in self._node_of and job in self._held_before:
                 spread.adopt(self._held_before[job], parts)
                 self._held_before[job] = {**self._held_before[job], **parts}
                 continue
@@ -451,24 +438,6 @@ class ClusterExecutor:
                 stop = StopJob(at=self._clock.now(), job=job, cause="its job does not run on its first node any more")
                 self._send_to(node, stop, {})
         self._found_parts.clear()
-
-    def fell_silent(self, link: NodeLink) -> None:
-        text = (
-            f"node '{link.node}', where the job runs, has not answered for {span(link.silent_s)}: nothing newer is known "
-            f"of it. If that lasts, the node counts as lost in {span(link.lost_in_s)}"
-        )
-        self._warn_of(link, Reason("silent-node", text, {"silent_s": link.silent_s, "lost_in_s": link.lost_in_s}))
-
-    def answers_again(self, link: NodeLink) -> None:
-        self._warn_of(link, Reason("node-answers", f"node '{link.node}', where the job runs, answers again"))
-
-    def noticed(self, link: NodeLink, ends_at: float | None) -> None:
-        with self._lock:
-            self._tell(NodeNoticed(at=self._clock.now(), node=link.node, ends_at=ends_at))
-
-    def _warn_of(self, link: NodeLink, reason: Reason) -> None:
-        with self._lock:
-            self._tell(NodeWarned(at=self._clock.now(), node=link.node, reason=reason))
 
     def lost(self, link: NodeLink) -> None:
         if self._machines is not None and self._machines.forget(link.node):  # it never comes back
@@ -495,7 +464,7 @@ class ClusterExecutor:
                 if node in spread.parts:
                     spread.lose(node)
 
-    # What becomes of machines of pools.
+    # What becomes of machines of pools, and of nodes.
 
     def receive(self, event: Event) -> None:
         with self._lock:
@@ -511,12 +480,6 @@ class ClusterExecutor:
             if (link := self._links.pop(node, None)) is not None:
                 link.close()
             self._lose(node, Reason("lost-node", cause))
-
-    def machine_noticed(self, node: NodeId, ends_wall: float | None) -> None:
-        with self._lock:
-            now = self._clock.now()
-            ends_at = None if ends_wall is None else now + ends_wall - time.time()
-            self._tell(NodeNoticed(at=now, node=node, ends_at=ends_at))
 
     def received(self, link: NodeLink, event: Event) -> None:
         with self._lock:
@@ -603,16 +566,10 @@ class ClusterExecutor:
                 return
         self._on_output(job, output)
 
-    def logged_of(self, node: NodeId) -> dict[JobId, ToldPlace]:
+    def poll_fields(self, node: NodeId) -> dict[str, Any]:
         with self._lock:
-            return dict(self._logged.get(node, {}))
-
-    def paused_on(self, node: NodeId) -> list[JobId]:
-        return [job for job in self._paused if self._node_of.get(job) == node]
-
-    def wait_s_of(self, node: NodeId) -> float:
-        with self._lock:
-            return self._looks.wait_s(node)
+            paused = [job for job in self._paused if self._node_of.get(job) == node]
+            return {"wait_s": self._looks.wait_s(node), "paused": paused, "logged": dict(self._logged.get(node, {}))}
 
     def _forget(self, job: JobId) -> None:
         """Forget a job that is on no node any more."""
@@ -625,3 +582,13 @@ class ClusterExecutor:
 
     def _tell(self, event: Event) -> None:
         self._sinks.get(getattr(event, "job", JobId("")), self._sink)(event)
+
+
+def _is_news(event: Event, held: Container[JobId]) -> bool:
+    """Whether a host that has come back is to hear an event of which an agent does not know whether the earlier one has.
+
+    Answers to commands of the earlier one are not; nor is an end after which that has started the job again.
+    """
+    if isinstance(event, JobFinished | JobFailed):
+        return event.job not in held
+    return not hasattr(event, "request")

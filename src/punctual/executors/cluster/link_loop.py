@@ -31,10 +31,6 @@ class LinkLoop:
                 return ended
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def run(self, coroutine: Coroutine[Any, Any, object], limit_s: float) -> None:
-        """Start a coroutine in the loop and wait for its end, for `limit_s` seconds at most."""
-        wait([self.begin(coroutine)], limit_s)
-
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Have the loop call a function soon, in the order of these calls."""
         with self._lock:

@@ -2,19 +2,21 @@
 
 import asyncio
 import logging
-import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from punctual.core.answers import not_started
 from punctual.core.commands import JobCommand, LaunchJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, ProgressReported
+from punctual.core.events import Event, NodeNoticed, NodeWarned, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.instants import moved
-from punctual.core.protocols import Clock
+from punctual.core.protocols import Clock, Message
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.units import span
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, decode_message, encode_message
@@ -34,7 +36,7 @@ class ClockOffset:
 
     A request that is sent at t₀ and received at r (the other clock) cannot have arrived before it was sent, so the offset is at
     most r − t₀; its answer, sent at s and received at t₁, says in the same way that it is at least s − t₁. The middle of the
-    narrowest such interval is taken, as far as it is not too old.
+    narrowest such interval is taken, as far as it is not too old and later ones do not contradict: one of the machines has slept.
     """
 
     def __init__(self) -> None:
@@ -44,11 +46,11 @@ class ClockOffset:
     def take(self, sent_at: float, received: float, answered: float, heard_at: float) -> None:
         """Take one exchange into account: `received` and `answered` are of the other clock."""
         least_s, most_s = answered - heard_at, received - sent_at
-        width_s = most_s - least_s
+        width_s, middle_s = most_s - least_s, (least_s + most_s) / 2.0
         # Greatest drift between two clocks, seconds a second.
-        if width_s <= self._width_s + 1e-4 * (heard_at - self._taken_at):
-            self._width_s, self._taken_at = width_s, heard_at
-            self.offset_s = (least_s + most_s) / 2.0
+        known_s = self._width_s + 1e-4 * (heard_at - self._taken_at)
+        if width_s <= known_s or abs(middle_s - self.offset_s) > (width_s + known_s) / 2.0:
+            self._width_s, self._taken_at, self.offset_s = width_s, heard_at, middle_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +64,10 @@ class LinkOptions:
 
 
 class FoundJob(NamedTuple):
-    """A job found on a node when it is greeted: its resources there, and its launch; None: it is only a part."""
+    """A job found on a node when it is greeted: its resources there, None: it has ended; its launch, None: it is only a part."""
 
     job: JobId
-    amount: Resources
+    amount: Resources | None
     launch: LaunchJob | None
 
 
@@ -92,13 +94,13 @@ class LinkListener(Protocol):
 
     def lost(self, link: "NodeLink") -> None: ...
 
-    def fell_silent(self, link: "NodeLink") -> None: ...
+    def receive(self, event: Event) -> None:
+        """Receive an event about the node."""
+        ...
 
-    def answers_again(self, link: "NodeLink") -> None: ...
-
-    def noticed(self, link: "NodeLink", ends_at: float | None) -> None: ...
-
-    def received(self, link: "NodeLink", event: Event) -> None: ...
+    def received(self, link: "NodeLink", event: Event) -> None:
+        """Receive an event of a job there."""
+        ...
 
     def reported(self, link: "NodeLink", report: ProgressReported) -> None: ...
 
@@ -106,13 +108,9 @@ class LinkListener(Protocol):
 
     def wrote(self, link: "NodeLink", job: JobId, place: ToldPlace, output: bytes) -> None: ...
 
-    def paused_on(self, node: NodeId) -> list[JobId]: ...
-
-    def wait_s_of(self, node: NodeId) -> float:
-        """Seconds that the node may wait with its next answer while nothing happens there."""
+    def poll_fields(self, node: NodeId) -> dict[str, Any]:
+        """Return `wait_s`, `paused` and `logged` of the next poll; see `punctual.executors.cluster.channel`."""
         ...
-
-    def logged_of(self, node: NodeId) -> dict[JobId, ToldPlace]: ...
 
 
 class NodeLink:
@@ -141,10 +139,12 @@ class NodeLink:
         self.node, self._loop = node, loop
         self._channel, self._options, self._listener = channel, options, listener
         self._resets = resets
-        self.is_joined = self.has_answered = self.is_silent = self._is_told = self._is_warned = False
+        self.is_joined = self.has_answered = self.is_silent = False
+        #: What the log has something of already.
+        self._told: set[str] = set()
         self._taken_cores = 0.0
-        #: Unix time at which the node is taken away, as last told; None: it stays.
-        self._ends_wall: float | None = None
+        #: Instant of the agent's clock at which the node is taken away, as last told; None: it stays.
+        self._ends_at: float | None = None
         self._offset = ClockOffset()
         self._capacity: Resources | None = None
         #: The host's generation, and how often it has lost the node since: the agent must not obey earlier requests.
@@ -155,7 +155,8 @@ class NodeLink:
         self._last_number = 0
         self._stamp: float | None = None
         self._answered_at = options.clock.now()
-        self._outbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        #: Requests to perform commands, with these; None: the link is closed.
+        self._outbox: asyncio.Queue[tuple[dict[str, Any], JobCommand] | None] = asyncio.Queue()
         self._is_over = False
 
     @property
@@ -186,7 +187,8 @@ class NodeLink:
         """Send a command to the agent; returns at once. It is repeated until it is answered or the node is lost."""
         sent = encode_message(moved(command, self._offset.offset_s))
         known = {"generation": self._generation, "incarnation": self._incarnation, "seen": self._last_number}
-        self._loop.call(self._outbox.put_nowait, {"verb": "do", "command": sent, **known, **(more or {})})
+        request = {"verb": "do", "command": sent, **known, **(more or {})}
+        self._loop.call(self._outbox.put_nowait, (request, command))
 
     async def end(self, limit_s: float) -> None:
         """End all jobs of the node; returns once the listener knows that they are gone, or after `limit_s` seconds."""
@@ -203,7 +205,7 @@ class NodeLink:
     def close(self) -> None:
         """Send the agent nothing more, and leave it running; requests in progress end with the loop or their answer."""
         self._is_over = True
-        self._loop.call(self._outbox.put_nowait, {})
+        self._loop.call(self._outbox.put_nowait, None)
 
     def _goes_on(self) -> bool:
         return not self._is_over
@@ -221,19 +223,16 @@ class NodeLink:
                 if is_greeted:
                     await self._poll()
                     continue
-            except ChannelLost as error:
+            except Exception as error:  # noqa: BLE001 -- what came may be no answer of an agent: it counts as silent
+                if not isinstance(error, ChannelLost):
+                    self._tell_once("answer", f"has answered something else ({type(error).__name__}: {error})")
                 self._note_silence(error)
-                is_greeted = False
-            except Exception:  # noqa: BLE001 -- what came is no answer of an agent: it counts as silent
-                if not self._is_told:
-                    self._is_told = True
-                    _LOG.exception("node '%s' has answered something else", self.node)
                 is_greeted = False
             if self.is_joined and self.silent_s > self._options.lost_after_s:
                 self._lose()
             await asyncio.sleep(_AGAIN_S)
 
-    def _note_silence(self, error: ChannelLost) -> None:
+    def _note_silence(self, error: Exception) -> None:
         # Seconds without an answer after which a node is reported as silent.
         if self.is_silent or self.silent_s < 5.0:
             return
@@ -242,22 +241,34 @@ class NodeLink:
         why = f": {error}" if str(error) else ""
         _LOG.warning("node '%s' has not answered for %.0f s%s%s", self.node, self.silent_s, ends, why)
         if self.is_joined:
-            self._listener.fell_silent(self)
+            text = (
+                f"has not answered for {span(self.silent_s)}: nothing newer is known of it. If that lasts, the node counts as "
+                f"lost in {span(self.lost_in_s)}"
+            )
+            self._warn(Reason("silent-node", text, {"silent_s": self.silent_s, "lost_in_s": self.lost_in_s}))
+
+    def _warn(self, reason: Reason) -> None:
+        told = replace(reason, text=f"node '{self.node}', where the job runs, {reason.text}")
+        self._listener.receive(NodeWarned(at=self._now(), node=self.node, reason=told))
 
     async def _send(self) -> None:
-        while self._goes_on():
-            request = await self._outbox.get()
+        while (sent := await self._outbox.get()) is not None:
+            request, command = sent
             # What was said before the node was lost is not to be obeyed any more.
             while self._goes_on() and self.is_joined and request["generation"] == self._generation:
-                try:
-                    if not (await self._ask(request)).get("fenced"):
+                with suppress(Exception):  # no answer, or none of an agent, of which `_listen` hears too
+                    answer = await self._ask(request)
+                    if "refused" in answer:
+                        self._refuse(command, InvalidSpec.from_fields(answer["refused"]))
+                    if "fenced" not in answer:
                         break
-                    await asyncio.sleep(_AGAIN_S)
-                except ChannelLost:
-                    await asyncio.sleep(_AGAIN_S)
-                except InvalidSpec as error:
-                    _LOG.error("node '%s' has refused a command: %s", self.node, error)
-                    break
+                await asyncio.sleep(_AGAIN_S)
+
+    def _refuse(self, command: JobCommand, why: InvalidSpec) -> None:
+        """Answer a command that the agent cannot read: it is of another version."""
+        _LOG.error("node '%s' has refused a command: %s", self.node, why)
+        if isinstance(command, LaunchJob):
+            self._listener.received(self, not_started(command, f"node '{self.node}' has refused the launch: {why}"))
 
     async def _greet(self) -> bool:
         """Greet the agent; return whether it accepts this host and has no earlier job left that must go."""
@@ -284,45 +295,29 @@ class NodeLink:
         # Seconds that an agent may take to leave when asked to.
         if answer["incarnation"] == incarnation and self._now() < asked_at + 20.0:
             raise ChannelLost(f"its agent is of version {version} and makes way")
-        if not self._is_warned:
-            self._is_warned = True
-            _LOG.warning(
-                "node '%s' has Punctual %s, and the service is %s: update it there",
-                self.node,
-                version,
-                self._options.version,
-            )
+        self._tell_once(
+            "version", f"has Punctual {version}, and the service is {self._options.version}: update it there"
+        )
 
     async def _poll(self) -> None:
-        wait_s = self._listener.wait_s_of(self.node)
-        answer = await self._ask(
-            {
-                "verb": "poll",
-                "after": self._last_number,
-                "stamp": self._stamp,
-                "wait_s": wait_s,
-                "paused": self._listener.paused_on(self.node),
-                "logged": self._listener.logged_of(self.node),
-            },
-            wait_s,
-        )
+        fields = self._listener.poll_fields(self.node)
+        known = {"incarnation": self._incarnation, "seen": self._last_number, "stamp": self._stamp}
+        answer = await self._ask({"verb": "poll", **known, **fields}, fields["wait_s"])
         if answer["incarnation"] != self._incarnation:
             raise ChannelLost
         self._take_capacity(answer, ())
         for sent in answer["reports"]:
-            report = self._here(decode_message(sent))
-            assert isinstance(report, ProgressReported)
-            self._listener.reported(self, report)
+            if isinstance(report := self._read(sent), ProgressReported):
+                self._listener.reported(self, report)
         for job, place, text in answer["output"]:
             self._listener.wrote(self, JobId(job), place, b64decode(text))
         for job, facts in answer["facts"].items():
             self._listener.public_facts(self, JobId(job), facts)
         for number, sent in answer["events"]:
             if number > self._last_number:
-                event = self._here(decode_message(sent))
-                assert isinstance(event, Event)
                 self._last_number = number  # first: a launch that answers the event says that the host has heard it
-                self._listener.received(self, event)
+                if isinstance(event := self._read(sent), Event):
+                    self._listener.received(self, event)
         self.has_answered = True
 
     def _take_capacity(self, answer: Answer, jobs: Sequence[FoundJob]) -> None:
@@ -331,37 +326,51 @@ class NodeLink:
         if capacity != self._capacity or not self.is_joined:
             self._capacity, self.is_joined = capacity, True
             self._listener.joined(self, capacity, answer["device"], jobs)
-        ends_wall = answer.get("ends_wall")
-        if ends_wall != self._ends_wall:
-            self._ends_wall = ends_wall
-            self._listener.noticed(self, None if ends_wall is None else self._now() + ends_wall - time.time())
+        ends_at = answer.get("ends_at")
+        if ends_at != self._ends_at:
+            self._ends_at = ends_at
+            here_at = None if ends_at is None else ends_at - self._offset.offset_s
+            self._listener.receive(NodeNoticed(at=self._now(), node=self.node, ends_at=here_at))
 
     def _lose(self) -> None:
         _LOG.warning("node '%s' is lost: it has not answered for %.0f s", self.node, self.silent_s)
-        self.is_joined, self._ends_wall = False, None
+        self.is_joined, self._ends_at = False, None
         self._generation, self._resets = [self._generation[0], self._generation[1] + 1], True
         self._listener.lost(self)
 
     async def _ask(self, request: Mapping[str, Any], wait_s: float = 0.0) -> Answer:
         sent_at = self._now()
-        answer = await self._channel.ask({"generation": self._generation, **request}, wait_s + _ANSWER_S_MAX)
-        if "superseded" in answer:
-            if answer["superseded"][0] > self._options.generation:
-                _LOG.warning("another host has taken node '%s' over", self.node)
-                self._is_over = True
+        answer = await self._channel({"generation": self._generation, **request}, wait_s + _ANSWER_S_MAX)
+        if answer.get("superseded", [0])[0] > self._options.generation:
+            _LOG.warning("another host has taken node '%s' over", self.node)
+            self._is_over = True
+        if self._is_over or "superseded" in answer:
             raise ChannelLost
         silent_s, self._answered_at = self.silent_s, self._now()
         if self.is_silent:
             self.is_silent = False
             _LOG.warning("node '%s' answers again, after %.0f s", self.node, silent_s)
             if self.is_joined:
-                self._listener.answers_again(self)
+                self._warn(Reason("node-answers", "answers again"))
         self._stamp = max(self._stamp or answer["sent"], answer["sent"])
         # The machine may have been started again, and its clock with it.
         offset = self._offset if answer["incarnation"] == self._incarnation else ClockOffset()
         offset.take(sent_at, answer["received"], answer["sent"], self._answered_at)
         self._offset = offset
         return answer
+
+    def _read(self, sent: list[str]) -> Message | None:
+        """Decode a message of the agent; None: it is one of another version, which is left out."""
+        try:
+            return self._here(decode_message(sent))
+        except InvalidSpec as error:
+            self._tell_once(sent[0], f"sends what cannot be read, and is left out: {error}")
+            return None
+
+    def _tell_once(self, about: str, text: str) -> None:
+        if about not in self._told:
+            self._told.add(about)
+            _LOG.warning("node '%s' %s", self.node, text)
 
     def _here(self, message: M) -> M:
         """Convert the agent's message to this clock, with none of its instants in the future."""
@@ -370,8 +379,8 @@ class NodeLink:
         return replace(here, **dict.fromkeys(late, now)) if late else here  # type: ignore[type-var]
 
 
-def _job_of(job: JobId, amount: Mapping[str, Any], launch: list[str] | None) -> FoundJob:
+def _job_of(job: JobId, amount: Mapping[str, Any] | None, launch: list[str] | None) -> FoundJob:
     """Decode an agent's description of a job."""
     heard_launch = None if launch is None else decode_message(launch)
     assert heard_launch is None or isinstance(heard_launch, LaunchJob)
-    return FoundJob(job, Resources(**amount), heard_launch)
+    return FoundJob(job, None if amount is None else Resources(**amount), heard_launch)

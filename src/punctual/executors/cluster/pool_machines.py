@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from punctual.core.commands import AskMachines, MachineCommand, ReleaseMachines
-from punctual.core.events import Event, MachinesAsked, MachinesRefused, PoolOffered
+from punctual.core.events import Event, MachinesAsked, MachinesRefused, NodeNoticed, PoolOffered
 from punctual.core.ids import NodeId
 from punctual.core.pools import HeldMachines, PoolSpec
 from punctual.core.protocols import Clock
@@ -32,8 +32,6 @@ class MachineListener(Protocol):
     def machine_lost(self, node: NodeId, cause: str) -> None:
         """Give up the node of a machine that is gone, and tell it; empty `cause`: it was released."""
         ...
-
-    def machine_noticed(self, node: NodeId, ends_wall: float | None) -> None: ...
 
 
 class PoolMachines:
@@ -202,11 +200,12 @@ class PoolMachines:
             # Of a node that has not joined nobody would keep it.
             if node in known and self._ends_wall.get(node) != ends_wall and self._listener.is_joined(node):
                 self._ends_wall[node] = ends_wall
-                self._listener.machine_noticed(node, ends_wall)
+                ends_at = self._clock.now() + ends_wall - time.time()
+                self._listener.receive(NodeNoticed(at=self._clock.now(), node=node, ends_at=ends_at))
         for node in [node for node, ends_wall in self._ends_wall.items() if ends_wall > time.time()]:
             if node in known and node not in noticed:  # it stays after all
                 del self._ends_wall[node]
-                self._listener.machine_noticed(node, None)
+                self._listener.receive(NodeNoticed(at=self._clock.now(), node=node, ends_at=None))
         self._end_released()
         with self._lock:
             unknown = running - self._pool_of.keys() - self._ending

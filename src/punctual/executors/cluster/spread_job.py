@@ -212,7 +212,7 @@ class SpreadJob:
     def hear_facts(self, facts: Mapping[str, Any], steps_done: float) -> None:
         """Take facts of the first process: its number of workers, and its address for the parts, if it has one."""
         self._n_first = max(1, (facts.get("workers") or {}).get("n_workers", 1))
-        if "group" in facts:
+        if facts.get("group") is not None:
             address, port, key = facts["group"]
             self._group = str(address), int(port), str(key)
             self._advance()
