@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import inf
+from math import exp, inf, log
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +95,51 @@ def least_usd(zone_: Zone, task: Task, i: int) -> float:
         (n,): ticks * zone_.tick_s for n, ticks in Counter(window(zone_, task, i)).items()
     }
     return bound_usd(task.work, task.speeds, spans, [zone_.spot_usd_h / HOUR_S], zone_.certain_usd_h / HOUR_S)
+
+
+@cache
+def _changes(speeds: tuple[float, ...], startup_s: float, tick_s: float) -> tuple[np.ndarray, ...]:
+    """Return numbers of spot and certain machines, and what a tick does between any two: work, seconds paid for of both kinds."""
+    n_most = len(speeds) - 1
+    numbers = np.array([(n, k) for n in range(n_most + 1) for k in range(n_most + 1 - n)])
+    (had, had_certain), (spot, certain) = numbers.T[:, :, None], numbers.T[:, None, :]
+    n_over = np.minimum(np.maximum(0, had_certain - certain), np.maximum(0, spot - had))
+    n_first = np.minimum(n_most, np.minimum(had, spot) + np.minimum(had_certain, certain) + n_over)
+    rates = np.asarray(speeds)
+    done = rates[n_first] * startup_s + rates[spot + certain] * (tick_s - startup_s)
+    return numbers, done, spot * tick_s + 0 * had, certain * tick_s + n_over * startup_s
+
+
+def least_started_usd(zone_: Zone, task: Task, i: int) -> float:
+    """Return the dual bound of a window with starts paid for: no elastic play costs less, whatever it knows.
+
+    For a price of progress, dynamic programming backwards finds the machines of each tick. Any price gives a bound.
+    """
+    from scipy.optimize import minimize_scalar
+
+    numbers, done, spot_s, certain_s = _changes(task.speeds, task.startup_s, zone_.tick_s)
+    cost = (spot_s * zone_.spot_usd_h + certain_s * zone_.certain_usd_h) / HOUR_S
+    counts = window(zone_, task, i)
+    can = {n: np.flatnonzero(numbers[:, 0] <= n) for n in set(counts)}
+    order = {(n, k): j for j, (n, k) in enumerate(numbers.tolist())}
+    # Where each choice leads once only so many spot machines are there.
+    kept = {most: np.array([order[min(n, most), k] for n, k in numbers.tolist()]) for most in can}
+
+    def dual(log_price: float) -> float:
+        price = exp(log_price)
+        gains = {n: price * done[:, some] - cost[:, some] for n, some in can.items()}
+        value = np.zeros(len(numbers))
+        for n in reversed(counts):
+            value = (gains[n] + value[can[n]]).max(axis=1)[kept[n]]
+        return price * task.work - float(value[0])
+
+    steps = [step for step in np.diff(task.speeds) if step > 0]
+    low = log(0.9 * zone_.spot_usd_h / HOUR_S / max(steps))
+    high = log(4 * zone_.certain_usd_h / HOUR_S / min(steps))
+    found = minimize_scalar(
+        lambda log_price: -dual(log_price), bounds=(low, high), method="bounded", options={"xatol": 0.01}
+    )
+    return -float(found.fun)
 
 
 class Watcher:

@@ -46,7 +46,7 @@ def seen(*counts: tuple[float, int], at: float = 0.0) -> Seen:
 def test_lower_layers_last_longer() -> None:
     of = seen((-40, 3), (-30, 1), (-20, 3), (-10, 1))
     assert of.life_s[1] > of.life_s[3]
-    assert of.losses_per_s(3) == pytest.approx(3 / (41 * HOUR_S))
+    assert of.losses_per_s(3, HOUR_S) == pytest.approx(3 / (41 * HOUR_S))
     assert of.age_s(1) == pytest.approx(40 * HOUR_S)
     assert of.age_s(2) == 0.0
 
@@ -55,8 +55,15 @@ def test_slack_is_set_aside_for_losses_before_one_was_seen() -> None:
     new, old = seen((-0.5, 1)), seen((-335, 1))
     need = Need(work=10 * HOUR_S, left_s=20 * HOUR_S, speeds=(0.0, 1.0), restarts=True)
     first, later = (reserve_s(need, (Supply(SPOT, 1, 1, 300.0, of), Supply(STAYS, 0, 1, 300.0))) for of in (new, old))
-    assert later == pytest.approx(3 * 2 * 300.0 * 10 / 336)
-    assert first > 100 * later
+    assert later == pytest.approx(3 * 2 * 300.0 * 10 / 345)
+    assert first == pytest.approx(3 * 2 * 300.0 * 10 / 10.5)
+
+
+@pytest.mark.parametrize(("left_h", "waits"), [(150.0, True), (102.0, False)])
+def test_before_a_pool_was_seen_a_rigid_job_waits_for_it_if_it_has_time(left_h: float, waits: bool) -> None:
+    need = Need(work=100 * HOUR_S, left_s=left_h * HOUR_S, speeds=(0.0, 1.0), restarts=True)
+    new = (Supply(SPOT, 0, 0, 360.0, seen((-0.1, 0))), Supply(STAYS, 0, 1, 360.0))
+    assert choose(need, new, STAYS).n_machines == ((0, 0) if waits else (0, 1))
 
 
 def supplies(n_spot: int, n_held: int = 0, *, history: Seen | None = None) -> tuple[Supply, Supply]:

@@ -69,9 +69,9 @@ class Seen:
         up_s, n_lost = self._layers
         return [(up + self.hour_s) / (n + 1) for up, n in zip(up_s, n_lost, strict=True)]
 
-    def losses_per_s(self, k: int) -> float:
-        """Return how often layer `k` was lost a second, whether it was there or not: as for lives, a loss after an hour beside."""
-        return (self._layers[1][k] + 1) / (self.over_s + self.hour_s)
+    def losses_per_s(self, k: int, beside_s: float) -> float:
+        """Return how often layer `k` was lost a second, whether it was there or not, with one loss in `beside_s` more."""
+        return (self._layers[1][k] + 1) / (self.over_s + beside_s)
 
     def age_s(self, n: int) -> float:
         """Return the seconds for which at least `n` machines could be had."""
@@ -171,10 +171,11 @@ _SETTLED = 2.0
 def reserve_s(need: Need, supplies: Sequence[Supply], factor: float = RESERVE_FACTOR) -> float:
     """Return the seconds of slack that losses of spot machines will cost while the work is done.
 
-    An elastic job loses one machine's start-up with each, a rigid one two start-ups: there and back.
+    An elastic job loses one machine's start-up with each, a rigid one two start-ups: there and back. To those that were seen
+    one is added in as long as it could wait: where nothing was seen yet, a job with much slack need not expect many.
     """
-    best_sps, n_best = need.speeds[need.n_best], need.n_best
-    if best_sps <= 0:
+    best_sps, n_best, slack_s = need.speeds[need.n_best], need.n_best, need.slack_s
+    if best_sps <= 0 or slack_s <= 0:
         return 0.0
     lost_s_per_s = 0.0
     for supply in supplies:
@@ -182,9 +183,9 @@ def reserve_s(need: Need, supplies: Sequence[Supply], factor: float = RESERVE_FA
             continue
         top = min(n_best, supply.seen.n_most)
         if need.restarts:
-            lost_s_per_s += 2 * supply.startup_s * (supply.seen.losses_per_s(top) if top else 0.0)
+            lost_s_per_s += 2 * supply.startup_s * (supply.seen.losses_per_s(top, slack_s) if top else 0.0)
         else:
-            rates = [supply.seen.losses_per_s(k) for k in range(1, top + 1)]
+            rates = [supply.seen.losses_per_s(k, slack_s) for k in range(1, top + 1)]
             lost_s_per_s += supply.startup_s * sum(rates) / n_best
     return factor * lost_s_per_s * need.work / best_sps
 
