@@ -214,8 +214,8 @@ class Judge:
         outer = series.outer
         if series.is_of_steps and (outer is None or not outer.is_behind or outer.n_passed):
             # A first line of fewer than ten may be the heading of a stage: `Step 1/6 : FROM ubuntu:22.04`.
-            is_seen = series.n_grown > 0 or (is_measured and (total >= 10 or series.is_complete))
-            is_sure = series.mention.is_own or (is_seen and not series.is_of_stages)
+            is_begun = series.n_grown > 0 or (is_measured and (total >= 10 or series.is_complete))
+            is_sure = series.mention.is_own or (total > 1 and is_begun and not series.is_of_stages)
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
         if self._is_whole(series, total):
             is_sure = series.n_grown > (not series.mention.is_bar) and not series.is_of_stages
