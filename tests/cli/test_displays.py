@@ -96,6 +96,19 @@ class TestView:
         view.write(b"%\ndone\n")
         assert out.getvalue() == "loss 0.5 █\n30%\ndone\n"
 
+    @pytest.mark.parametrize("up", ["\x1b[A", "\r\x1b[1F", "\r\x1b[2K\x1b[1A\x1b[2K"])
+    def test_bars_that_are_drawn_again_below_each_other_stay_inside(self, up: str) -> None:
+        out = io.StringIO()
+        view = View(lambda _: None, Console(file=out, width=80, color_system=None))
+        for epoch in range(3):
+            for batch in range(5):
+                view.write(f"\repochs {epoch}/3\n\rbatches {batch}/5{up}".encode())
+            view.write(b"\n\r           \r\x1b[A")
+        view.write(b"\repochs 3/3\ntrained\r\n")
+        assert out.getvalue() == "epochs 3/3\n"
+        view.stop()
+        assert out.getvalue() == "epochs 3/3\ntrained\n"
+
 
 class TestLines:
     def tell(self, *messages: Message, quiet: bool = False) -> list[str]:

@@ -22,7 +22,7 @@ STOPPED_BY_SIGNAL = JobFailed(at=9.0, job=JOB, cause="`punctual stop`", exit_cod
 STOPPED_CLEANLY = JobFailed(at=9.0, job=JOB, cause="`punctual stop`", exit_code=0, is_stopped=True)
 DUE = JobFailed(at=60.0, job=JOB, cause="its deadline has come", is_stopped=True)
 LATE = replace(DUE, cause="it would not be done by its deadline", exit_code=128 + signal.SIGTERM)
-KILLED_WHEN_DUE = replace(DUE, exit_code=-signal.SIGKILL)
+KILLED_WHEN_DUE = replace(DUE, exit_code=128 + signal.SIGKILL)
 DUE_AND_FAILED = replace(DUE, exit_code=3)
 GIVEN_UP_WHEN_DUE = RejectJob(at=60.0, job=JOB, reason=Reason("stopped", "it was asked to stop: its deadline has come"))
 NEVER_STARTED = RejectJob(at=9.0, job=JOB, reason=Reason("stopped", "`punctual stop`"))
@@ -78,6 +78,11 @@ def test_each_end_has_its_status_and_exit_code(end: Message, status: str, exit_c
         DUE_AND_FAILED,
     )
     assert ended.summary.on_time is (False if is_missed else None)
+
+
+@pytest.mark.parametrize(("own", "exit_code"), [(0, 0), (3, 3), (255, 255), (None, 130), (128 + signal.SIGKILL, 130)])
+def test_a_program_that_ended_by_itself_after_a_signal_keeps_its_status(own: int | None, exit_code: int) -> None:
+    assert outcome(replace(STOPPED, exit_code=own), received=signal.SIGINT).exit_code(strict=False) == exit_code
 
 
 @pytest.mark.parametrize("end", [STOPPED, STOPPED_CLEANLY, NEVER_STARTED, TURNED_AWAY])

@@ -90,18 +90,69 @@ def test_a_program_that_does_not_catch_ctrl_c_runs_its_finally_blocks(terminal: 
     assert "KeyboardInterrupt" in errors
 
 
-@pytest.mark.parametrize("program", [CATCHING, HOOKED])
-def test_a_second_ctrl_c_ends_it_at_once(program: str, terminal: Terminal) -> None:
-    stubborn = program.replace("except KeyboardInterrupt:", "except KeyboardInterrupt:\n    heard(2, None)")
-    run = begun(terminal, stubborn)
+#: Saves on Ctrl-C as `CATCHING` does on SIGTERM.
+SAVING = CATCHING.replace("except KeyboardInterrupt:", "except KeyboardInterrupt:\n    heard(2, None)")
+#: Notes each further Ctrl-C while it saves.
+PATIENT = SAVING.replace("    heard(2", "    signal.signal(2, lambda *_: pathlib.Path('again').touch())\n    heard(2")
+#: Is told of Ctrl-C, and does not care.
+DEAF_TO_CTRL_C = CATCHING.replace("try:", "signal.signal(2, signal.SIG_IGN)\ntry:")
+
+
+@pytest.mark.parametrize("program", [SAVING, HOOKED])
+def test_a_second_ctrl_c_interrupts_what_the_first_one_began(program: str, terminal: Terminal) -> None:
+    run = begun(terminal, program)
     run.send_signal(signal.SIGINT)
-    wait_for_file(terminal, "heard" if program is CATCHING else "saving")
+    wait_for_file(terminal, "heard" if program is SAVING else "saving")
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 130, errors
+    assert "KeyboardInterrupt" in errors
+    assert not (terminal.folder / "saved").exists()
+
+
+def test_a_program_that_goes_on_saving_after_a_second_ctrl_c_is_let_to(terminal: Terminal) -> None:
+    run = begun(terminal, PATIENT)
+    for heard in ("heard", "again"):
+        run.send_signal(signal.SIGINT)
+        wait_for_file(terminal, heard)
+    (terminal.folder / "saves").touch()
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert (terminal.folder / "saved").exists()
+    assert run.returncode == 3, errors
+
+
+def test_a_third_ctrl_c_kills(terminal: Terminal) -> None:
+    run = begun(terminal, PATIENT)
+    for heard in ("heard", "again"):
+        run.send_signal(signal.SIGINT)
+        wait_for_file(terminal, heard)
     run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 130, errors
     assert not (terminal.folder / "saved").exists()
-    assert "killed before its time to save was over" in errors
     assert "--stop-grace" not in errors
+
+
+def test_a_second_ctrl_c_kills_what_ignores_it(terminal: Terminal) -> None:
+    run = begun(terminal, DEAF_TO_CTRL_C)
+    run.send_signal(signal.SIGINT)
+    terminal.wait_for_job(lambda job: job["state"] == "stopping")
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 130, errors
+
+
+def test_ctrl_z_halts_the_command_and_tells_that_the_job_goes_on(terminal: Terminal) -> None:
+    run = begun(terminal, CATCHING)
+    run.send_signal(signal.SIGTSTP)
+    told = next(line for line in iter(run.stderr.readline, "") if "halts" in line)
+    assert "`punctual pause`" in told
+    done = terminal.jobs()[0]["steps_done"]
+    terminal.wait_for_job(lambda job: job["steps_done"] > done)
+    for number in (signal.SIGCONT, signal.SIGINT):
+        run.send_signal(number)
+    _, errors = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, errors
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGQUIT, signal.SIGXCPU])

@@ -174,13 +174,19 @@ def test_errors_that_go_to_a_file_are_there_and_not_on_the_terminal_of_the_outpu
     assert "KEPT" in (tmp_path / "errors").read_text()
 
 
-@pytest.mark.parametrize("asking", ["input('Name? ')", "import getpass; getpass.getpass()"])
+@pytest.mark.parametrize(
+    ("asking", "ends_by"),
+    [
+        ("input('Name? ')", "EOFError"), ("import getpass; getpass.getpass()", "EOFError"),
+        ("breakpoint()", "bdb.BdbQuit"),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("stdin", ["pty.openpty()[1]", "os.open(os.devnull, os.O_RDONLY)"], ids=["terminal", "null"])
 def test_a_program_that_asks_the_terminal_is_told_where_a_job_gets_answers_from(
-    terminal: Terminal, asking: str, stdin: str
+    terminal: Terminal, asking: str, ends_by: str, stdin: str
 ) -> None:
     code, errors = end(terminal.start_python("-c", FROM.format(stdin), "run", "--", *terminal.script(asking)))
-    assert (code, "EOFError" in errors) == (1, True)
+    assert (code, ends_by in errors) == (1, True)
     assert ("a job gets none from a terminal" in errors) == stdin.startswith("pty")
 
 

@@ -43,6 +43,19 @@ def test_a_job_with_cores_may_have_the_whole_machine_and_the_default_controller(
     assert (declared.deadline_s, declared.work_steps) == (pytest.approx(60.0), 100)
 
 
+def test_a_job_does_not_run_in_another_folder_than_one_that_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(removed)
+    assert submission().program.cwd == str(removed)
+    removed.rmdir()
+    with pytest.raises(InvalidSpec, match="a job must have a folder to run in"):
+        submission()
+    assert submission(cwd=str(tmp_path)).program.cwd == str(tmp_path)
+
+
 def test_a_job_of_workers_holds_whole_ones() -> None:
     declared = spec(workers="2..4")
     assert (declared.worker, declared.counts) == (Resources(cores=2), (2, 3, 4))

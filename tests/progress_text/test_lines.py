@@ -18,6 +18,14 @@ def test_lines_that_are_drawn_again_as_they_were_are_left_out() -> None:
     assert [line.text for line in splitter.feed(rows[4].encode())] == [rows[4].strip()], "no cursor has gone up"
 
 
+def test_a_line_that_was_on_the_screen_long_ago_is_no_line_that_is_drawn_again() -> None:
+    splitter, up = LineSplitter(100), "\x1b[1A\x1b[2K" * 2
+    texts = [f"epochs {epoch}/3\nbatches {batch}/2\n" for epoch in range(3) for batch in range(3)]
+    drawn = [line.text for text in texts for line in splitter.feed(f"{text}{up}".encode()) if line.is_complete]
+    assert drawn.count("batches 1/2") == 3
+    assert drawn.count("epochs 1/3") == 1
+
+
 def test_of_more_lines_than_wanted_the_first_and_the_last_are_read() -> None:
     lines = LineSplitter(100).feed("".join(f"{i}\n" for i in range(100)).encode(), 4)
     assert [line.text for line in lines] == ["0", "1", "98", "99"]
@@ -41,6 +49,7 @@ def complete(output: bytes, n_bytes_max: int = 1000) -> list[str]:
         (b"a bar\x1b[Aanother\n", ["a bar", "another"]),
         (b"\x1b[1m12\x1b[0m/\x1b[32m300\x1b[0m\n", ["12/300"]),
         (b"\x1b]0;a title\x07text\n", ["text"]),
+        (b"\x1b7\x1b[40;1H\r1/3\x1b8\x1b(B\x1b[m\n", ["1/3"]),
         (b"\x1b[2K\x1b[?25lbar\x1b[K\n", ["bar"]),
         ("step 1\n".encode("utf-16-le"), []),
         (b"\xff\xfe step\n", ["�� step"]),

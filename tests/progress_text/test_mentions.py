@@ -164,6 +164,8 @@ def only(text: str) -> Mention:
         ("Шаг 3", Unit.STEP),
         ("Lote 3/9", Unit.BATCH),
         ("[CV 3/5] END", Unit.FOLD),
+        ("[INFO] After 3 steps the loss is 0.3", Unit.STEP),
+        ("Metrics values at step 3:", Unit.STEP),
         ("3/9", Unit.UNKNOWN),
     ],
 )
@@ -176,7 +178,7 @@ def test_a_number_counts_what_is_named_before_it(text: str, unit: Unit) -> None:
     [
         "warmup_steps=100", "save every 100 steps", "eval_iters = 200", "time per step 250", "best epoch: 7", "batch size 64",
         "learning rate 1", "12:30:00", "2026-11-26 12:30", "v1.2.3", "lr 3e-4", "layer1", "0.5",
-        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "30/100 steps left", "step 30/100 remaining", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "EM sub_iter=3", "inner step 3/5", "g/total: 50", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "10.5it/s", "gpu 3", "train_loss_epoch=306", "Train Accuracy: 71.20% (42720/60000)", "top-1 0.712 (427/600)", "on 3/12 10:00:00", 'INFO: 127.0.0.1:50412 - "GET / HTTP/1.1" 200 OK', "(1): LeakyReLU(slope=0.1)",
+        "worker 3/8", "node 1/2 joined", "EarlyStopping counter: 3 out of 7", "no improvement for 2/8 epochs", "elapsed 12/3600 s", "3/24 GB used", "attempt 3/5", "30/100 steps left", "step 30/100 remaining", "wins 12/20", "1764241200 loss=0.31", '{"ts": 1764241200, "loss": 0.31}', "25 steps each", "EM sub_iter=3", "inner step 3/5", "g/total: 50", "runs/step_100/model.pt", "solver.cpp:239] done", "250 ms", "saved after 3 epochs", "10.5it/s", "gpu 3", "train_loss_epoch=306", "Train Accuracy: 71.20% (42720/60000)", "top-1 0.712 (427/600)", "on 3/12 10:00:00", 'INFO: 127.0.0.1:50412 - "GET / HTTP/1.1" 200 OK', "(1): LeakyReLU(slope=0.1)",
     ],
 )  # fmt: skip
 def test_what_is_no_count_is_left_alone(text: str) -> None:
@@ -201,6 +203,7 @@ def test_what_is_no_count_is_left_alone(text: str) -> None:
         ("{'lr': 0.001, 'batch_size': 64, 'epoch': 100}", "epoch", 100),
         ("Namespace(total_timesteps=1000)", "step", 1000),
         ("Performing 100 iterations.", "iteration", 100),
+        ("Setting 'max_iterations' to 200", "iteration", 200),
         ("Namespace(runs=3)", "run", 3),
         ("totalling 40 fits", "fit", 40),
         ("Iniciando treinamento por 500 passos", "step", 500),
@@ -216,6 +219,11 @@ def test_a_heading_that_tells_its_number_twice_counts_once() -> None:
     assert (mention.unit, mention.step, mention.total) == (Unit.EPOCH, 3, 20)
     epoch, batch = read_line("Epoch 3 (3/20): loss 0.3").mentions  # the third batch
     assert (epoch.unit, batch.unit) == (Unit.EPOCH, Unit.UNKNOWN)
+
+
+def test_a_version_is_no_value() -> None:
+    assert not read_line("step 1/9 python3.10 torch2.4 cuda12.1").is_measured
+    assert read_line("step 1/9 loss 0.3").is_measured
 
 
 def test_a_learning_rate_is_no_result() -> None:

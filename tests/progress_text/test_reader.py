@@ -88,12 +88,29 @@ def test_a_bar_that_goes_over_everything_by_other_signs_is_acted_on(beside: list
     ) == (40, 50)
 
 
+def test_a_number_with_which_a_count_begins_is_how_often_it_is_told() -> None:
+    lines = [f"Epoch: 0, Step: {i}, loss 0.{i}\n" for i in (10, 20, 30)]
+    assert sure(read(["Namespace(debug_steps=10, lr=0.1)\n", *lines[:2]])) == (20, None)
+    assert sure(read(["Namespace(train_steps=30, lr=0.1)\n", *lines[:2]])) == (20, 30)
+
+
+def test_a_bar_behind_another_that_only_then_is_told_to_have_been_an_epoch_is_not_the_training() -> None:
+    bars = [f"\r{i}/50 [00:0{i // 10}<00:01, 10it/s]" for i in range(0, 51, 5)]
+    others = [f"\r{i}/10 [00:00<00:00, 10it/s]" for i in range(11)]
+    said = '"num_epochs": 20\n'
+    assert sure(read([said, *bars, "\n", "Train Epoch 1\n", *others])) is None
+    again = read([said, *bars, "\n", "Train Epoch 1\n", *others, "\n", "Validation Epoch 1\n", *bars[:5]])
+    assert sure(again) == (70, 1000)
+
+
 def test_headings_of_stages_are_not_the_training() -> None:
     """The last stage is the training, and takes longer than the others."""
     stages = [
         f"Step {i}/4: {what}\n" for i, what in enumerate(["download data", "tokenize", "build the model", "train"], 1)
     ]
     assert sure(read(stages, s=20)) is None
+    assert sure(read(["Step 1/6 : FROM ubuntu:22.04\n"])) is None
+    assert sure(read(["Step 1/6 : FROM ubuntu:22.04\n", "Step 2/6 : RUN pip install x==python3.10\n"])) is None
     builds = ["FROM python:3.11-slim", "RUN pip install torch", "RUN pip install numpy", "COPY src ."]
     assert sure(read([f"Step {i}/4 : {what}\n" for i, what in enumerate(builds, 1)], s=20)) is None
     assert sure(read(["step 1/4 cat.png\n", "step 2/4 dog.png loss 0.3\n"])) == (2, 4), "a measured value is a step's"

@@ -1,7 +1,9 @@
 """Follow jobs from their submission to an exit status: displays, signals, closing reports."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -108,7 +110,7 @@ def carry_out(
     end = allocation(grace_s=grace_s)
     # What several jobs write would be a jumble: it is in their logs.
     on_output = screen.on_output if len(jobs) == 1 else ignore_output
-    follower = JobFollower(on_output)
+    follower = JobFollower(on_output, partial(_halting, screen))
     # Signals are caught from before there is a job until after all is cleared away: none can leave half of it behind.
     with follower.signals_caught(), follower, stopped_before_end(follower, end):
         begin(follower)
@@ -146,6 +148,15 @@ def carry_out(
         )
         for job, facts_of_job in zip(jobs, facts, strict=True)
     ]
+
+
+@contextmanager
+def _halting(screen: Screen) -> Iterator[None]:
+    """Leave the terminal to the shell in the block, in which this command halts."""
+    screen.close()
+    screen.say("punctual: this command halts, and what it follows goes on (`punctual pause` halts a job)")
+    yield
+    screen.open()
 
 
 def _tell_page(follower: JobFollower, screen: Screen) -> None:

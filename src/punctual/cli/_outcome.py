@@ -26,15 +26,17 @@ EXIT_MISSED = 75
 _NOT_READ = ("no-progress", "ended-early")
 #: Exit statuses for a job that ended without landing and without its own status: failed, stopped.
 EXIT_FAILED, EXIT_STOPPED = 1, 128 + signal.SIGTERM
+#: Exit statuses of programs that a signal has ended, as shells have them.
+_KILLED = range(129, 128 + signal.NSIG)
 #: Kinds of outcomes, the best first.
 _KINDS = ("on time", "landed without a deadline", "late", "failed", "stopped", "turned away", "not landed")
 
 
-#: The last line of a traceback, coloured or not.
-_END_OF_INPUT = re.compile(rb"^(?:\x1b\[[\d;]*m)*EOFError\b", re.MULTILINE)
+#: The last line of a traceback, coloured or not; the second is a debugger's.
+_END_OF_INPUT = re.compile(rb"^(?:\x1b\[[\d;]*m)*(?:EOFError|bdb\.BdbQuit)\b", re.MULTILINE)
 _NO_INPUT = (
     "It asked for input, and a job gets none from a terminal: give it the answer as an argument, as a variable, or as a "
-    "file (`punctual run ... < answers.txt`)."
+    "file (`punctual run ... < answers.txt`); run it without `punctual` to look into it with a debugger."
 )
 
 
@@ -62,7 +64,7 @@ class Outcome:
         """Exit status of the command: the signal's, the job's own, that of a user's error, or of a missed deadline."""
         code = end_code(self.summary.status, self.summary.exit_code, self.received)
         is_due = self.summary.status == "stopped" and self.summary.on_time is False
-        if strict and is_due and self.received is None and (code == EXIT_STOPPED or (self.summary.exit_code or 0) < 0):
+        if strict and is_due and self.received is None and code in _KILLED:
             return EXIT_MISSED
         if code or self.received is not None:
             return code
@@ -84,12 +86,12 @@ class OutcomeUnknown(InvalidSpec):
 def end_code(status: str | None, own: int | None, received: int | None) -> int:
     """Return the exit status by a job's end, its exit status `own`, and the signal that the command received."""
     if received is not None:  # the program's own if it ended by itself, else the shell's for the signal
-        return own if own is not None and 0 <= own <= 128 else 128 + received
+        return own if own is not None and own not in _KILLED else 128 + received
     if status == "turned away":
         return EXIT_USER_ERROR
     if status == "stopped":
-        return _shell_code(own) or EXIT_STOPPED
-    return 0 if status == "finished" else _shell_code(own) or EXIT_FAILED
+        return own or EXIT_STOPPED
+    return 0 if status == "finished" else own or EXIT_FAILED
 
 
 def closing_report(outcome: Outcome, drawn: Path | None) -> list[str]:
@@ -156,11 +158,6 @@ def outcome_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:
         "device": None if outcome.device is None else _device_fields(outcome.device),
         "faults": [str(fault) for fault in outcome.faults],
     }
-
-
-def _shell_code(exit_code: int | None) -> int:
-    """Convert a status to the shell's: 128 and the signal for a killed job; 0 if none is known."""
-    return 128 - exit_code if exit_code is not None and exit_code < 0 else exit_code or 0
 
 
 def worker_fields(status: WorkerStatus | None) -> dict[str, Any] | None:

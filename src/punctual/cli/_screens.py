@@ -70,7 +70,7 @@ class Screen(Protocol):
     on_output: Callable[[bytes], None] | None
 
     def open(self, *jobs: ShownJob) -> None:
-        """Begin to show `jobs`."""
+        """Begin to show `jobs`; without any, go on after `close`."""
         ...
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class LiveScreen:
         self.on_output: Callable[[bytes], None] | None = self._view.write
 
     def open(self, *jobs: ShownJob) -> None:
-        self._jobs = jobs
+        self._jobs += jobs
         for job in jobs:
             job.subscribe(Lines(job, self.say, grants=False, named=len(jobs) > 1).tell)
         self._view.start()

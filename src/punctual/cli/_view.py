@@ -1,5 +1,6 @@
 """The live view: a small panel under the job's own output."""
 
+import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable
 
@@ -15,6 +16,9 @@ from punctual.core.status import JobStatus
 from punctual.core.units import counted
 from punctual.daemon.status_reader import standing
 from punctual.request.deadlines import Now
+
+#: Ends of lines, and movements of the cursor to lines that were drawn before.
+_MOVES, _UP = re.compile(r"(\n|\r|\x1b\[\d{0,3}[AF]|\x1b\[2K)"), re.compile(r"\x1b\[(\d*)[AF]")
 
 
 class Bar:
@@ -98,12 +102,15 @@ def _grant(status: JobStatus) -> str:
 class View:
     """Panel on a terminal, redrawn twice a second; the job's output scrolls above it.
 
-    `draw`: returns the text to show of an incomplete last line of the job; None: nothing yet.
+    Lines that a program may draw again, as it does with several bars, stay in the panel.
+
+    `draw`: returns the text to show of the lines that the job has not ended yet; None: nothing yet.
     """
 
     def __init__(self, draw: Callable[[str], RenderableType | None], console: Console) -> None:
-        self._draw_line = draw
-        self._line = ""
+        self._draw_lines = draw
+        #: Lines that are not above the panel; which of them the cursor is in, and whether at its start; how far up it has been.
+        self._lines, self._i_line, self._is_at_start, self._n_up = [""], 0, False, 0
         # Output comes in pieces that may end inside a character.
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._console = console
@@ -118,16 +125,36 @@ class View:
 
     def stop(self) -> None:
         self._live.stop()
-        if self._line:
-            self._console.print(Text.from_ansi(self._line))
-            self._line = ""
+        if text := self._text():
+            self._console.print(Text.from_ansi(text))
+            self._lines, self._i_line = [""], 0
 
     def write(self, output: bytes) -> None:
-        """Show the job's output: whole lines above the panel, an incomplete line inside it."""
-        *lines, rest = (self._line + self._decoder.decode(output)).replace("\r\n", "\n").split("\n")
-        if lines:
-            self._console.print(Text.from_ansi("\n".join(line.rpartition("\r")[2] for line in lines)), soft_wrap=True)
-        self._line = rest.rstrip("\r").rpartition("\r")[2]
+        """Show the job's output: lines that are done above the panel, others inside it."""
+        for piece in filter(None, _MOVES.split(self._decoder.decode(output))):
+            if piece == "\n":
+                self._i_line += 1
+                self._lines += [""] * (self._i_line == len(self._lines))
+            elif piece == "\x1b[2K":
+                self._lines[self._i_line] = ""
+            elif up := _UP.fullmatch(piece):
+                # No more than a dozen lines are kept in the panel.
+                self._i_line -= min(int(up[1] or 1), 12)
+                self._lines[:0] = [""] * -self._i_line  # those are above the panel
+                self._i_line = max(0, self._i_line)
+                self._n_up = min(max(self._n_up, len(self._lines) - 1 - self._i_line), 12)
+            elif piece != "\r":
+                # What is drawn at the start of a line takes its place.
+                self._lines[self._i_line] = piece if self._is_at_start else self._lines[self._i_line] + piece
+                self._is_at_start = False
+            self._is_at_start = self._is_at_start or piece in "\r\n"
+        n_done = min(len(self._lines) - 1 - self._n_up, self._i_line)
+        if n_done > 0:
+            self._console.print(Text.from_ansi("\n".join(self._lines[:n_done])), soft_wrap=True)
+            self._lines, self._i_line = self._lines[n_done:], self._i_line - n_done
+
+    def _text(self) -> str:
+        return "\n".join(self._lines).rstrip()
 
     def _draw(self) -> RenderableType:
-        return self._draw_line(self._line) or Text("")
+        return self._draw_lines(self._text()) or Text("")

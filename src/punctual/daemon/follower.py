@@ -4,8 +4,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -57,13 +57,16 @@ class JobFollower(StatusReader):
     daemon was killed, or hangs, the command starts the next one, which goes on with the jobs. The end of the command
     ends no job. A context manager: leaving it ends the following.
 
-    `receive`: called with what the jobs write, from other threads. None: it is written where this process writes.
+    * `receive`: called with what the jobs write, from other threads. None: it is written where this process writes.
+    * `halting`: block in which Ctrl-Z halts this process.
     """
 
-    def __init__(self, receive: Receive | None) -> None:
+    def __init__(
+        self, receive: Receive | None, halting: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
         self._forecasts = HostForecasts()
         super().__init__(StatusBoard(self._forecasts.forecast))
-        self._receive = receive
+        self._receive, self._halting = receive, halting
         self.job_ids: tuple[JobId, ...] = ()
         self._run: RunFolder | None = None
         #: Closes the journal, and ends that the command waits for jobs of the run.
@@ -88,7 +91,9 @@ class JobFollower(StatusReader):
         self._is_given_up = False
         #: The first signal by which the jobs are to end; None: none came. Signals are acted on once `act_on_signals` was called.
         self.received: int | None = None
-        self._acts_on_signals = False
+        self._n_interrupts, self._acts_on_signals = 0, False
+        #: Whether this command is to halt, as Ctrl-Z asks.
+        self._is_to_halt = False
         #: Why no daemon could be started, and when it first was so; `inf`: it has been said.
         self._refusals: dict[str, float] = {}
         #: Why the last attempt to start one has failed; None: there is a daemon.
@@ -194,16 +199,20 @@ class JobFollower(StatusReader):
         self._is_given_up = True
         self.signal(job, signal.SIGQUIT)
 
-    def signal(self, job: JobId, number: int) -> None:
-        """Send a signal to the job through its supervisor; allowed in a signal handler."""
+    def signal(self, job: JobId, number: int) -> bool:
+        """Send a signal to the job through its supervisor, unless it has none; allowed in a signal handler."""
         supervisor_pid = self.run_folder.supervisor_pid(job)
         if supervisor_pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(supervisor_pid, number)
+        return supervisor_pid is not None
 
     def signals_caught(self) -> AbstractContextManager[None]:
-        """Catch signals in the block: the first asks the jobs to end, the second ends them; the jobs' own are passed on."""
-        return caught(self._on_signal, (*_STOPPING, *_PASSED_ON))
+        """Catch signals in the block: the first asks the jobs to end, the second ends them; the jobs' own are passed on.
+
+        A second Ctrl-C is passed on as well, and the third ends them.
+        """
+        return caught(self._on_signal, (*_STOPPING, *_PASSED_ON, signal.SIGTSTP))
 
     def act_on_signals(self) -> None:
         """Act on signals from now on, and on one that has come already."""
@@ -212,18 +221,23 @@ class JobFollower(StatusReader):
             self._stop_all(self.received)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGTSTP:
+            self._is_to_halt = True
+            return
         is_own, is_first = number in _PASSED_ON, self.received is None
         if not is_own:
             self.received = self.received or number
+            self._n_interrupts += number == self.received == signal.SIGINT
         if not self._acts_on_signals:
             return
         if is_first and not is_own:
             self._stop_all(number)
             return
+        # A second Ctrl-C means to a program what it means without Punctual.
+        is_passed_on = is_own or (number == signal.SIGINT and self._n_interrupts == 2)
         for job in self.job_ids:
-            if is_own:
-                self.signal(job, number)
-            else:
+            is_sent = is_passed_on and self.signal(job, number)
+            if not (is_sent or is_own):
                 self.kill(job)
 
     def _stop_all(self, number: int) -> None:
@@ -243,6 +257,10 @@ class JobFollower(StatusReader):
             tail.finish(_END_S_MAX)
 
     def _wait(self) -> None:
+        if self._is_to_halt:
+            self._is_to_halt = False
+            with self._halting():
+                _halt()
         self._look()
         self._pass_on_stops()
         if self._have_ended():
@@ -380,6 +398,13 @@ class JobFollower(StatusReader):
         for tail in self._tails:
             tail.finish(_END_S_MAX)
         self._closing.close()
+
+
+def _halt() -> None:
+    """Halt this process as if it did not catch Ctrl-Z; returns once it goes on."""
+    handler = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, handler)
 
 
 def _input_fd() -> int | None:

@@ -167,7 +167,7 @@ class Judge:
             # `Epoch 1/9: 11%|#   | 1/9` counts one thing twice, unless it begins anew.
             is_other = length is None or length != outer.series.known_total or outer.n_restarts > 0
             is_moved = series.n_grown > 0 or outer.n_restarts > 0 or series.is_complete
-            is_sure = series.mention.is_own or (is_moved and is_other)
+            is_sure = series.mention.is_own or (is_moved and is_other and not self._is_behind_epoch(series))
             doubt = Doubt.EPOCHS
         else:
             n_epochs, n_before = self._table.stated("epoch", series.n_laps, series), series.n_laps
@@ -187,6 +187,14 @@ class Judge:
             n_epochs=n_epochs,
         )
 
+    def _is_behind_epoch(self, series: Series) -> bool:
+        """Return whether the epoch that a bar seems to be in was only told when another bar like it had ended in it."""
+        outer = series.outer
+        if outer is None or outer.n_restarts or outer.is_beside or outer.series.total or not series.mention.is_bar:
+            return False
+        alike = (other for other in self._table if other.mention.template == series.mention.template)
+        return any(other.is_complete and other.first_line < outer.series.first_line for other in alike)
+
     def _single(self, series: Series) -> Assessment | None:
         """Assess a count that has not begun anew; None if it is no count."""
         total, steps, is_measured = series.known_total, series.done, series.is_measured
@@ -205,8 +213,9 @@ class Judge:
             return Assessment(series=series, steps=steps, total=None, is_sure=is_sure, doubt=Doubt.NOT_SAID)
         outer = series.outer
         if series.is_of_steps and (outer is None or not outer.is_behind or outer.n_passed):
-            is_seen = (series.n_grown > 0 or is_measured) and total > 1
-            is_sure = series.mention.is_own or (is_seen and not series.is_of_stages)
+            # A first line of fewer than ten may be the heading of a stage: `Step 1/6 : FROM ubuntu:22.04`.
+            is_begun = series.n_grown > 0 or (is_measured and (total >= 10 or series.is_complete))
+            is_sure = series.mention.is_own or (total > 1 and is_begun and not series.is_of_stages)
             return Assessment(series=series, steps=steps, total=total, is_sure=is_sure)
         if self._is_whole(series, total):
             is_sure = series.n_grown > (not series.mention.is_bar) and not series.is_of_stages

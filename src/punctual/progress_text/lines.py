@@ -2,6 +2,7 @@
 
 import re
 from collections import deque
+from itertools import islice
 from typing import NamedTuple
 
 #: A bar is drawn again after a carriage return, backspaces or a movement of the cursor: these end a line as well.
@@ -11,7 +12,9 @@ _UP = re.compile(rb"\x1b\[(\d{0,4})[\d;]*([AFHf])")
 #: Latest lines with which a redrawn line is compared.
 _N_DRAWN = 100
 #: Colours, titles of windows and the like; at the end of a piece also the beginning of one.
-_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_]|\[?[0-?]*$|\][^\x07]*$)")
+_ESCAPE = re.compile(
+    rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[ -/]*[0-Z\\^-~]|(?:\[[0-?]*|[ -/]*)$|\][^\x07]*$)"
+)
 #: The end of a bar behind which a line begins: the bar was written to another stream, and has no end of line.
 _GLUED = re.compile(rb"(/\w{1,12}(?:, [^\]]{0,200})?\])(?=[A-Za-z{`])")
 #: A number that was cut in two is none.
@@ -41,9 +44,9 @@ class LineSplitter:
     def __init__(self, n_bytes_max: int) -> None:
         self._n_bytes_max = n_bytes_max
         self._rest = b""
-        #: Lines on the screen, and how many may be drawn again as they are.
+        #: Lines on the screen, how many of them the cursor went up, and how many may be drawn again as they are.
         self._drawn: deque[bytes] = deque(maxlen=_N_DRAWN)
-        self._n_again = 0
+        self._n_up = self._n_again = 0
 
     def feed(self, output: bytes, n_lines_max: int | None = None) -> list[TextLine]:
         """Return the lines that `output` completes, and the one that stays open, without empty ones, and those drawn again.
@@ -72,11 +75,12 @@ class LineSplitter:
         """Return whether a line is the same as one that was drawn before the cursor went up."""
         is_again = False
         if text and b"\n" in end:
-            is_again = self._n_again > 0 and text in self._drawn
+            is_again = self._n_again > 0 and text in islice(reversed(self._drawn), 2 * self._n_up)
             self._n_again -= self._n_again > 0
             self._drawn.append(text)
         if up := _UP.fullmatch(end):
             self._n_again += int(up[1] or 1) if up[2] in b"AF" else _N_DRAWN
+            self._n_up = self._n_again
         return is_again
 
     def _kept(self, text: bytes) -> bytes:

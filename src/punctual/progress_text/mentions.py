@@ -267,7 +267,7 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_NAME = re.compile(r"[A-Za-z]+(?:[ _-]{1,2}[A-Za-z]+){0,3}$")
+_NAME = re.compile(r"[A-Za-z]+(?:['\"]?[ _-]{1,2}[A-Za-z]+){0,3}$")
 #: The name of a writer at the beginning of its lines, without a number that stands alone: `[rank0]: `, `trainer-1  | `.
 _LABEL = re.compile(r"^(?:\D|(?<=[\w-])\d){0,100}?[A-Za-z][^\s\d]{0,40}\d{0,6}(?:[:)]|\s{0,100}\]|\s{1,8}\|)\s")
 #: Characters before a count without a name, in one of the first columns of a table.
@@ -284,8 +284,8 @@ _COUNT_BEFORE = re.compile(r"(?<!\d)\d{1,18}\s?[(\[]\s{0,3}$")
 _COUNT_BESIDE = re.compile(r"[(\[]\s?\d+\s$")
 _UNIT_AFTER = re.compile(r"\s{0,3}([A-Za-z]{2,12})\b")
 _VALUE_AFTER = re.compile(r"[\s:=#(\[]{0,4}\d")
-#: A value right behind a number, as in `loss at step 20: 0.3`.
-_MEASURED_AT = re.compile(r"\D{1,24}\d+\.\d")
+#: A value right behind a number, as in `loss at step 20: 0.3`, or values in the lines below.
+_MEASURED_AT = re.compile(r"\D{1,24}\d+\.\d|:\s*$")
 #: A value with its name right behind a number, as in `3 train loss: 0.3`.
 _VALUE_NEXT = re.compile(r"\s{1,4}(?:[A-Za-z_]{2,16}\s){0,2}[A-Za-z_]{2,16}\s?[:=]\s{0,8}-?\d+\.\d")
 #: A row that begins with a word, as in `Train 3, loss: 0.3`.
@@ -313,7 +313,7 @@ _DRAWN = re.compile(r"[█▉▊▋▌▍▎▏━╸╺]|%\s?─|#{2}|={2}>?|[#
 _HEADING = re.compile(r"\s*(?:$|[|█━╸╺])")
 _RESULT = re.compile(r"\d\.\d|\d[eE]-\d|\b(?:done|finished|completed|took|end[ _-]of)\b", re.IGNORECASE)
 _NAMED_VALUE = re.compile(
-    r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?['\"]?\s{0,2}[:=]?\s{0,2}['\"]?-?\d+\.\d"
+    r"(?<![A-Za-z_])(?!(?:in|took|time|eta|elapsed|after)\b)[A-Za-z_]{2,32}\d?(?:['\"]|['\"]?\s{0,2}[:=]|\s)\s{0,2}['\"]?-?\d+\.\d"
     r"(?!\d*(?:\.\d|-[a-z]{2}))"  # `python:3.11-slim` is a version
 )
 #: A value that is known before a step is made.
@@ -559,7 +559,8 @@ class _NumberPosition:
             return (
                 None if is_part else self._mention(step, None, unit, family, is_total=True, is_lap=around is not None)
             )
-        return self._mention(step, None, unit, family) if _REACHED_AFTER.match(self._after) else None
+        is_reached = _REACHED_AFTER.match(self._after) or _without_label(self._before).split() == ["After"]
+        return self._mention(step, None, unit, family) if is_reached else None
 
     def _counted(self) -> tuple[Unit, str]:
         """Return what is counted, by the name."""

@@ -51,8 +51,9 @@ class Series:
         than the one before, and falls to another number than the first.
     is_exceeded
         Whether the count went beyond its total, which then is none.
-    is_result, is_measured
-        Whether a line with the last number was one, and whether any line was; see `LineReading`.
+    is_result, is_measured, is_bare
+        Whether a line with the last number was one, whether any line was, and whether the last one was not; see
+        `LineReading`.
     is_whole
         Whether the count goes over the whole training, by evidence beside its own lines.
     has_batches_beside
@@ -87,6 +88,7 @@ class Series:
     is_exceeded: bool = False
     is_result: bool = False
     is_measured: bool = False
+    is_bare: bool = False
     is_whole: bool = False
     has_batches_beside: bool = False
     outer: "Outer | None" = None
@@ -152,7 +154,7 @@ class Series:
     def is_of_stages(self) -> bool:
         """Whether it numbers pieces of work of different kinds, as headings do: ``Step 2/3: building the model``."""
         has_heading = self.is_varied and (self.n_grown > 0 or bool(self.words_after))
-        return has_heading and not self.is_measured and not self.mention.is_own
+        return has_heading and (self.is_bare or not self.is_measured) and not self.mention.is_own
 
     @property
     def is_regular(self) -> bool:
@@ -388,7 +390,8 @@ class SeriesTable:
         """Return the total of a family that a line announced before the `counted` series; None if none did, or below `least`."""
         families = _MEANT.get(family, (family,))
         said = [series for series in self._announced(counted) if series.mention.family in families]
-        said = [series for series in said if series.last >= max(least, 2)]
+        # A number with which the count itself begins is how often it is told.
+        said = [series for series in said if series.last >= max(least, 2) and series.last != counted.first]
         of_all = [series.last for series in said if not series.mention.is_qualified]
         # Of totals that may be of parts, one that others contradict is none.
         of_parts = {series.last for series in said}
@@ -482,6 +485,7 @@ class SeriesTable:
             )
             del self._by_key[next(once, next(iter(self._by_key)))]
         series.is_measured = series.is_measured or reading.is_measured
+        series.is_bare = not reading.is_measured
         return series, moved
 
     def _find(self, mention: Mention) -> Series | None:

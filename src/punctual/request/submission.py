@@ -130,7 +130,7 @@ def submission_of(
     checks = OptionChecks()
     read_deadline = partial(deadline_s, started_at=started_at, now=Now.read())
     job = checks.read("name", _checked_name, options.name, JobId(new_name(redacted(options.program))))
-    cwd = checks.read("cwd", _checked_cwd, options.cwd, _here())
+    cwd = checks.made(partial(_checked_cwd, options.cwd), "cwd")
     variables = {**(os.environ if inherited is None else inherited), **options.env}
     with checks.of("program"):
         _check_program(options.program, cwd, variables.get("PATH"))
@@ -313,18 +313,15 @@ def _check_fit_together(options: "JobOptions", workers: WorkerRange | None) -> N
         raise InvalidSpec("`--margin` needs a deadline", "none", "the job", remedy, option="margin")
 
 
-def _checked_cwd(cwd: str) -> Path:
-    if not os.path.isdir(cwd):  # noqa: PTH112 -- `Path.is_dir` raises for a name that is too long
+def _checked_cwd(cwd: str | None) -> Path:
+    """Return the folder of a job; None: the present one."""
+    if cwd is not None and not os.path.isdir(cwd):  # noqa: PTH112 -- `Path.is_dir` raises for a name that is too long
         raise InvalidSpec("`cwd` must be a folder", f"'{cwd}', which is none", "the job", "Make the folder first.")
-    return Path(cwd).absolute()
-
-
-def _here() -> Path | None:
-    """Return the present folder, if it still exists."""
     try:
-        return Path.cwd()
+        return Path(cwd or "").absolute()
     except FileNotFoundError:
-        return None
+        must, remedy = "a job must have a folder to run in", "Change to a folder that is there (`cd`)."
+        raise InvalidSpec(must, "one that was removed", "the present folder", remedy) from None
 
 
 def _check_program(program: Sequence[str], cwd: Path | None, path: str | None) -> None:

@@ -143,6 +143,11 @@ def _catching(pid: int, number: int) -> list[int]:
     return [catching for child, parent in parents() if parent == pid for catching in _catching(child, number)]
 
 
+def is_deaf(pid: int, number: int) -> bool:
+    """Whether a process ignores or blocks the signal."""
+    return bool((_mask(pid, "SigIgn") | _mask(pid, "SigBlk")) & _bit(number))
+
+
 def stop_grace_s(asked_s: float | None, environment: Mapping[str, str], default_s: float) -> float:
     """Seconds that a job has to end: those asked for, else the rest of its allocation in Slurm, else the default."""
     return asked_s if asked_s is not None else allocation_left_s(environment) or default_s

@@ -30,7 +30,7 @@ nothing comes for `fence_s`               as with SIGTERM: another machine may s
 somebody comes to the *takeover socket*   the supervisor hands over the control connection, unless another holds
                                           it; see `LaunchRequest.takeover_fd`
 SIGINT                                    the supervisor lifts the quota; SIGINT to the job's process group, as a
-                                          terminal sends it
+                                          terminal sends it; again, and all of the job ignores it: SIGKILL
 SIGTERM                                   the supervisor lifts the quota; SIGTERM to the job's own process, or to what
                                           its shell waits for; after `grace_s` to all others, SIGKILL 5 s later
 SIGALRM                                   the same as if `grace_s` were over
@@ -272,7 +272,9 @@ class Supervisor:
                 self._end_by(number)
             elif number == signal.SIGINT:
                 self._lift()
-                now = time.monotonic()
+                now, jobs = time.monotonic(), job_signals.descendants(os.getpid())
+                if self._ctrl_c is not None and all(job_signals.is_deaf(pid, number) for pid in jobs):
+                    self._end(grace_s=0.0).kill()
                 self._ctrl_c = now, now + self._grace_s()
                 _signal_group(self._job_pid, signal.SIGINT)
             elif number in (signal.SIGUSR1, signal.SIGUSR2):
