@@ -1,6 +1,5 @@
 """Children of a process that has the modules of Punctual loaded: copies of it, in place of Python started anew."""
 
-import atexit
 import logging
 import os
 import runpy
@@ -61,7 +60,6 @@ def _be(
         # What the other process has not written yet stays its own.
         sys.stdout, sys.stderr = (os.fdopen(fd, "w", buffering=1, closefd=False) for fd in (1, 2))
         logging.root.handlers.clear()
-        atexit._clear()
         warnings.filterwarnings("ignore", ".* found in sys.modules", RuntimeWarning)
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)
         code = 0
