@@ -13,6 +13,7 @@ import runpy
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ PRELOADED = (
     "punctual.policies.promises_first",
     "punctual.policies.proportional",
     "punctual.api.app",
+    "punctual.api.daemon_process",
     "punctual.journal.sqlite",
     "pydantic.dataclasses",
     "pydantic.type_adapter",
@@ -112,6 +114,8 @@ def run(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    # A daemon that a command starts, and what a daemon starts, are copies of these.
+    subprocess.Popen = importlib.import_module("forked_child").ForkedChild  # type: ignore[misc]
     for name in PRELOADED:
         with suppress(ModuleNotFoundError):  # of libraries that a test needs, but not all machines have
             importlib.import_module(name)

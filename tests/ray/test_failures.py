@@ -1,7 +1,7 @@
-"""What a service and its jobs do when Ray's head, Ray on a node, or the way to it fails; with a cluster for each test."""
+"""What a service and its jobs do when Ray's head, Ray on a node, or the way to it fails."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,33 +16,29 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
 
 
+@pytest.fixture(scope="module")
+def variables(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """What Ray and services are started with."""
+    folder = tmp_path_factory.mktemp("ray")
+    return ray_environment(folder / "home", folder / "token")
+
+
 @pytest.fixture
-def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    made = Terminal(tmp_path)
-    for name, value in ray_environment(made.home, tmp_path / "token").items():
+def terminal(variables: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    made = Terminal(tmp_path, Path(variables["PUNCTUAL_HOME"]))
     yield made
     made.tell("down", "--jobs", "stop")
     made.close()
     end_agents(made.home)
 
 
-@pytest.fixture
-def machines() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-def started(machines: ExitStack, machine: RayMachine) -> RayMachine:
-    machines.callback(machine.kill)
-    machine.folder.mkdir(exist_ok=True)
-    machine.start()
-    return machine
-
-
-def short_folder(machines: ExitStack) -> Path:
+@contextmanager
+def short_folder() -> Iterator[Path]:
     """The paths of sockets must be short."""
-    return Path(machines.enter_context(TemporaryDirectory(prefix="pr-", dir="/tmp", ignore_cleanup_errors=True)))
+    with TemporaryDirectory(prefix="pr-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def check_ran_once(service: Service) -> None:
@@ -52,41 +48,54 @@ def check_ran_once(service: Service) -> None:
     service.end()
 
 
-def test_a_service_and_its_training_outlive_the_head_of_ray(
-    terminal: Terminal, machines: ExitStack, tmp_path: Path
-) -> None:
+def test_a_service_and_its_training_outlive_the_head_of_ray(terminal: Terminal, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
-    head = started(machines, RayMachine(head_address=address, address="127.0.0.1", folder=short_folder(machines)))
-    service = Service(terminal, tmp_path, address, [])
-    head.kill()
-    before = service.steps
-    wait_until(lambda: service.steps > before + 20)
-    head.start()
-    service.await_steered()
-    check_ran_once(service)
+    with short_folder() as folder:
+        head = RayMachine(head_address=address, address="127.0.0.1", folder=folder)
+        try:
+            head.start()
+            service = Service(terminal, tmp_path, address, [])
+            head.kill()
+            before = service.steps
+            wait_until(lambda: service.steps > before + 20)
+            head.start()
+            service.await_steered()
+            check_ran_once(service)
+        finally:
+            head.kill()
 
 
-@pytest.fixture
-def network(machines: ExitStack) -> Namespaces:
+@pytest.fixture(scope="module")
+def network() -> Iterator[Namespaces]:
     if not can_make_namespaces():
         pytest.skip("network namespaces cannot be made here")
-    return machines.enter_context(namespaces(2))
+    with namespaces(2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def machines(network: Namespaces) -> Iterator[list[RayMachine]]:
+    """A head without CPUs, and a node that has one, in network namespaces; Ray is started there by the first who needs it."""
+    head = f"{network.address(0)}:6379"
+    with short_folder() as folder:
+        made = [
+            RayMachine(head_address=head, address=network.address(i), folder=folder, prefix=network.prefix(i), n_cpus=i)
+            for i in range(2)
+        ]
+        yield made
+        for machine in made:
+            machine.kill()
 
 
 @pytest.fixture
-def distant(terminal: Terminal, machines: ExitStack, network: Namespaces, tmp_path: Path) -> tuple[Service, RayMachine]:
-    """A service on a head without CPUs, and the only node that has one, in network namespaces."""
-    folder, address = short_folder(machines), f"{network.address(0)}:6379"
-    _, node = (
-        started(
-            machines,
-            RayMachine(
-                head_address=address, address=network.address(i), folder=folder, prefix=network.prefix(i), n_cpus=i
-            ),
-        )
-        for i in range(2)
-    )
-    return Service(terminal, tmp_path, address, network.prefix(0)), node
+def distant(
+    terminal: Terminal, machines: list[RayMachine], network: Namespaces, tmp_path: Path
+) -> tuple[Service, RayMachine]:
+    """A service on these machines, on which Ray runs, and the node."""
+    for machine in machines:
+        if machine.process is None:
+            machine.start()
+    return Service(terminal, tmp_path, machines[0].head_address, network.prefix(0)), machines[1]
 
 
 def test_a_training_goes_on_while_its_node_is_cut_off(distant: tuple[Service, RayMachine], network: Namespaces) -> None:
