@@ -125,6 +125,26 @@ def test_calls_of_fit_of_keras(page: SharedBlock, has_length: bool) -> None:
     assert ended(page) == landed_with(16 if has_length else 8)
 
 
+def test_a_call_of_fit_that_an_exception_ends_leaves_the_next_one_its_steps(page: SharedBlock) -> None:
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras", reason="Keras is not installed (extra `adapters`)", exc_type=ImportError)
+    from punctual.integrations.keras import KerasCallback
+
+    def fail(batch: int, logs: Any) -> None:
+        if page.progress().n_steps == 3:
+            raise LookupError
+
+    punctual.total_steps(16)
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse", jit_compile=False)
+    x, callback = np.ones((8, 1), "float32"), KerasCallback()
+    options = {"batch_size": 2, "epochs": 2, "verbose": 0}
+    with pytest.raises(LookupError):
+        model.fit(x, x, callbacks=[callback, keras.callbacks.LambdaCallback(on_train_batch_begin=fail)], **options)
+    model.fit(x, x, callbacks=[callback], **options)
+    assert ended(page) == landed_with(3 + 8)
+
+
 def test_trainings_of_the_trainer(page: SharedBlock, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="Transformers is not installed (extra `adapters`)")
     pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")

@@ -40,6 +40,8 @@ class FrameworkLoop:
     save
         Makes a checkpoint when Punctual asks the training to stop or to leave, before the process ends; called in every
         process of the training. None: the training is not to be asked.
+    before
+        The same hooks' loop before this one, which an exception may have ended; it is over.
 
     Raises
     ------
@@ -57,7 +59,10 @@ class FrameworkLoop:
         phases: Mapping[str, Phase] | None = None,
         after: Collection[str] = (),
         save: Callable[[], object] | None = None,
+        before: "FrameworkLoop | None" = None,
     ) -> None:
+        if before is not None:
+            before.finish()
         session = self._session = current()
         if total_steps is not None and not session.declared_steps:
             session.begin_job(whole(total_steps, "total_steps", "this training", least=1))
