@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from punctual.channel import BLOCK_VARIABLE, CHECKPOINT_VARIABLE
 from punctual.tracking import losses, stop
@@ -61,6 +61,7 @@ class FrameworkLoop:
         save: Callable[[], object] | None = None,
         before: "FrameworkLoop | None" = None,
     ) -> None:
+        OpenPhase().end(InterruptedError())  # one that an exception has left open
         if before is not None:
             before.finish()
         session = self._session = current()
@@ -149,10 +150,9 @@ class FrameworkLoop:
 
 
 class OpenPhase:
-    """Phase in progress, for hooks that are called at its beginning and its end."""
+    """Phase in progress, for hooks that are called at its beginning and its end; a process has one at a time."""
 
-    def __init__(self) -> None:
-        self._spans: list[PhaseSpan] = []
+    _spans: ClassVar[list[PhaseSpan]] = []
 
     def begin(self, name: str, units: int | None = None, *, rehearsal: bool = False, inside: bool = False) -> None:
         """Begin a phase of `units` units, if known; the one before it ends, unless this is `inside` of it."""
