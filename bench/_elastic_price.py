@@ -21,7 +21,7 @@ from torch.utils.data import TensorDataset
 from vision import VISION
 
 from punctual.elastic_training import links
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.links import Links
 from punctual.elastic_training.membership import Membership, Progress
@@ -50,7 +50,7 @@ class Way:
     deterministic: bool = False
 
 
-class Fixed(NoAgent):
+class Fixed(AgentClient):
     """The link of workers whose number does not change."""
 
     def __init__(self, rank: int, n_workers: int, others: Links | None) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Subset
 
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.run import ElasticRun
 
@@ -164,6 +164,28 @@ class Notes:
         self.n = state
 
 
+class Stateful(nn.Module):
+    """A number that is neither a parameter nor a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.scale = nn.Linear(N_FEATURES, N_CLASSES), 1.0
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(self.scale, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.scale = float(state)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        scores: Tensor = self.linear(inputs) * self.scale
+        return scores
+
+
+def shrinks(run: ElasticRun) -> None:
+    run.model.scale *= 0.9  # type: ignore[operator, assignment]
+
+
 def thaws(run: ElasticRun) -> None:
     run.model.requires_grad_(True)
 
@@ -199,6 +221,7 @@ ODD = {
     "buffers that some virtual ranks move": Odd(Branching),
     "buffers that move from the third step on": Odd(without_statistics, after_step=gathers_statistics),
     "transposed parameters": Odd(Transposed),
+    "a module with a state of its own": Odd(Stateful, after_step=shrinks),
     "unusual parameters": Odd(Unusual),
 }
 
@@ -325,7 +348,7 @@ def stop_and_go_on(checkpoint_dir: str, global_batch_size: int, ends_at: int | N
     seen: list[int] = []
     with (
         suppress(InterruptedError),
-        Context(NoAgent()).elastic(model=model, optimizer=optimizer, checkpoint_dir=checkpoint_dir) as run,
+        Context(AgentClient()).elastic(model=model, optimizer=optimizer, checkpoint_dir=checkpoint_dir) as run,
     ):
         for _ in run.epochs(1):
             for numbers in run.batches(torch.arange(96), global_batch_size=global_batch_size):
@@ -340,11 +363,14 @@ def stop_and_go_on(checkpoint_dir: str, global_batch_size: int, ends_at: int | N
 class Noisy:
     """Samples that are drawn anew each time."""
 
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
     def __len__(self) -> int:
         return 50
 
     def __getitem__(self, i: int) -> Tensor:
-        return torch.rand(1, dtype=torch.float64) + random.random()
+        return torch.rand(1, dtype=torch.float64) + random.random() + self.rng.random()
 
 
 def evaluate_noise(context: Context) -> tuple[list[float], list[float]]:
@@ -405,21 +431,76 @@ def shrink_weights(
     return torch.cat([param.detach().reshape(-1) for param in model.parameters()])
 
 
+def shrink_and_save(context: Context, checkpoint_dir: str | None = None, ends_at: int = -1) -> Tensor:
+    """Halve all weights before the loop and after each epoch, with a checkpoint behind it; end behind step `ends_at`."""
+    torch.manual_seed(0)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+    def shrink() -> None:
+        halve(model)
+        run.checkpoint()
+        if run.step_number == ends_at:
+            raise InterruptedError
+
+    with context.elastic(
+        model=model,
+        optimizer=optimizer,
+        extra={"schedule": schedule},
+        deterministic=True,
+        checkpoint_dir=checkpoint_dir,
+    ) as run:
+        shrink()
+        for _ in run.epochs(3):
+            for inputs, targets in run.batches(tensors(), global_batch_size=BATCH):
+                run.backward(functional.cross_entropy(model(inputs), targets))
+                run.step()
+            schedule.step()
+            shrink()
+    return torch.cat([param.detach().reshape(-1) for param in model.parameters()])
+
+
+def masked(inputs: Tensor) -> Tensor:
+    return inputs[:, 0] < 1
+
+
+MEANS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "class weights": lambda inputs, scores, targets: functional.cross_entropy(
+        scores, targets, torch.arange(1.0, N_CLASSES + 1)
+    ),
+    "targets left out": lambda inputs, scores, targets: functional.cross_entropy(
+        scores, targets.masked_fill(~masked(inputs), -100)
+    ),
+    "targets left out of a likelihood": lambda inputs, scores, targets: functional.nll_loss(
+        scores.log_softmax(1), targets.masked_fill(~masked(inputs), -1), ignore_index=-1
+    ),
+    "a masked sum over the mask": lambda inputs, scores, targets: (
+        (losses_of(scores, targets) * masked(inputs)).sum() / masked(inputs).sum()
+    ),
+    "a sum times a number": lambda inputs, scores, targets: (
+        0.5 * (losses_of(scores, targets) * masked(inputs)).sum() * (1 / masked(inputs).sum()) + scores.square().mean()
+    ),
+    "a mean of what is chosen": lambda inputs, scores, targets: losses_of(scores, targets)[masked(inputs)].mean(),
+    "errors of what is chosen": lambda inputs, scores, targets: functional.mse_loss(
+        scores[masked(inputs)], functional.one_hot(targets, N_CLASSES).float()[masked(inputs)]
+    ),
+    "a root of a mean": lambda inputs, scores, targets: losses_of(scores, targets).mean().sqrt(),
+}
+
+
+def losses_of(scores: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(scores, targets, reduction="none")
+
+
 def weigh_losses(context: Context, kind: str) -> Tensor:
-    """Train on a mean that is weighted by class, or leaves samples out."""
+    """Train on a mean over something else than samples."""
     torch.manual_seed(0)
     model = nn.Linear(N_FEATURES, N_CLASSES)
-    loss_of = {
-        "class weights": nn.CrossEntropyLoss(torch.arange(1.0, N_CLASSES + 1)),
-        "targets left out": nn.CrossEntropyLoss(),
-        "targets left out of a likelihood": nn.NLLLoss(ignore_index=-1),
-    }[kind]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     with context.elastic(model=model, optimizer=optimizer, virtual_ranks=4) as run:
         for _ in run.epochs(3):
             for inputs, targets in run.batches(tensors(), global_batch_size=BATCH):
-                is_out = (inputs[:, 0] > 1) & (kind != "class weights")
-                left = targets.masked_fill(is_out, loss_of.ignore_index)
-                run.backward(loss_of(model(inputs).log_softmax(1), left))
+                run.backward(MEANS[kind](inputs, model(inputs), targets))
                 run.step()
     return model.weight.detach().clone()

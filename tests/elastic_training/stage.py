@@ -16,6 +16,7 @@ from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
 
 from punctual.elastic_training import links
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.forkserver import PRELOADED
 from punctual.elastic_training.member import WorkerReleased
@@ -47,7 +48,7 @@ class Script:
     replaces: bool = False
 
 
-class ScriptedLink:
+class ScriptedLink(AgentClient):
     """A worker's side."""
 
     generation_broken = -1
@@ -58,7 +59,7 @@ class ScriptedLink:
         self._n_steps = 0
 
     @property
-    def generation_wanted(self) -> int:
+    def generation_wanted(self) -> int:  # type: ignore[override]
         """One generation for each change that is due; generations after a fault have no number of their own."""
         return sum(at <= self._n_steps + 1 for at, _ in self._changes) * 100
 

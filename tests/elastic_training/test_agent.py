@@ -182,3 +182,34 @@ def test_a_script_must_not_start_itself_while_it_is_loaded(stage: Stage, tmp_pat
     stage.start(str(script))
     assert stage.exit_code() == 1
     assert 'Write `if __name__ == "__main__":` above the call.' in stage.output()
+
+
+def test_a_training_function_may_be_given_much(stage: Stage, tmp_path: Path) -> None:
+    """More than fits into a message between processes."""
+    script = tmp_path / "laden.py"
+    script.write_text(
+        "from functools import partial\n"
+        "import punctual\n"
+        "def train(content, context):\n"
+        "    print('given', len(content), flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    punctual.elastic(partial(train, bytes(1 << 22)))\n"
+    )
+    stage.start(str(script))
+    assert stage.exit_code() == 0, stage.output()
+    assert stage.output() == f"given {1 << 22}\n"
+
+
+def test_a_training_function_must_be_there_when_the_script_is_loaded(stage: Stage, tmp_path: Path) -> None:
+    script = tmp_path / "late.py"
+    script.write_text(
+        "import punctual\n"
+        "if __name__ == '__main__':\n"
+        "    def train(context):\n"
+        "        pass\n"
+        "    punctual.elastic(train)\n"
+    )
+    stage.start(str(script))
+    assert stage.exit_code() == 1
+    assert "must be there when the script is loaded: got " in stage.output()
+    assert 'above `if __name__ == "__main__":`.' in stage.output()

@@ -598,7 +598,9 @@ def test_a_forkserver_without_an_agent_ends_without_a_word(tmp_path: Path, is_cl
     with subprocess.Popen(command, pass_fds=[other_end.fileno()], stderr=subprocess.PIPE) as process:
         other_end.close()
         if is_closed_at != "once":
-            control.send(pickle.dumps(origin))
+            (tmp_path / "origin").write_bytes(pickle.dumps(origin))
+            with (tmp_path / "origin").open("rb") as file:
+                socket.send_fds(control, [b"file"], [file.fileno()])
             wait_until((tmp_path / "loads").exists, bool)
         control.close()
         _, complaints = process.communicate(timeout=PATIENCE_S)

@@ -14,7 +14,7 @@ from torch.optim import SGD, AdamW
 from torch.utils.data import DataLoader, IterableDataset
 
 import punctual
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.context import Context, run_worker
 from punctual.elastic_training.run import ElasticRun
 
@@ -24,7 +24,7 @@ def linear() -> nn.Linear:
 
 
 def made(model: Any, kind: Callable[..., Any] = AdamW) -> ElasticRun:
-    return Context(NoAgent()).elastic(model=model, optimizer=kind(model.parameters()))
+    return Context(AgentClient()).elastic(model=model, optimizer=kind(model.parameters()))
 
 
 def compiled(model: nn.Module) -> Any:
@@ -36,7 +36,7 @@ def batch_of(dataset: Any) -> object:
 
 
 def second() -> object:
-    context, model = Context(NoAgent()), linear()
+    context, model = Context(AgentClient()), linear()
     context.elastic(model=model, optimizer=AdamW(model.parameters()))
     return context.elastic(model=model, optimizer=AdamW(model.parameters()))
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_trained_is_told(start: Callable[[], object], told: str) 
 def test_a_module_in_extra_may_be_trained_too() -> None:
     model, head = linear(), nn.Linear(3, 2)
     optimizer = SGD([*model.parameters(), *head.parameters()], lr=0.1)
-    run = Context(NoAgent()).elastic(model=model, optimizer=optimizer, extra={"head": head})
+    run = Context(AgentClient()).elastic(model=model, optimizer=optimizer, extra={"head": head})
     with run:
         for inputs, targets in run.batches(tensors(), global_batch_size=32):
             run.backward(nn.functional.cross_entropy(head(model(inputs)), targets % 2))
@@ -105,7 +105,7 @@ def test_a_model_for_several_processes_cannot_be_made_and_it_is_said_why(name: s
     with pytest.raises(
         ValueError, match=r"must hold the whole model.* got '.*' for this training\. Leave out .* torchrun"
     ):
-        run_worker(lambda _: WRAPPERS[name](linear()), NoAgent())
+        run_worker(lambda _: WRAPPERS[name](linear()), AgentClient())
 
 
 @pytest.mark.parametrize("name", WRAPPERS)
@@ -132,9 +132,9 @@ def test_what_else_goes_wrong_in_the_script_is_told_as_it_is(tmp_path: Path) -> 
         checkpoint.load({}, checkpoint_id=str(tmp_path / "none"), no_dist=True)
 
     with pytest.raises(ValueError, match=r"^no such layer$"):
-        run_worker(train, NoAgent())
+        run_worker(train, AgentClient())
     with pytest.raises(BaseException, match=r"\.metadata"):
-        run_worker(load, NoAgent())
+        run_worker(load, AgentClient())
 
 
 def test_a_script_that_a_launcher_starts_several_times_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from punctual.elastic_training import links
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.group import GroupFault, WorkerGroup
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.elastic_training.membership import Membership
@@ -92,7 +92,7 @@ def test_nccl_is_for_workers_with_a_device_each(
         mine = links.Links.of(0, [os.dup(fd) for fd in fds[:1]])  # as if it had nobody to wait for
     path = str(tmp_path / "store")
     membership = Membership(generation=1, rank=0, n_workers=2, i_device=i_device, store_path=path, links=mine)
-    group = WorkerGroup.form(membership, NoAgent(), device)
+    group = WorkerGroup.form(membership, AgentClient(), device)
     assert backends == found
     group.drop()
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 from tests.elastic_training import odd_trainings
-from tests.elastic_training.odd_trainings import ODD
+from tests.elastic_training.odd_trainings import MEANS, ODD
 from tests.elastic_training.stage import Script, play
 
 from punctual.channel import Fault, ProgramState, SharedBlock
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.context import Context
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.mark.parametrize("name", ODD)
 def test_what_a_script_changes_in_its_model_is_the_same_in_workers_that_come_later(name: str) -> None:
-    weights, notes = odd_trainings.train(Context(NoAgent()), name)
+    weights, notes = odd_trainings.train(Context(AgentClient()), name)
     limit = 0.0 if ODD[name].deterministic else 1e-5
     for theirs, their_notes in play(Script(2, [(3, 1), (7, 3)]), odd_trainings.train, name):
         assert their_notes == notes
@@ -26,7 +26,7 @@ def test_what_a_script_changes_in_its_model_is_the_same_in_workers_that_come_lat
 
 
 def test_samples_that_the_script_draws_for_an_epoch_are_the_same_in_a_worker_that_comes_amid_it() -> None:
-    expected = odd_trainings.draw_samples(Context(NoAgent()))
+    expected = odd_trainings.draw_samples(Context(AgentClient()))
     assert all(
         torch.equal(weight, expected) for weight in play(Script(1, [(4, 2), (8, 3)]), odd_trainings.draw_samples)
     )
@@ -34,7 +34,7 @@ def test_samples_that_the_script_draws_for_an_epoch_are_the_same_in_a_worker_tha
 
 @pytest.mark.parametrize("dies_at", [5, 8], ids=["in-an-epochs-first-step", "after-a-comparison"])
 def test_a_worker_that_takes_a_dead_ones_place_has_the_loss_and_the_learning_rate(dies_at: int) -> None:
-    losses, rates, weight = odd_trainings.follow_the_loss(Context(NoAgent()))
+    losses, rates, weight = odd_trainings.follow_the_loss(Context(AgentClient()))
     script = Script(2, replaces=True)
     for theirs, their_rates, their_weight in play(script, odd_trainings.follow_the_loss, dies_at):
         assert theirs == losses[-len(theirs) :]
@@ -52,33 +52,33 @@ def same(left: Any, right: Any) -> bool:
 
 
 def test_a_worker_that_comes_after_a_break_skips_the_rest_of_the_epoch_too() -> None:
-    expected = odd_trainings.leave_epochs(Context(NoAgent()))
+    expected = odd_trainings.leave_epochs(Context(AgentClient()))
     assert expected[1] == 12
     outcomes = play(Script(2, [(3, 3)]), odd_trainings.leave_epochs, None, True)
     assert all(same(outcome, expected) for outcome in outcomes)
 
 
 def test_a_checkpoint_after_a_break_begins_with_the_next_epoch(tmp_path: Path) -> None:
-    expected = odd_trainings.leave_epochs(Context(NoAgent()))
-    odd_trainings.leave_epochs(Context(NoAgent()), str(tmp_path), ends_at=2)
-    assert same(odd_trainings.leave_epochs(Context(NoAgent()), str(tmp_path)), expected)
+    expected = odd_trainings.leave_epochs(Context(AgentClient()))
+    odd_trainings.leave_epochs(Context(AgentClient()), str(tmp_path), ends_at=2)
+    assert same(odd_trainings.leave_epochs(Context(AgentClient()), str(tmp_path)), expected)
 
 
 def test_the_steps_of_epochs_that_differ_in_length_are_declared_as_they_come(page: SharedBlock) -> None:
-    assert odd_trainings.change_lengths(Context(NoAgent())) == 2 + 10 + 4
+    assert odd_trainings.change_lengths(Context(AgentClient())) == 2 + 10 + 4
     declaration = page.declaration()
     assert (declaration.total_steps, declaration.state) == (16, ProgramState.LANDED)
     assert declaration.fault == Fault.NONE
 
 
 def test_the_steps_of_epochs_that_are_left_are_not_missing(page: SharedBlock) -> None:
-    odd_trainings.leave_epochs(Context(NoAgent()))
+    odd_trainings.leave_epochs(Context(AgentClient()))
     declaration = page.declaration()
     assert (declaration.total_steps, declaration.state) == (12, ProgramState.LANDED)
 
 
 def test_random_samples_of_an_evaluation_belong_to_the_virtual_rank_and_change_no_other_numbers() -> None:
-    expected = odd_trainings.evaluate_noise(Context(NoAgent()))
+    expected = odd_trainings.evaluate_noise(Context(AgentClient()))
     assert len(set(expected[1])) == 4
     assert play(Script(3), odd_trainings.evaluate_noise) == [expected] * 3
 
@@ -106,7 +106,7 @@ def test_a_checkpoint_of_smaller_batches_goes_on_with_the_next_sample(n_samples:
 def test_weights_that_a_script_changes_outside_of_steps_are_changed_once_in_a_worker_that_comes(
     where: str, script: Script, dies_at: int
 ) -> None:
-    expected = odd_trainings.shrink_weights(Context(NoAgent()), where)
+    expected = odd_trainings.shrink_weights(Context(AgentClient()), where)
     outcomes = play(script, odd_trainings.shrink_weights, where, dies_at)
     assert all(torch.equal(outcome, expected) for outcome in outcomes)
 
@@ -116,14 +116,26 @@ def test_weights_that_a_script_changes_outside_of_steps_are_changed_once_in_a_wo
 def test_weights_that_a_script_changes_outside_of_steps_are_changed_once_from_a_checkpoint_on(
     where: str, ends_at: int, tmp_path: Path
 ) -> None:
-    expected = odd_trainings.shrink_weights(Context(NoAgent()), where)
+    expected = odd_trainings.shrink_weights(Context(AgentClient()), where)
     with pytest.raises(InterruptedError):
-        odd_trainings.shrink_weights(Context(NoAgent()), where, -1, str(tmp_path), ends_at)
-    assert torch.equal(odd_trainings.shrink_weights(Context(NoAgent()), where, -1, str(tmp_path)), expected)
+        odd_trainings.shrink_weights(Context(AgentClient()), where, -1, str(tmp_path), ends_at)
+    assert torch.equal(odd_trainings.shrink_weights(Context(AgentClient()), where, -1, str(tmp_path)), expected)
 
 
-@pytest.mark.parametrize("kind", ["class weights", "targets left out", "targets left out of a likelihood"])
+@pytest.mark.parametrize("ends_at", [0, 5, 10])
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_weights_that_a_script_changes_before_a_checkpoint_are_changed_once(
+    ends_at: int, n_workers: int, tmp_path: Path
+) -> None:
+    expected = odd_trainings.shrink_and_save(Context(AgentClient()))
+    with pytest.raises(InterruptedError):
+        odd_trainings.shrink_and_save(Context(AgentClient()), str(tmp_path), ends_at)
+    for outcome in play(Script(n_workers), odd_trainings.shrink_and_save, str(tmp_path)):
+        assert torch.equal(outcome, expected)
+
+
+@pytest.mark.parametrize("kind", MEANS)
 def test_a_mean_over_something_else_than_samples_is_the_same_for_any_number_of_workers(kind: str) -> None:
-    expected = odd_trainings.weigh_losses(Context(NoAgent()), kind)
+    expected = odd_trainings.weigh_losses(Context(AgentClient()), kind)
     for outcome in play(Script(3), odd_trainings.weigh_losses, kind):
         torch.testing.assert_close(outcome, expected, rtol=0.0, atol=1e-5)

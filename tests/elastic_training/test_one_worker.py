@@ -8,10 +8,11 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.elastic_training.trainings import fall, tensors
@@ -19,11 +20,12 @@ from tests.waiting import PATIENCE_S
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
 from punctual.channel import GOAL_VARIABLE, Directives, SharedBlock
 from punctual.channel import ProgramState as Stage
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.checkpoint_store import CheckpointStore
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.dropout import draw
@@ -68,7 +70,7 @@ def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
 
 def run_of(model: nn.Module, store: CheckpointStore | None = None, **options: Any) -> ElasticRun:
     optimizer = options.pop("optimizer", None) or optimizer_of(model)
-    return Context(NoAgent(), store).elastic(model=model, optimizer=optimizer, **options)
+    return Context(AgentClient(), store).elastic(model=model, optimizer=optimizer, **options)
 
 
 def train(
@@ -141,6 +143,18 @@ def noisy_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return mean_loss(model, inputs * (1 + 0.1 * random.random()), targets)
 
 
+def masked_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    mask = inputs[:, 0] > 0
+    return (functional.cross_entropy(model(inputs), targets, reduction="none") * mask).sum() / mask.sum()
+
+
+def penalised_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """A mean by hand of means that each belong to a sample, and a penalty of the weights."""
+    losses = functional.mse_loss(model(inputs), torch.zeros(len(inputs), 3), reduction="none").mean(1)
+    penalty = sum(param.square().sum() + 0.1 * param.norm() for param in model.parameters())
+    return 0.5 * losses.sum() / len(inputs) + mean_loss(model, inputs, targets).mean() + 0.01 * penalty
+
+
 @pytest.mark.parametrize(
     ("layer", "loss_of", "options", "n_parts"),
     [
@@ -156,6 +170,8 @@ def noisy_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         (nn.AlphaDropout(0.5), mean_loss, {}, [8, 8, 8]),
         (DroppedWeights(), mean_loss, {}, [8, 8, 8]),
         (nn.Identity(), noisy_loss, {}, [8, 8, 8]),
+        (nn.Identity(), masked_loss, {}, [8, 8, 8]),
+        (nn.Identity(), penalised_loss, {"virtual_ranks": 5}, [5, 1, 1]),
     ],
     ids=[
         "plain",
@@ -170,6 +186,8 @@ def noisy_loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         "alpha",
         "weights",
         "body",
+        "masked",
+        "penalised",
     ],
 )
 def test_virtual_ranks_go_together_only_where_that_makes_no_difference(
@@ -235,14 +253,29 @@ def test_dropout_is_torchs_own_again_afterwards() -> None:
     assert (functional.dropout, functional.scaled_dot_product_attention) == own, "also if it cannot begin"
 
 
+class Shift:
+    """A transform with generators of its own."""
+
+    def __init__(self) -> None:
+        self.numpys, self.torchs = np.random.default_rng(0), torch.Generator()
+        self.others: dict[str, Any] = {"python": random.Random(0), "old": np.random.RandomState(0)}
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        drawn = [self.numpys.random(), *(other.uniform(0, 1) for other in self.others.values())]
+        return inputs + sum(drawn) + torch.rand((), generator=self.torchs)
+
+
 class Augmented(Dataset[tuple[Tensor, int]]):
     """Each sample drawn anew."""
+
+    def __init__(self) -> None:
+        self.transforms = [Shift()]
 
     def __len__(self) -> int:
         return 64
 
     def __getitem__(self, i: int) -> tuple[Tensor, int]:
-        return torch.randn(6) + random.random(), i % 3
+        return self.transforms[0](torch.randn(6) + random.random()), i % 3
 
 
 def test_augmentation_belongs_to_the_virtual_rank_whoever_fetches_it() -> None:
@@ -391,6 +424,30 @@ def test_a_resumed_training_goes_on_as_if_nothing_had_happened(
         assert torch.equal(mine, other)
 
 
+@pytest.mark.parametrize("ends_by", ["an exception", "a loop that is held"])
+def test_a_checkpoint_in_the_body_has_what_the_rest_of_the_body_does(ends_by: str) -> None:
+    def rate(store: CheckpointStore, ends_at: int = -1) -> float:
+        model = linear()
+        optimizer = optimizer_of(model)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        with suppress(InterruptedError), run_of(model, store, optimizer=optimizer, extra={"schedule": schedule}) as run:
+            for _ in run.epochs(2):
+                held = run.batches(tensors(), global_batch_size=32) if ends_by == "a loop that is held" else None
+                for inputs, targets in held or run.batches(tensors(), global_batch_size=32):
+                    run.backward(mean_loss(run.model, inputs, targets))
+                    if run.step():
+                        if run.step_number == 3:
+                            run.checkpoint()
+                        schedule.step()
+                        if run.step_number == ends_at:
+                            raise InterruptedError
+        return float(optimizer.param_groups[0]["lr"])
+
+    store = MemoryStore()
+    assert rate(store, 3) == 0.1 / 8
+    assert rate(store) == 0.1 / 256
+
+
 def test_the_states_of_two_optimizers_are_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, _, _ = resumable(CheckpointStore(tmp_path, every_s=3600.0), -8, [], has_two=True)
     again, rest, _ = resumable(CheckpointStore(tmp_path, every_s=3600.0), 100, [], has_two=True)
@@ -521,6 +578,103 @@ def test_a_body_that_does_something_else_is_told(body: Callable[..., object], pa
     assert all(part in str(caught.value) for part in parts), caught.value
 
 
+def test_a_loop_that_is_left_amid_a_step_is_an_error() -> None:
+    """Its gradients so far would be lost, and after how many batches that is depends on the number of workers."""
+
+    def leave(i_part: int) -> ElasticRun:
+        with run_of(linear()) as run:
+            for _ in run.epochs(2):
+                for i, (inputs, targets) in enumerate(run.batches(tensors(), global_batch_size=32)):
+                    run.backward(mean_loss(run.model, inputs, targets))
+                    run.step()
+                    if i == i_part:
+                        break
+        return run
+
+    assert leave(8).step_number == 4  # after a step of eight parts and one of one; the second epoch the same
+    with pytest.raises(ValueError, match=r"left between two steps: got a step .* after 0 others.* `if run\.step\(\):`"):
+        leave(5)
+
+
+@pytest.mark.parametrize("n_epochs", [1, 2])
+def test_a_loop_that_is_left_at_the_top_of_its_body_has_no_steps_missing(page: SharedBlock, n_epochs: int) -> None:
+    with run_of(linear()) as run:
+        for _ in run.epochs(n_epochs):
+            for inputs, targets in run.batches(tensors(), global_batch_size=32):
+                if run.step_number == 4 * n_epochs - 1:
+                    break
+                run.backward(mean_loss(run.model, inputs, targets))
+                run.step()
+    n_steps = 4 * n_epochs - 1
+    assert (page.declaration().state, page.declaration().total_steps, run.step_number) == (
+        Stage.LANDED,
+        n_steps,
+        n_steps,
+    )
+
+
+def test_a_batch_may_be_looked_at_before_the_loop() -> None:
+    with run_of(linear()) as run:
+        assert len(next(iter(run.batches(tensors(), global_batch_size=32)))[0]) == 4
+        for inputs, targets in run.batches(tensors(), global_batch_size=32):
+            run.backward(mean_loss(run.model, inputs, targets))
+            run.step()
+    assert run.step_number == 4
+
+
+def each_part(run: ElasticRun, change: Callable[[], object]) -> None:
+    for inputs, targets in run.batches(tensors(), global_batch_size=32):
+        run.backward(mean_loss(run.model, inputs, targets))
+        run.step()
+        change()
+
+
+@pytest.mark.filterwarnings("ignore:Detected call")  # torch's own, where a scheduler comes before the first step
+@pytest.mark.parametrize("options", [{}, {"deterministic": True}])
+@pytest.mark.parametrize("kind", ["a scheduler", "an average of weights", "a meter"])
+def test_what_belongs_to_a_step_is_not_done_in_each_part_of_it(kind: str, options: dict[str, Any]) -> None:
+    """How many parts a step has depends on the number of workers."""
+    model = linear()
+    optimizer = optimizer_of(model)
+    extra: Any = {
+        "a scheduler": lambda: torch.optim.lr_scheduler.ConstantLR(optimizer),
+        "an average of weights": lambda: AveragedModel(model),
+        "a meter": Meter,
+    }[kind]()
+    change = extra.update_parameters if kind == "an average of weights" else extra.step
+    arguments = (model,) if kind == "an average of weights" else ()
+    with (
+        pytest.raises(
+            ValueError, match=r"must go on once a step: got .* for part 1 of 8 of step 1\. Write `if run\.step"
+        ),
+        run_of(model, optimizer=optimizer, extra={"part": extra}, **options) as run,
+    ):
+        each_part(run, lambda: change(*arguments))
+
+
+def test_a_rate_that_follows_from_the_step_may_be_set_anywhere() -> None:
+    model = linear()
+    optimizer = optimizer_of(model)
+    with run_of(model, optimizer=optimizer, deterministic=True) as run:
+        each_part(run, lambda: optimizer.param_groups[0].update(lr=0.1 / (1 + run.step_number)))
+    assert optimizer.param_groups[0]["lr"] == 0.1 / 5
+
+
+class Meter:
+    """A part of `extra` that counts."""
+
+    n = 0
+
+    def step(self) -> None:
+        self.n += 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"n": self.n}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.n = state["n"]
+
+
 def test_a_second_loop_in_an_epoch_is_refused() -> None:
     """Its samples would be taken for those that were seen already."""
     with run_of(linear()) as run:
@@ -529,6 +683,15 @@ def test_a_second_loop_in_an_epoch_is_refused() -> None:
             run.step()
         with pytest.raises(ValueError, match="each epoch must have one loop"):
             next(run.batches(tensors(), global_batch_size=32))
+
+
+def evaluated(function: Callable[[nn.Module, Any], Any], batch_size: int = 16) -> Any:
+    with run_of(linear()) as run:
+        return run.evaluate(function, tensors(), batch_size=batch_size)
+
+
+def test_an_evaluation_may_return_whole_numbers_for_some_batches_and_others_for_others() -> None:
+    assert float(evaluated(lambda _, batch: 1 if len(batch[0]) == 13 else 0.5)) == 7 + 0.5
 
 
 @pytest.mark.parametrize(
@@ -541,6 +704,9 @@ def test_a_second_loop_in_an_epoch_is_refused() -> None:
             lambda: list(run_of(linear()).batches(tensors(), global_batch_size=4)),
             "at least the number of virtual ranks",
         ),
+        (lambda: evaluated(lambda _, batch: batch[0], batch_size=0), "`batch_size` must be 1 or more"),
+        (lambda: evaluated(lambda _, batch: batch[0].sum(1)), "got [(12,)] after [(13,)] for `run.evaluate`"),
+        (lambda: evaluated(lambda _, batch: (1,) * len(batch[0])), "tensors of the same shapes, for each batch"),
         (lambda: run_of(linear()).report_loss(1.0), "Give context.elastic(reports_loss=False)"),
         (lambda: run_of(linear()).epochs(-1).__next__(), "`n_epochs` must be 0 or more"),
     ],
@@ -615,7 +781,7 @@ def test_an_evaluation_is_not_done_before_there_is_its_result() -> None:
 
 
 def test_whatever_others_may_have_to_wait_for_is_excused(page: SharedBlock, pace: Callable[..., None]) -> None:
-    class Watched(NoAgent):
+    class Watched(AgentClient):
         is_excused = False
         n_excuses = 0
 
@@ -646,7 +812,7 @@ def test_whatever_others_may_have_to_wait_for_is_excused(page: SharedBlock, pace
 def test_with_each_batch_the_agent_sees_that_a_worker_goes_on() -> None:
     seen: list[str] = []
 
-    class Watched(NoAgent):
+    class Watched(AgentClient):
         def stamp(self, n_steps: int, *, waiting: bool) -> None:
             seen.append(f"step {n_steps}" + " waits" * waiting)
 
@@ -671,7 +837,7 @@ def test_it_ends_in_the_epoch_in_which_the_goal_is_reached(
     page: SharedBlock, monkeypatch: pytest.MonkeyPatch, deterministic: bool
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "5.0")
-    outcome = fall(Context(NoAgent()), deterministic=deterministic)
+    outcome = fall(Context(AgentClient()), deterministic=deterministic)
     assert outcome == (7, True, [0, 1])  # the middle of 6, 5 and 4; four steps each
     assert page.losses() == (7, [(i + 1, 10.0 - i) for i in range(7)])
     assert (page.declaration().total_steps, page.progress().n_steps, page.declaration().state) == (7, 7, Stage.LANDED)
@@ -684,14 +850,14 @@ def test_a_training_that_has_reached_its_goal_does_not_go_on_when_it_is_resumed(
 ) -> None:
     monkeypatch.setenv(GOAL_VARIABLE, "5.0")
     store = MemoryStore()
-    fall(Context(NoAgent(), store), saves=True)
+    fall(Context(AgentClient(), store), saves=True)
     restart()
-    assert fall(Context(NoAgent(), MemoryStore(store.state))) == (7, True, [1])
+    assert fall(Context(AgentClient(), MemoryStore(store.state))) == (7, True, [1])
     assert (page.declaration().total_steps, page.progress().n_steps) == (7, 7)
 
 
 def test_without_a_goal_no_losses_are_told(page: SharedBlock) -> None:
-    assert fall(Context(NoAgent())) == (12, False, [0, 1, 2])
+    assert fall(Context(AgentClient())) == (12, False, [0, 1, 2])
     assert page.losses() == (0, [])
 
 

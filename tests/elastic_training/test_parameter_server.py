@@ -20,7 +20,7 @@ from tests.waiting import PATIENCE_S, wait_until
 from torch import nn
 
 from punctual.channel import EXIT_PREEMPTED
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.group import GroupFault
 from punctual.elastic_training.member import _with_newest_state
@@ -363,7 +363,7 @@ def test_an_error_in_the_script_is_shown(stage: Stage, tmp_path: Path) -> None:
 def test_two_optimizers_with_servers_are_refused() -> None:
     here, there = socket.socketpair()
 
-    class Served(NoAgent):
+    class Served(AgentClient):
         def join(
             self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
         ) -> Membership:

@@ -11,7 +11,7 @@ from tests.elastic_training.stage import Script, play
 from tests.elastic_training.trainings import Outcome, Plan
 
 from punctual.channel import BLOCK_VARIABLE, GOAL_VARIABLE, ProgramState, SharedBlock
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.context import Context
 
 #: 1 to 3 to 2 to 1 workers; the third change is at the end of an epoch.
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @cache
 def undisturbed(plan: Plan) -> Outcome:
-    return trainings.train(Context(NoAgent()), plan)
+    return trainings.train(Context(AgentClient()), plan)
 
 
 def distance(left: Outcome, right: Outcome) -> float:
@@ -106,7 +106,7 @@ def test_a_worker_with_other_weights_ends_the_training_and_is_never_taken_over(d
 
 @pytest.mark.parametrize("i_call", [1, 5, 12, 16], ids=["before", "in-the-body", "after", "in-the-second-after"])
 def test_an_evaluation_is_redone_wherever_a_worker_dies_in_it(i_call: int) -> None:
-    expected = trainings.evaluate_within(Context(NoAgent()), None)
+    expected = trainings.evaluate_within(Context(AgentClient()), None)
     outcomes = play(Script(3), trainings.evaluate_within, (1, i_call))
     assert len(outcomes) == 2
     for made, tensors in outcomes:

@@ -34,6 +34,7 @@ def test_of_three_that_go_apart_one_says_where_it_is() -> None:
         ("weights", f"model/{PARAMETER}"),
         ("the optimizer's state", f"model/{PARAMETER}"),
         ("an average", "extra/average/"),
+        ("a setting", "optimizer'"),
     ],
 )
 def test_what_differs_between_workers_is_found_at_the_end(way: str, name: str, deterministic: bool) -> None:

@@ -71,6 +71,7 @@ CHANGES: dict[str, Callable[[ElasticRun, torch.optim.Optimizer], Any]] = {
     "an evaluation": evaluate,
     "weights": change_weights,
     "the optimizer's state": change_state,
+    "a setting": lambda run, optimizer: optimizer.param_groups[0].update(initial_lr=0.5),
 }
 
 

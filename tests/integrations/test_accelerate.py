@@ -98,6 +98,21 @@ def test_a_loss_that_is_reached_ends_the_loop(page: SharedBlock, monkeypatch: py
     assert (page.declaration().state, page.progress().n_steps) == (ProgramState.LANDED, 3)
 
 
+def test_a_training_does_not_go_on_from_a_checkpoint_of_another_one_in_its_script(
+    page: SharedBlock, tmp_path: Path
+) -> None:
+    accelerator, model = Accelerator(cpu=True), torch.nn.Linear(1, 1)
+    data = DataLoader(TensorDataset(torch.ones(4, 1)), batch_size=1)
+    steps = []
+    for _ in range(2):
+        loop = AcceleratedLoop(accelerator, accelerator.prepare(data), epochs=1, checkpoint_dir=tmp_path)
+        for (x,) in loop:
+            accelerator.backward(model(x).sum())
+            steps.append(loop.step)
+        loop.save()
+    assert steps == [0, 1, 2, 3] * 2
+
+
 def test_without_a_folder_it_cannot_be_asked(page: SharedBlock) -> None:
     train(None)
     assert not page.declaration().can_stop

@@ -188,6 +188,15 @@ def test_batches_of_scikit_learn_are_told(page: SharedBlock) -> None:
     assert (page.phases()[0].name, page.phases()[0].n_units_done, len(scores)) == ("evaluate", 3, 3)
 
 
+@pytest.mark.parametrize("kind", [float, np.float32])
+def test_a_score_of_scikit_learn_is_a_loss_whatever_number_it_is(
+    kind: Callable[[float], Any], page: SharedBlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(GOAL_VARIABLE, "0.5")
+    partially(None, evaluate=lambda _: kind(0.25))
+    assert [loss for _, loss in page.losses()[1]] == [0.25] * 3
+
+
 @pytest.mark.parametrize("n", [1, 4, 6])
 def test_scikit_learn_goes_on_with_the_next_batch(
     n: int, page: SharedBlock, restart: Callable[[], None], tmp_path: Path

@@ -125,6 +125,31 @@ def test_calls_of_fit_of_keras(page: SharedBlock, has_length: bool) -> None:
     assert ended(page) == landed_with(16 if has_length else 8)
 
 
+@pytest.mark.parametrize("where", ["on_train_batch_begin", "on_test_batch_begin"])
+@pytest.mark.parametrize("is_reused", [True, False])
+def test_a_call_of_fit_that_an_exception_ends_leaves_the_next_one_its_steps(
+    page: SharedBlock, where: str, is_reused: bool
+) -> None:
+    os.environ.setdefault("KERAS_BACKEND", "torch")
+    keras = pytest.importorskip("keras", reason="Keras is not installed (extra `adapters`)", exc_type=ImportError)
+    from punctual.integrations.keras import KerasCallback
+
+    def fail(*_: Any, **__: Any) -> None:
+        if page.progress().n_steps >= 3:
+            raise LookupError
+
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse", jit_compile=False)
+    x, callback, failing = np.ones((8, 1), "float32"), KerasCallback(), keras.callbacks.Callback()
+    setattr(failing, where, fail)
+    options: dict[str, Any] = {"batch_size": 2, "epochs": 2, "verbose": 0}
+    with pytest.raises(LookupError):
+        model.fit(x, x, validation_data=(x, x), callbacks=[callback, failing], **options)
+    n_before = page.progress().n_steps
+    model.fit(x, x, callbacks=[callback if is_reused else KerasCallback()], **options)
+    assert ended(page) == landed_with(n_before + 8)
+
+
 def test_trainings_of_the_trainer(page: SharedBlock, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers", reason="Transformers is not installed (extra `adapters`)")
     pytest.importorskip("accelerate", reason="Accelerate is not installed (extra `adapters`)")

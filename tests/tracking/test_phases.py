@@ -5,7 +5,7 @@ import pytest
 
 import punctual
 from punctual.channel import Fault, PhaseEntry, ProgramState, SharedBlock
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.progress_reporter import ProgressReporter
 from punctual.tracking.declaration import Phases
 from punctual.tracking.record import StepPlan
@@ -126,7 +126,7 @@ def test_a_resumed_training_plans_what_is_left(page: SharedBlock, start: int, n_
 def test_another_first_worker_goes_on_with_phases_whose_names_the_page_had_no_room_for(page: SharedBlock) -> None:
     phases = "evaluate on the validation set", "evaluate on the validation set of the day"
     for is_beginning in (True, False):
-        reporter = ProgressReporter(NoAgent())
+        reporter = ProgressReporter(AgentClient())
         reporter.take(is_first=True, is_beginning=is_beginning, n_steps=0)
         reporter.declare(StepPlan(0, 8, 4), 2, phases, can_stop=False)
         assert [entry.units_planned for entry in page.phases()] == [2, 2]

@@ -37,8 +37,8 @@ from punctual.elastic_training.agent_client import SocketAgentClient
 from punctual.elastic_training.elastic_stats import ElasticStats
 from punctual.elastic_training.heartbeat_board import N_SLOTS
 from punctual.elastic_training.membership import Membership, NodePlace, source_of
-from punctual.elastic_training.node_workers import LocalWorkers, NodeWorkers, Words, last_line
-from punctual.elastic_training.other_nodes import OtherNodes, RemoteWorkers
+from punctual.elastic_training.node_workers import LocalWorkers, Words, last_line
+from punctual.elastic_training.other_nodes import NodeWorkers, OtherNodes, RemoteWorkers
 from punctual.elastic_training.worker_pool import (
     HANG_S,
     Worker,

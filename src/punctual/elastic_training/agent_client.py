@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from time import monotonic_ns
-from typing import Any, Protocol
+from typing import Any
 
 from punctual.elastic_training import links
 from punctual.elastic_training.heartbeat_board import N_SLOTS, HeartbeatBoard
@@ -21,18 +21,15 @@ MESSAGE_BYTES_MAX = 65_536
 _N_FILES_MAX = N_SLOTS + links.N_FILES_MAX
 
 
-class AgentClient(Protocol):
-    """A worker's connection with its agent."""
+class AgentClient:
+    """A worker's connection with its agent. This one is that of an unmanaged training: one worker, in the script's process.
 
-    @property
-    def generation_wanted(self) -> int:
-        """Newest generation to be formed; read at each step, costs about a microsecond."""
-        ...
+    * `generation_wanted`: newest generation to be formed; read at each step, costs about a microsecond.
+    * `generation_broken`: newest generation that has lost a member; below 0: none has.
+    """
 
-    @property
-    def generation_broken(self) -> int:
-        """Newest generation that has lost a member; below 0: none has."""
-        ...
+    generation_wanted = 0
+    generation_broken = -1
 
     def join(
         self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
@@ -47,44 +44,20 @@ class AgentClient(Protocol):
 
         Returns None if the worker is not needed any more and should leave.
         """
-        ...
-
-    def stamp(self, n_steps: int, *, waiting: bool) -> None:
-        """Show the agent that the worker is alive: at `n_steps`, about to wait for the others or not."""
-        ...
-
-    def excused(self) -> AbstractContextManager[None]:
-        """Excuse the worker inside the block: the others may wait for it, and it is not taken to hang."""
-        ...
-
-    def finish(self) -> None:
-        """Tell the agent that the training function has returned."""
-        ...
-
-
-class NoAgent:
-    """The agent client of an unmanaged training: one worker, in the script's own process."""
-
-    generation_wanted = 0
-    generation_broken = -1
-
-    def join(
-        self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
-    ) -> Membership | None:
         return Membership(generation=0, rank=0, n_workers=1, source=-1)
 
     def stamp(self, n_steps: int, *, waiting: bool) -> None:
-        """Do nothing: no agent reads the stamp."""
+        """Show the agent that the worker is alive: at `n_steps`, about to wait for the others or not."""
 
     def excused(self) -> AbstractContextManager[None]:
-        """Return an empty context: no other worker waits."""
+        """Excuse the worker inside the block: the others may wait for it, and it is not taken to hang."""
         return nullcontext()
 
     def finish(self) -> None:
-        """Do nothing: no other worker waits."""
+        """Tell the agent that the training function has returned."""
 
 
-class SocketAgentClient:
+class SocketAgentClient(AgentClient):
     """Client of a managed worker's agent, over a socket.
 
     * `connection`: keeps messages apart (a socket of type ``SOCK_SEQPACKET``); one JSON object each.
@@ -104,11 +77,11 @@ class SocketAgentClient:
         self._n_steps_begun: int | None = None
 
     @property
-    def generation_wanted(self) -> int:
+    def generation_wanted(self) -> int:  # type: ignore[override]
         return self._board.generation_wanted
 
     @property
-    def generation_broken(self) -> int:
+    def generation_broken(self) -> int:  # type: ignore[override]
         return self._board.generation_broken
 
     def join(

@@ -76,8 +76,8 @@ class RankDropout:
         return weights * self._mask(weights, p) @ value
 
     def _can_tell(self, tensor: Tensor) -> bool:
-        """Whether the first dimension is the samples, or divides evenly among them."""
-        if not self._pieces or isinstance(tensor, nn.Parameter):
+        """Whether the first dimension is the samples, or divides evenly among them; not in what is being compiled."""
+        if torch.compiler.is_compiling() or not self._pieces or isinstance(tensor, nn.Parameter):
             return False
         return tensor.dim() > 0 and len(tensor) > 0 and len(tensor) % self._n_samples == 0
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 
 from punctual.elastic_training import agent
-from punctual.elastic_training.agent_client import NoAgent
+from punctual.elastic_training.agent_client import AgentClient
 from punctual.tracking.complaint import invalid
 
 
@@ -40,6 +40,6 @@ def elastic(train: "Callable[..., object]") -> None:
     if page is None:
         from punctual.elastic_training.context import run_worker
 
-        return run_worker(train, NoAgent())
+        return run_worker(train, AgentClient())
     page.close()
     return agent.serve(train)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from punctual.elastic_training.fetching import Fetch, moved
-from punctual.elastic_training.random_state import apart, seed_all
+from punctual.elastic_training.random_state import apart
 from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut
 from punctual.tracking.complaint import invalid
 
@@ -39,7 +39,15 @@ def _wide(tensor: Tensor) -> Tensor:
 def add(left: Totals, right: Totals) -> Totals:
     if left is None or right is None:
         return right if left is None else left
-    return [mine.add_(other) for mine, other in zip(left, right, strict=True)]
+    shapes, before = ([tuple(part.shape) for part in parts] for parts in (right, left))
+    if shapes != before:
+        raise invalid(
+            "the function of an evaluation must return numbers, or tensors of the same shapes, for each batch",
+            f"{shapes} after {before}",
+            "`run.evaluate`",
+            "Return sums and counts over the batch, and not something of each sample.",
+        )
+    return [part + other for part, other in zip(left, right, strict=True)]
 
 
 def plain_roots(tree: TreeSum[Totals]) -> list[Any]:
@@ -116,7 +124,7 @@ class Evaluation:
         n_done, n_mine = 0, self.n_batches(virtual_ranks)
         with apart(), evaluating(self.model):
             for i, shard in zip(virtual_ranks, self._shards(virtual_ranks), strict=True):
-                seed_all(i)
+                self.fetch.seed(i)
                 totals: Totals = None
                 for numbers in self._batches(shard):
                     totals = add(totals, self._totals(numbers))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, default_collate
 
-from punctual.elastic_training.random_state import seed_all
+from punctual.elastic_training.random_state import generators_of, reseed, seed_all
 from punctual.tracking.complaint import invalid
 
 Collate = Callable[[list[Any]], Any]
@@ -45,10 +45,18 @@ class Fetch:
         self._dataset = dataset
         self._collate = collate or default_collate
         self._is_tensors = collate is None and type(dataset) is TensorDataset
+        #: Generators of random numbers that are the dataset's own.
+        self._generators = generators_of(dataset)
 
     def is_of(self, dataset: Any, collate: Collate | None) -> bool:
         """Whether it fetches from `dataset` and collates with `collate`."""
         return self._dataset is dataset and self._collate is (collate or default_collate)
+
+    def seed(self, *numbers: int) -> None:
+        """Seed all generators of random numbers, those of the dataset included."""
+        seed_all(*numbers)
+        for i, generator in enumerate(self._generators):
+            reseed(generator, *numbers, i)
 
     def together(self, numbers: Tensor) -> Any:
         """Fetch the samples with these numbers, in order, with the present random state."""
@@ -62,7 +70,7 @@ class Fetch:
             return self.together(torch.tensor([i for _, numbers in request for i in numbers]))
         samples = []
         for seeds, numbers in request:
-            seed_all(*seeds)
+            self.seed(*seeds)
             samples += self._samples(numbers)
         return self._collate(samples)
 

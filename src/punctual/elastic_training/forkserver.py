@@ -6,7 +6,7 @@ a fork; so it is one of its own, and neither the agent nor a worker is ever copi
 allowed one thread, so that they make none; a worker is given its number of threads after the fork.
 
 It is started by `punctual.elastic_training.worker_spawner` and talks with it through a socket that keeps messages apart, in
-JSON but for the first one:
+JSON but for two that come as files:
 
 =========== ================================================================================================
 direction   meaning
@@ -220,14 +220,29 @@ def send(control: socket.socket, **words: Any) -> None:
 
 
 def _unpickled(control: socket.socket) -> Any:
-    """Receive the agent's next object; if the agent is gone, end this process."""
+    """Receive the agent's next object, as a file; if the agent is gone, end this process."""
     try:
-        content = control.recv(1_048_576)
+        _, fds, _, _ = socket.recv_fds(control, MESSAGE_BYTES_MAX, 1)
     except OSError:
-        content = b""
-    if not content:
+        fds = []
+    if not fds:
         os._exit(os.EX_SOFTWARE)
-    return pickle.loads(content)  # noqa: S301 -- the agent is of this program
+    with os.fdopen(fds[0], "rb") as file:
+        file.seek(0)
+        return pickle.load(file)  # noqa: S301 -- the agent is of this program
+
+
+def _training_function(control: socket.socket) -> Callable[[SocketAgentClient], object]:
+    """Receive the training function; raises `ValueError` if the script that was loaded here does not have it."""
+    try:
+        return _unpickled(control)
+    except AttributeError as error:
+        raise invalid(
+            "the training function, and what it is given, must be there when the script is loaded",
+            str(error),
+            "`punctual.elastic`",
+            'Define them at the top level of the script, and above `if __name__ == "__main__":`.',
+        ) from None
 
 
 def seed_of_job(environment: Mapping[str, str]) -> int:
@@ -279,7 +294,7 @@ def main(control_fd: int) -> None:
         gc.collect()
         gc.freeze()  # what is never collected is never written to, and stays shared by all workers
         send(control, said="ready")
-        train = _unpickled(control)
+        train = _training_function(control)
     except BaseException:  # noqa: BLE001 -- whatever the script raises is the user's to know
         send(control, said="failed", trace=traceback.format_exc()[-8_000:])
         return

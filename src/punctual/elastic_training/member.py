@@ -17,6 +17,7 @@ from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.checkpoint_store import CheckpointStore
 from punctual.elastic_training.collectives import Apart
 from punctual.elastic_training.evaluation import Totals
+from punctual.elastic_training.gradient_guard import versions
 from punctual.elastic_training.group import GroupFault, WorkerGroup
 from punctual.elastic_training.membership import Membership, Progress
 from punctual.elastic_training.replica import Replica, TrainingState
@@ -33,7 +34,7 @@ _PARCEL_BYTES = 1 << 20
 Place = Literal["before", "top", "bottom", "after"]
 
 
-#: Point of the script that a worker comes to: the loop of an epoch, the next step, an evaluation, or the end.
+#: Point of the script that a worker comes to: the loop of an epoch, the next step, an evaluation, a checkpoint, or the end.
 Point = tuple[str, int]
 
 
@@ -315,7 +316,7 @@ class WorkerSession:
             received = self._share(source, self.state, wants=all_lack or self.group.rank in membership.lacking)
             if received is not None:
                 self._become(received)
-                if self._is_new and (self.position.n_steps or not self.is_beginning):
+                if self._is_new and ("point" in received.values or not self.is_beginning):
                     self._note_ahead(received, _point_of(members[source], received.values))
         if not self.is_beginning:
             self.position.results = members[source]["results"]
@@ -328,7 +329,7 @@ class WorkerSession:
         state = self.store.latest() if self.store is not None and self.group.rank == 0 else None
         if state is not None:
             self._become(state)
-            self._note_ahead(state, ("loop", self.position.epoch))
+            self._note_ahead(state, _point_of({}, state.values))
             tell(
                 f"training goes on at step {self.position.n_steps}, from '{state.origin}'; give another folder to begin anew"
             )
@@ -353,16 +354,20 @@ class WorkerSession:
     def _note_ahead(self, state: TrainingState, point: Point) -> None:
         """Keep the state until this worker comes to the point at which it was taken."""
         tensors = {name: tensor.clone() if _is_repeated(name) else tensor for name, tensor in state.tensors.items()}
-        self._ahead = TrainingState(tensors, state.values), point
+        self._ahead = TrainingState(tensors, {**state.values, "point": point}), point
 
     def arrive(self, *point: Any) -> None:
         """Take the state over once more if it was taken at this point: the script may have changed it on the way here."""
-        if self._ahead is not None and self._ahead[1] == point:
-            state, self._ahead = self._ahead[0], None
-            if point[0] == "loop":
-                self.replica.put_back(state)
-            else:  # the script has repeated what it does to the rest
-                self.replica.fill_model(state.tensors)
+        if self._ahead is None:
+            return
+        (state, there), n_steps = self._ahead, self.position.n_steps
+        # A state from behind a loop holds for the loop, too.
+        if point[0] == "loop" and (point == there or (n_steps and point[1] == state.values["position"]["epoch"])):
+            self.replica.put_back(state)
+        elif point == there:  # the script has repeated what it does to the rest
+            self.replica.fill_model(state.tensors)
+        if point == there:
+            self._ahead = None
 
     def gather(self, what: str, value: Any) -> list[Any]:
         """Return each worker's value, by rank; all must have come to the same place of the script.
@@ -404,7 +409,7 @@ class WorkerSession:
         """
         if self.group.n_workers == 1:
             return
-        sums = checksums(self._compared(with_extra=with_extra))
+        sums = self._sums(with_extra=with_extra)
         if len(set(self.gather(what, crc32(json.dumps(sums).encode())))) > 1:
             self._refuse_differences(differences(self.gather(what, sums)))
 
@@ -415,21 +420,37 @@ class WorkerSession:
             "all workers must have the same model, optimizer and `extra`",
             f"another '{name}' in worker {' and '.join(map(str, ranks))} than in worker {usual}{more}",
             f"step {self.position.n_steps}",
-            "Change weights through the optimizer only, or in all workers alike: not under `if run.is_first`.",
+            "Change weights through the optimizer only, and the rest by what is the same in all workers, as `run.loss` and the "
+            "results of `run.evaluate`: not by a batch's loss, and not under `if run.is_first`.",
         )
 
-    def _compared(self, *, with_extra: bool) -> dict[str, Tensor]:
+    def _sums(self, *, with_extra: bool) -> dict[str, int]:
         has_servers = bool(self.group.membership.peers)  # whose state one of the workers has
-        return {
-            name: tensor
-            for name, tensor in self.replica.collect().tensors.items()
-            if (with_extra or not _is_repeated(name)) and not (has_servers and name.startswith("optimizer"))
-        }
+        state = self.replica.collect()
+        sums = checksums(
+            {name: tensor for name, tensor in state.tensors.items() if with_extra or not _is_repeated(name)}
+        )
+        if with_extra:
+            sums |= {name: crc32(text.encode()) for name, text in self.replica.texts(state).items()}
+        return {name: value for name, value in sums.items() if not (has_servers and name.startswith("optimizer"))}
+
+    def settings(self) -> list[Any]:
+        """Return what tells whether the settings of optimizers, or a part of `extra`, have changed."""
+        state = self.replica.collect()
+        return [
+            self.replica.texts(state),
+            versions(tensor for name, tensor in state.tensors.items() if _is_repeated(name)),
+        ]
 
     # The state as others may take it over.
 
-    def state(self) -> TrainingState:
-        """Return the training's state at the last point from which the script can be continued."""
+    def state(self, point: Point | None = None) -> TrainingState:
+        """Return the training's state at the last point from which the script can be continued.
+
+        `point`: the present one; a worker that starts from the state makes up to there what the script has done since.
+        """
+        if self._ahead is not None:
+            return self._ahead[0]
         state = self.replica.collect()
         values = {**state.values, **self._values()}
         if self._boundary is None:
@@ -441,7 +462,8 @@ class WorkerSession:
         }
         return TrainingState(
             {**state.tensors, **self._boundary.tensors},
-            {**self._boundary.values, "position": position, **optimizers, "is_repeated": True},
+            {**self._boundary.values, "position": position, **optimizers, "is_repeated": True}
+            | ({"point": point} if point else {}),
         )
 
     def _values(self) -> dict[str, Any]:
@@ -458,7 +480,7 @@ class WorkerSession:
 
     def pass_boundary(self) -> None:
         """Note the end of a step, which is the next point to continue from."""
-        self._boundary = None
+        self._boundary = self._ahead = None
 
     # Evaluations.
 
@@ -497,7 +519,10 @@ class WorkerSession:
 
 def _point_of(source: dict[str, Any], state: Mapping[str, Any]) -> Point:
     """Return the point at which a worker was that told `source` of itself and sent `state`."""
-    if not state.get("is_repeated"):
+    if "point" in state:
+        kind, number = state["point"]
+        return kind, number
+    if not state.get("is_repeated") or not source:
         return "loop", state["position"]["epoch"]
     place = source["place"]
     if place in {"top", "bottom"}:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any
 
 from punctual.channel import N_DEVICES_MAX, WorkerTarget
 from punctual.elastic_training import links
@@ -24,75 +24,17 @@ DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 Words = dict[str, Any]
 
 
-class NodeWorkers(Protocol):
-    """Workers of a node, by their places (slots) on its board.
-
-    * `board`: board of the workers; for another node, a copy.
-    * `target`: wanted numbers of workers and servers.
-    * `given_up`: number of the target that is not worth another attempt, and why.
-    """
-
-    board: HeartbeatBoard
-    target: WorkerTarget
-    given_up: tuple[int, str]
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether workers may be started."""
-        ...
-
-    @property
-    def visible_devices(self) -> Sequence[int]:
-        """Devices that the job is shown on the node."""
-        ...
-
-    def receive(self, fd: int) -> list[Words]:
-        """Return the messages at a readable descriptor, if it is one of this node's."""
-        ...
-
-    def fork(self, i_slot: int, *, serves: bool) -> None:
-        """Start a worker, or a parameter server."""
-        ...
-
-    def kill(self, pid: int) -> None:
-        """Kill a worker at once."""
-        ...
-
-    def answer(self, i_slot: int, **words: Any) -> None:
-        """Answer a worker's message."""
-        ...
-
-    def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
-        """Tell workers and servers the generation that they are members of, and hand over their connections."""
-        ...
-
-    def announce(self, generation: int) -> None:
-        """Ask members to leave their generation for this one."""
-        ...
-
-    def tell_broken(self, generation: int) -> None:
-        """Tell members that their generation has lost one."""
-        ...
-
-    def forget(self, i_slot: int) -> None:
-        """Forget a worker that has ended."""
-        ...
-
-    def is_stopped(self, pid: int) -> bool:
-        """Whether a signal has stopped the process."""
-        ...
-
-    def sleeping_ticks(self, pid: int) -> int | None:
-        """Processor time of a process and its descendants if all sleep; None: one does not, or it is unknown."""
-        ...
-
-
 class LocalWorkers:
-    """Workers of this node: their processes, their connections, and the board.
+    """Workers of this node, by their places (slots) on its board: their processes, and their connections.
 
     * `train`: the worker's training function, called with its connection.
     * `preloaded`: modules that workers find loaded.
     * `poll`: registers the descriptors to read from.
+
+    * `board`: board of the workers; for another node, a copy.
+    * `target`: wanted numbers of workers and servers.
+    * `given_up`: number of the target that is not worth another attempt, and why.
+    * `visible_devices`: devices that the job is shown on the node.
     """
 
     def __init__(
@@ -125,9 +67,11 @@ class LocalWorkers:
 
     @property
     def is_ready(self) -> bool:
+        """Whether workers may be started."""
         return self._spawner.is_ready
 
     def receive(self, fd: int) -> list[Words]:
+        """Return the messages at a readable descriptor, if it is one of this node's."""
         if fd == self._spawner.control.fileno():
             return self._hear_spawner()
         slot = next((slot for slot, connection in self._connections.items() if connection.fileno() == fd), None)
@@ -159,13 +103,16 @@ class LocalWorkers:
         return [{**json.loads(text), "slot": slot}]
 
     def fork(self, i_slot: int, *, serves: bool) -> None:
+        """Start a worker, or a parameter server."""
         self._connections[i_slot] = self._spawner.fork(i_slot, serves=serves)
         self._poll.register(self._connections[i_slot], select.POLLIN)
 
     def kill(self, pid: int) -> None:
+        """Kill a worker at once."""
         self._spawner.kill(pid)
 
     def answer(self, i_slot: int, **words: Any) -> None:
+        """Answer a worker's message."""
         self._send(i_slot, (), words)
 
     def _send(self, i_slot: int, fds: Sequence[int], words: Words) -> None:
@@ -175,6 +122,7 @@ class LocalWorkers:
                 socket.send_fds(connection, [json.dumps(words).encode()], fds)
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
+        """Tell workers and servers the generation that they are members of, and hand over their connections."""
         trainers = [membership for membership in memberships if membership.rank < membership.n_workers]
         n_servers = len(memberships) - len(trainers)
         is_open = bool(trainers and trainers[0].nodes)
@@ -196,12 +144,15 @@ class LocalWorkers:
         return f"{self._folder.name}/{generation}"
 
     def announce(self, generation: int) -> None:
+        """Ask members to leave their generation for this one."""
         self.board.generation_wanted = generation
 
     def tell_broken(self, generation: int) -> None:
+        """Tell members that their generation has lost one."""
         self.board.generation_broken = generation
 
     def forget(self, i_slot: int) -> None:
+        """Forget a worker that has ended."""
         connection = self._connections.pop(i_slot)
         with suppress(KeyError):
             self._poll.unregister(connection)
@@ -209,9 +160,11 @@ class LocalWorkers:
         self.board.wipe(i_slot)
 
     def is_stopped(self, pid: int) -> bool:
+        """Whether a signal has stopped the process."""
         return is_stopped(pid)
 
     def sleeping_ticks(self, pid: int) -> int | None:
+        """Processor time of a process and its descendants if all sleep; None: one does not, or it is unknown."""
         return sleeping_ticks(pid)
 
 

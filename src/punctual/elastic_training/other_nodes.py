@@ -22,7 +22,7 @@ from punctual.elastic_training.handshakes import LIMIT_S, Handshakes
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.message_stream import MessageStream
-from punctual.elastic_training.node_workers import LocalWorkers, NodeWorkers, Words
+from punctual.elastic_training.node_workers import LocalWorkers, Words
 from punctual.tracking.complaint import invalid, warn
 
 #: A node that has said nothing for so long is lost: it says something twenty times a second.
@@ -46,7 +46,7 @@ def listening_at(address: str) -> socket.socket:
 
 
 class RemoteWorkers:
-    """Workers of another node, see `punctual.elastic_training.node_workers.NodeWorkers`.
+    """Workers of another node, with the methods of `punctual.elastic_training.node_workers.LocalWorkers`.
 
     * `fd`: descriptor of the connection to the node.
     * `address`: address at which its workers listen.
@@ -150,6 +150,9 @@ class RemoteWorkers:
 
     def _say(self, what: str, **words: Any) -> None:
         self._stream.send(do=what, **words)
+
+
+NodeWorkers = LocalWorkers | RemoteWorkers
 
 
 class OtherNodes:

@@ -4,6 +4,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 _BITS_64 = 0xFFFF_FFFF_FFFF_FFFF
@@ -33,6 +34,39 @@ def seed_all(*numbers: int) -> None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed & 0xFFFF_FFFF)
+
+
+def generators_of(owner: object) -> list[Any]:
+    """Return the generators of random numbers that an object, as a dataset, has in its attributes, and in theirs."""
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    kinds = (random.Random, torch.Generator, *((numpy.random.Generator, numpy.random.RandomState) if numpy else ()))
+    generators: list[Any] = []
+    seen: set[int] = set()
+    ways: list[Any] = [owner]
+    # Far more than a dataset with its transforms is made of; of many samples the first ones are enough.
+    while ways and len(seen) < 1000:
+        part = ways.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, kinds):
+            generators.append(part)
+        elif isinstance(part, list | tuple | dict):
+            ways += [*(part.values() if isinstance(part, dict) else part)][:50]
+        elif not isinstance(part, type | ModuleType):
+            ways += getattr(part, "__dict__", {}).values()
+    return generators
+
+
+def reseed(generator: Any, *numbers: int) -> None:
+    """Seed a generator of Python, torch or numpy."""
+    if hasattr(generator, "bit_generator"):
+        bits = generator.bit_generator
+        bits.state = type(bits)(mixed(*numbers)).state
+    elif hasattr(generator, "manual_seed"):
+        generator.manual_seed(mixed(*numbers))
+    else:
+        generator.seed(mixed(*numbers) & 0xFFFF_FFFF)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,63 +18,47 @@ _BUCKET_BYTES = 25 << 20
 _NOTES_TYPE = torch.float32
 
 
-class Reduction(Protocol):
-    """Sums each parameter's `grad` over the parts of a step; `finish` leaves the sum over all workers in it."""
-
-    def await_last(self) -> None:
-        """Announce that the next gradients are the last of this worker's share."""
-        ...
-
-    def end_rank(self, virtual_rank: int, loss: float) -> None:
-        """Note that the gradients of a virtual rank are complete, its weighted loss included."""
-        ...
-
-    def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
-        """Sum over all workers; return the sums of `notes`, and of the losses as the last.
-
-        `share_frac`: this worker's share of the step's samples, 0..1.
-
-        Raises `GroupFault`: a worker is gone; the gradients are of no use.
-        """
-        ...
-
-    def forget(self) -> None:
-        """Give up the present step."""
-        ...
-
-    def close(self) -> None:
-        """Release the model."""
-        ...
-
-
 def clear(params: Sequence[nn.Parameter]) -> None:
     for param in params:
         param.grad = None
 
 
-class AloneSum:
-    """Sum of a single worker: its gradients are the step's."""
+class Reduction:
+    """Sums each parameter's `grad` over the parts of a step; this one does so in a single worker: its gradients are the step's."""
 
     def __init__(self, params: Sequence[nn.Parameter]) -> None:
         self._params = params
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin a step."""
         self._loss = 0.0
 
     def await_last(self) -> None:
-        """Do nothing: no gradient is sent."""
+        """Announce that the next gradients are the last of this worker's share."""
 
     def end_rank(self, virtual_rank: int, loss: float) -> None:
+        """Note that the gradients of a virtual rank are complete, its weighted loss included."""
         self._loss += loss
 
     def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
-        loss, self._loss = self._loss, 0.0
+        """Leave the sum over all workers in `grad`; return the sums of `notes`, and of the losses as the last.
+
+        `share_frac`: this worker's share of the step's samples, 0..1.
+
+        Raises `GroupFault`: a worker is gone; the gradients are of no use.
+        """
+        loss = self._loss
+        self._begin()
         return [*notes, loss]
 
     def forget(self) -> None:
-        self._loss = 0.0
+        """Give up the present step."""
+        self._begin()
         clear(self._params)
 
     def close(self) -> None:
-        """Do nothing: no model is held."""
+        """Release the model."""
 
 
 class _Flat:
@@ -131,7 +114,7 @@ def _in_buckets(params: Sequence[nn.Parameter]) -> list[list[int]]:
     return buckets
 
 
-class BucketedSum:
+class BucketedSum(Reduction):
     """Sums in the fastest order, each bucket begun while the rest of backward still runs.
 
     On CPUs a sum that has begun is made at the end (`WorkerGroup.begin_sum`).
@@ -145,7 +128,6 @@ class BucketedSum:
     def __init__(
         self, params: Sequence[nn.Parameter], group: WorkerGroup, n_notes: int, buffers: list[Tensor] | None = None
     ) -> None:
-        self._params = params
         self._group = group
         self._flats = [_Flat(params, numbers) for numbers in _in_buckets(params)]
         self._n_notes = n_notes + 1
@@ -160,11 +142,11 @@ class BucketedSum:
                 self._views[i], self._i_bucket[i] = view, i_bucket
         #: Hooks of the parameters that have required gradients so far, by number.
         self._hooks: dict[int, RemovableHandle] = {}
-        self._begin()
+        super().__init__(params)
 
     def _new_buffers(self) -> list[Tensor]:
         """Make the buckets' buffers; notes are in the last bucket if it is of their type, else in one of their own."""
-        n_notes, last = self._n_notes + len(self._params), self._flats[-1]
+        n_notes, last = self._n_notes + sum(len(flat.numbers) for flat in self._flats), self._flats[-1]
         if (last.dtype, last.device) == (_NOTES_TYPE, self._group.device):
             return [flat.empty() for flat in self._flats[:-1]] + [last.empty(n_notes)]
         return [flat.empty() for flat in self._flats] + [
@@ -172,10 +154,10 @@ class BucketedSum:
         ]
 
     def _begin(self) -> None:
+        super()._begin()
         self._is_last = False
-        self._loss = 0.0
         self._fault: GroupFault | None = None
-        self._is_taken = [False] * len(self._params)
+        self._is_taken = [False] * len(self._i_bucket)
         self._n_missing = [len(flat.numbers) for flat in self._flats]
         self._begun: list[PendingSum] = []
 
@@ -186,9 +168,6 @@ class BucketedSum:
                 self._fill(i, param)
             elif i not in self._hooks:
                 self._hooks[i] = param.register_post_accumulate_grad_hook(partial(self._take, i))
-
-    def end_rank(self, virtual_rank: int, loss: float) -> None:
-        self._loss += loss
 
     def _take(self, i: int, param: nn.Parameter) -> None:
         """Take a gradient that backward has finished."""
@@ -241,10 +220,6 @@ class BucketedSum:
         else:
             self._views[i].copy_(param.grad)
 
-    def forget(self) -> None:
-        self._begin()
-        clear(self._params)
-
     def close(self) -> None:
         for hook in self._hooks.values():
             hook.remove()
@@ -264,7 +239,7 @@ class _Leaf:
         return self
 
 
-class TreeTotal:
+class TreeTotal(Reduction):
     """Sums in the order of a binary tree with the virtual ranks as leaves: the same bits for any number of workers.
 
     Each worker adds up what it has of the tree. Then each is sent a part of all that is left, adds up the rest of the
@@ -272,18 +247,14 @@ class TreeTotal:
     """
 
     def __init__(self, params: Sequence[nn.Parameter], group: WorkerGroup, n_notes: int, n_virtual_ranks: int) -> None:
-        self._params = params
         self._group = group
         self._n_virtual_ranks = n_virtual_ranks
         self._n_notes = n_notes + 1
         self._flats = [_Flat(params, numbers) for numbers in _by_type(params)]
-        self._begin()
+        super().__init__(params)
 
     def _begin(self) -> None:
         self._tree: TreeSum[_Leaf] = TreeSum(self._n_virtual_ranks, _Leaf.add)
-
-    def await_last(self) -> None:
-        """Do nothing: gradients are sent at the end."""
 
     def end_rank(self, virtual_rank: int, loss: float) -> None:
         grads = [torch.zeros_like(param) if param.grad is None else param.grad for param in self._params]
@@ -315,13 +286,6 @@ class TreeTotal:
         """Return the sum over all virtual ranks of the flat tensor that `flat_of` makes of each."""
         roots = [TreeNode(root.level, root.index, flat_of(root.total)) for root in self._tree.roots]
         return total_of(roots, self._group, self._n_virtual_ranks)
-
-    def forget(self) -> None:
-        self._begin()
-        clear(self._params)
-
-    def close(self) -> None:
-        """Do nothing: no model is held."""
 
 
 def total_over_workers(group: WorkerGroup, tree: TreeSum[Tensor], n_virtual_ranks: int) -> Tensor:

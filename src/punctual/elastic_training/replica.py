@@ -1,5 +1,6 @@
 """One worker's copy of the trained state: model, optimisers, and the user's extra objects."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -153,6 +154,11 @@ class Replica:
             "evaluates": [name for name, module in self.model.named_modules() if not module.training]
             if self.model.training
             else None,
+            "states": {
+                name: take_apart(module.get_extra_state(), f"states/{name}", tensors)
+                for name, module in self.model.named_modules()
+                if type(module).get_extra_state is not nn.Module.get_extra_state
+            },
             # Those that are no part of a state_dict are often made, or grow, in the first pass that needs them.
             "buffers": [[name, self._is_cache(name)] for name, _ in self.model.named_buffers()],
         }
@@ -161,6 +167,12 @@ class Replica:
     def _is_cache(self, buffer: str) -> bool:
         path, _, key = buffer.rpartition(".")
         return key not in self.model.get_submodule(path).state_dict()
+
+    def texts(self, state: TrainingState) -> dict[str, str]:
+        """Return what is no tensor in the state of each optimizer and each part of `extra`, as text."""
+        parts = {f"extra/{name}": value for name, value in state.values["extra"].items()}
+        parts |= {name: state.values[name] for name in self.optimizers}
+        return {name: json.dumps(value) for name, value in parts.items()}
 
     def put_back(self, state: TrainingState) -> None:
         """Load `state`. Parameters and buffers keep their places in memory; the optimiser's tensors are taken over.
@@ -197,6 +209,8 @@ class Replica:
         modules = dict(self.model.named_modules())
         for name, module in modules.items() if model["evaluates"] is not None else ():
             module.training = name not in evaluates
+        for name, kept in model.get("states", {}).items():
+            modules[name].set_extra_state(put_together(kept, state.tensors))
         buffers = dict(self.model.named_buffers())
         for name, is_cache in model["buffers"]:
             tensor, (path, _, key) = state.tensors[f"model/{name}"], name.rpartition(".")

@@ -15,7 +15,7 @@ from punctual.elastic_training.checkpoint_store import CheckpointStore
 from punctual.elastic_training.evaluation import Evaluation, EvaluationProgress, Tell, result_of
 from punctual.elastic_training.fetching import Collate, Fetch, Request, length_of, moved
 from punctual.elastic_training.group import GroupFault
-from punctual.elastic_training.member import WorkerSession
+from punctual.elastic_training.member import Point, WorkerSession
 from punctual.elastic_training.prefetcher import Prefetcher, SampleOrder
 from punctual.elastic_training.progress_reporter import ProgressReporter
 from punctual.elastic_training.random_state import seed_all
@@ -61,6 +61,8 @@ class ElasticRun:
         self._looped_epoch: int | None = None
         #: Steps of the present epoch if the script has left its loop by `break`; None: it has not.
         self._n_steps_of_left_epoch: int | None = None
+        #: Whether the script has left a loop amid a step; and whether it has asked for a checkpoint after the present one.
+        self._is_amid_step = self._saves_after_body = False
         self._phases: Phases = ()
         #: Batches of the evaluations seen so far, by the name of their phase.
         self._n_units: dict[str, int] = {}
@@ -166,10 +168,13 @@ class ElasticRun:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         with self._opened:
+            self._end_with_save()  # of a loop that something still holds
             if kind is None:
+                self._check_between_steps()
                 self._await_others()
                 # The loop was left by `break`, not by an exception.
                 if self._n_steps_of_left_epoch is not None and not self.finished:
+                    self._member.position.i_step = self._n_steps_of_left_epoch
                     self._declare(self._n_steps_of_left_epoch)
                 self._reporter.end_loop()
             self._prefetcher = None
@@ -269,6 +274,7 @@ class ElasticRun:
         ValueError
             An argument cannot be used, the body has not called `backward` and `step`, or the epoch has had its loop.
         """
+        self._check_between_steps()
         is_in_loop = self._step is not None and not self._step.is_over
         if is_in_loop or (self._looped_epoch == self.epoch and not self.finished):
             raise invalid(
@@ -303,8 +309,9 @@ class ElasticRun:
                 try:
                     yield batch
                 except GeneratorExit:
-                    if self._step.is_over and self.epoch == epoch:
-                        self._skip_rest(order.n_steps)
+                    self._end_with_save()
+                    if self.epoch == epoch:
+                        self._leave_epoch(order.n_steps)
                         seed_all(seed, self.step_number, -2)
                     self._end_loop()
                     raise
@@ -316,22 +323,35 @@ class ElasticRun:
         seed_all(seed, self.step_number, -2)  # also in a worker that starts from here
         self._end_loop()
 
-    def _skip_rest(self, n_steps: int) -> None:
-        """Note that the script has left an epoch of `n_steps` after a step: a worker that starts from here skips the rest."""
-        self._looped_epoch = self.epoch
-        self._member.position.i_step = self._n_steps_of_left_epoch = n_steps
+    def _leave_epoch(self, n_steps: int) -> None:
+        """Note that the script has left an epoch of `n_steps`: a worker that starts from a step of it skips the rest."""
+        self._n_steps_of_left_epoch = n_steps
+        if self._step is not None and self._step.is_over:
+            self._looped_epoch = self.epoch
+            self._member.position.i_step = n_steps
 
     def _end_loop(self) -> None:
         """End a loop that the script has finished, or has left by `break` or an exception."""
         step, self._step = self._step, None
         if step is not None and not step.is_over:
             self._reporter.step_lost()
-            return
+            self._is_amid_step = step.has_begun
         self._reporter.step_ends()
         if self.finished:
             self._reporter.end_early(self.step_number, n_phases_more=1)
         self._member.place = "after"
         self._member.mark_boundary()
+
+    def _check_between_steps(self) -> None:
+        """Raise `ValueError` if the script has left a loop amid a step."""
+        if self._is_amid_step:
+            raise invalid(
+                "a loop over `run.batches` must be left between two steps",
+                f"a step that was left after {self.step_number} others, with gradients of a part of it",
+                "this training",
+                "Write `break` under `if run.step():`, or above `run.backward` where it follows from `run.step_number`: a "
+                "worker's share of a step may come in several batches.",
+            )
 
     def _places(self, loop: "_BatchPlan", i_step: int) -> list[range]:
         n_samples = len(loop.order.samples(self.epoch, i_step))
@@ -461,6 +481,7 @@ class ElasticRun:
         """End a step whose body is complete: the loop asks for the next one."""
         self._member.place = "top"
         self._reporter.step_ends()
+        self._end_with_save()
         compares, store = self._stepper.compares, self._member.store
         if compares or self._stepper.exit_code or self._stepper.leaves:
             self._compare()
@@ -504,19 +525,40 @@ class ElasticRun:
         return not self.is_first or (stop.has_hooks() if store is None else store.flush())
 
     def checkpoint(self) -> None:
-        """Save the training's state, if it has a folder. Only the first worker saves; all compare a step later."""
-        self._stepper.wants_comparison = True
-        self._save(self._member.store)
+        """Save the training's state, if it has a folder; after a step, at the end of the loop's body.
 
-    def _save(self, store: CheckpointStore | None) -> None:
+        Only the first worker saves; all compare a step later.
+        """
+        self._stepper.wants_comparison = True
+        place = self._member.place
+        if place == "bottom":  # the script may have yet to do what belongs to the step
+            self._saves_after_body = True
+            return
+        self._save(self._member.store, ("step", 0) if place == "top" else self._arrive(f"checkpoint {place}"))
+
+    def _end_with_save(self) -> None:
+        """Save at the end of a loop's body if the script has asked for it there."""
+        if self._saves_after_body:
+            self._saves_after_body = False
+            self._save(self._member.store)
+
+    def _arrive(self, what: str) -> Point:
+        """Come to an evaluation, or a checkpoint, of the script; return which one it is since the last step."""
+        self._check_between_steps()
+        point = what, self._n_asked.get(what, 0)
+        self._member.arrive(*point)
+        self._n_asked[what] = point[1] + 1
+        return point
+
+    def _save(self, store: CheckpointStore | None, point: Point | None = None) -> None:
         if store is None or not self.is_first:
             return
         served = self._stepper.served
         with self.phase("checkpoint"):
             if served is None:
-                store.save(self._member.state())
+                store.save(self._member.state(point))
             elif served.fetch_state():
-                store.save(self._member.state())
+                store.save(self._member.state(point))
                 served.drop_state()
             else:
                 self._reform(after_fault=True)
@@ -553,9 +595,7 @@ class ElasticRun:
         """
         self._check_synchronous("`run.evaluate`")
         place = self._member.place
-        i_result = self._n_asked.get(place, 0)
-        self._member.arrive(place, i_result)
-        self._n_asked[place] = i_result + 1
+        _, i_result = self._arrive(place)
         results = self._member.position.results
         if i_result >= len(results.get(place, ())):
             evaluation = self._evaluation(function, dataset, batch_size, collate, name)
@@ -594,9 +634,8 @@ class ElasticRun:
         name: str,
     ) -> Evaluation:
         fetch, n_ranks = Fetch(dataset, collate), self._member.n_virtual_ranks
-        evaluation = Evaluation(
-            self.model, function, fetch, length_of(dataset, _EVALUATION), batch_size, self.device, n_ranks
-        )
+        n_samples, n_each = length_of(dataset, _EVALUATION), whole(batch_size, "batch_size", _EVALUATION, least=1)
+        evaluation = Evaluation(self.model, function, fetch, n_samples, n_each, self.device, n_ranks)
         self._n_units[name] = max(1, evaluation.n_batches())
         return evaluation
 

@@ -16,11 +16,11 @@ from torch.nn.utils import clip_grad_norm_
 from punctual.elastic_training.collectives import Apart
 from punctual.elastic_training.dropout import SEED_MAX, RankDropout
 from punctual.elastic_training.gradient_guard import GradientGuard, versions
-from punctual.elastic_training.mean_losses import MeanLosses
 from punctual.elastic_training.member import WorkerSession
 from punctual.elastic_training.random_state import mixed, seed_all
-from punctual.elastic_training.reduction import AloneSum, BucketedSum, Reduction, TreeTotal, clear, total_over_workers
+from punctual.elastic_training.reduction import BucketedSum, Reduction, TreeTotal, clear, total_over_workers
 from punctual.elastic_training.replica import overlaps
+from punctual.elastic_training.sample_means import Weights, are_alike, weights
 from punctual.elastic_training.virtual_ranks import Part, TreeSum, cut, share
 from punctual.tracking.complaint import invalid, warn
 
@@ -161,12 +161,14 @@ class Step:
 
     * `places`: each virtual rank's places in the global batch.
     * `parts`: this worker's share.
+    * `has_begun`: whether there are gradients of it.
     * `is_over`: whether the step has been taken, or given up.
     """
 
     places: list[range]
     seed: int
     parts: list[Part]
+    has_begun: bool = False
     is_over: bool = False
 
 
@@ -194,12 +196,16 @@ class Stepper:
         #: Their versions when the step began, which rise with each change in place.
         self._versions: list[int] = []
         self._guard = GradientGuard(replica.named_params, list(replica.optimizers.values()))
-        self._reduction: Reduction = AloneSum(self._params)
+        self._reduction = Reduction(self._params)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, ())
         #: The same, if parameter servers do it.
         self.served: ServedSum | None = None
         self._sent: list[Tensor] = []  # memory of gradients that are sent; making it takes as long as sending
-        self._dropout, self._means = RankDropout(), MeanLosses()
+        self._dropout = RankDropout()
+        #: The settings of the optimizers, and what is in `extra`, after the step's first part; if that is to be looked at.
+        self._settings: list[Any] = []
+        #: How the step's parts weight what their losses add up, if that is to be found out.
+        self._weights: list[Weights] = []
         self._step: Step | None = None
         self._part: Part | None = None
         self._probe: RandomProbe | None = None
@@ -210,13 +216,10 @@ class Stepper:
         self._guard.__enter__()
         if self._draws_dropout:
             self._dropout.install()
-        if self._member.can_fuse:
-            self._means.install()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._dropout.uninstall()
-        self._means.uninstall()
         self._guard.__exit__()
 
     # Generations.
@@ -239,14 +242,14 @@ class Stepper:
         elif self._is_deterministic:
             self._reduction = TreeTotal(self._params, group, _N_NOTES, self._member.n_virtual_ranks)
         elif group.n_workers == 1:
-            self._reduction = AloneSum(self._params)
+            self._reduction = Reduction(self._params)
         else:
             self._reduction = BucketedSum(self._params, group, _N_NOTES, self._sent)
 
     def disconnect(self, *, after_fault: bool = False) -> bool:
         """Disconnect from the group; return whether the workers have the state, not lost with its servers."""
         served, reduction = self.served, self._reduction
-        self.served, self._reduction = None, AloneSum(self._params)
+        self.served, self._reduction = None, Reduction(self._params)
         has_state = True
         if served is not None:
             # Servers may have stepped with what the workers take for given up, unless each worker goes its own way.
@@ -276,7 +279,7 @@ class Stepper:
         parts = self.parts(places, n_samples_max, can_fuse=can_fuse)
         self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.moving)
         self._buffers.begin_step()
-        self._rank_loss, self._drew, self._means.is_weighted = 0.0, False, False
+        self._rank_loss, self._drew, self._weights, self._settings = 0.0, False, [], []
         self._step = Step(places, seed, parts)
         clear(self._params)  # of what the script may have tried between two steps
         self._versions = versions(self._params)
@@ -303,12 +306,11 @@ class Stepper:
         self._dropout.begin_part(part.pieces if self._draws_dropout else (), part.n_samples)
         is_known = member.fuses is not None or not member.can_fuse
         self._probe = None if is_known else RandomProbe(self._dropout, *seeds)
-        self._means.watches = not is_known
         self._part, self._is_backward_done = part, False
 
     def backward(self, loss: Tensor) -> None:
         part = self._part
-        if part is None or self._is_backward_done:
+        if part is None or self._step is None or self._is_backward_done:
             raise invalid(
                 "each batch must get one backward",
                 "another one",
@@ -320,11 +322,13 @@ class Stepper:
                 "`loss` must be one number", f"shape {tuple(loss.shape)}", "`run.backward`",
                 "Take the mean over the samples: loss.mean().",
             )  # fmt: skip
-        self._is_backward_done = True
+        self._is_backward_done = self._step.has_begun = True
         self._guard.check(partial(self._where, part))
         if part.is_last:
             self._reduction.await_last()
         if part.weight:
+            if self._probe is not None:
+                self._weights.append(weights(loss, part.n_samples))
             torch.autograd.backward(loss, None if part.weight == 1 else torch.full_like(loss, part.weight))
             self._rank_loss += part.weight * float(loss.detach())
         self._guard.note()
@@ -354,12 +358,15 @@ class Stepper:
                 "Write run.backward(loss) and then run.step(), instead of loss.backward() and optimizer.step().",
             )  # fmt: skip
         self._guard.check(partial(self._where, part))
+        self._check_settings(part)
         if self._probe is not None:
             self._drew = self._probe.drew() or self._drew
         if part.ends_rank and part.weight:
             self._end_rank(part.pieces[-1].virtual_rank, part.weight)
         if not part.is_last:
             self._guard.note()
+            if self._member.fuses is None and not self._settings:
+                self._settings = self._member.settings()
             return False
         self._end_step(clip_norm=clip_norm, exit_code=exit_code)
         return True
@@ -376,7 +383,7 @@ class Stepper:
             if not step.places[i]:  # the last step of an epoch may not have samples for all
                 self._end_rank(i, 0.0)
         moved = self._buffers.moved()
-        votes = float(bool(moved) or self._drew or self._means.is_weighted)
+        votes = float(bool(moved) or self._drew)
         leaves = float(member.agent.generation_wanted > member.group.membership.generation)
         member.agent.stamp(member.position.n_steps, waiting=True)
         # Only the first worker hears what Punctual wants, so the sum of exit codes is the one.
@@ -392,7 +399,9 @@ class Stepper:
                 )
         else:
             if member.moving is None:  # a virtual rank may have moved others
-                moved = sorted({name for names in member.group.gather(moved) for name in names})
+                everyones = member.group.gather((moved, self._weights))
+                moved = sorted({name for names, _ in everyones for name in names})
+                self._weights = [terms for _, own in everyones for terms in own]
             self._buffers.end_step(
                 moved, partial(total_over_workers, member.group, n_virtual_ranks=member.n_virtual_ranks)
             )
@@ -402,7 +411,7 @@ class Stepper:
         if not isfinite(loss):
             self._warn_loss(loss)
         if member.fuses is None:
-            member.fuses = member.can_fuse and not n_against
+            member.fuses = member.can_fuse and not n_against and are_alike(self._weights)
         member.moving = moved
         member.position.advance(loss)
         member.pass_boundary()
@@ -419,7 +428,7 @@ class Stepper:
                 f"{loss} ({self._n_no_number} so far)",
                 f"step {self._member.position.n_steps + 1}",
                 "Training goes on, but may learn nothing any more. Lower the learning rate, give run.step(clip_norm=1.0), or "
-                "look for samples that are no numbers.",
+                "look for samples that are no numbers, and for means over nothing, as where all samples of a part are masked.",
             )
 
     def _is_comparison_due(self) -> bool:
@@ -468,12 +477,23 @@ class Stepper:
     def check_body(self, part: Part) -> None:
         """Check that the loop's body has called what it must."""
         self._dropout.begin_part((), 0)
-        self._means.watches = False
         if self._part is not None:
             raise invalid(
                 "each batch must get `run.backward` and `run.step`", "a batch without them", _BODY,
                 "Call both for every batch; to leave samples out, multiply their losses by zero.",
             )  # fmt: skip
+        if not part.is_last:
+            self._check_settings(part)
+
+    def _check_settings(self, part: Part) -> None:
+        """Check, in an epoch's first step, that the script has not done amid it what it is to do once a step."""
+        if self._settings and self._settings != self._member.settings():
+            raise invalid(
+                "schedulers, averages of weights and whatever else belongs to a step must go on once a step",
+                "a learning rate, or a part of `extra`, that has changed",
+                self._where(part),
+                "Write `if run.step():` above it: a worker's share of a step may come in several batches.",
+            )
 
     # Faults.
 

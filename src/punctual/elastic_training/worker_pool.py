@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from punctual.elastic_training.heartbeat_board import N_SLOTS, Heartbeat
 from punctual.elastic_training.membership import Progress
-from punctual.elastic_training.node_workers import NodeWorkers
+from punctual.elastic_training.other_nodes import NodeWorkers
 from punctual.tracking.complaint import invalid
 
 #: Environment variable with the seconds after which a worker is ended that others wait for, or that a signal has stopped.

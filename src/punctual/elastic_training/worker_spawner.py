@@ -36,7 +36,7 @@ class WorkerSpawner:
             fds = (other_end.fileno(), board_fd)
             command = [*_COMMAND, str(other_end.fileno())]
             self._process = subprocess.Popen(command, pass_fds=fds, env=_environment(), stdin=subprocess.DEVNULL)
-        self._send(pickle.dumps(_origin(board_fd, tuple(preloaded))))
+        self._send_file(pickle.dumps(_origin(board_fd, tuple(preloaded))))
         self.is_ready = False
 
     def receive(self) -> dict[str, Any] | None:
@@ -49,7 +49,7 @@ class WorkerSpawner:
             return None
         words: dict[str, Any] = json.loads(text)
         if words["said"] == "ready":
-            self._send(self._train)
+            self._send_file(self._train)
             self.is_ready = True
         return words
 
@@ -60,6 +60,13 @@ class WorkerSpawner:
             text = json.dumps({"fork": i_slot, "serves": serves})
             self._send(text.encode(), other_end.fileno())
         return connection
+
+    def _send_file(self, content: bytes) -> None:
+        """Send what may be longer than a message."""
+        with os.fdopen(os.memfd_create("punctual-object"), "wb") as file:
+            file.write(content)
+            file.flush()
+            self._send(b"file", file.fileno())
 
     def _send(self, content: bytes, *fds: int) -> None:
         with suppress(OSError):  # it has ended, which `receive` tells

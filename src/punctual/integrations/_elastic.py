@@ -1,43 +1,66 @@
 """Replace a library's own calls in an elastic training's loop: for the library, each worker is one process."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from punctual.elastic_training.arguments import kind_of
+from punctual.elastic_training.context import Context
 from punctual.elastic_training.run import ElasticRun
 from punctual.tracking.complaint import invalid
-
-#: An object, a method of it, and what takes its place.
-Replacement = tuple[object, str, Callable[..., Any]]
 
 _ALL_WORKERS = "Sum it up with run.evaluate, which asks all workers."
 _CLIPPED = "Give elastic(..., clip_norm=1.0)."
 
 
-def stepping(run: ElasticRun, optimizer: object, clip_norm: float | None) -> list[Replacement]:
-    """Make `optimizer.step` end a batch and return whether a step was taken; gradients are the run's to clear."""
-    return [
-        (optimizer, "step", lambda *_, **__: run.step(clip_norm=clip_norm)),
-        (optimizer, "zero_grad", lambda *_, **__: None),
-    ]
-
-
-def refusing(library: object, *, clips: Sequence[str], gathers: Sequence[str]) -> list[Replacement]:
-    """Make replacements that refuse a library's operations on this worker's gradients or tensors alone."""
-    remedies = {**dict.fromkeys(clips, _CLIPPED), **dict.fromkeys(gathers, _ALL_WORKERS)}
-    return [(library, name, _refused(name, remedy)) for name, remedy in remedies.items()]
-
-
 @contextmanager
-def replaced(*replacements: Replacement) -> Iterator[None]:
-    """Replace attributes of objects while the block runs."""
-    for owner, name, function in replacements:
-        setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        for owner, name, _ in replacements:
-            delattr(owner, name)
+def elastic_run(
+    context: Context,
+    library: Any,
+    model: Any,
+    optimizer: Any,
+    clip_norm: float | None,
+    options: Mapping[str, Any],
+    *,
+    backward_of: object,
+    alone: Sequence[str],
+    clips: Sequence[str],
+    gathers: Sequence[str],
+) -> Iterator[ElasticRun]:
+    """Yield an elastic training with a library's `backward` and `optimizer.step`.
+
+    * `library`: the object that has prepared `model` and `optimizer`.
+    * `options`: options of `context.elastic`.
+    * `backward_of`: the object whose `backward` adds gradients.
+    * `alone`: names of operations that one worker does for all.
+    * `clips`, `gathers`: names of operations on this worker's gradients, or tensors, alone, which are refused.
+
+    Raises `ValueError`: the library has not prepared the optimizer.
+    """
+    if not hasattr(optimizer, "optimizer"):
+        raise invalid(
+            "`optimizer` must be one that the library has prepared",
+            kind_of(optimizer),
+            type(library).__name__,
+            "Give what its `setup`, or `prepare`, has returned. Several optimizers need `context.elastic` itself.",
+        )
+    remedies = {**dict.fromkeys(clips, _CLIPPED), **dict.fromkeys(gathers, _ALL_WORKERS)}
+    with context.elastic(model=model, optimizer=optimizer.optimizer, **options) as run:
+        replacements = [
+            (backward_of, "backward", lambda loss, *_, **__: run.backward(loss)),
+            # Ends a batch, and returns whether a step was taken; gradients are the run's to clear.
+            (optimizer, "step", lambda *_, **__: run.step(clip_norm=clip_norm)),
+            (optimizer, "zero_grad", lambda *_, **__: None),
+            *((library, name, _by_first_worker(run, getattr(library, name))) for name in alone),
+            *((library, name, _refused(name, remedy)) for name, remedy in remedies.items()),
+        ]
+        for owner, name, function in replacements:
+            setattr(owner, name, function)
+        try:
+            yield run
+        finally:
+            for owner, name, _ in replacements:
+                delattr(owner, name)
 
 
 def check_alone(library: str, n_processes: int, scaler: object) -> None:
@@ -56,6 +79,11 @@ def check_alone(library: str, n_processes: int, scaler: object) -> None:
             library,
             "Train in bfloat16 or float32.",
         )
+
+
+def _by_first_worker(run: ElasticRun, operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `operation` one of the first worker: to the library, each is the main process, and would write the same files."""
+    return lambda *arguments, **options: operation(*arguments, **options) if run.is_first else None
 
 
 def _refused(name: str, remedy: str) -> Callable[..., NoReturn]:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from punctual.channel import BLOCK_VARIABLE, CHECKPOINT_VARIABLE
 from punctual.tracking import losses, stop
@@ -40,6 +40,8 @@ class FrameworkLoop:
     save
         Makes a checkpoint when Punctual asks the training to stop or to leave, before the process ends; called in every
         process of the training. None: the training is not to be asked.
+    before
+        The same hooks' loop before this one, which an exception may have ended; it is over.
 
     Raises
     ------
@@ -57,7 +59,11 @@ class FrameworkLoop:
         phases: Mapping[str, Phase] | None = None,
         after: Collection[str] = (),
         save: Callable[[], object] | None = None,
+        before: "FrameworkLoop | None" = None,
     ) -> None:
+        OpenPhase().end(InterruptedError())  # one that an exception has left open
+        if before is not None:
+            before.finish()
         session = self._session = current()
         if total_steps is not None and not session.declared_steps:
             session.begin_job(whole(total_steps, "total_steps", "this training", least=1))
@@ -144,10 +150,9 @@ class FrameworkLoop:
 
 
 class OpenPhase:
-    """Phase in progress, for hooks that are called at its beginning and its end."""
+    """Phase in progress, for hooks that are called at its beginning and its end; a process has one at a time."""
 
-    def __init__(self) -> None:
-        self._spans: list[PhaseSpan] = []
+    _spans: ClassVar[list[PhaseSpan]] = []
 
     def begin(self, name: str, units: int | None = None, *, rehearsal: bool = False, inside: bool = False) -> None:
         """Begin a phase of `units` units, if known; the one before it ends, unless this is `inside` of it."""

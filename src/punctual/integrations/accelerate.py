@@ -3,13 +3,13 @@
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelerate import Accelerator
 
-from punctual.integrations._loop import FrameworkLoop, folder_of_checkpoints
+from punctual.integrations._loop import FrameworkLoop, folder_of_checkpoints, is_used, use
 from punctual.tracking.complaint import invalid
 from punctual.tracking.declaration import Phases, by_name
 from punctual.tracking.span import phase
@@ -67,7 +67,8 @@ class AcceleratedLoop:
         self._folder = folder_of_checkpoints(checkpoint_dir)
         accelerator.register_for_checkpointing(self)
         newest = max(self._checkpoints(), default=None)
-        if newest is not None:
+        if newest is not None and not is_used(newest):
+            use(newest)
             accelerator.load_state(str(newest))
         self._loop = FrameworkLoop(
             epochs * len(loader),
@@ -149,7 +150,7 @@ class AcceleratedLoop:
     def _put_in_place(self, written: Path, checkpoint: Path) -> None:
         if checkpoint.exists():  # of the same step
             shutil.rmtree(checkpoint)
-        written.rename(checkpoint)
+        use(written.rename(checkpoint))
         for other in self._checkpoints():
             if other != checkpoint:
                 shutil.rmtree(other, ignore_errors=True)
@@ -166,7 +167,6 @@ class AcceleratedLoop:
         self._n_steps = state["n_steps"]
 
 
-@contextmanager
 def elastic(
     context: "Context",
     accelerator: Accelerator,
@@ -175,7 +175,7 @@ def elastic(
     *,
     clip_norm: float | None = None,
     **options: Any,
-) -> "Iterator[ElasticRun]":
+) -> "AbstractContextManager[ElasticRun]":
     """Return an elastic training of ``accelerator.prepare``'s results, with its `backward` and `optimizer.step`.
 
     Parameters
@@ -195,7 +195,7 @@ def elastic(
         The accelerator has several processes, scales gradients or accumulates them, or an option cannot be used; in the
         block: it was asked for what would concern this worker alone.
     """
-    from punctual.integrations._elastic import check_alone, refusing, replaced, stepping
+    from punctual.integrations._elastic import check_alone, elastic_run
 
     check_alone("Accelerate", accelerator.num_processes, accelerator.scaler)
     if accelerator.gradient_accumulation_steps != 1:
@@ -205,17 +205,15 @@ def elastic(
             "Accelerate",
             "Give run.batches a larger global_batch_size, and micro_batch_size= where memory is short.",
         )
-    with (
-        context.elastic(model=model, optimizer=optimizer.optimizer, **options) as run,
-        replaced(
-            (accelerator, "backward", lambda loss, **_: run.backward(loss)),
-            (accelerator, "print", run.print),
-            *stepping(run, optimizer, clip_norm),
-            *refusing(
-                accelerator,
-                clips=("clip_grad_norm_", "clip_grad_value_"),
-                gathers=("gather", "gather_for_metrics", "reduce"),
-            ),
-        ),
-    ):
-        yield run
+    return elastic_run(
+        context,
+        accelerator,
+        model,
+        optimizer,
+        clip_norm,
+        options,
+        backward_of=accelerator,
+        alone=("print", "log", "save", "save_model", "save_state"),
+        clips=("clip_grad_norm_", "clip_grad_value_"),
+        gathers=("gather", "gather_for_metrics", "reduce"),
+    )

@@ -1,19 +1,17 @@
 """Lightning Fabric: ``with elastic(context, fabric, model, optimizer) as run:``."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.run import ElasticRun
-from punctual.integrations._elastic import check_alone, refusing, replaced, stepping
+from punctual.integrations._elastic import check_alone, elastic_run
 
 
-@contextmanager
 def elastic(
     context: Context, fabric: Any, model: Any, optimizer: Any, *, clip_norm: float | None = None, **options: Any
-) -> Iterator[ElasticRun]:
-    """Yield an elastic training of ``fabric.setup``'s results, with `fabric.backward` and `optimizer.step`.
+) -> AbstractContextManager[ElasticRun]:
+    """Return an elastic training of ``fabric.setup``'s results, with `fabric.backward` and `optimizer.step`.
 
     Parameters
     ----------
@@ -29,19 +27,20 @@ def elastic(
     Raises
     ------
     ValueError
-        Fabric has several processes or scales gradients, or an option cannot be used; in the block: it was asked for
+        Fabric has several processes or scales gradients, or an argument cannot be used; in the block: it was asked for
         what would concern this worker alone.
     """
     strategy = fabric.strategy
     check_alone("Fabric", fabric.world_size, getattr(strategy.precision, "scaler", None))
-    with (
-        context.elastic(model=model, optimizer=optimizer.optimizer, **options) as run,
-        replaced(
-            # Beneath `fabric.backward`, which tells its modules that it is under way.
-            (strategy, "backward", lambda loss, *_, **__: run.backward(loss)),
-            (fabric, "print", run.print),
-            *stepping(run, optimizer, clip_norm),
-            *refusing(fabric, clips=("clip_gradients",), gathers=("all_gather", "all_reduce")),
-        ),
-    ):
-        yield run
+    return elastic_run(
+        context,
+        fabric,
+        model,
+        optimizer,
+        clip_norm,
+        options,
+        backward_of=strategy,  # beneath `fabric.backward`, which tells its modules that it is under way
+        alone=("print", "save", "log", "log_dict"),
+        clips=("clip_gradients",),
+        gathers=("all_gather", "all_reduce"),
+    )

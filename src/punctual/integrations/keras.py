@@ -50,6 +50,8 @@ class KerasCallback(Callback):
         return 0 if newest is None else int(newest.name.split(".")[0].removeprefix("epoch-"))
 
     def on_train_begin(self, logs: Any = None) -> None:
+        if self._loop is not None:  # an exception has ended the call of `fit` before
+            self.on_train_end()
         newest, self._first_epoch = self._newest(), self.initial_epoch
         if newest is not None:
             use(newest)

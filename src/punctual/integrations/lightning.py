@@ -111,6 +111,7 @@ class LightningCallback(Callback):
             phases={"evaluate": evaluate, **self._after},
             after=self._after,
             save=lambda: self._save(trainer),
+            before=self._loop,
         )
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -167,20 +168,14 @@ class LightningCallback(Callback):
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._phase.begin("test", _n_units(trainer.num_test_batches))
 
-    def on_test_batch_end(self, *_: Any, **__: Any) -> None:
-        self._phase.advance()
-
     def on_test_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._phase.end()
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._phase.begin("predict", _n_units(trainer.num_predict_batches))
 
-    def on_predict_batch_end(self, *_: Any, **__: Any) -> None:
-        self._phase.advance()
-
-    def on_predict_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._phase.end()
+    on_test_batch_end = on_predict_batch_end = on_validation_batch_end
+    on_predict_end = on_test_end
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._phase.end(exception)

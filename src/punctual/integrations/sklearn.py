@@ -3,6 +3,7 @@
 import os
 import pickle
 from collections.abc import Callable
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -83,8 +84,8 @@ def partial_fit(
         if evaluate is not None and run.epoch_ended:
             with phase("evaluate"):
                 score = evaluate(estimator)
-            if isinstance(score, int | float):
-                run.report_loss(score)
+            if isinstance(score, Real):
+                run.report_loss(float(score))
     stop.forget(save)
     return estimator
 

@@ -45,6 +45,7 @@ class TransformersCallback(TrainerCallback):
                 "checkpoint": _declared(args.save_strategy, state, state.save_steps),
             },
             save=_has_been_saved,
+            before=self._loop,
         )
         if args.eval_on_start:
             self._begin_evaluation()

@@ -64,6 +64,7 @@ class XGBoostCallback(TrainingCallback):
             total_steps=self._total_steps,
             start_step=model.num_boosted_rounds(),
             save=None if path is None else lambda: replace_file(path, model.save_model),
+            before=self._loop,
         )
         return model
 

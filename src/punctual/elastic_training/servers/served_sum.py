@@ -7,12 +7,13 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from punctual.elastic_training._memory import memory_of
+from punctual.elastic_training.arguments import params_of
 from punctual.elastic_training.group import GroupFault
-from punctual.elastic_training.reduction import clear
+from punctual.elastic_training.reduction import Reduction
 from punctual.elastic_training.servers.parameter_server import (
     GiveState,
     Hello,
@@ -81,8 +82,8 @@ def served_sum(
     return ServedSum(optimizers[0], connections, is_first=is_first, is_synchronous=is_synchronous)
 
 
-class ServedSum:
-    """A `Reduction` whose servers also step. The first worker hands them the state, and takes it back at the end.
+class ServedSum(Reduction):
+    """A sum whose servers also step. The first worker hands them the state, and takes it back at the end.
 
     * `optimizer`: each element must be stepped by itself; its settings must be what its constructor takes for a group.
     * `connections`: one connection to each server.
@@ -100,11 +101,10 @@ class ServedSum:
         self.staleness = 0
         self.exit_code = 0
         self._optimizer = optimizer
-        self._params: list[nn.Parameter] = [param for group in optimizer.param_groups for param in group["params"]]
+        super().__init__(params_of([optimizer]))
         _check(self._params)
         self._is_first, self._is_synchronous = is_first, is_synchronous
         self._settings = _settings(optimizer)
-        self._loss = 0.0
         shares = shared_out([param.numel() for param in self._params], len(connections))
         self._servers = [
             _ServerLink(
@@ -127,14 +127,6 @@ class ServedSum:
         states = cut_out(self._optimizer, self._params, server.slices)
         parameters = server.gather([param.detach() for param in self._params]).clone()
         return Hello(type(self._optimizer), groups, parameters, states, self._is_synchronous)
-
-    # As a `Reduction`.
-
-    def await_last(self) -> None:
-        """Do nothing: gradients are sent at the end."""
-
-    def end_rank(self, virtual_rank: int, loss: float) -> None:
-        self._loss += loss
 
     def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
         """Let the servers step. If asynchronous, notes are the worker's own, and gradients a mean of its samples."""
@@ -181,10 +173,6 @@ class ServedSum:
         for server in self._servers:
             server.spread(self._params)
         self._optimizer._opt_called = True  # type: ignore[attr-defined]  # noqa: SLF001 -- schedulers would warn otherwise
-
-    def forget(self) -> None:
-        self._loss = 0.0
-        clear(self._params)
 
     def close(self) -> None:
         """Disconnect; the servers count the worker as lost if it has not left."""
