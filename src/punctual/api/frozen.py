@@ -34,16 +34,6 @@ _IMPORTED = re.compile(r'"\./(\w+\.js)"')
 _POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-class NoPlans:
-    """Plans of a run that is over: none."""
-
-    def promised_until_at(self, _: JobId) -> float | None:
-        return None
-
-    def demand_cores(self, _: JobId) -> float | None:
-        return None
-
-
 def frozen_page(run: RunFolder, messages: Sequence[Message], said: Mapping[JobId, str]) -> str:
     """Return the page with some jobs of a run, as HTML.
 
@@ -65,7 +55,7 @@ def _answers(run: RunFolder, messages: Sequence[Message], statuses: Sequence[Job
         costs.add(message)
     costs.settle(now.at if any(not status.ended for status in statuses) else costs.bill.last_at)
     for status in statuses:
-        standing = with_headline(job_standing(NoPlans(), status, now), status, now)
+        standing = with_headline(job_standing(None, status, now), status, now)
         standings.append(standing.model_copy(update={"spent_usd": _spent_usd(run, status, costs)}))
     told = {
         "/health": Health(

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from datetime import datetime
-from typing import Protocol
 
 from punctual.client.schema import (
     Amounts,
@@ -13,7 +12,6 @@ from punctual.client.schema import (
     PromiseEntry,
     ReasonText,
 )
-from punctual.core.ids import JobId
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.status import JobStatus
 from punctual.core.verdict import remaining_time, slack_s, verdict
@@ -23,16 +21,8 @@ from punctual.history.judge import NO_WAIT, Wait, headline, judge
 from punctual.request.deadlines import Now
 
 
-class KnowsPlans(Protocol):
-    """Promises and demands, which `JobStatus` lacks."""
-
-    def promised_until_at(self, job: JobId) -> float | None: ...
-
-    def demand_cores(self, job: JobId) -> float | None: ...
-
-
-def job_standing(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> JobStanding:
-    """Return one job's standing at `now`, without the headline."""
+def job_standing(host: LocalHost | None, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> JobStanding:
+    """Return one job's standing at `now`, without the headline; `host`: None: it is over, and so are its plans."""
     remaining, judged = remaining_time(status, now.at), judge(status, now.at, now.iso, wait)
     done_frac, reason = status.done_frac, wait.unbought or status.reason
     line_from = status.line_from or (None, None)
@@ -67,13 +57,13 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_
         estimated_remaining_seconds=None if remaining is None else remaining.expected_s,
         estimated_remaining_seconds_low=None if remaining is None else remaining.low_s,
         estimated_remaining_seconds_high=None if remaining is None else remaining.high_s,
-        slack_seconds=slack_s(status),
-        promised_until=wall_of(now, host.promised_until_at(status.id)),
+        slack_seconds=slack_s(status, now.at),
+        promised_until=wall_of(now, None if host is None else host.promised_until_at(status.id)),
         granted_cores=status.held.cores,
         granted_gpus=status.held.gpus,
         nodes=sorted(status.granted),
         workers=status.n_workers or None,
-        demand_cores=None if status.ended else host.demand_cores(status.id),
+        demand_cores=None if host is None or status.ended else host.demand_cores(status.id),
         used_cores=status.usage_cores,
         used_core_seconds=status.used_core_s,
         memory_bytes=status.memory_bytes or None,
@@ -89,7 +79,7 @@ def job_standing(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_
     )
 
 
-def standing_json(host: KnowsPlans, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> bytes:
+def standing_json(host: LocalHost, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> bytes:
     """Encode `job_standing` as JSON."""
     return job_standing(host, status, now, wait).model_dump_json(by_alias=True).encode()
 
