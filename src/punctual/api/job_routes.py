@@ -3,13 +3,13 @@
 import base64
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from math import inf
 from time import monotonic
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
@@ -156,12 +156,8 @@ def resume(job: str, context: Context, caller: Submitter) -> Response:
     return _done(context, job, caller, context.host.resume, "was resumed")
 
 
-class _Act(Protocol):
-    def __call__(self, job: JobId, *, by: str) -> object: ...
-
-
-def _done(context: ServiceContext, name: str, caller: Caller, act: _Act, what: str) -> Response:
-    """Do something to a job; answer how it stands once the journal has that."""
+def _done(context: ServiceContext, name: str, caller: Caller, act: Callable[..., object], what: str) -> Response:
+    """Call `act(job, by=caller)`; answer how the job stands once the journal has that."""
     job = context.status(name).id
     context.check_takes_changes()
     act(job, by=str(caller))
