@@ -31,7 +31,6 @@ from punctual.daemon.planner import QuotingPlanner
 from punctual.daemon.quotes import check_amounts, new_view
 from punctual.daemon.status_reader import StatusReader, logged
 from punctual.history.judge import Wait, expected_waits
-from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange, changed_spec
 from punctual.request.submission import Submission, check_budget, check_policy
 from punctual.request.submission_json import submitted
@@ -131,16 +130,6 @@ class Host(StatusReader):
         self.post(PolicyChanged(at=self.now(), policy=name, parameters=told, before=self.policy, by=by))
 
     # Jobs.
-
-    def submit(self, submission: Submission) -> JobId:
-        """Submit a job.
-
-        Raises `InvalidSpec`: another job here has its name, or it is to run after one that there is not.
-        """
-        in_order([submission], self._known)
-        job = self._reserve(submission)
-        self._announce(submission)
-        return job
 
     def resubmit(self, event: JobSubmitted) -> None:
         """Submit a job again that an earlier host had accepted."""
@@ -327,10 +316,6 @@ class Host(StatusReader):
         """Release the name of a job that will not be submitted after all."""
         with self._lock:
             self._coming.pop(job, None)
-
-    def _announce(self, submission: Submission) -> None:
-        """Post the submission of a job whose name is reserved."""
-        self.post(submitted(submission))
 
     def _listen(self, message: Message) -> None:
         self._board.fold(message)

@@ -131,19 +131,18 @@ class SqliteJournal:
         self._lock = RLock()
         self._copies = ExitStack()
         begin_ending_writer(path, lambda: self._begin(read_only, take), lambda _: take)
-        self.last_written = self.last_sequence
 
     def _begin(self, read_only: bool, take: bool) -> None:
         self._connection = open_file(self.path, read_only=read_only, copies=self._copies)
-        if read_only:
-            return
         try:
-            self._claim(take=take)
+            if not read_only:
+                self._claim(take=take)
+            self.last_written = self.last_sequence
         except sqlite3.OperationalError as error:
             self._connection.close()
             raise unwritable(self.path, error) from error
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
 
     @property
