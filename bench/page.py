@@ -19,7 +19,7 @@ from _reference import TURNS, turn_s
 from _report import Section, Target, conclude_report
 from service import Service, service
 
-from punctual.api import page as page_module
+from punctual.api.frozen import FOLDER
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -141,8 +141,7 @@ def _bare_table_s(sizes: Sizes, browser: "Browser") -> float:
 
 def files() -> dict[str, int]:
     """The size of each."""
-    folder = Path(page_module.__file__).with_name("dashboard")
-    return {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
+    return {path.name: path.stat().st_size for path in sorted(FOLDER.iterdir()) if path.is_file()}
 
 
 def cost(sizes: Sizes, live: Service, browser: "Browser") -> dict[str, list[float]]:

@@ -178,7 +178,7 @@ def measured(printed: str | None = None) -> Results:
     }
     reaches = {name: reach(graph, module) for name, module in REACHES.items()}
     with home("walks") as folder:
-        daemon = Traced(folder, "daemon", DaemonRequest(options=OPTIONS).as_json())
+        daemon = Traced(folder, "daemon", DaemonRequest(options=OPTIONS).command()[-1])
         wait_until(daemon_run)
         command = Traced(folder, *RUN, sys.executable, "-c", TRAINING).walk()
         simulation = Traced(folder, "simulate").walk()

@@ -18,13 +18,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from tests.api.live_service import OPTIONS, Caller, LiveService, live_service, program, steered_host
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.api import connections
+from punctual.api import connections, server
 from punctual.api import database as database_module
 from punctual.api import tokens as tokens_module
 from punctual.api.database import ServiceDatabase
@@ -35,9 +34,10 @@ from punctual.api.tokens import Tokens
 from punctual.client.client import Client, ServiceFailed
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.daemon.local_host import local_host
+from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.paths import service_root, service_socket
 from punctual.daemon.run_folder import SERVICE
+from punctual.journal.errors import StoreUnreachable
 
 READS = ["/jobs", "/jobs/a", "/jobs/a/why", "/jobs/a/logs", "/cluster", "/policies", "/policy", "/metrics", "/health"]
 CHANGES = [
@@ -123,7 +123,7 @@ def test_after_a_write_that_another_process_has_held_up_the_next_one_succeeds(mo
         with closing(sqlite3.connect(service_root() / "service.db", isolation_level=None)) as other:
             other.execute("BEGIN")
             other.execute("SELECT * FROM token").fetchall()
-            with pytest.raises(sqlite3.OperationalError, match="locked"):
+            with pytest.raises(StoreUnreachable, match="locked"):
                 tokens.create("a", "viewer")
             other.execute("COMMIT")
         tokens.create("b", "viewer")
@@ -146,6 +146,24 @@ def test_a_caller_who_waits_for_locked_tokens_keeps_no_other_one_waiting(
         assert Client().jobs() == []
         is_free.set()
         assert waiting.result().status == 200
+
+
+def test_who_asks_for_the_health_while_the_journal_waits_for_the_disk_keeps_no_other_one_waiting(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_asked, is_free = threading.Event(), threading.Event()
+
+    def waits(_: LocalHost) -> bool:
+        is_asked.set()
+        return is_free.wait(PATIENCE_S)
+
+    monkeypatch.setattr(LocalHost, "takes_changes", property(waits))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(service.caller.get, "/health")
+        assert is_asked.wait(PATIENCE_S)
+        assert Client(timeout_s=PATIENCE_S / 2).jobs() == []
+        is_free.set()
+        assert waiting.result().json()["status"] == "ok"
 
 
 def test_names_of_tokens_are_given_once(tokens: Tokens) -> None:
@@ -330,6 +348,14 @@ def test_a_request_to_a_proxy_is_refused_in_words(service: LiveService, target: 
     connection.close()
 
 
+def test_a_body_whose_length_is_told_in_two_ways_is_refused(service: LiveService) -> None:
+    """A proxy before the service may take what follows one of them for another request."""
+    lengths = {"Content-Length": "2", "Transfer-Encoding": "chunked"}
+    refused = service.caller.send("POST", "/jobs", b"0\r\n\r\n", lengths)
+    assert (refused.status, refused.headers["Connection"]) == (400, "close")
+    assert "in one way" in refused.json()["detail"]
+
+
 def test_a_compressed_body_is_refused_in_words(service: LiveService) -> None:
     body = gzip.compress(b'{"program": ["x"]}')
     refused = service.caller.send("POST", "/jobs", body, {"Content-Encoding": "gzip"})
@@ -348,19 +374,31 @@ def test_a_body_without_json_is_refused(service: LiveService) -> None:
 
 @pytest.mark.parametrize("damage", [b"garbage" * 2000, "locked"])
 def test_where_tokens_cannot_be_read_nobody_is_let_in_and_strangers_are_told_no_more(
-    service: LiveService, damage: bytes | str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    service: LiveService, damage: bytes | str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if isinstance(damage, bytes):
-        (service_root() / "service.db").write_bytes(damage)
-    else:
-        monkeypatch.setattr(Tokens, "of", Mock(side_effect=sqlite3.OperationalError("database is locked")))
-    reply = service.caller.get("/health")
+    with closing(sqlite3.connect(service_root() / "service.db", isolation_level=None)) as other:
+        if isinstance(damage, bytes):
+            (service_root() / "service.db").write_bytes(damage)
+        else:
+            other.execute("BEGIN EXCLUSIVE")
+        reply = service.caller.get("/health")
     assert (reply.status, reply.headers["Content-Type"]) == (503, "application/problem+json")
     assert "Retry-After" in reply.headers
     assert str(service_root()) not in reply.body.decode()
     assert "the tokens cannot be read" in caplog.text
     assert "Traceback" not in caplog.text
     assert Client().health().status == "ok"
+
+
+def test_what_is_answered_goes_on_where_it_cannot_be_read_whether_its_token_has_ended(
+    service: LiveService, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Client(service.served.url).events(kind=["JobSubmitted"]) as events:
+        with closing(sqlite3.connect(service_root() / "service.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            wait_until(lambda: "the tokens cannot be read" in caplog.text)
+        Client().submit(program(), name="a")
+        assert next(events).job == "a"
 
 
 # Limits.
@@ -507,6 +545,20 @@ def test_services_for_different_processors_run_beside_each_other_and_the_first_h
         assert Client().health().host == "one"
         with pytest.raises(InvalidSpec, match="must be free"), serve(two, None):
             pass  # nobody could reach it
+
+
+def test_the_socket_of_a_service_in_another_container_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = {SERVICE: True}
+    with (
+        local_host("there", OPTIONS, facts=facts) as there,
+        local_host("here", OPTIONS, facts=facts) as here,
+        serve(there, "127.0.0.1:0"),
+    ):
+        there.run_folder.record_left()  # as it is seen from here: its process is none that has a number
+        monkeypatch.setattr(server, "listener_pid", lambda _: 0)
+        with serve(here, "127.0.0.1:0") as second:
+            assert second.socket is None
+        assert Client().health().host == "there"
 
 
 def test_the_socket_goes_with_the_service() -> None:

@@ -21,7 +21,9 @@ from punctual.api.budget_cache import BudgetCache
 from punctual.api.budget_routes import budget_history
 from punctual.api.context import ServiceContext
 from punctual.api.history_response import spending
+from punctual.api.metrics_text import job_metrics, metrics_text
 from punctual.api.standing import cluster_standing, job_answer
+from punctual.api.status_json_cache import StatusJsonCache
 from punctual.cli._words import dollars
 from punctual.client.schema import BudgetCosts
 from punctual.core.events import JobFinished, JobStarted, MachinesAsked, NodeLost
@@ -164,6 +166,10 @@ def test_a_service_tells_what_machines_cost_and_goes_on_after_a_restart(market: 
         cluster = cluster_standing(host)
         assert cluster.usd_per_hour == 3600.0
         assert cluster.spent_usd is not None
+        lines = metrics_text(host, StatusJsonCache(host, job_metrics)).splitlines()
+        assert "punctual_usd_per_hour{} 3600" in lines
+        values = {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+        assert min(values["punctual_spent_usd{}"], values['punctual_job_spent_usd{job="a"}']) >= told.spent_usd
         go.touch()
         until_all(host, lambda: host.status(A).ended and not host.nodes())
         assert cluster_standing(host).usd_per_hour == 0.0

@@ -1,19 +1,23 @@
 """A log that its reader leaves, before its end or before its beginning, is closed."""
 
 import asyncio
+import http.client
+import socket
 import threading
 from collections.abc import MutableMapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from tests.api.live_service import LiveService, program
+from tests.api.live_service import LiveService, live_service, program
 from tests.waiting import wait_until
 
 from punctual.api.guard import SELF
+from punctual.api.limits import Limits
 from punctual.api.log_routes import logs
 from punctual.client.client import Client
+from punctual.core.ids import JobId
 from punctual.daemon.log_snapshot import PIECE_BYTES
 
 
@@ -43,6 +47,27 @@ def test_a_followed_log_that_its_reader_leaves_is_closed_while_the_job_goes_on(
     wait_until(n_followers, lambda n: n == followers_before)
     assert n_open(log) <= max(open_before, 1)  # the service itself reads it
     (tmp_path / "go").touch()
+
+
+def test_readers_that_take_nothing_of_logs_of_ended_jobs_keep_no_other_caller_waiting() -> None:
+    """There are as many of them as there are threads for routes, and more."""
+    writes = [program()[0], "-c", f"import sys; sys.stdout.write(({63 * 'x'!r} + chr(10)) * 250_000)"]
+    with live_service(limits=Limits(n_streams_each=64)) as service, ExitStack() as reading:
+        service.caller.post("/jobs", {"program": writes, "name": "a"})
+        wait_until(lambda: service.host.has_ended(JobId("a")))
+        others = n_followers()
+        place, token = service.caller.place, service.caller.token
+        for _ in range(50):
+            reader = reading.enter_context(socket.socket())
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.connect((place.hostname, place.port))
+            head = f"Host: {place.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
+            reader.sendall(f"GET /v1/jobs/a/logs?follow=true HTTP/1.1\r\n{head}".encode())
+        wait_until(n_followers, lambda n: n >= others + 50)
+        asked = http.client.HTTPConnection(place.netloc, timeout=45.0)  # less than the readers are given
+        asked.request("GET", "/v1/jobs/a/why", headers={"Authorization": f"Bearer {token}"})
+        assert asked.getresponse().status == 200
+        asked.close()
 
 
 def test_a_long_log_whose_reader_has_gone_before_it_is_sent_is_closed(tmp_path: Path) -> None:

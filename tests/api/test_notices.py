@@ -325,6 +325,38 @@ def test_a_change_that_came_while_no_daemon_was_there_is_told_by_the_next_one(ho
     assert [each["job"] for each in receiver.got] == ["lands"]
 
 
+def test_what_cannot_be_noted_is_sent_all_the_same(host: LocalHost, caplog: pytest.LogCaptureFixture) -> None:
+    with Receiver().listening() as receiver, Notifier(NotifyOptions(url=receiver.url), host):
+        submit(host, "one")
+        wait_until(lambda: len(receiver.got) == 1)
+        database = ServiceDatabase(service_root())
+        with database.writing() as connection:  # another process keeps it locked, as a backup may
+            connection.execute("DELETE FROM notice")
+            for name in ("two", "three"):
+                submit(host, name)
+            wait_until(lambda: len(receiver.got) == 3)
+        database.close()
+        submit(host, "four")
+        wait_until(lambda: len(receiver.got) == 4)
+    assert [each["job"] for each in receiver.got] == ["one", "two", "three", "four"]
+    assert caplog.text.count("cannot be noted: ") == 1
+
+
+def test_notices_are_sent_beside_a_damaged_database(host: LocalHost, caplog: pytest.LogCaptureFixture) -> None:
+    (service_root() / "service.db").write_bytes(b"garbage" * 2000)
+    with Receiver().listening() as receiver, Notifier(NotifyOptions(url=receiver.url), host):
+        submit(host, "one")
+        wait_until(lambda: len(receiver.got) == 1)
+    assert "cannot be noted: the database of the service must be whole" in caplog.text
+
+
+def test_nothing_is_remembered_of_jobs_that_the_host_has_forgotten() -> None:
+    found = NoticeFilter()
+    for n in range(100):
+        assert len(list(found.changes([replace(LATE, spec=replace(LATE.spec, id=JobId(f"job-{n}")))], 1e4 * n))) == 1
+    assert list(found.known) == ["job-99"]
+
+
 def test_a_receiver_that_hangs_delays_no_other_one_and_the_order_is_kept(
     host: LocalHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

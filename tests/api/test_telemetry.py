@@ -21,6 +21,7 @@ from punctual.api import spans
 from punctual.api.telemetry import observed, telemetry
 from punctual.api.telemetry_options import check_telemetry, is_configured
 from punctual.core.errors import InvalidSpec
+from punctual.core.events import JobFinished
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.journal.errors import StoreUnreachable
@@ -90,6 +91,15 @@ def test_a_job_is_a_span_from_its_submission_to_its_end(service: LiveService, ex
     assert {"submitted", "grant", "started", "landed", "finished"} <= set(names)
     assert span.status.status_code is StatusCode.UNSET
     assert span.resource.attributes["service.name"] == "punctual"
+
+
+def test_a_job_whose_messages_are_gone_keeps_no_other_from_being_told(
+    service: LiveService, exported: InMemorySpanExporter
+) -> None:
+    now = service.host.now()
+    service.host.post(JobFinished(at=now, job=JobId("removed"), landed_at=now))
+    service.caller.post("/jobs", {"program": program(), "name": "a"})
+    assert told(awaited(exported, "job"))["punctual.job.name"] == "a"
 
 
 def test_a_job_that_fails_is_a_span_with_the_cause(service: LiveService, exported: InMemorySpanExporter) -> None:

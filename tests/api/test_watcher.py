@@ -18,7 +18,7 @@ WATCHER = """
 import itertools, os, signal, sys, time, types
 from punctual.api import daemon_process, watcher
 folder, *ends = sys.argv[1:]
-watcher._PAUSE_S = watcher._PAUSE_S_MAX = 0.0
+watcher._PAUSE_S = watcher._PAUSE_S_MAX = float(os.environ.get("PAUSE_S", 0.0))
 if "SLOW" in os.environ:  # each attempt takes a while
     watcher.time = types.SimpleNamespace(monotonic=lambda ticks=itertools.count(0, 30): next(ticks), sleep=time.sleep)
 def daemon(text, begun):
@@ -131,6 +131,22 @@ def test_a_signal_for_the_watcher_is_for_its_daemon_too(
     process.send_signal(number)
     assert process.wait() == 128 + number
     assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_between_two_daemons_ends_the_watcher_and_no_process_that_has_the_number_of_the_first(
+    number: signal.Signals, watch: Callable[..., "subprocess.Popen[bytes]"], tmp_path: Path
+) -> None:
+    process = watch("kill", "kill", "wait", PAUSE_S="600")
+    wait_until(lambda: len(starts(tmp_path)) == 2)
+    wait_until(lambda: not _children(process.pid))
+    process.send_signal(number)
+    assert process.wait() == -number
+    assert len(starts(tmp_path)) == 2
+
+
+def _children(pid: int) -> str:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text()
 
 
 def _catches(pid: int, number: signal.Signals) -> bool:

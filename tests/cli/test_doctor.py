@@ -2,8 +2,10 @@
 
 import signal
 import socket
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,22 @@ def test_a_damaged_database_of_the_service_is_a_fault(machine: Service, n_whole_
     assert (found.returncode, levels(found)["tokens"]) == (1, {"fault"})
     (told,) = (each for each in objects(found.stdout) if each["about"] == "tokens")
     assert "Move it away" in told["remedy"]
+
+
+@pytest.mark.parametrize("fault", ["unable to open database file", "database is locked"])
+def test_a_database_of_the_service_that_cannot_be_used_now_is_a_fault(machine: Service, fault: str) -> None:
+    machine.punctual("token", "create", "laptop")
+    (database,) = machine.folder.rglob("service.db")
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        if "locked" in fault:
+            other.execute("BEGIN EXCLUSIVE")
+        else:
+            database.unlink()
+            database.mkdir()
+        found, listed = machine.tell("doctor", "--json"), machine.tell("token", "list")
+    assert (found.returncode, levels(found)["tokens"]) == (1, {"fault"})
+    assert objects(found.stdout)[-1]["about"] == "ports", "the rest is looked at, too"
+    assert (listed.returncode, f"got:   {fault}" in listed.stderr) == (2, True)
 
 
 def test_each_extra_is_told_with_what_would_install_it(machine: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -278,7 +278,7 @@ def test_the_forecast_is_asked_for_at_a_tick() -> None:
     board = StatusBoard(lambda _: (forecast, 50.0))
     for message in (*RUNNING, TimerFired(at=4.0, timer=Timer("tick", A)), TimerFired(at=4.0, timer=Timer("tick", B))):
         board.fold(message)
-    assert (board.job(A).forecast, board.job(A).steps_expected) == (forecast, None)
+    assert (board.job(A).forecast, board.job(A).forecast_at, board.job(A).steps_expected) == (forecast, 4.0, None)
 
 
 def test_messages_about_unknown_jobs_are_harmless() -> None:

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from punctual.core.control import Forecast
-from punctual.core.ids import JobId
+from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.status import JobStatus
@@ -68,7 +68,15 @@ def test_the_remaining_time_counts_from_now_and_is_never_below_zero() -> None:
 
 
 def test_slack_is_what_is_left_at_full_speed() -> None:
-    assert slack_s(expecting(999.0, earliest_s=400.0)) == 600.0
-    assert slack_s(LANDED) == 10.0
-    assert slack_s(STATUS) is None
-    assert slack_s(FAILED) is None
+    assert slack_s(expecting(999.0, earliest_s=400.0), 200.0) == 600.0
+    assert slack_s(LANDED, 200.0) == 10.0
+    assert slack_s(STATUS, 200.0) is None
+    assert slack_s(FAILED, 200.0) is None
+
+
+def test_the_slack_of_a_job_that_holds_nothing_shrinks_as_time_passes() -> None:
+    paused = replace(expecting(999.0, earliest_s=400.0), state="paused", forecast_at=300.0)
+    assert [slack_s(paused, at) for at in (300.0, 500.0, 950.0)] == [600.0, 400.0, -50.0]
+    assert [verdict(paused, at) for at in (800.0, 950.0)] == ["on_track", "at_risk"]
+    running = replace(paused, state="running", granted={NodeId("local"): Resources(1.0)})
+    assert slack_s(running, 950.0) == 600.0

@@ -453,7 +453,7 @@ def test_a_job_that_will_not_be_done_is_asked_to_stop_in_time_for_a_checkpoint(d
     train(desk, 88.0, step_s=1.0)
     assert desk.scheduler.job(A).status == "running"
     stop = only(desk.tick(A, at=89.1), StopJob)
-    assert stop.cause == "it would not be done by its deadline"
+    assert (stop.cause, stop.is_due) == ("it would not be done by its deadline", True)
 
 
 def test_a_job_that_will_be_done_is_left_to_it_and_asked_at_the_deadline(desk: Desk) -> None:
@@ -463,7 +463,8 @@ def test_a_job_that_will_be_done_is_left_to_it_and_asked_at_the_deadline(desk: D
     assert none(desk.tick(A, at=99.9), StopJob)
     commands = deadline(desk)
     assert told(commands, "deadline-passed")
-    assert only(commands, StopJob).cause == "its deadline has come"
+    stop = only(commands, StopJob)
+    assert (stop.cause, stop.is_due) == ("its deadline has come", True)
 
 
 def test_what_a_checkpoint_was_seen_to_take_is_kept_for_it(desk: Desk) -> None:
@@ -479,7 +480,7 @@ def test_what_a_checkpoint_was_seen_to_take_is_kept_for_it(desk: Desk) -> None:
 
 def test_a_job_that_waits_is_given_up_at_the_deadline(desk: Desk) -> None:
     desk.submit(A, ends=EndRules(at_deadline="stop"))
-    assert only(deadline(desk), RejectJob).reason.code == "stopped"
+    assert only(deadline(desk), RejectJob).reason.code == "due"
 
 
 def test_a_job_that_may_train_on_does(desk: Desk) -> None:

@@ -29,10 +29,11 @@ from punctual.core.events import (
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.resources import NOTHING, Resources, total
+from punctual.daemon import control_socket
 from punctual.daemon import local_host as local_host_module
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.control_client import change, is_silent, policy, standings, stop
-from punctual.daemon.control_socket import ControlFailed
+from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask, connected
 from punctual.daemon.local_host import LocalHost, local_host
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, find_job, known_runs, messages_of, open_jobs
@@ -46,6 +47,17 @@ from punctual.request.submission import submission_of
 def host() -> Iterator[LocalHost]:
     with local_host("host", PACED) as made:
         yield made
+
+
+def test_a_host_that_has_too_many_clients_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next command would end it and take its jobs."""
+    monkeypatch.setattr(control_socket, "_N_CLIENTS_MAX", 1)
+    monkeypatch.setattr(control_socket, "_REQUEST_S", PATIENCE_S)
+    with local_host("host", PACED) as host, connected(host.run_folder.socket, None):
+        for _ in range(20):
+            with pytest.raises(ControlBusy):
+                ask(host.run_folder.socket, {"verb": "status", "jobs": []})
+        assert not is_silent(host.run_folder)
 
 
 def test_a_host_that_steers_nothing_is_silent_though_its_other_threads_answer(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon import paths, run_folder
 from punctual.daemon.control_socket import ControlSocket
+from punctual.daemon.restore import resumed_host
 from punctual.daemon.run_folder import RunFolder, create_run, free_name, new_job, process_record, run_named
 from punctual.executors.local.output import StartFacts
+from punctual.executors.local.socket_path import short_enough
 from punctual.journal.job_records import JobRecords
 from punctual.journal.owner import start_ticks
 
@@ -168,8 +171,20 @@ def test_a_run_of_another_container_is_its_own_as_long_as_its_processes_listen()
         with pytest.raises(InvalidSpec, match="machine 'box, in a container'"):
             create_run(A)
         assert free_name(A) != A
+        with pytest.raises(InvalidSpec, match="those of machine 'box, in a container'"), resumed_host(run):
+            pass
     assert (run.is_live(), run.machine()) == (False, None)
     create_run(A)
+
+
+def test_a_run_of_a_container_that_is_stopped_is_its_own_however_often_it_is_looked_at() -> None:
+    """Connections wait until nobody can connect any more."""
+    run = leave_behind(A, **{**process_record(os.getpid()), "machine": "box", "namespace": 1})
+    with socket.socket(socket.AF_UNIX) as listening:
+        with short_enough(run.socket) as place:
+            listening.bind(place)
+        listening.listen(1)
+        assert [run.machine() for _ in range(5)] == ["box, in a container"] * 5
 
 
 def test_a_run_from_before_this_machine_was_started_again_is_dead() -> None:

@@ -183,10 +183,10 @@ def test_commands_about_unknown_jobs(stage: Stage) -> None:
     stage.prepare(SLEEP)
     stage.resize(0.5)
     assert stage.wait(JobFailed).retryable
-    stage.executor.perform(StopJob(at=0.0, job=JobId("other"), cause="x"), stage.sink)
+    stage.executor.perform(StopJob(at=0.0, job=JobId("other"), cause="x", is_due=True), stage.sink)
     until(lambda: len(stage.events), lambda n: n == 2)
     failed = stage.events[-1]
-    assert failed == JobFailed(at=0.0, job=JobId("other"), cause="x", is_stopped=True)
+    assert failed == JobFailed(at=0.0, job=JobId("other"), cause="x", is_stopped=True, is_due=True)
     stage.executor.observe(JOB, 0.0, stage.sink)
     assert len(stage.events) == 2
     assert stage.executor.faults(JOB) == []

@@ -161,7 +161,7 @@ SPOT, TINY = (
     [
         ([Lack(SPOT, 2, 0, 7.0)], "waits for 2 machines of pool 'spot', starting since @7"),
         (
-            [Lack(SPOT, 0, 3, 7.0, "the quota is used up", 60.0)],
+            [Lack(SPOT, 0, 3, 7.0, "the quota\n is used up\n", 60.0)],
             "waits for 3 machines of pool 'spot' since @7: the quota is used up; asked for again at @60",
         ),
         (

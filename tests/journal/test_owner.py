@@ -2,10 +2,11 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -18,7 +19,7 @@ from tests.waiting import wait_until
 from punctual.core.ids import JobId
 from punctual.executors.local.process_tree import state_of
 from punctual.journal import file
-from punctual.journal.errors import JournalTaken
+from punctual.journal.errors import JournalTaken, JournalUnusable
 from punctual.journal.job_records import JobRecords
 from punctual.journal.owner import start_ticks, this_process
 from punctual.journal.sqlite import SqliteJournal
@@ -214,3 +215,13 @@ def test_who_may_still_be_there() -> None:
     assert not replace(here, boot_id="before").may_live(), "the machine was started again"
     assert replace(here, boot_id="other", machine="other").may_live(), "there it cannot be looked for"
     assert start_ticks(2**22 + 1) is None
+
+
+def test_a_journal_that_is_found_to_be_damaged_when_it_is_opened_stays_nobodys(path: Path) -> None:
+    """Else nobody could give up its jobs as long as this process lives."""
+    SqliteJournal(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE message RENAME TO gone")
+        with pytest.raises(JournalUnusable):
+            SqliteJournal(path)
+        assert not connection.execute("SELECT value FROM fact WHERE name = 'owner'").fetchall()

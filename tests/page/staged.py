@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE_S
 
 from punctual import registry
 from punctual.api.frozen import FOLDER
-from punctual.api.page import CONTENT_SECURITY_POLICY
+from punctual.api.guard import CONTENT_SECURITY_POLICY
 from punctual.api.standing import with_headline
 from punctual.client.schema import (
     Amounts,

@@ -6,7 +6,7 @@ from math import floor, inf
 from punctual.core.answers import unknown_job
 from punctual.core.commands import Command, LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import GrantApplied, JobFailed, JobFinished, JobStarted, ProgressReported
+from punctual.core.events import GrantApplied, JobFinished, JobStarted, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation
 from punctual.core.protocols import Sink
@@ -87,7 +87,7 @@ class DryRun:
                 self._resize(self._jobs[command.job], command, sink)
             case StopJob():
                 self._end(command.job, command.at)
-                sink(JobFailed(at=command.at, job=command.job, cause=command.cause, is_stopped=True))
+                sink(unknown_job(command))
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         pretence = self._jobs.get(job)

@@ -90,7 +90,7 @@ async def metrics(context: Context) -> Response:
 
 
 @router.get("/health", responses=answers())
-async def health(context: Context, caller: Viewer) -> Health:
+def health(context: Context, caller: Viewer) -> Health:
     """Show that the service answers, and the caller's name and role."""
     host = context.host
     return Health(

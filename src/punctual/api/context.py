@@ -143,8 +143,8 @@ class ServiceContext:
 
     host: LocalHost
     limits: Limits
-    streams: OpenStreams
-    rate: RequestRate
+    streams: OpenStreams = field(init=False)
+    rate: RequestRate = field(init=False)
     signal: MessageSignal = field(default_factory=MessageSignal)
     is_closing: Event = field(default_factory=Event)
     standings: StatusJsonCache[bytes] = field(init=False)
@@ -156,6 +156,7 @@ class ServiceContext:
     tracer: "Tracer | None" = None
 
     def __post_init__(self) -> None:
+        self.streams, self.rate = OpenStreams(self.limits), RequestRate(self.limits)
         self.standings = StatusJsonCache(self.host, partial(standing_json, self.host))
         self.metrics = StatusJsonCache(self.host, job_metrics)
         self.histories = HistoryCache(self.host.run_folder)

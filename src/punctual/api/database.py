@@ -3,12 +3,12 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from punctual.core.errors import InvalidSpec
-from punctual.journal.file import check_allowed
+from punctual.journal.file import check_allowed, damaged, readable
 
 _CREATE = """
     CREATE TABLE IF NOT EXISTS token (
@@ -19,9 +19,10 @@ _CREATE = """
     );
     CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value);
 """
-_FILE = "service.db"
-#: SQLite's codes for a damaged file; the lowest byte of a code is its kind.
-_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB}
+_WHAT = "the database of the service"
+_LOST = (
+    "Move it away, and start the service again: it makes another one. Then make new tokens (`punctual token create`)."
+)
 #: Seconds that a statement waits for another process's write.
 _BUSY_S = 2.0
 
@@ -33,20 +34,22 @@ class ServiceDatabase:
 
     `folder`: folder of the file, which is made if it is missing.
 
-    Raises `InvalidSpec`: the file is damaged, or this user may not use it.
+    Raises `InvalidSpec`, here and in all that is read or written: the file is damaged, or cannot be used now.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        path = folder / _FILE
-        check_allowed(path, read_only=False, what="the database of the service")
+        path = folder / "service.db"
+        check_allowed(path, read_only=False, what=_WHAT)
         path.touch(mode=0o600)
         self._lock = RLock()
-        self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
+        self._checked = partial(readable, path, _WHAT, _LOST)
+        with self._checked():
+            self._connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False, isolation_level=None)
         try:
             with self._checked():
                 self._connection.executescript(_CREATE)
-            self._check_whole()
+            self._check_whole(path)
         except BaseException:
             self._connection.close()
             raise
@@ -69,28 +72,10 @@ class ServiceDatabase:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    @contextmanager
-    def _checked(self) -> Iterator[None]:
-        """Raise `InvalidSpec` if the file is found to be damaged."""
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
-                raise
-            raise self._damage(str(error)) from error
-
-    def _check_whole(self) -> None:
+    def _check_whole(self, path: Path) -> None:
         ((outcome,),) = self.rows("PRAGMA quick_check(1)")
         if outcome != "ok":
-            raise self._damage(outcome)
-
-    def _damage(self, what: str) -> InvalidSpec:
-        return InvalidSpec(
-            "the database of the service must be whole",
-            what,
-            f"'{self.folder / _FILE}'",
-            "Move it away, and start the service again: it makes another one. Then make new tokens (`punctual token create`).",
-        )
+            raise damaged(path, outcome, _WHAT, _LOST)
 
     def close(self) -> None:
         with self._lock:

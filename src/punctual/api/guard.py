@@ -2,17 +2,19 @@
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from math import ceil
 from typing import Any
 
 from starlette.requests import Request
+from starlette.responses import Response
 
+from punctual.api.frozen import FOLDER
 from punctual.api.host_names import HostNames
 from punctual.api.limits import Limits, RequestRate
-from punctual.api.page import page_file
 from punctual.api.problems import RETRY, Refused, problem
 from punctual.api.tokens import OWNER, ROLES, Role, Token, Tokens
 from punctual.core.errors import InvalidSpec
@@ -32,6 +34,13 @@ _HEADERS = [
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
 ]
+#: Media types of the page's files.
+_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+#: Policy that forbids foreign and inline content; the page makes requests to its own service only.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
 #: Seconds between two looks whether the token of an answer that goes on is still good.
 _TOKEN_S = 1.0
 _NO_TOKEN = {"WWW-Authenticate": 'Bearer realm="punctual"', "Connection": "close"}
@@ -94,8 +103,7 @@ class RequestGuard:
         try:
             _check_form(request)
             self._check_place(request)
-            file = page_file(request.method, request.url.path)
-            if file is not None:
+            if request.method == "GET" and (file := _page_files().get(request.url.path)) is not None:
                 await file(scope, receive, with_headers)
                 return
             caller = await self._caller(request)
@@ -121,7 +129,7 @@ class RequestGuard:
 
         answer = asyncio.ensure_future(self._app(request.scope, receive, noted))
         try:
-            while not answer.done() and not (is_under_way and await self._token(request) is None):
+            while not answer.done() and not (is_under_way and await self._has_ended(request)):
                 await asyncio.wait([answer], timeout=_TOKEN_S)
         finally:
             is_broken_off = answer.cancel()  # not where it has ended by itself
@@ -155,6 +163,12 @@ class RequestGuard:
             raise Refused(401, detail, _NO_TOKEN)
         return Caller(token.name, token.role, token.created_at)
 
+    async def _has_ended(self, request: Request) -> bool:
+        """Whether the token of an answer that goes on is good no more; one that cannot be looked up is good."""
+        with suppress(Refused):
+            return await self._token(request) is None
+        return False
+
     async def _token(self, request: Request) -> Token | None:
         """Return the valid token of a request; None: it has none."""
         assert self._tokens is not None
@@ -162,7 +176,7 @@ class RequestGuard:
         try:
             # In a thread, none of those for routes: another process may have locked the file, or its disk is slow.
             return await asyncio.to_thread(self._tokens.of, text.strip()) if kind.lower() == "bearer" else None
-        except (InvalidSpec, sqlite3.Error) as error:  # of which strangers are to know nothing
+        except InvalidSpec as error:  # of which strangers are to know nothing
             _LOG.warning("the tokens cannot be read: %s", error)
             raise Refused(503, "the tokens cannot be read now; `punctual doctor` says why", RETRY) from error
 
@@ -190,6 +204,18 @@ class RequestGuard:
             raise Refused(400, "the body did not come in time", {"Connection": "close"}) from None
 
 
+@cache
+def _page_files() -> dict[str, Response]:
+    """Return the page's files by path, which need no token: they have nothing about jobs. No request reaches the disk."""
+    headers = {"Content-Security-Policy": CONTENT_SECURITY_POLICY}
+    files = {
+        f"/page/{path.name}": Response(path.read_bytes(), media_type=_MEDIA_TYPES[path.suffix], headers=headers)
+        for path in FOLDER.iterdir()
+        if path.suffix in _MEDIA_TYPES
+    }
+    return {"/": files["/page/index.html"], **files}
+
+
 def _check_form(request: Request) -> None:
     """Refuse what other readers of the request could read in another way, or what only a proxy is asked."""
     if not request.scope["path"].startswith("/"):
@@ -197,6 +223,8 @@ def _check_form(request: Request) -> None:
     for name in ("host", "origin", "authorization", "content-length", "idempotency-key"):
         if len(request.headers.getlist(name)) > 1:
             raise Refused(400, f"the header {name} must be given once")
+    if "content-length" in request.headers and "transfer-encoding" in request.headers:
+        raise Refused(400, "the length of a body must be told in one way", {"Connection": "close"})
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         detail = "a body must be sent as it is, without `Content-Encoding`"
         raise Refused(415, detail, {"Accept-Encoding": "identity"})

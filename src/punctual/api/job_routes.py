@@ -157,7 +157,7 @@ def resume(job: str, context: Context, caller: Submitter) -> Response:
 
 
 def _done(context: ServiceContext, name: str, caller: Caller, act: Callable[..., object], what: str) -> Response:
-    """Do something to a job; answer how it stands once the journal has that."""
+    """Call `act(job, by=caller)`; answer how the job stands once the journal has that."""
     job = context.status(name).id
     context.check_takes_changes()
     act(job, by=str(caller))

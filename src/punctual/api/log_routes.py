@@ -3,8 +3,9 @@
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from math import inf
 from queue import Empty, Full, Queue
 from threading import Event
 from typing import Annotated, Any, Literal
@@ -97,34 +98,9 @@ def _range(text: str | None, n_bytes: int) -> tuple[int, int] | None:
 async def _followed(
     context: ServiceContext, job: JobId, of_errors: bool, since_s: float | None
 ) -> AsyncGenerator[bytes, None]:
-    with _tailed(context, job, of_errors, since_s) as (pieces, finish):
-        ending: asyncio.Future[None] | None = None
-        while True:
-            is_closing = context.is_closing.is_set()
-            if ending is None and (context.host.has_ended(job) or not context.host.knows(job)):
-                # Seconds that a reader may take for the last output once the job has ended.
-                ending = asyncio.ensure_future(run_in_threadpool(finish, 60.0))
-            if is_closing:
-                if ending is None:  # the reader is to know that there is more
-                    raise ConnectionAbortedError("the service ends before the job")
-                await asyncio.wait([ending], timeout=1.0)
-            is_last = is_closing or (ending is not None and ending.done())  # asked first: nothing comes after that
-            with suppress(Empty):
-                while True:
-                    yield pieces.get_nowait()
-            if is_last:
-                return
-            await asyncio.sleep(_POLL_INTERVAL_S)
-
-
-@contextmanager
-def _tailed(
-    context: ServiceContext, job: JobId, of_errors: bool, since_s: float | None
-) -> Iterator[tuple["Queue[bytes]", Callable[[float], None]]]:
-    """Yield a queue of the log's new pieces, and a function that waits for the last, for so many seconds at most."""
     # Pieces that a slow reader may leave unread; then no more is read for it.
     pieces: Queue[bytes] = Queue(16)
-    is_over = Event()
+    is_over, has_ended, give_up_at = Event(), False, inf
 
     def receive(piece: bytes) -> None:
         if since_s is not None and time.time() < since_s:
@@ -136,7 +112,22 @@ def _tailed(
 
     tail = context.host.tail(job, receive, of_errors=of_errors, since_s=since_s)
     try:
-        yield pieces, tail.finish
+        while True:
+            is_closing = context.is_closing.is_set()
+            has_ended = has_ended or context.host.has_ended(job) or not context.host.knows(job)
+            if is_closing and not has_ended:  # the reader is to know that there is more
+                raise ConnectionAbortedError("the service ends before the job")
+            if has_ended:
+                # Seconds that a reader may take for the last output once the job has ended.
+                give_up_at = min(give_up_at, time.monotonic() + (1.0 if is_closing else 60.0))
+            # Asked first: nothing comes after that.
+            is_last = has_ended and (tail.finish(0.0) or time.monotonic() >= give_up_at)
+            with suppress(Empty):
+                while True:
+                    yield pieces.get_nowait()
+            if is_last:
+                return
+            await asyncio.sleep(_POLL_INTERVAL_S)
     finally:
         is_over.set()
         tail.stop()

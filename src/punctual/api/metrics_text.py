@@ -56,7 +56,16 @@ def metrics(host: LocalHost, kept: StatusJsonCache[JobMetrics]) -> list[Metric]:
         told.append(_metric(f"punctual_node_{kind}_cores", f"Cores of a node: {kind}.", amounts))
         amounts = [({"node": node.name}, getattr(node, kind).memory_bytes) for node in cluster.nodes]
         told.append(_metric(f"punctual_node_{kind}_memory_bytes", f"Memory of a node: {kind}.", amounts))
-    of_jobs = kept.of_all(host.jobs(), now)
+    for name, text, usd in (
+        ("punctual_usd_per_hour", "Dollars an hour that the machines of pools cost now.", cluster.usd_per_hour),
+        ("punctual_spent_usd", "Dollars spent since the first machine.", cluster.spent_usd),
+    ):
+        told.append(_metric(name, text, [] if usd is None else [({}, usd)]))
+    jobs = host.jobs()
+    costs = [(each.id, host.spent_usd(each.id)) for each in jobs if not each.ended]
+    spent = [_sample("punctual_job_spent_usd", {"job": job}, usd) for job, usd in costs if usd is not None]
+    told.append(Metric("punctual_job_spent_usd", "Dollars that the job has cost so far.", spent))
+    of_jobs = kept.of_all(jobs, now)
     for i, (name, text) in enumerate(_OF_JOBS):
         told.append(Metric(name, text, [sample for job in of_jobs if (sample := job[i]) is not None]))
     return told
@@ -76,7 +85,7 @@ def job_metrics(status: JobStatus, now: Now, _wait: Wait) -> JobMetrics:
     told, remaining = verdict(status, now.at), remaining_time(status, now.at)
     remaining_s = None if remaining is None else remaining.expected_s
     used = status.usage_cores, status.memory_bytes
-    values = (status.done_frac, status.held.cores, *used, remaining_s, slack_s(status))
+    values = (status.done_frac, status.held.cores, *used, remaining_s, slack_s(status, now.at))
     job = {"job": status.id}
     samples = [None if told is None else _sample(_OF_JOBS[0][0], {**job, "verdict": told}, 1.0)]
     for (name, _), value in zip(_OF_JOBS[1:], values, strict=True):

@@ -1,6 +1,6 @@
 """Notices: the changes of jobs that somebody who does not look wants to be told of."""
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,20 +21,23 @@ class NoticeFilter:
     Attributes
     ----------
     known
-        Kind of each job at the last look, by `notice_kind`; a job that is not there is as it should be.
+        Kind of each job of the last look, by `notice_kind`.
     """
 
-    known: MutableMapping[JobId, NoticeKind | None] = field(default_factory=dict)
+    known: dict[JobId, NoticeKind | None] = field(default_factory=dict)
     _made_at: dict[tuple[JobId, NoticeKind], float] = field(default_factory=dict)
 
     def changes(self, jobs: Sequence[JobStatus], at: float) -> Iterator[tuple[JobStatus, NoticeKind | None, bool]]:
         """Yield each job that stands otherwise than at the last look: its kind, and whether that is worth a notice."""
+        present = {status.id for status in jobs}
+        self.known = {job: kind for job, kind in self.known.items() if job in present}
+        self._made_at = {made: made_at for made, made_at in self._made_at.items() if made_at > at - _AGAIN_S}
         for status in jobs:
             kind, job = notice_kind(status, at), status.id
             if job in self.known and self.known[job] == kind:
                 continue
             self.known[job] = kind
-            is_news = kind is not None and self._made_at.get((job, kind), at - _AGAIN_S) <= at - _AGAIN_S
+            is_news = kind is not None and (job, kind) not in self._made_at
             if is_news and kind is not None:
                 self._made_at[job, kind] = at
             yield status, kind, is_news

@@ -8,8 +8,8 @@ import shlex
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from math import inf
@@ -330,6 +330,7 @@ class Notifier:
         self._thread = Thread(target=self._work, name="notices", daemon=True)
         self._lock = Lock()
         self._database: ServiceDatabase | None = None
+        self._is_unusable = False
         self._receivers = list[_Receiver]()
         if options.url is not None:
             self._receivers.append(_UrlReceiver(options.url, self._has_had))
@@ -343,12 +344,13 @@ class Notifier:
 
     def _work(self) -> None:
         try:
-            with closing(ServiceDatabase(service_root())) as database:
-                self._database = database
-                self._filter.known.update(self._told_before(database))
+            with ExitStack() as ending:
+                with self._unless_unusable():
+                    self._database = ending.enter_context(closing(ServiceDatabase(service_root())))
+                    self._filter.known.update(self._told_before(self._database))
                 while not self._ends.wait(1.0):
-                    self._look(database)
-                self._look(database)
+                    self._look()
+                self._look()
                 give_up_at = time.monotonic() + (0.0 if self._is_left else _LAST_S_MAX)
                 for receiver in self._receivers:
                     receiver.leave(give_up_at, is_left=self._is_left)
@@ -359,6 +361,16 @@ class Notifier:
         except Exception:  # noqa: BLE001 -- no notice may cost a job its daemon
             _LOG.exception("no notices are sent any more")
 
+    @contextmanager
+    def _unless_unusable(self) -> Iterator[None]:
+        """Leave the block where the database is damaged, locked or full, and say so once: notices are sent all the same."""
+        try:
+            yield
+        except InvalidSpec as error:
+            if not self._is_unusable:
+                _LOG.warning("the next daemon may send notices that were sent before: they cannot be noted: %s", error)
+            self._is_unusable = True
+
     def _told_before(self, database: ServiceDatabase) -> dict[JobId, NoticeKind | None]:
         """Return how each job of the run stood when it was last told of."""
         with database.writing() as connection:
@@ -366,12 +378,12 @@ class Notifier:
         rows = database.rows("SELECT job, kind FROM notice WHERE run = ?", self._run)
         return {JobId(job): kind for job, kind in rows}
 
-    def _look(self, database: ServiceDatabase) -> None:
+    def _look(self) -> None:
         """Give the receivers what has changed since the last look."""
         n_dropped, jobs, now = 0, self._host.jobs(), self._host.clocks()
         for status, kind, is_news in list(self._filter.changes(jobs, now.at)):
             # Until it was told the next daemon has to tell of it.
-            self._note(database, status.id, None if is_news else kind)
+            self._note(status.id, None if is_news else kind)
             if is_news and not self._is_left:
                 notice = _Notice(status.id, kind, _fields(self._host, status, kind, now), len(self._receivers))
                 for receiver in self._receivers:
@@ -385,13 +397,15 @@ class Notifier:
         """Note at once that a receiver has had a notice: a daemon that is killed then leaves nothing to be told again."""
         with self._lock:
             notice.n_left -= 1
-            is_latest = self._filter.known.get(notice.job) == notice.kind
-            if not notice.n_left and is_latest and self._database is not None:
-                self._note(self._database, notice.job, notice.kind)
+            if not notice.n_left and self._filter.known.get(notice.job) == notice.kind:
+                self._note(notice.job, notice.kind)
 
-    def _note(self, database: ServiceDatabase, job: JobId, told: NoticeKind | None) -> None:
-        with database.writing() as connection:
-            connection.execute("INSERT OR REPLACE INTO notice VALUES (?, ?, ?, ?)", (self._run, job, told, time.time()))
+    def _note(self, job: JobId, told: NoticeKind | None) -> None:
+        if self._database is None:
+            return
+        row = (self._run, job, told, time.time())
+        with self._unless_unusable(), self._database.writing() as connection:
+            connection.execute("INSERT OR REPLACE INTO notice VALUES (?, ?, ?, ?)", row)
 
     def __enter__(self) -> Self:
         self._thread.start()

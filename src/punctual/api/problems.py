@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -83,23 +82,13 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(InvalidSpec)
     async def _invalid(_: Request, error: InvalidSpec) -> Response:
-        return problem_of(error)
+        if isinstance(error, JournalTaken | StoreUnreachable):
+            return problem_of(error, 503, RETRY)
+        return problem_of(error, 503 if isinstance(error, JournalUnusable) else 422)
 
-    for taken in (JournalTaken, ControlFailed):
-        app.add_exception_handler(taken, _unavailable)
-
-    @app.exception_handler(JournalUnusable)
-    async def _damaged(_: Request, error: JournalUnusable) -> Response:
-        return problem_of(error, 503)
-
-    @app.exception_handler(StoreUnreachable)
-    async def _away(_: Request, error: StoreUnreachable) -> Response:
-        return problem_of(error, 503, RETRY)
-
-    @app.exception_handler(sqlite3.Error)
-    async def _unreachable(_: Request, error: sqlite3.Error) -> Response:
-        _LOG.warning("the store cannot be used: %s", error)
-        return problem(503, "the store cannot be used now; jobs go on, and nothing was changed", RETRY)
+    @app.exception_handler(ControlFailed)
+    async def _unavailable(_: Request, error: ControlFailed) -> Response:
+        return problem(503, str(error), RETRY)
 
     for kind in (OSError, RuntimeError, MemoryError):
         app.add_exception_handler(kind, _short)
@@ -121,10 +110,6 @@ def _methods(request: Request) -> list[str]:
     routes = request.app.routes
     fits = [name for name, scope in scopes.items() if any(each.matches(scope)[0] is Match.FULL for each in routes)]
     return sorted([*fits, *(["HEAD"] if "GET" in fits else [])])
-
-
-async def _unavailable(_: Request, error: Exception) -> Response:
-    return problem(503, str(error), RETRY)
 
 
 async def _short(_: Request, error: Exception) -> Response:

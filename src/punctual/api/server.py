@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from punctual.api.database import ServiceDatabase
 from punctual.api.host_names import LOOPBACK_NAMES, HostNames, check_host_name
-from punctual.api.limits import LimitedSocket, Limits, OpenStreams, RequestRate
+from punctual.api.limits import LimitedSocket, Limits
 from punctual.api.tls import Tls
 from punctual.api.tokens import Tokens
 from punctual.core.errors import InvalidSpec
@@ -28,8 +28,6 @@ from punctual.sim.garbage import is_frozen
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
-
-    from punctual.api.connections import Endpoint
 
 DEFAULT_ADDRESS = "127.0.0.1:4747"
 #: Listening name for all addresses of the machine, of IPv4 and of IPv6.
@@ -94,13 +92,16 @@ def serve(
     listen there.
     """
     check_installed()
-    from punctual.api.connections import Endpoint
+    from punctual.api.connections import Endpoint, endpoints_served
+    from punctual.api.context import ServiceContext
 
     with ExitStack() as ending:
         context = None if tls is None else tls.context()
         listening = None if address is None else ending.enter_context(_tcp_socket(address, tls, allow_plain))
         path = service_socket()
-        is_anothers = listening is not None and _service_of(listener_pid(path)) not in (None, host.run_folder)
+        listener = listener_pid(path)
+        # 0: a process of another PID namespace, a container say, with which the folder is shared.
+        is_anothers = listening is not None and (listener == 0 or _service_of(listener) not in (None, host.run_folder))
         own = None if is_anothers else ending.enter_context(_own_socket(path))
         database = ending.enter_context(closing(ServiceDatabase(service_root())))
         tokens = Tokens(database)
@@ -112,36 +113,15 @@ def serve(
             url = _url(names[0], listening, tls)
             allowed = HostNames([*names, *LOOPBACK_NAMES])
             endpoints.append(Endpoint(listening=listening, tokens=tokens, host_names=allowed, tls=context))
-        ending.enter_context(_answered(host, endpoints, limits or Limits(), tracer=tracer))
+        service = ServiceContext(host=host, limits=limits or Limits(), tracer=tracer)
+        host.subscribe(service.signal.notify)
+        ending.enter_context(_quick_threads())
+        ending.enter_context(endpoints_served(service, endpoints))
         yield ServedAddress(
             url=url,
             socket=None if own is None else path,
             token_file=owner_token_file(database.folder),
         )
-
-
-@contextmanager
-def _answered(
-    host: LocalHost,
-    endpoints: "Sequence[Endpoint]",
-    limits: Limits,
-    *,
-    tracer: "Tracer | None" = None,
-) -> Iterator[None]:
-    """Answer requests at `endpoints` while the block runs."""
-    from punctual.api.connections import endpoints_served
-    from punctual.api.context import ServiceContext
-
-    service = ServiceContext(
-        host=host,
-        limits=limits,
-        streams=OpenStreams(limits),
-        rate=RequestRate(limits),
-        tracer=tracer,
-    )
-    host.subscribe(service.signal.notify)
-    with _quick_threads(), endpoints_served(service, endpoints):
-        yield
 
 
 @contextmanager
@@ -228,7 +208,7 @@ def _own_socket(path: Path) -> Iterator[LimitedSocket]:
 
 def _is_replaced(listener: int | None) -> bool:
     """Whether the listening process steers no run any more: it was stopped, and another one has its jobs."""
-    if listener is None or listener == os.getpid():
+    if not listener or listener == os.getpid():
         return False
     return _service_of(listener) is None
 

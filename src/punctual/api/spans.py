@@ -18,6 +18,7 @@ from punctual.daemon.runs import messages_of
 from punctual.history.decision_trace import decision_steps
 from punctual.history.job import JobHistory
 from punctual.history.run import RunSummary, history_of, series, summary
+from punctual.journal.errors import StoreUnreachable
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,8 +69,11 @@ class SpanReader:
         for job, end in list(self._ends.items()):
             try:
                 history = history_of(messages_of(self._host.run_folder, [job]), job)
-            except InvalidSpec:  # a database that is away: to ask for each job would take as long each time
+            except StoreUnreachable:  # to ask for each job would take as long each time
                 return
+            except InvalidSpec:  # its messages are gone
+                del self._ends[job]
+                continue
             if history.end is not None and history.end.at == end.at:  # otherwise the journal has not the end yet
                 told = summary(history)
                 span = (self._ns(told.submitted_at), self._ns(told.ended_at or told.submitted_at))

@@ -22,7 +22,7 @@ from punctual.request.deadlines import Now
 
 
 def job_standing(host: LocalHost | None, status: JobStatus, now: Now, wait: Wait = NO_WAIT) -> JobStanding:
-    """Return one job's standing at `now`, without the headline; `host` None: the job has none, and no promise and no demand."""
+    """Return one job's standing at `now`, without the headline; `host`: None: it is over, and so are its plans."""
     remaining, judged = remaining_time(status, now.at), judge(status, now.at, now.iso, wait)
     done_frac, reason = status.done_frac, wait.unbought or status.reason
     line_from = status.line_from or (None, None)
@@ -57,13 +57,13 @@ def job_standing(host: LocalHost | None, status: JobStatus, now: Now, wait: Wait
         estimated_remaining_seconds=None if remaining is None else remaining.expected_s,
         estimated_remaining_seconds_low=None if remaining is None else remaining.low_s,
         estimated_remaining_seconds_high=None if remaining is None else remaining.high_s,
-        slack_seconds=slack_s(status),
-        promised_until=None if host is None else wall_of(now, host.promised_until_at(status.id)),
+        slack_seconds=slack_s(status, now.at),
+        promised_until=wall_of(now, None if host is None else host.promised_until_at(status.id)),
         granted_cores=status.held.cores,
         granted_gpus=status.held.gpus,
         nodes=sorted(status.granted),
         workers=status.n_workers or None,
-        demand_cores=None if status.ended or host is None else host.demand_cores(status.id),
+        demand_cores=None if host is None or status.ended else host.demand_cores(status.id),
         used_cores=status.usage_cores,
         used_core_seconds=status.used_core_s,
         memory_bytes=status.memory_bytes or None,

@@ -14,6 +14,8 @@ from typing import Any
 
 #: Seconds before a daemon is started again, doubled each time up to the most.
 _PAUSE_S, _PAUSE_S_MAX = 1.0, 60.0
+#: Signals that are passed on to the daemon.
+_PASSED_ON = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
 def main(text: str) -> int:
@@ -21,7 +23,7 @@ def main(text: str) -> int:
     # Undo how the command that starts this daemon ignores or blocks signals: other commands' jobs would inherit it.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:  # Python ignores these itself
-        if signal.getsignal(number) == signal.SIG_IGN:
+        if number == signal.SIGINT or signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     request: dict[str, Any] = json.loads(text)
     pause_s, n_failures, steered = 0.0, 0, ""
@@ -51,20 +53,21 @@ def _run(request: dict[str, Any]) -> tuple[int, str]:
         os.close(run_fd)
         _become_daemon(json.dumps(request), begun_fd)
     os.close(begun_fd)
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    for number in _PASSED_ON:
         signal.signal(number, lambda number, _: os.kill(pid, number))
     if request["ready_fd"] is not None:
         os.close(request["ready_fd"])  # the daemon has it: its end is to be seen
     with os.fdopen(run_fd, encoding="utf-8") as told:
         run = told.read()
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    for number in _PASSED_ON:  # while no other process can have its number: now they end this one
+        signal.signal(number, signal.SIG_DFL)
     return os.waitpid(pid, 0)[1], run
 
 
 def _become_daemon(text: str, begun_fd: int) -> None:
     try:
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
 
         from punctual.api.daemon_process import main as daemon
 

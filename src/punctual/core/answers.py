@@ -20,7 +20,8 @@ def unknown_job(command: ResizeJob | StopJob) -> JobFailed:
     A resize, or a stop before another start, is answered by the loss of the process, which is no fault of its program: the
     scheduler launches the job again, unless another message has told it of that end meanwhile.
     """
+    at, job = command.at, command.job
     if isinstance(command, ResizeJob):
-        at, job, request = command.at, command.job, command.request
-        return JobFailed(at=at, job=job, cause=_UNKNOWN, retryable=True, request=request, is_lost=True)
-    return JobFailed(at=command.at, job=command.job, cause=command.cause, retryable=command.restarts, is_stopped=True)
+        return JobFailed(at=at, job=job, cause=_UNKNOWN, retryable=True, request=command.request, is_lost=True)
+    how = {"retryable": command.restarts, "is_stopped": True, "is_due": command.is_due}
+    return JobFailed(at=at, job=job, cause=command.cause, **how)

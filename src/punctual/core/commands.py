@@ -56,6 +56,7 @@ class StopJob:
 
     `restarts`: it is to be launched again, so its end is a failure that may be retried. `moves`: as `restarts`, but on another
     node, and its end is no failure. `interrupts`: as Ctrl-C does it in a terminal: a program that catches that ends when it likes.
+    `is_due`: because of its deadline.
     """
 
     at: float
@@ -64,6 +65,7 @@ class StopJob:
     restarts: bool = False
     interrupts: bool = False
     moves: bool = False
+    is_due: bool = False
 
 
 @fast_init

@@ -142,6 +142,8 @@ class JobFailed:
         has failed.
     is_stopped
         It ended because it was asked to; `cause` says why it was asked. Retryable: to be launched elsewhere, which is no failure.
+    is_due
+        It was asked to because of its deadline.
     has_saved
         It made a checkpoint before it ended: another process goes on from there.
     out_of_memory
@@ -156,6 +158,7 @@ class JobFailed:
     request: int | None = None
     is_lost: bool = False
     is_stopped: bool = False
+    is_due: bool = False
     has_saved: bool = False
     out_of_memory: bool = False
 

@@ -37,6 +37,12 @@ STOP_GRACE_S = 60.0
 #: Why a job is stopped that is to be done at its deadline: that has come, or will before the job is done.
 DUE, LATE = "its deadline has come", "it would not be done by its deadline"
 
+
+def stop_code(cause: str) -> str:
+    """Return the code of a stop with this cause: ``due`` where that is the job's deadline."""
+    return "due" if cause in (DUE, LATE) else "stopped"
+
+
 #: A job's grant by node: node -> amount. Empty: the job holds nothing.
 Allocation = dict[NodeId, Resources]
 

@@ -25,6 +25,7 @@ _WITH_SPEC = (JobSubmitted, SpecChanged)
 #: Code of a `RejectJob` -> how its job has ended, where it was not turned away.
 _REJECTED: Mapping[str, EndState] = {
     "stopped": "stopped",
+    "due": "stopped",
     "failed-again": "failed",
     "no-retries-left": "failed",
     "not-started": "failed",

@@ -1,6 +1,7 @@
 """Decide whether to launch a failed job again, and to repeat a command that had no effect."""
 
 from punctual.core.events import GrantFailed, JobFailed
+from punctual.core.job import stop_code
 from punctual.core.recent_messages import Reason
 from punctual.core.scheduled_job import Periods, ScheduledJob
 from punctual.core.units import format_bytes, span
@@ -16,7 +17,7 @@ def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
     is_same = job.last_failure == (event.cause, event.exit_code, job.most_steps) and event.exit_code is not None
     job.last_failure = (event.cause, event.exit_code, job.most_steps)
     if job.stop_cause is not None and not job.restarts:
-        return Reason("stopped", f"it was asked to stop: {job.stop_cause}")
+        return Reason(stop_code(job.stop_cause), f"it was asked to stop: {job.stop_cause}")
     if event.out_of_memory:
         return None if job.spec.with_more_memory() else Reason("out-of-memory", _without_more(job, event.cause))
     job.n_failures += 1

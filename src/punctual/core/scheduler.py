@@ -51,7 +51,7 @@ from punctual.core.events import (
     TimerFired,
 )
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import JobSpec, JobView
+from punctual.core.job import JobSpec, JobView, stop_code
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
 from punctual.core.node_table import NodeTable
@@ -364,7 +364,7 @@ class Scheduler:
         cause = None if job.restarts else job.stop_cause
         self._queue_again(job, lost_at)
         if cause is not None:
-            self._give_up(job, at, Reason("stopped", cause))
+            self._give_up(job, at, Reason(stop_code(cause), cause))
 
     def _queue_again(self, job: ScheduledJob, at: float) -> None:
         job.accrue(at)
@@ -605,7 +605,7 @@ class Scheduler:
         job.ask_to_stop(event)
         self._planning.promised.pop(event.job, None)
         if job.status == "queued":
-            self._give_up(job, event.at, Reason("stopped", event.cause))
+            self._give_up(job, event.at, Reason(stop_code(event.cause), event.cause))
         else:
             self._targets.mark_dirty(job)
 

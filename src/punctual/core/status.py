@@ -92,8 +92,8 @@ class JobStatus:
         Memory that its processes hold, and the most that was seen; 0: not known.
     landed
         All declared work is done; `landed_at` says since when.
-    forecast
-        Its controller's forecast, in seconds since submission; None: unknown, or no controller.
+    forecast, forecast_at
+        Its controller's forecast, in seconds since submission, and the instant of that; None: unknown, or no controller.
     steps_expected
         Steps until its goal, where they are not those declared; None: those declared.
     reason
@@ -129,6 +129,7 @@ class JobStatus:
     memory_bytes: int = 0
     peak_memory_bytes: int = 0
     forecast: Forecast | None = None
+    forecast_at: float | None = None
     steps_expected: float | None = None
     reason: Reason | None = None
     cause: str = ""
@@ -492,7 +493,7 @@ class StatusBoard:
         has_goal = entry.status.spec.goal is not None
         expected = steps if has_goal and steps != entry.status.steps_total else None
         deadline_s = entry.status.spec.deadline_s
-        entry.set(forecast=forecast, steps_expected=expected)
+        entry.set(forecast=forecast, forecast_at=event.at, steps_expected=expected)
         if forecast is not None and not forecast.feasible and deadline_s is not None and _LATE in entry.status.warnings:
             entry.set(warnings={**entry.status.warnings, _LATE: lateness_text(forecast, deadline_s)})
 

@@ -7,7 +7,7 @@ from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec
+from punctual.core.job import Allocation, JobSpec, stop_code
 from punctual.core.ledger import Bookings, Ledger
 from punctual.core.outbox import Outbox
 from punctual.core.planning import fault_of_grant
@@ -128,7 +128,8 @@ class Targets:
             return
         job.status, job.asked_at = "stopping", at
         self._cache.touch(job.spec.id)
-        how = {"restarts": job.restarts, "moves": job.moves, "interrupts": job.interrupts}
+        is_due = stop_code(job.stop_cause) == "due"
+        how = {"restarts": job.restarts, "moves": job.moves, "interrupts": job.interrupts, "is_due": is_due}
         stop = StopJob(at=at, job=job.spec.id, cause=job.stop_cause, **how)
         self._outbox.put(stop, job)
         self._outbox.set_timer(at, "answer", job, self._periods.answer_s)

@@ -53,8 +53,8 @@ def _is_measured(status: JobStatus, forecast: Forecast, at: float) -> bool:
     return not (is_idle and left_s < n_left / status.rate_sps / 2.0 - 1.0)
 
 
-def slack_s(status: JobStatus) -> float | None:
-    """Seconds between the earliest landing and the deadline; for a job that has landed, how early it was.
+def slack_s(status: JobStatus, at: float) -> float | None:
+    """Seconds between the earliest landing, as seen at instant `at`, and the deadline; of a landed job, how early it was.
 
     Negative if late. None without a deadline, after a failure, or while nothing is known.
     """
@@ -64,7 +64,12 @@ def slack_s(status: JobStatus) -> float | None:
         return status.deadline_at - status.landed_at
     if status.ended or status.forecast is None:
         return None
-    return status.deadline_at - (status.submitted_at + status.forecast.earliest_finish_s)
+    return status.deadline_at - (status.submitted_at + status.forecast.earliest_finish_s + _stood_s(status, at))
+
+
+def _stood_s(status: JobStatus, at: float) -> float:
+    """Seconds by which a job that holds nothing will land later than its last forecast said."""
+    return 0.0 if status.granted or status.forecast_at is None else max(0.0, at - status.forecast_at)
 
 
 def verdict(status: JobStatus, at: float) -> Verdict | None:
@@ -88,5 +93,6 @@ def verdict(status: JobStatus, at: float) -> Verdict | None:
         return "infeasible"
     spread_s, deadline_s = INTERVAL_SIGMAS * forecast.std_s, deadline_at - status.submitted_at
     # At full speed it may be late; or it goes so slowly that it is late unless something changes.
-    may_be_late = forecast.earliest_finish_s + spread_s > deadline_s or forecast.finish_s - spread_s > deadline_s
+    earliest_s = forecast.earliest_finish_s + _stood_s(status, at)
+    may_be_late = earliest_s + spread_s > deadline_s or forecast.finish_s - spread_s > deadline_s
     return "at_risk" if may_be_late else "on_track"

@@ -12,7 +12,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.daemon.capacity import capacity_here
-from punctual.daemon.control_socket import ControlFailed, ask
+from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.paths import service_socket
 from punctual.daemon.run_folder import RunFolder
@@ -78,11 +78,11 @@ def is_silent(run: RunFolder) -> bool:
 
 
 def is_answering(run: RunFolder) -> bool:
-    """Whether the host of a run answers."""
+    """Whether the host of a run answers, also that it has too much to do."""
     try:
         ask(run.socket, {"verb": "status", "jobs": []})
-    except ControlFailed:
-        return False
+    except ControlFailed as error:
+        return isinstance(error, ControlBusy)
     return True
 
 

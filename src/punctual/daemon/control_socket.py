@@ -143,12 +143,13 @@ class _Patience:
 def _exchanged(connection: socket.socket, request: bytes, fds: Sequence[int], patience: _Patience) -> bytes:
     """Send a request and return the line that answers it, however long both are; raises `OSError`."""
     rest = memoryview(request)
-    if fds:
-        rest = rest[socket.send_fds(connection, [rest[:1]], fds) :]
-    connection.setblocking(False)
-    while rest:
-        patience.wait(select.POLLOUT)
-        rest = rest[connection.send(rest) :]
+    with suppress(ConnectionError):  # who has too many clients says so, and closes, before it is asked anything
+        if fds:
+            rest = rest[socket.send_fds(connection, [rest[:1]], fds) :]
+        connection.setblocking(False)
+        while rest:
+            patience.wait(select.POLLOUT)
+            rest = rest[connection.send(rest) :]
     line = bytearray()
     while not line.endswith(b"\n"):
         patience.wait(select.POLLIN)
@@ -273,7 +274,7 @@ def make_room(path: Path, take: bool) -> None:
         return
     if not S_ISSOCK(mode):
         raise _occupied(path, "another kind of file", "Remove the file.")
-    if not take and _is_answered(path):
+    if not take and is_answered(path):
         raise _occupied(path, "a socket that answers", "Wait for the run to end, or give this one another name.")
     path.unlink(missing_ok=True)
 
@@ -295,11 +296,12 @@ def _occupied(path: Path, got: str, remedy: str) -> InvalidSpec:
     return InvalidSpec("the control socket's place must be free", got, f"'{path}'", remedy)
 
 
-def _is_answered(path: Path) -> bool:
+def is_answered(path: Path) -> bool:
+    """Whether a process listens at the socket: also one that is stopped, and has no room for another connection."""
     try:
         with connected(path, 1.0):
             return True
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, FileNotFoundError):
         return False
     except OSError:
         return True  # whoever it is, it is alive: better to refuse than to take its place

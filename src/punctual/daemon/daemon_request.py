@@ -33,11 +33,7 @@ class DaemonRequest:
 
     def command(self) -> list[str]:
         """Return the command line of such a daemon, valid in any folder."""
-        return [sys.executable, "-P", "-m", _MODULE, self.as_json()]
-
-    def as_json(self) -> str:
-        """Return the argument of the command line."""
-        return json.dumps(asdict(self))
+        return [sys.executable, "-P", "-m", _MODULE, json.dumps(asdict(self))]
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -363,7 +363,8 @@ class JobFollower(StatusReader):
                 self._tell(event)
 
     def _read(self) -> None:
-        last = self._journal.last_sequence
+        if (last := self._journal.last_sequence) < self._next:
+            return
         for number, message in self._journal.read_of(self.job_ids, self._next):
             last, self._next, self._last_at = max(last, number), number + 1, message.at
             if (job := ended_by(message)) is not None and self.unwritten.pop(job, None) is not None:

@@ -317,10 +317,6 @@ class Host(StatusReader):
         with self._lock:
             self._coming.pop(job, None)
 
-    def _announce(self, submission: Submission) -> None:
-        """Post the submission of a job whose name is reserved."""
-        self.post(submitted(submission))
-
     def _listen(self, message: Message) -> None:
         self._board.fold(message)
         if isinstance(message, JobSubmitted):

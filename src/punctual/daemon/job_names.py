@@ -19,15 +19,14 @@ def names_in(run: RunFolder | None, submissions: Sequence[Submission]) -> list[S
     states = {} if run is None else run.jobs()
     ended_names = {job for job, state in states.items() if state in ENDED}
     ended_names |= set() if run is None else run.removed_jobs()
-    open_names = {*states.keys() - ended_names, *(known.job for known in open_jobs(but=run))}
+    taken = {*states, *ended_names, *(known.job for known in open_jobs(but=run))}
     named: list[Submission] = []
     for submission in submissions:
-        used = {other.spec.id for other in named}
-        taken = ended_names if submission.has_chosen_name else ended_names | open_names | used
-        if (name := submission.spec.id) in taken:
-            numbered = _numbered(name, ended_names | open_names | used)
-            submission = replace(submission, name=name, spec=replace(submission.spec, id=numbered))  # noqa: PLW2901
+        if (name := submission.spec.id) in (ended_names if submission.has_chosen_name else taken):
+            spec = replace(submission.spec, id=_numbered(name, taken))
+            submission = replace(submission, name=name, spec=spec)  # noqa: PLW2901
         named.append(submission)
+        taken.add(submission.spec.id)
     renamed = {old.spec.id: new.spec.id for old, new in zip(submissions, named, strict=True)}
     return [_after_renamed(submission, renamed) for submission in named]
 

@@ -188,7 +188,8 @@ class LocalHost(Host):
         `settings`: settings of each job's process; None: like this process's own.
         """
         _ = self.capacity  # without any node a job would be turned away as too large
-        ordered = in_order([self._without_finished(submission, submissions) for submission in submissions], self._known)
+        names = {each.spec.id for each in submissions}
+        ordered = in_order([self._without_finished(submission, names) for submission in submissions], self._known)
         if self._own_capacity is not None:
             for submission in ordered:
                 check_checkpoint_dir(submission)
@@ -203,7 +204,7 @@ class LocalHost(Host):
             undoing.pop_all()
         self._add_cpus([submission.spec.id for submission in ordered], settings)
         for submission in in_journal_time:
-            self._announce(submission)
+            self.post(submitted(submission))
         return [submission.spec.id for submission in submissions]
 
     def _add_cpus(self, jobs: Iterable[JobId], settings: ProcessSettings | None) -> None:
@@ -219,9 +220,11 @@ class LocalHost(Host):
             jobs_at_once = HostOptions.of(self.run_folder.facts()).jobs_at_once_on(capacity)
             self.post(NodeJoined(at=self.now(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
 
-    def _without_finished(self, submission: Submission, others: Sequence[Submission]) -> Submission:
-        """Drop from `after` the jobs of earlier hosts that have finished and that this host does not know."""
-        names = {other.spec.id for other in others}
+    def _without_finished(self, submission: Submission, names: Collection[JobId]) -> Submission:
+        """Drop from `after` the jobs of earlier hosts that have finished and that this host does not know.
+
+        `names`: those of the request.
+        """
         after = tuple(
             name for name in submission.spec.after if name in names or self.knows(name) or not has_finished(name)
         )
@@ -542,7 +545,7 @@ class LocalHost(Host):
             self.run_folder.forget_end(message.job)
         elif isinstance(message, PauseRequested | ResumeRequested):  # for those who ask when nobody steers it
             told = message.text() if isinstance(message, PauseRequested) else None
-            self.run_folder.record_pause(message.job, told)
+            self.run_folder.records.set_pause(message.job, told)
         elif isinstance(message, PolicyChanged):  # for those who ask whether they may join
             options = {**self.run_folder.facts().get("options", {}), "policy": message.policy}
             self.run_folder.record_facts(options=options)
@@ -600,7 +603,7 @@ def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
     match request:
         case {"verb": "status"}:
             host.check_steers()
-            wanted = request.get("jobs")
+            wanted = None if request.get("jobs") is None else set(request["jobs"])
             statuses = [status for status in host.jobs() if wanted is None or status.id in wanted]
             now = host.clocks()
             waits = host.waits(now.at)

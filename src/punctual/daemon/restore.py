@@ -79,6 +79,13 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
             f"'{run.name}'",
             "What was recorded of its jobs is lost; those that still run go on to their end.",
         )
+    if (there := run.machine()) is not None:
+        raise InvalidSpec(
+            "jobs must be gone on with where they are",
+            f"those of machine '{there}'",
+            f"'{run.name}'",
+            "Give the command there: a job that runs would be started a second time here.",
+        )
     if not run.journal.is_file():
         raise InvalidSpec(
             "the run's journal must be there",

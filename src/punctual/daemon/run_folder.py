@@ -14,7 +14,7 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
-from punctual.daemon.control_socket import listener_pid
+from punctual.daemon.control_socket import is_answered
 from punctual.daemon.paths import agent_roots, refused_if_unwritable, remove_tree, runtime_root, state_root
 from punctual.distribution import __version__
 from punctual.executors.json_files import read_object, write_json
@@ -120,7 +120,7 @@ class RunFolder:
         there = record.get("machine", os.uname().nodename)
         if is_of_this_boot(record):
             sockets = () if _is_of_this_namespace(record) else filter(Path.is_socket, self.runtime_dir.glob("*"))
-            return f"{there}, in a container" if any(listener_pid(path) is not None for path in sockets) else None
+            return f"{there}, in a container" if any(map(is_answered, sockets)) else None
         return None if there == os.uname().nodename else there
 
     # Its jobs.
@@ -154,7 +154,9 @@ class RunFolder:
 
     def is_stopping(self, job: JobId) -> bool:
         """Whether its user has asked the supervisor to end the job."""
-        return self.jobs().get(job) == "stopping"
+        with suppress(InvalidSpec):
+            return self.records.state_of(job) == "stopping"
+        return False
 
     def record_job(self, job: JobId, state: JobState) -> None:
         """Record a job's state; the cost does not depend on the number of jobs."""
@@ -167,10 +169,6 @@ class RunFolder:
         """
         with refused_if_unwritable(self.state_dir):
             self.records.add(jobs)
-
-    def record_pause(self, job: JobId, told: str | None) -> None:
-        """Record that a user has paused a job, by whom and why; None: it was resumed."""
-        self.records.set_pause(job, told)
 
     def pause(self, job: JobId) -> str | None:
         """Return in words by whom a job was paused and why; None: by no user, or it cannot be read."""

@@ -3,6 +3,7 @@
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, TypeVar
@@ -105,7 +106,9 @@ class StatusReader(ABC):
 
     def has_ended(self, job: JobId) -> bool:
         """Whether the job is known and has ended."""
-        return self.knows(job) and self._board.job(job).ended
+        with suppress(KeyError):  # another thread may have it forgotten just now
+            return self._board.job(job).ended
+        return False
 
     def _tell(self, message: Message) -> None:
         kind = type(message)

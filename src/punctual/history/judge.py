@@ -178,7 +178,7 @@ def lack_text(lack: Lack, clock: TimeText) -> str:
     if lack.n_starting:
         return f"{machines} of pool '{lack.pool.name}', starting {since}"
     again = "when there are more" if lack.again_at is None else f"at {clock(lack.again_at)}"
-    cause = lack.cause or "no more can be had"
+    cause = " ".join(lack.cause.split()) or "no more can be had"
     return f"{machines} of pool '{lack.pool.name}' {since}: {cause}; asked for again {again}"
 
 

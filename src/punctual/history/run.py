@@ -14,7 +14,7 @@ from punctual.core.commands import RejectJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, ProgressReported
 from punctual.core.ids import JobId
-from punctual.core.job import DUE, LATE, EndState
+from punctual.core.job import EndState
 from punctual.core.lifecycle import about, end_state
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
@@ -278,6 +278,7 @@ def summary(history: JobHistory) -> RunSummary:
         deviation_s = landed_at - history.submitted_at - deadline_s
     status = None if end is None else end_state(end)
     cause = end.cause if isinstance(end, JobFailed) else end.reason.text if isinstance(end, RejectJob) else ""
+    is_due = end.is_due if isinstance(end, JobFailed) else isinstance(end, RejectJob) and end.reason.code == "due"
     program = history.submission.program if history.submission is not None else None
     return RunSummary(
         job=history.id,
@@ -289,7 +290,7 @@ def summary(history: JobHistory) -> RunSummary:
         deadline_s=deadline_s,
         deviation_s=deviation_s,
         deviation_frac=deviation_s / deadline_s if deviation_s is not None and deadline_s else None,
-        on_time=_on_time(deviation_s, deadline_s, status, cause),
+        on_time=_on_time(deviation_s, deadline_s, status, is_due=is_due),
         steps_done=history.steps_done,
         steps_total=history.steps_total,
         used_core_s=_used_core_s(history),
@@ -363,11 +364,13 @@ def _last_at(history: JobHistory) -> float:
     return max([history.submitted_at, *lasts])
 
 
-def _on_time(deviation_s: float | None, deadline_s: float | None, status: EndState | None, cause: str) -> bool | None:
+def _on_time(
+    deviation_s: float | None, deadline_s: float | None, status: EndState | None, *, is_due: bool
+) -> bool | None:
     if deadline_s is None:
         return None
     if deviation_s is None:
-        return False if status in ("finished", "failed") or cause.endswith((DUE, LATE)) else None
+        return False if status in ("finished", "failed") or is_due else None
     return deviation_s <= 0
 
 

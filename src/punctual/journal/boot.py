@@ -24,10 +24,6 @@ class ClockRecord:
     wall_offset_s: float
     shift_s: float = 0.0
 
-    def wall_at(self, at: float) -> float:
-        """Wall time, in seconds since 1970, of instant `at` of the journal."""
-        return at + self.shift_s + self.wall_offset_s
-
 
 def clock_now() -> ClockRecord:
     """The clocks of this machine, since it was started last."""

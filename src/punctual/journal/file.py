@@ -40,11 +40,13 @@ WAL_BYTES_MAX = 1 << 20
 _FOR_NOW = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_INTERRUPT,
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
 }
 #: Remedy for a journal that cannot be read.
 _LOST = (
@@ -159,20 +161,24 @@ def unwritable(path: Path, error: sqlite3.OperationalError) -> InvalidSpec:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Raise `JournalUnusable` if what is read inside is found to be damaged, and `StoreUnreachable` if it cannot be read now."""
+def readable(path: Path, what: str = "a journal", lost: str = _LOST) -> Iterator[None]:
+    """Raise `JournalUnusable` if the file is found to be damaged inside, and `StoreUnreachable` if it cannot be used now.
+
+    * `what`: the file, in words.
+    * `lost`: remedy where it is damaged.
+    """
     try:
         yield
-    except (InvalidSpec, sqlite3.ProgrammingError):  # it is said already, or it is closed
+    except (InvalidSpec, sqlite3.ProgrammingError, sqlite3.IntegrityError):  # it is said already, or it is closed
         raise
     except sqlite3.DatabaseError as error:
         # Errors that Python itself raises, for invalid text say, have no code.
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FOR_NOW:
-            remedy = "Try again; if it goes on, look at the disk."
-            raise StoreUnreachable("a journal must be readable", str(error), place_of(path), remedy) from error
-        raise damaged(path, str(error)) from error
+            remedy = "Try again; if it goes on, make room on its disk, and see what keeps the file locked."
+            raise StoreUnreachable(f"{what} must be one that can be read and written", str(error), place_of(path), remedy) from error
+        raise damaged(path, str(error), what, lost) from error
     except (ValueError, RecursionError) as error:  # no JSON
-        raise damaged(path, str(error)) from error
+        raise damaged(path, str(error), what, lost) from error
 
 
 @contextmanager
@@ -186,9 +192,9 @@ def _refused(path: Path) -> Iterator[None]:
         raise _no_journal(path, str(error)) from error
 
 
-def damaged(path: Path, got: str) -> JournalUnusable:
+def damaged(path: Path, got: str, what: str = "a journal", lost: str = _LOST) -> JournalUnusable:
     """Return the error to raise where a part of the file is not what Punctual has written."""
-    return JournalUnusable("a journal must be whole", got, place_of(path), f"{_LOST[0].upper()}{_LOST[1:]}")
+    return JournalUnusable(f"{what} must be whole", got, place_of(path), f"{lost[0].upper()}{lost[1:]}")
 
 
 def place_of(path: Path) -> str:

@@ -113,6 +113,11 @@ class JobRecords:
         rows = self._rows("SELECT id, request_digest FROM job WHERE request_key = ?", key)
         return rows[0] if rows else None
 
+    def state_of(self, job: JobId) -> JobState | None:
+        """Return a job's last recorded state; None: there is no such job."""
+        rows = self._rows("SELECT state FROM job WHERE id = ?", job)
+        return rows[0][0] if rows else None
+
     def set_state(self, job: JobId, state: JobState) -> None:
         """Record a job's state."""
         with self._writing() as connection:
@@ -151,14 +156,17 @@ class JobRecords:
     def forget(self, jobs: Sequence[JobId]) -> None:
         """Remove ended jobs, with their messages as far as no state is made of these any more.
 
-        Their ids, and all other messages, go when the next state begins.
+        Their ids, and all other messages, go when the next state begins. A hundred at a time, between which who steers
+        other jobs can write: what is deleted is overwritten, of thousands of jobs for seconds.
         """
-        wanted = json.dumps(list(jobs))
-        with self._writing() as connection:
-            ended = f"SELECT id FROM job WHERE state IN {tuple(ENDED)} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608
-            connection.execute(f"{DELETE_MESSAGES} AND subject IN ({ended}) AND sequence <= {_UNUSED}", (wanted,))
-            emptied = "is_removed = 1, facts = NULL, request_key = NULL, request_digest = NULL"
-            connection.execute(f"UPDATE job SET {emptied} WHERE id IN ({ended})", (wanted,))  # noqa: S608
+        ended = f"SELECT id FROM job WHERE state IN {tuple(ENDED)} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608
+        emptied = "is_removed = 1, facts = NULL, request_key = NULL, request_digest = NULL"
+        for begin in range(0, len(jobs), 100):
+            wanted = json.dumps(jobs[begin : begin + 100])
+            with self._writing() as connection:
+                connection.execute(f"{DELETE_MESSAGES} AND subject IN ({ended}) AND sequence <= {_UNUSED}", (wanted,))
+                connection.execute(f"UPDATE job SET {emptied} WHERE id IN ({ended})", (wanted,))  # noqa: S608
+            time.sleep(0.02)
 
     # The run.
 

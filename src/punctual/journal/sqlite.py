@@ -130,13 +130,14 @@ class SqliteJournal:
         self._read_only, self._now = read_only, now
         self._owner = json.dumps(asdict(this_process()))
         self._lock = RLock()
-        with ExitStack() as ending:
-            if read_only:
-                self._connection = self._opened_to_read(ending)
-            else:
-                begin_ending_writer(path, lambda: self._begin(take), lambda _: take)
-            self._ending = ending.pop_all()
-        self.last_written = self.last_sequence
+        self._ending = ExitStack()
+        if not read_only:
+            begin_ending_writer(path, lambda: self._begin(take), lambda _: take)
+            return
+        with ExitStack() as failing:
+            self._connection = self._opened_to_read(failing)
+            self.last_written = self.last_sequence
+            self._ending = failing.pop_all()
 
     def _opened_to_read(self, ending: ExitStack) -> sqlite3.Connection:
         connection = open_to_read(self.path, ending)
@@ -149,11 +150,12 @@ class SqliteJournal:
         self._connection = open_to_write(self.path)
         try:
             self._claim(take=take)
+            self.last_written = self.last_sequence
         except sqlite3.OperationalError as error:
             self._connection.close()
             raise unwritable(self.path, error) from error
         except BaseException:
-            self._connection.close()
+            self.close()
             raise
 
     @property

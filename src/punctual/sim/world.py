@@ -388,7 +388,7 @@ class World:
         assert stop is not None
         if not stop.restarts:
             self._forget(state)
-            return [*reports, JobFailed(at=at, job=state.id, cause=stop.cause, is_stopped=True)]
+            return [*reports, JobFailed(at=at, job=state.id, cause=stop.cause, is_stopped=True, is_due=stop.is_due)]
         state.rest(at)
         state.save()
         state.die(at)

@@ -108,7 +108,7 @@ class ExecutorStage:
         return cores_of(self.wait_for(GrantApplied))
 
     def stop(self, job: JobId = JOB) -> None:
-        self.perform(StopJob(at=self.now(), job=job, cause="enough"))
+        self.perform(StopJob(at=self.now(), job=job, cause="enough", is_due=True))
 
     def look(self) -> ProgressReported | None:
         """Return the job's present report, or None."""
@@ -265,7 +265,7 @@ class ExecutorConformance:
         stage.launch()
         stage.stop()
         failed = stage.wait_for(JobFailed)
-        assert (failed.job, failed.retryable, failed.is_stopped) == (JOB, False, True)
+        assert (failed.job, failed.retryable, failed.is_stopped, failed.is_due) == (JOB, False, True, True)
         assert "enough" in failed.cause
         self._is_over(stage)
 
@@ -312,7 +312,7 @@ class ExecutorConformance:
         stage.wait_until(lambda: len(stage.events) > n_events)
         (stopped,) = stage.events[n_events:]
         assert isinstance(stopped, JobFailed)
-        assert (stopped.job, stopped.retryable, stopped.is_stopped) == (unknown, False, True)
+        assert (stopped.job, stopped.retryable, stopped.is_stopped, stopped.is_due) == (unknown, False, True, True)
         assert stage.look() is None
 
     def _is_over(self, stage: ExecutorStage) -> None:

@@ -1,5 +1,5 @@
 // What a job writes, as it comes. The last lines are kept; those that hold a text or are of a level can be seen alone. Colours of terminals are shown.
-import { followLog, present, Refused } from "./service.js";
+import { endOfLog, followLog, present, Refused } from "./service.js";
 import { at, clock, counted } from "./texts.js";
 
 const N_LINES = 5000, N_CHARACTERS = 10000, PAUSE_MS = 200, AGAIN_MS = 5000, LEAVE_MS = 60000;
@@ -111,8 +111,7 @@ export async function showLast(name) {
   [failed, errors] = [name, []];
   draw();
   if (!name) return;
-  let text = "";
-  await followLog(name, "stderr", (more) => { text += more; }, reading.signal).catch(() => {}); // what is in the log is shown all the same
+  const text = await endOfLog(name, "stderr").catch(() => ""); // it wrote none, say: what is in the log is shown all the same
   if (failed !== name) return;
   errors = text.split("\n").filter(Boolean).slice(-N_LAST).map(kept);
   draw();

@@ -104,6 +104,9 @@ export const jobProgram = async (name) => (await ask(jobPath(name, "/program")))
 /** What happened to a job and why, oldest first, and the decisive event. @param {string} name @param {number} last how many @returns {Promise<any>} */
 export const reasons = async (name, last) => (await ask(jobPath(name, `/why?last=${last}`))).json();
 
+/** The end of what a job that has ended wrote. @param {string} name @param {string} stream */
+export const endOfLog = async (name, stream) => (await ask(jobPath(name, `/logs?${frozen ? "follow=true&" : ""}stream=${stream}`), { headers: { Range: "bytes=-65536" } })).text();
+
 /**
  * What a job has written, and what it writes, until it has ended.
  * @param {string} name @param {string} stream @param {(text: string) => void} onText @param {AbortSignal} signal @param {string} [since] only what it has written from then on

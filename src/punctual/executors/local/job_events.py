@@ -77,9 +77,9 @@ class JobEvents:
 
     def stopped(self, stop: StopJob, exit_code: int | None = None) -> JobFailed:
         """Return the end of a job that was asked to end by `stop`."""
-        cause = stop.cause
-        failed = self.failed(cause, exit_code, retryable=stop.restarts)
-        return replace(failed, is_stopped=stop.moves or not stop.restarts, has_saved=exit_code == EXIT_PREEMPTED)
+        failed = self.failed(stop.cause, exit_code, retryable=stop.restarts)
+        is_stopped, has_saved = stop.moves or not stop.restarts, exit_code == EXIT_PREEMPTED
+        return replace(failed, is_stopped=is_stopped, is_due=stop.is_due, has_saved=has_saved)
 
     def phases(self, at: float, phases: tuple[PhaseProgress, ...]) -> PhaseReported:
         return PhaseReported(at=at, job=self.job, phases=phases)

@@ -149,10 +149,11 @@ class LogTail:
             _close(self._fd)
             raise
 
-    def finish(self, timeout_s: float) -> None:
-        """Pass on the rest of the output, once the job has ended; a second call does nothing."""
+    def finish(self, timeout_s: float) -> bool:
+        """Pass on the rest of the output, once the job has ended; return whether that is done within so many seconds."""
         self._ends.set()
         self._thread.join(timeout_s)
+        return not self._thread.is_alive()
 
     def stop(self) -> None:
         """Stop following, though there may be more; returns at once. A second call, or one after `finish`, does nothing."""
