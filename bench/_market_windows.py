@@ -3,7 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import exp, inf, log
@@ -19,8 +19,8 @@ from punctual.solvers.machine_market import (
     Outlook,
     Seen,
     Supply,
-    bound_usd,
     choose,
+    gains,
 )
 
 HOUR_S = 3600.0
@@ -87,6 +87,63 @@ def begins(zone_: Zone, task: Task, step_s: float) -> Iterator[int]:
 
 def window(zone_: Zone, task: Task, i: int) -> Sequence[int]:
     return zone_.counts[i : i + round(task.deadline_s / zone_.tick_s)]
+
+
+def bound_usd(
+    work: float,
+    speeds: Sequence[float],
+    spans: Mapping[tuple[int, ...], float],
+    prices_usd_s: Sequence[float],
+    certain_usd_s: float,
+) -> float:
+    """Return what any schedule costs at least that does the work, for known counts; start-ups are free.
+
+    Parameters
+    ----------
+    spans
+        Seconds for which each combination of counts of the spot pools was to be had.
+    prices_usd_s
+        Price of a machine-second of each spot pool.
+    certain_usd_s
+        The same of machines that stay.
+
+    Notes
+    -----
+    *Formula.* max over λ of λ·work − Σ_c seconds(c)·max_n (λ·s(n) − cost_c(n)).
+
+    *Properties.* Exact, and concave in λ: its breaks are where another number of machines becomes best. Golden sections to 1e-9.
+    """
+    n_most = len(speeds) - 1
+    rates = np.asarray(speeds)
+    costs, seconds = [], []
+    for counts, over_s in spans.items():
+        usd = sorted(
+            [
+                usd_s
+                for usd_s, n in zip(prices_usd_s, counts, strict=True)
+                for _ in range(min(n, n_most))
+                if usd_s < certain_usd_s
+            ]
+        )
+        usd = usd[:n_most] + [certain_usd_s] * (n_most - len(usd[:n_most]))
+        costs.append(np.concatenate([[0.0], np.cumsum(usd)]))
+        seconds.append(over_s)
+    table, weights = np.stack(costs), np.array(seconds)
+    allowed = (rates > 0) | (np.arange(n_most + 1) == 0)
+
+    def dual(price: float) -> float:
+        best = np.where(allowed, price * rates - table, -np.inf).max(axis=1)
+        return price * work - float(weights @ best)
+
+    low, high = 0.0, 1.01 * certain_usd_s / float(gains(speeds)[-1])
+    golden = (5**0.5 - 1) / 2
+    for _ in range(60):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if dual(left) < dual(right):
+            low = left
+        else:
+            high = right
+    return dual((low + high) / 2)
 
 
 def least_usd(zone_: Zone, task: Task, i: int) -> float:

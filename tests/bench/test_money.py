@@ -1,5 +1,7 @@
 """The fast plays of bench/money.py: no count of spot machines makes a job late, and no play costs less than the bounds."""
 
+from itertools import product
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from _market_windows import (
     HOUR_S,
     Task,
     Zone,
+    bound_usd,
     least_rigid_usd,
     least_started_usd,
     least_usd,
@@ -73,3 +76,37 @@ def test_a_later_deadline_costs_less_and_the_picture_is_drawn(tmp_path: Path) ->
     assert all(target.reached for target in curve_section(runs).targets)
     draw_curve(runs, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+SPOT, STAYS = 1.0 / HOUR_S, 4.0 / HOUR_S
+SPEEDS = (0.0, 1.0, 1.9, 2.7)
+
+
+def least_by_trying(counts: list[int], work: float) -> float:
+    """Return the least cost over all numbers of machines in each hour, start-ups free, whole hours paid for."""
+    best = inf
+    for numbers in product(range(len(SPEEDS)), repeat=len(counts)):
+        done = sum(SPEEDS[n] for n in numbers)
+        if done >= work:
+            usd = sum(min(n, a) * 1.0 + max(0, n - a) * 4.0 for n, a in zip(numbers, counts, strict=True))
+            best = min(best, usd)
+    return best
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=4), st.floats(0.1, 5.0))
+def test_no_schedule_costs_less_than_the_bound(counts: list[int], work: float) -> None:
+    spans: dict[tuple[int, ...], float] = {}
+    for n in counts:
+        spans[n,] = spans.get((n,), 0.0) + HOUR_S
+    bound = bound_usd(work * HOUR_S, SPEEDS, spans, [SPOT], STAYS)
+    assert bound <= least_by_trying(counts, work) + 1e-6
+
+
+def test_the_bound_is_reached_where_everything_is_steady() -> None:
+    assert bound_usd(19.0 * HOUR_S, SPEEDS, {(2,): 10 * HOUR_S}, [SPOT], STAYS) == pytest.approx(20.0, rel=1e-6)
+
+
+def test_the_bound_is_reached_where_the_last_machine_adds_little() -> None:
+    speeds = (0.0, 1.0, 1.01)
+    assert bound_usd(10.1 * HOUR_S, speeds, {(0,): 10 * HOUR_S}, [SPOT], STAYS) == pytest.approx(80.0, rel=1e-3)

@@ -66,6 +66,19 @@ def test_the_jobs_of_a_file_are_simulated_on_this_machine_or_on_the_nodes_of_ano
     assert scenario["job"] == [{"name": "a", "cores": 0.5, "work": "10s"}]
 
 
+def test_a_scenario_of_declared_jobs_can_have_other_jobs_and_another_scenario_declared_ones(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.toml"
+    jobs.write_text('[[job]]\nname = "a"\nprogram = "true"\ncores = 0.5\nwork = "10s"\n')
+    declared, generated = tmp_path / "declared.toml", tmp_path / "generated.toml"
+    cluster = [{"n_nodes": 1, "cores": 4.0}]
+    declared.write_text(scenario_of(None, {"trace": str(jobs), "policies": ["fifo"], "cluster": cluster}, ())[0].toml())
+    generated.write_text(scenario_of(None, {"policies": ["fifo"], "cluster": cluster}, ())[0].toml())
+    other, _ = scenario_of(declared, {"trace": "generator:poisson"}, ())
+    assert (other.scaling.name, other.job) == ("rigid", ())
+    other, _ = scenario_of(generated, {"trace": str(jobs)}, ())
+    assert (other.scaling.name, len(other.job)) == ("declared", 1)
+
+
 def test_jobs_with_parameter_servers_scale_as_a_table_of_layers_says(terminal: Terminal) -> None:
     (terminal.folder / "net.csv").write_text("forward_s,backward_s,parameter_bytes\n0.01,0.03,8e6\n0.03,0.05,5e7\n")
     arguments = (
@@ -94,7 +107,7 @@ def test_without_a_policy_a_usual_few_are_compared(terminal: Terminal) -> None:
     assert "no `--policy` was given" in done.stderr
 
 
-@pytest.mark.parametrize("folder", ["/proc/here", "taken", "taken/below"])
+@pytest.mark.parametrize("folder", ["/proc/here", "taken", "taken/below", ""])
 def test_a_folder_that_cannot_be_written_to_is_refused_before_anything_is_computed(
     terminal: Terminal, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

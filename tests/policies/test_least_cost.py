@@ -158,6 +158,13 @@ def test_own_nodes_of_another_kind_are_used_where_they_are_in_time(deadline_h: f
     assert (run.bill.total_usd > 0.0) == is_bought
 
 
+def test_a_job_whose_every_change_is_a_restart_is_in_time_on_fewer_machines_than_it_could_use() -> None:
+    spot, stays = pools([(-48, 4), (1.0, 0)])
+    few = PoolCourse(replace(stays.spec, most=2), [(at, usd_h, 2) for at, usd_h, _ in stays.course])
+    run = Run([job("a", work_h=8, deadline_h=5.5, startup_s=300.0, resize_cost_s=300.0)], [spot, few])
+    assert run.all_on_time()
+
+
 def test_no_promise_is_given_that_takes_the_time_of_another_one() -> None:
     first = job("first", work_h=16, deadline_h=5)
     later = replace(job("later", work_h=10, deadline_h=6), submitted_at=0.2 * HOUR_S)
@@ -165,6 +172,13 @@ def test_no_promise_is_given_that_takes_the_time_of_another_one() -> None:
     promised = {id for event in run.of(PlanProposed) for id in event.plan.promises or {}}
     assert promised == {"first"}
     assert run.jobs[JobId("first")].on_time
+
+
+@pytest.mark.parametrize("unknown", [{"model": None, "profile": ()}, {"worker": MACHINE * 2, "ceiling": MACHINE * 8}])
+def test_nothing_is_promised_to_a_job_of_unknown_speed_or_one_that_no_machine_can_hold(unknown: dict[str, Any]) -> None:
+    one = job("a", work_h=1, deadline_h=24)
+    run = Run([replace(one, spec=replace(one.spec, **unknown))], pools([(-48, 4)]), days=2.0)
+    assert not any(event.plan.promises for event in run.of(PlanProposed))
 
 
 def test_the_user_is_told_once_of_a_promise_that_machines_that_stay_cannot_keep() -> None:

@@ -9,6 +9,7 @@ from tests.policies.pictures import Table, after, codes, counts, decide, gpus, h
 
 from punctual import registry
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import NodeId
 from punctual.core.job import JobView
 from punctual.core.plan import Plan
 from punctual.core.resources import Resources, total
@@ -24,6 +25,7 @@ def elastic(name: str, steps: float, **spec: object) -> JobView:
     return job(name, (1, 2, 4), steps=steps, speed=speed, preemptible=True, **spec)  # type: ignore[arg-type]
 
 
+HALF = Resources(gpus=0.5)
 #: Every device may be promised; and speeds are taken as they are declared.
 ALL = PromisesFirst(promised_frac=1.0)
 SURE = PromisesFirst(promised_frac=1.0, risk_sigmas=0)
@@ -42,6 +44,27 @@ def test_a_deadline_that_can_be_kept_is_promised_and_one_that_cannot_is_not() ->
     plan = decide(ALL, jobs, {"a": 8})
     assert promised(plan) == {"can"}
     assert counts(plan, jobs)["cannot"] > 0
+
+
+def test_promises_count_the_parts_of_gpus_that_workers_have() -> None:
+    """Of two GPUs four workers of a half take all, and nothing is left for a worker of a whole one."""
+    halves = [job(f"half-{i}", steps=90.0, deadline_s=100.0, preemptible=True, worker=HALF) for i in range(5)]
+    whole = job("whole", steps=90.0, deadline_s=100.0, preemptible=True)
+    assert promised(decide(SURE, halves, {"a": 2})) == {"half-0", "half-1", "half-2", "half-3"}
+    assert promised(decide(SURE, [*halves[:4], whole], {"a": 2})) == {"half-0", "half-1", "half-2", "half-3"}
+    running = [replace(view, granted={NodeId("a"): HALF}, status="running") for view in halves[:4]]
+    assert "whole" not in promised(decide(SURE, [*running, whole], {"a": 2}))
+
+
+@pytest.mark.parametrize("worker", [Resources(gpus=1, memory_bytes=60), Resources(gpus=1, cores=60.0)])
+def test_promises_count_what_workers_take_beside_gpus(worker: Resources) -> None:
+    """There are GPUs for four of them, and memory or cores for one."""
+    node = Resources(cores=100.0, gpus=4, memory_bytes=100)
+    jobs = [job(f"job-{i}", steps=90.0, deadline_s=100.0, preemptible=True, worker=worker) for i in range(2)]
+    light = job("light", (1, 2), steps=110.0, deadline_s=100.0, preemptible=True)
+    plan = decide(SURE, [*jobs, light], {"a": node})
+    assert promised(plan) == {"job-0"}
+    assert set(counts(plan, [*jobs, light])) == {"job-0", "light"}, "what is not promised is used all the same"
 
 
 def test_a_promise_is_kept_when_a_job_of_more_worth_comes() -> None:

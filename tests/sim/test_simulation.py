@@ -393,6 +393,8 @@ def test_a_spread_of_speeds_given_in_per_cent_is_refused() -> None:
     """With 30 a job would take as good as for ever."""
     with pytest.raises(InvalidSpec, match="`rate_sigma` must be at most 3"):
         Physics(rate_sigma=30.0)
+    with pytest.raises(InvalidSpec, match="`report_s` must be at least"):
+        Physics(report_s=1e-9)
 
 
 def test_a_launch_may_fail_until_it_is_given_up() -> None:
@@ -417,6 +419,21 @@ def test_a_job_that_fits_nowhere_ends_nothing_else() -> None:
     jobs = [sim_job("wide", counts=(3,)), sim_job("other", steps=10.0)]
     journal = play(jobs, nodes(2, 2), Scripted((0.0, {"other": on(1)})))
     assert finishes(journal) == {"other": 10.0}
+
+
+@pytest.mark.parametrize(
+    "physics",
+    [
+        Physics(node_mtbf_s=1e-9),
+        Physics(node_mtbf_s=1e-3, solver_s=10.0, node_repair_s=60.0),
+        Physics(node_mtbf_s=1.0, startup_s=0.0, node_repair_s=1.0),
+    ],
+)
+def test_a_simulation_ends_where_nodes_are_lost_before_a_job_gets_on(physics: Physics) -> None:
+    jobs = [sim_job("a", steps=1e5, startup_s=30.0), sim_job("b", 100.0, steps=1e5, startup_s=30.0)]
+    journal = play(jobs, nodes(4), Fifo(), physics=physics)
+    assert of(journal, NodeLost)
+    assert not of(journal, JobFinished)
 
 
 def test_a_job_that_waits_for_ever_does_not_keep_nodes_failing_for_ever() -> None:

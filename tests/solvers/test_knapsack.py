@@ -267,3 +267,10 @@ def test_gaps() -> None:
     assert relative_gap(0.0, 1.0) == inf
     assert relative_gap(2.0, 2.0) == 0.0
     assert relative_gap(-4.0, -3.0) == 0.25
+
+
+def test_costs_of_very_different_sizes_take_no_more_memory_than_the_limit_of_work() -> None:
+    costs, values = [[0, 1, 10**11], [0, 3, 5], [2, 4, 10**11]], [[0.0, 2.0, 9.0], [0.0, 2.5, 3.0], [1.0, 2.0, 9.0]]
+    found = solve_knapsack(costs, values, 10**11 + 3, gap_limit=0.0)
+    assert found.value <= 11.0 <= found.bound
+    assert found.status == "partial"

@@ -1,42 +1,15 @@
-"""Which machines to have: bounds that hold, and choices that are never late."""
+"""Which machines to have: choices that are never late, and what is expected of the future."""
 
-from itertools import product
+from dataclasses import replace
 from math import inf
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, bound_usd, choose, quotes_usd, reserve_s
+from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, reserve_s
 
 HOUR_S = 3600.0
 SPOT, STAYS = 1.0 / HOUR_S, 4.0 / HOUR_S
 SPEEDS = (0.0, 1.0, 1.9, 2.7)
-
-
-def least_by_trying(counts: list[int], work: float) -> float:
-    """Return the least cost over all numbers of machines in each hour, start-ups free, whole hours paid for."""
-    best = inf
-    for numbers in product(range(len(SPEEDS)), repeat=len(counts)):
-        done = sum(SPEEDS[n] for n in numbers)
-        if done >= work:
-            usd = sum(min(n, a) * 1.0 + max(0, n - a) * 4.0 for n, a in zip(numbers, counts, strict=True))
-            best = min(best, usd)
-    return best
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 3), min_size=2, max_size=4), st.floats(0.1, 5.0))
-def test_no_schedule_costs_less_than_the_bound(counts: list[int], work: float) -> None:
-    spans: dict[tuple[int, ...], float] = {}
-    for n in counts:
-        spans[n,] = spans.get((n,), 0.0) + HOUR_S
-    bound = bound_usd(work * HOUR_S, SPEEDS, spans, [SPOT], STAYS)
-    assert bound <= least_by_trying(counts, work) + 1e-6
-
-
-def test_the_bound_is_reached_where_everything_is_steady() -> None:
-    assert bound_usd(19.0 * HOUR_S, SPEEDS, {(2,): 10 * HOUR_S}, [SPOT], STAYS) == pytest.approx(20.0, rel=1e-6)
 
 
 def seen(*counts: tuple[float, int], at: float = 0.0) -> Seen:
@@ -99,6 +72,21 @@ def test_a_rigid_job_leaves_machines_that_stay_only_where_two_starts_are_earned(
     assert choose(ample, brief, STAYS).n_machines == (0, 2)
 
 
+def test_a_job_that_restarts_does_not_stay_where_it_would_be_late() -> None:
+    """It has one of four spot machines left, and with that it would be done hours after its deadline."""
+    need = Need(work=8 * HOUR_S, left_s=2.15 * HOUR_S, speeds=(0.0, 1.0, 2.0, 3.0, 4.0), restarts=True)
+    on_spot = (Supply(SPOT, 1, 1, 300.0, seen((-100, 4), (-1, 1))), Supply(STAYS, 0, 4, 300.0))
+    assert choose(need, on_spot, STAYS).n_machines == (0, 4)
+    nearly_done = replace(need, work=0.05 * HOUR_S, left_s=0.1 * HOUR_S)
+    assert choose(nearly_done, on_spot, STAYS).n_machines == (1, 0), "another start would end it later"
+
+
+def test_a_job_that_restarts_has_as_many_machines_that_stay_as_there_are() -> None:
+    need = Need(work=8 * HOUR_S, left_s=4.2 * HOUR_S, speeds=(0.0, 1.0, 2.0, 3.0, 4.0), restarts=True, start_at_s=0.0)
+    few = (Supply(SPOT, 0, 0, 300.0, seen((-100, 4), (-1, 0))), Supply(STAYS, 0, 2, 300.0))
+    assert choose(need, few, STAYS).n_machines == (0, 2)
+
+
 @pytest.mark.parametrize("exponent", [0.926, 0.6])
 @pytest.mark.parametrize("n_needed", [1.5, 3.0, 6.0])
 def test_on_demand_alone_costs_no_more_than_the_fewest_machines_that_are_in_time(
@@ -144,10 +132,10 @@ def test_the_price_of_progress_rises_with_the_work() -> None:
 
 def test_an_earlier_deadline_costs_more_until_it_cannot_be() -> None:
     outlook = Outlook(SPEEDS, supplies(3, history=seen((-96, 1), (-24, 2))), 0.0)
-    usd = quotes_usd(outlook, 20 * HOUR_S, [24 * HOUR_S, 12 * HOUR_S, 9 * HOUR_S, 7 * HOUR_S], 300.0)
-    assert usd[3] is None
-    late, sooner, soonest = (each for each in usd if each is not None)
-    assert late < sooner < soonest
+    late, sooner, soonest, never = (
+        outlook.expected_usd(20 * HOUR_S, left_h * HOUR_S - 300.0) for left_h in (24, 12, 9, 7)
+    )
+    assert late < sooner < soonest < never == inf
 
 
 @pytest.mark.parametrize(
@@ -166,8 +154,3 @@ def test_without_spot_machines_the_work_is_expected_to_cost_what_machines_that_s
     never = Supply(SPOT, 0, 0, 0.0, seen((-100, 0)))
     outlook = Outlook(speeds, [never, *stays], 0.0)
     assert outlook.expected_usd(30 * HOUR_S, 10.001 * HOUR_S) == pytest.approx(10 * usd_h, rel=0.01)
-
-
-def test_the_bound_is_reached_where_the_last_machine_adds_little() -> None:
-    speeds = (0.0, 1.0, 1.01)
-    assert bound_usd(10.1 * HOUR_S, speeds, {(0,): 10 * HOUR_S}, [SPOT], STAYS) == pytest.approx(80.0, rel=1e-3)

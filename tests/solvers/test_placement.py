@@ -49,6 +49,10 @@ def test_cores_that_fit_but_for_rounding() -> None:
     assert Resources(cores=0.3).n_times(Resources(cores=0.1)) == 3
 
 
+def test_parts_of_gpus_that_fit_but_for_rounding() -> None:
+    assert set(place(10, Resources(gpus=0.1), free(a=2, b=1)) or {}) == {"b"}
+
+
 def test_nothing_fits_everywhere_at_no_count() -> None:
     assert Resources(cores=4.0).n_times(Resources(gpus=1)) == 0
 

@@ -50,7 +50,7 @@ _EXPORTS = (".csv", ".parquet", ".json")
 def carry_out(
     scenario: Scenario,
     notices: Iterable[str],
-    out: Path,
+    out: str,
     *,
     save: Path | None,
     export: Path | None,
@@ -66,17 +66,18 @@ def carry_out(
     _check_export(export)
     if save is not None:
         _save(scenario, save)
-    study = Study(scenario, out)
+    folder = Path(out)
+    study = Study(scenario, folder)
     n_at_once = _n_processes(n_processes)
-    check_folder(out, "--out")
+    _make_folder(out)
     write_lines(notices, err=True)
     try:
         with _bar(shown=not as_json) as show, stopping_where_told(show) as tell:
             result = study.run(n_processes=n_at_once, tell=tell)
     except KeyboardInterrupt:
-        write_lines(["", f"stopped; what is finished is in '{out}' and is not run again"], err=True)
+        write_lines(["", f"stopped; what is finished is in '{folder}' and is not run again"], err=True)
         return EXIT_INTERRUPTED
-    return _conclude(result, out, export, report=report, as_json=as_json)
+    return _conclude(result, folder, export, report=report, as_json=as_json)
 
 
 def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[str]) -> tuple[Scenario, list[str]]:
@@ -150,8 +151,11 @@ def _with(keys: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
     name, _, rest = path.partition(".")
     if not rest:
         if name == "trace" and isinstance(value, str):
-            keys = {key: kept for key, kept in keys.items() if key != "job"}
-            return {**keys, name: {**_without_source(keys.get(name)), **trace_source(value)}}
+            source = trace_source(value)
+            # Declared jobs have a rule of scaling of their own, which goes and comes with them.
+            is_declared = has_declared_jobs(keys) or has_declared_jobs({name: source})
+            keys = {key: kept for key, kept in keys.items() if key != "job" and not (is_declared and key == "scaling")}
+            return {**keys, name: {**_without_source(keys.get(name)), **source}}
         return {**keys, name: value}
     inner = keys.get(name, {})
     if isinstance(inner, str):
@@ -283,20 +287,20 @@ def export_jobs(result: Result, path: Path) -> None:
         result.jobs.write_json(path)
 
 
-def check_folder(folder: Path, option: str) -> None:
+def _make_folder(name: str) -> None:
     """Make the folder for results, before anything is computed.
 
-    Raises `InvalidSpec`: the folder cannot be made or written to.
+    Raises `InvalidSpec`: the folder has no name, or cannot be made or written to.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder) as file:
+        os.makedirs(name, exist_ok=True)  # noqa: PTH103 -- a `Path` takes no name for the current folder
+        with TemporaryFile(dir=name) as file:
             file.write(b"x")
             file.flush()
     except OSError as error:
         raise InvalidSpec(
-            "results must go into a folder that can be written to", error.strerror or str(error), f"`{option} {folder}`",
-            f"Give another folder (`{option} DIR`), or free space on its disk.",
+            "results must go into a folder that can be written to", error.strerror or str(error), f"`--out {name}`",
+            "Give another folder (`--out DIR`), or free space on its disk.",
         ) from None  # fmt: skip
 
 

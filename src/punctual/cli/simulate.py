@@ -8,8 +8,6 @@ import typer
 from punctual.cli._recorded import journal_named, period_keys
 from punctual.cli._study import carry_out, scenario_of
 
-FOLDER = Path("simulation")
-
 
 def simulate(
     scenario: Annotated[
@@ -55,7 +53,9 @@ def simulate(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other key, as physics.resize_s=30.")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of results; finished runs are reused.")] = FOLDER,
+    out: Annotated[
+        str, typer.Option(metavar="DIR", help="Folder of results; finished runs are reused.")
+    ] = "simulation",
     save: Annotated[
         Path | None, typer.Option(metavar="FILE.toml", help="Write the scenario that these options make.")
     ] = None,

@@ -13,7 +13,7 @@ from punctual.core.recent_messages import Reason
 from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import amounts_in, stalls_in, with_deadlines, with_same_deadline
-from punctual.policies._configurations import PARTS_PER_CORE, Pool
+from punctual.policies._configurations import PARTS, Pool
 from punctual.policies._earliest import earliest, in_danger, no_guarantee, rounded_up, waits_for_promise
 from punctual.policies._jobs import ROUNDING_S, TOLD_LEAST_S, due_at, has_promise, is_protected, n_workers
 from punctual.policies._promised_shares import (
@@ -53,17 +53,20 @@ class Reservation:
         Whether its promise survives a change to more than its share, or a move, and the way back.
     n_nodes
         See `PromiseRequest`.
+    per_worker
+        The part of the share that is reserved for a worker.
     """
 
     pool: Pool
     share: Share
     bears_a_change: bool
     n_nodes: int
+    per_worker: int
 
     @property
-    def amount(self) -> int:
-        """Amount that the job needs now."""
-        return int(self.share.now)
+    def n(self) -> int:
+        """Number of workers that the job needs now."""
+        return int(self.share.now) // self.per_worker
 
 
 class AdmissionControl:
@@ -121,8 +124,10 @@ class AdmissionControl:
         #: Amounts for all promises, and the part for deadlines yet to be promised; ends of waiting may take all.
         self._reserved = self._reserved_of(problem.capacities)
         self._offered = {
-            pool: ceil(offered_fracs[pool[1]] * n - 1e-9) for pool, n in self._reserved.items()
-        }  # of a few devices, one
+            pool: ceil(offered_fracs[pool[1]] * n / unit - 1e-9) * unit  # of a few devices, a whole one
+            for pool, n in self._reserved.items()
+            for unit in [PARTS if pool[1] else 1]
+        }
         #: Jobs that are starting, or may be at any moment as the last plan says, and for how long they cannot give up what
         #: they hold.
         self._starting_s = {
@@ -134,8 +139,9 @@ class AdmissionControl:
         self._ends_s: list[float] = []
         self._ledgers: dict[Pool, ReservationLedger[PromiseRequest]] = {}
         self._promise()
+        per_worker = {candidate.id: candidate.options.reserved_per_worker for candidate in self._candidates}
         self._reservations = {
-            request.id: Reservation(pool, share, request.bears_a_change(share), request.n_nodes)
+            request.id: Reservation(pool, share, request.bears_a_change(share), request.n_nodes, per_worker[request.id])
             for pool, ledger in self._ledgers.items()
             for request, share in zip(ledger.requests, ledger.shares, strict=True)
         }
@@ -251,7 +257,7 @@ class AdmissionControl:
         return refused
 
     def most_at_start(self, starts: Sequence[tuple[Candidate, Pool, int]]) -> dict[JobId, int]:
-        """Return the most of a pool that each job launched now may hold, at most the amount asked for.
+        """Return the most workers that each job launched now may have in a pool, at most the number asked for.
 
         Until it has started a job gives nothing up: no more is free for it than for all of that time beside what promised
         jobs are to hold. Those that come first may hold more.
@@ -262,14 +268,16 @@ class AdmissionControl:
             points_s = {float(start_s) for share in ledger.shares for start_s in share.starts_s}
             timeline = self._free_of(pool, is_all=True, points_s=points_s, is_promised=False)
             free = timeline.free - ledger.reserved_at(timeline.starts_s)
-            for candidate, _, amount in own:
+            for candidate, _, n_asked in own:
+                options, per_worker = candidate.options, candidate.options.reserved_per_worker
                 held, span = self._reservations.get(candidate.id), timeline.starts_s < candidate.view.spec.startup_s
                 span[0] = True
                 reserved = held.share.each_at(timeline.starts_s) if held and held.pool == pool else np.zeros(len(free))
                 room = float((free + reserved)[span].min())
-                fits = [n for n in candidate.amounts_on(pool) if n <= min(amount, room + ROOM_TOLERANCE)]
-                most[candidate.id] = max([int(reserved[0]), *fits])
-                free[span] -= np.maximum(most[candidate.id] - reserved, 0.0)[span]
+                counts = [n for n, kind in zip(options.counts, options.kinds, strict=True) if n and kind == pool[0]]
+                fits = [n for n in counts if n <= n_asked and n * per_worker <= room + ROOM_TOLERANCE]
+                most[candidate.id] = max([int(reserved[0]) // per_worker, *fits])
+                free[span] -= np.maximum(most[candidate.id] * per_worker - reserved, 0.0)[span]
         return most
 
     def is_starting(self, candidate: Candidate) -> bool:
@@ -465,7 +473,7 @@ class AdmissionControl:
             for share in ledger.shares:
                 amounts[: len(share.amounts)] += share.amounts
             starts_at = self._at + ledger.free.starts_s
-            pairs = zip(starts_at.tolist(), (amounts / PARTS_PER_CORE).tolist(), strict=True)
+            pairs = zip(starts_at.tolist(), (amounts / PARTS).tolist(), strict=True)
             reserved[kind] = [[at, cores] for at, cores in pairs]
         return reserved
 
@@ -618,7 +626,7 @@ class AdmissionControl:
         spec, (_, ready_at) = candidate.view.spec, self._stalls.get(candidate.id, (0.0, 0.0))
         start_s = max(spec.startup_s, spec.resize_cost_s)
         return ChangeCosts(
-            holds=float(candidate.n * candidate.options.per_worker if pool == candidate.pool else 0),
+            holds=float(candidate.n * candidate.options.reserved_per_worker if pool == candidate.pool else 0),
             ready_s=self._starting_s.get(candidate.id, max(0.0, ready_at - self._at)) if candidate.n else 0.0,
             start_s=start_s,
             change_s=start_s if can_move else spec.resize_cost_s,
@@ -683,7 +691,7 @@ class AdmissionControl:
 
     def _kept_at(self, candidate: Candidate, starts_s: FloatArray) -> FloatArray:
         """Return what a job cannot give up at these times, because it is starting or may not be paused."""
-        amount = candidate.n * candidate.options.per_worker
+        amount = candidate.n * candidate.options.reserved_per_worker
         starting = np.where(starts_s < self._starting_s.get(candidate.id, 0.0) - ROUNDING_S, amount, 0.0)
         kept: FloatArray = np.maximum(starting, self._least_at(candidate, starts_s))
         return kept

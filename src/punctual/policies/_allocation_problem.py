@@ -1,6 +1,6 @@
 """The choice of all jobs' numbers of workers as one knapsack, and the mapping of its solution back to nodes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
@@ -11,7 +11,7 @@ from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources
-from punctual.policies._configurations import PARTS_PER_CORE, ChoiceTable, Configurations, Pool, configurations_of
+from punctual.policies._configurations import PARTS, ChoiceTable, Configurations, Pool, configurations_of
 from punctual.policies._jobs import due_at, is_bound, n_workers, never_fits, seniority
 from punctual.policies._layout import Change, lay_out
 from punctual.policies._plan_builder import PlanBuilder
@@ -80,18 +80,9 @@ class Candidate:
         return sorted(options.pools, key=lambda pool: (pool[0] != self.kind, -options.best_on(pool[0]), pool[0]))
 
     def least_on(self, pool: Pool) -> int:
-        """Return the least that it can hold of a pool, or its present amount if that is less."""
+        """Return the least that is reserved of a pool for it, or its present amount if that is less."""
         least = self.options.least_on(pool[0])
-        return (min(self.n, least) if self.n and pool == self.pool else least) * self.options.per_worker
-
-    def amounts_on(self, pool: Pool) -> list[int]:
-        """Return the amounts of a pool that the job may hold."""
-        options = self.options
-        return [
-            n * options.per_worker
-            for n, kind in zip(options.counts, options.kinds, strict=True)
-            if n and kind == pool[0]
-        ]
+        return (min(self.n, least) if self.n and pool == self.pool else least) * self.options.reserved_per_worker
 
     def due_in(self, at: float, left_s: float | None) -> "Candidate":
         """Return the job without a promise and with a deadline `left_s` after `at`; None: without a deadline."""
@@ -115,7 +106,7 @@ class AllocationProblem:
     pools
         Pools that any candidate can use.
     capacities
-        Free amount of each pool, including what the candidates hold, in whole devices or parts of a core.
+        Free amount of each pool, including what the candidates hold, in parts of a GPU or a core.
     remainders
         Fraction of a unit that is free beyond that.
     table
@@ -167,11 +158,11 @@ class AllocationProblem:
         price
             Price of a single pool, to begin the search with.
         costs
-            Shape (n, m), use of its pool by each column; its devices if left out.
+            Shape (n, m), use of its pool by each column; its parts of devices if left out.
         """
         capacities: list[float] = [self.capacities[pool] for pool in self.pools]
         costs = self.table.amounts if costs is None else costs
-        names = sorted({name for candidate in self.candidates for name, _ in candidate.worker.others})
+        names = sorted({name for candidate in self.candidates for name in _other_names(candidate)})
         if len(self.pools) == 1 and not names:
             capacity = self.capacities[self.pools[0]]
             return solve_knapsack(costs, values, capacity, allowed=allowed, gap_limit=gap_limit, multiplier=price)
@@ -184,7 +175,7 @@ class AllocationProblem:
         return replace(solution, multipliers=solution.multipliers[: len(self.pools)])
 
     def _named(self, name: str, kind: str) -> tuple[float, FloatArray]:
-        """Return the amount of a named kind of hardware on nodes of `kind`, and each column's use of it."""
+        """Return the amount of another kind of hardware on nodes of `kind`, and each column's use of it."""
         builder, uses = self.builder, np.zeros(self.table.amounts.shape)
         capacity = sum(builder.free[node].of(name) for node in builder.hardware.kinds[kind])
         for i, candidate in enumerate(self.candidates):
@@ -247,13 +238,21 @@ def _candidate(builder: PlanBuilder, view: JobView) -> Candidate | None:
     return Candidate(view, options, kind, n, options.column(kind, n), remaining, left_s)
 
 
+def _other_names(candidate: Candidate) -> Iterator[str]:
+    """Yield the kinds of hardware of which a pool that suffices need not have enough, as far as the job asks for some."""
+    worker = candidate.worker
+    yield from (name for name, _ in worker.others)
+    if candidate.options.reserved_per_worker > candidate.options.per_worker:
+        yield from (name for name in ("cores", "memory_bytes") if worker.of(name))
+
+
 def _free(builder: PlanBuilder, pools: Sequence[Pool], candidates: Sequence[Candidate]) -> dict[Pool, float]:
     hardware, free = builder.hardware, builder.free
     has: dict[Pool, float] = {}
     for kind, uses_gpus in pools:
         amounts = [free[node] for node in hardware.kinds[kind]]
         has[kind, uses_gpus] = sum(
-            amount.gpus if uses_gpus else (amount.cores + TOLERANCE) * PARTS_PER_CORE for amount in amounts
+            ((amount.gpus if uses_gpus else amount.cores) + TOLERANCE) * PARTS for amount in amounts
         )
     for candidate in candidates:
         if candidate.n and candidate.pool in has:

@@ -1,6 +1,6 @@
 """The configurations of jobs made of workers (kind of nodes × number of workers), with rates."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, inf
@@ -10,11 +10,12 @@ import numpy as np
 from punctual.core.job import JobView
 from punctual.core.resources import Resources
 from punctual.policies._hardware import Hardware, JobRates
+from punctual.policies._jobs import shares_of
 from punctual.solvers.solution import BoolArray, FloatArray, IntArray
 from punctual.solvers.timeline import Levels
 
-#: Cores are counted in sixteenths where a worker has no GPU: a knapsack shares whole amounts.
-PARTS_PER_CORE = 16
+#: GPUs, and cores where a worker has no GPU, are counted in sixteenths: a knapsack shares whole amounts.
+PARTS = 16
 #: Relative standard deviation of a rate that was not measured.
 _GUESS_FRAC = 0.3
 _GUESS_POWER = 0.7
@@ -45,12 +46,15 @@ class Configurations:
         Whether anything is known of the speed; otherwise it is taken as proportional to the workers.
     per_worker
         Use of its pool by one worker, with a server if the job has some.
+    reserved_per_worker
+        The same as promises count it: as large a share of the pool as a worker takes of anything on a node, so that memory
+        suffices where the pool does.
     pools
         Pools that its columns use.
     columns
         Column of each kind and count.
     best
-        Steps per second and unit of the pool, at the column where that is most; 0: the job cannot run.
+        Steps per second and GPU, or core, at the column where that is most; 0: the job cannot run.
     """
 
     kinds: tuple[str, ...]
@@ -64,6 +68,7 @@ class Configurations:
     known: bool
     best: float
     per_worker: int
+    reserved_per_worker: int
     pools: tuple[Pool, ...]
     columns: Mapping[tuple[str, int], int]
     _levels: dict[tuple[str, float, int], Levels] = field(default_factory=dict)
@@ -98,14 +103,18 @@ class Configurations:
         if known is None:
             columns = [i for i, on in enumerate(self.kinds) if on == kind and i]
             safe = self._sure(risk_sigmas, {**self.n_nodes, kind: n_nodes})
-            known = Levels.of(self.amounts[columns].tolist(), safe[columns].tolist())
+            amounts = [self.counts[i] * self.reserved_per_worker for i in columns]
+            known = Levels.of(amounts, safe[columns].tolist())
             self._levels[kind, risk_sigmas, n_nodes] = known
         return known
 
 
-def parts_of(worker: Resources) -> int:
-    """The cores of a worker in sixteenths."""
-    return max(1, ceil(worker.cores * PARTS_PER_CORE - 1e-9))
+def parts_of(worker: Resources, rooms: Iterable[Resources] = ()) -> int:
+    """Return the GPUs, or cores, of a worker in sixteenths; more if it takes a larger share of anything else in `rooms`."""
+    own = worker.gpus or worker.cores
+    pools = [(room, room.gpus if worker.gpus else room.cores) for room in rooms if worker.fits_in(room)]
+    most = max([own, *(max(shares_of(worker, room)) * amount for room, amount in pools)])
+    return max(1, ceil(most * PARTS - 1e-9))
 
 
 def configurations_of(hardware: Hardware, view: JobView) -> Configurations | None:
@@ -128,7 +137,7 @@ def _configurations(
         columns = _guesses(hardware, speed, worker, counts)
     if not columns:
         return None
-    per_worker = ceil(worker.gpus) or parts_of(worker)
+    kinds, per_worker = dict.fromkeys(kind for kind, _, _, _ in columns), parts_of(worker)
     amounts = np.array([0, *(n * per_worker for _, n, _, _ in columns)], dtype=np.int64)
     rates = np.array([0.0, *(rate for _, _, rate, _ in columns)])
     return Configurations(
@@ -141,9 +150,10 @@ def _configurations(
         n_nodes={kind: len(nodes) for kind, nodes in hardware.kinds.items()},
         uses_gpus=worker.gpus > 0,
         known=known,
-        best=float((rates[1:] / amounts[1:]).max()),
+        best=float((rates[1:] / amounts[1:]).max()) * PARTS,
         per_worker=per_worker,
-        pools=tuple((kind, worker.gpus > 0) for kind in dict.fromkeys(kind for kind, _, _, _ in columns)),
+        reserved_per_worker=parts_of(worker, (room for kind in kinds for room in hardware.room_sizes[kind])),
+        pools=tuple((kind, worker.gpus > 0) for kind in kinds),
         columns={(kind, n): i for i, (kind, n, _, _) in enumerate(columns, 1)},
     )
 

@@ -13,7 +13,7 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, TOLERANCE, Resources, same_amount, total
 from punctual.core.units import span
 from punctual.policies._base import with_deadlines, with_same_deadline
-from punctual.policies._configurations import PARTS_PER_CORE, Pool, parts_of
+from punctual.policies._configurations import PARTS, Pool, parts_of
 from punctual.policies._core_job_state import CoreJobState
 from punctual.policies._core_promises import CorePromises, fit_beside
 from punctual.policies._earliest import in_danger, waits_for_promise
@@ -286,9 +286,8 @@ class CoreAllocator:
             unit, held = view.spec.unit, self._builder.held(view)
             if unit is not None and not unit.gpus and held and view.status != "stopping":
                 kind = self._builder.hardware.kind_of[next(iter(held))]
-                held_cores[kind] = (
-                    held_cores.get(kind, 0.0) + n_workers(view.spec, held) * parts_of(unit) / PARTS_PER_CORE
-                )
+                parts = parts_of(unit, self._builder.hardware.room_sizes[kind])
+                held_cores[kind] = held_cores.get(kind, 0.0) + n_workers(view.spec, held) * parts / PARTS
         return held_cores
 
     # Shares.
@@ -406,4 +405,4 @@ def _growth(promises: CorePromises) -> Timeline:
     # A plan beyond the room uses cores that ended jobs held in any case and no other job counts on.
     beyond = planned.without(promises.cores)
     more_cores = planned.split(beyond.starts_s).free - beyond.free - now_cores
-    return Timeline(beyond.starts_s, more_cores * PARTS_PER_CORE)
+    return Timeline(beyond.starts_s, more_cores * PARTS)

@@ -13,7 +13,7 @@ from punctual.core.resources import Resources
 from punctual.core.units import span
 from punctual.policies._earliest import in_danger
 from punctual.policies._jobs import has_promise
-from punctual.solvers.machine_market import Outlook, Supply, usd_text
+from punctual.solvers.machine_market import Outlook, Supply, fastest, usd_text
 
 #: The latest deadline that is sought for a job.
 LONGEST_S = 90 * 86_400.0
@@ -73,7 +73,7 @@ class Want:
 
     @property
     def n_best(self) -> int:
-        return max(range(len(self.speeds)), key=lambda n: (self.speeds[n], -n))
+        return fastest(self.speeds)
 
 
 def given_way(want: Want, outlook: Outlook, look_s: float) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from math import isfinite
 import numpy as np
 
 from punctual.core.ids import JobId
+from punctual.policies._configurations import PARTS
 from punctual.policies._jobs import ROUNDING_S
 from punctual.policies._reservations import Pool, ReservationRequest
 from punctual.solvers.solution import FloatArray
@@ -194,11 +195,11 @@ class PlannedShare:
 
 
 def as_carried(pool: Pool, share: Share, at: float, n_nodes: int) -> dict[str, object]:
-    """The share for the plan's carry."""
+    """The share for the plan's carry, in GPUs or cores."""
     steps: list[list[float]] = []
     for start_s, amount in zip([*share.starts_s.tolist(), share.end_s], [*share.amounts.tolist(), 0.0], strict=True):
-        if not steps or steps[-1][1] != amount:
-            steps.append([at + start_s, amount])
+        if not steps or steps[-1][1] != amount / PARTS:
+            steps.append([at + start_s, amount / PARTS])
     return {"kind": pool[0], "gpus": pool[1], "n_nodes": n_nodes, "steps": steps}
 
 
@@ -215,7 +216,7 @@ def _planned(entry: object, at: float) -> PlannedShare | None:
     steps = entry.get("steps")
     if not isinstance(steps, list) or not all(_is_step(step) for step in steps):
         return None
-    later = [(start - at if start - at > ROUNDING_S else 0.0, float(amount)) for start, amount in steps]
+        later = [(start - at if start - at > ROUNDING_S else 0.0, float(amount) * PARTS) for start, amount in steps]
     first = max((i for i, (start_s, _) in enumerate(later) if not start_s), default=0)
     later = later[first:]
     if len(later) < 2 or later[-1][1] or any(a >= b for (a, _), (b, _) in pairwise(later)):

@@ -1,7 +1,8 @@
 """Each deadline at the least expected cost, on machines of several prices that come and go."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -19,7 +20,7 @@ from punctual.policies._jobs import due_at, has_promise, is_protected, n_workers
 from punctual.policies._machine_wants import LONGEST_S, Machines, Want, budget_warning, danger, given_way, lacking, paid
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._rigid import Order, serve
-from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, quotes_usd, usd_text
+from punctual.solvers.machine_market import Need, Outlook, Seen, Supply, choose, usd_text
 
 #: Name of the nodes that belong to no pool: they are paid for already. No pool has it.
 _OWN = ""
@@ -124,14 +125,16 @@ class _LeastCostRound:
 
     def plan(self) -> Plan:
         wants = self._wants()
-        self._set_aside(wants)
-        wants.sort(key=lambda want: (not has_promise(want.view, self._at), self._slack_s(want), *seniority(want.view)))
+        promised = self._promised(wants)
+        for want in sorted(wants, key=lambda want: (self._slack_s(want), *seniority(want.view))):
+            if (want.view.deadline_at or 0.0) > self._at and self._can_promise(want, wants, promised):
+                promised |= {want.view.id}
+        wants.sort(key=lambda want: (want.view.id not in promised, self._slack_s(want), *seniority(want.view)))
         promises, declines, warnings = dict[JobId, float](), dict[JobId, Reason](), dict[JobId, Reason]()
         kept = {want.view.id: self._choose(want) for want in wants}
         for want in wants:
             view, deadline_at = want.view, want.view.deadline_at
-            is_kept = has_promise(view, self._at) and want.bought_s is None
-            if deadline_at is not None and (is_kept or (deadline_at > self._at and self._is_safe(want))):
+            if deadline_at is not None and view.id in promised and (want.bought_s is None or self._is_safe(want)):
                 promises[view.id] = deadline_at
             elif awaits_promise(view.spec, view.status, view.started_at):
                 declines[view.id] = Reason(
@@ -168,13 +171,12 @@ class _LeastCostRound:
         want = self._want(_without_deadline(view))
         if want.work == inf or not any(want.speeds):
             return [None for _ in deadlines_at]
-        supplies = [self._supply(want, place) for place in want.places]
+        outlook = Outlook(want.speeds, [self._supply(want, place) for place in want.places], self._at)
         lost_s = self._lost_s(want)
-        prices = quotes_usd(
-            Outlook(want.speeds, supplies, self._at), want.work, [at - self._at for at in deadlines_at], lost_s
-        )
         surest_s = lost_s + want.work / want.sure_sps if want.sure_sps > 0 else inf
-        return [usd if at - self._at >= surest_s else None for usd, at in zip(prices, deadlines_at, strict=True)]
+        lefts_s = [at - self._at for at in deadlines_at]
+        costs = [outlook.expected_usd(want.work, left_s - lost_s) for left_s in lefts_s]
+        return [usd if usd < inf and left_s >= surest_s else None for usd, left_s in zip(costs, lefts_s, strict=True)]
 
     def bought_at(self, view: JobView) -> float | None:
         """Return the earliest deadline that the rest of the job's budget buys, whatever other jobs need."""
@@ -192,19 +194,12 @@ class _LeastCostRound:
         if want is None or want.work == inf or not any(want.speeds):
             return None
 
-        def set_aside(left_s: float) -> None:
-            want.left_s = left_s
-            for each in wants:
-                each.start_at_s = None
-            self._set_aside(wants)
-
-        set_aside(inf)
-        others = [other for other in wants if other is not want and has_promise(other.view, self._at)]
-        promised = [other for other in others if self._slack_s(other) >= 0]  # what is lost anyway stands in no way
+        promised = self._promised(wants) - {job}
 
         def is_possible(left_s: float) -> bool:
-            set_aside(left_s)
-            return self._is_safe(want) and all(self._slack_s(other) >= 0 for other in promised)
+            want.left_s = left_s
+            self._set_aside(wants, promised)
+            return self._can_promise(want, wants, promised)
 
         low, high = 0.0, 2 * (want.work / max(want.speeds) + self._lost_s(want))
         while not is_possible(high):
@@ -315,7 +310,8 @@ class _LeastCostRound:
 
     def _is_safe(self, want: Want) -> bool:
         """Whether machines that stay do its work in time, and its budget pays for that."""
-        return self._slack_s(want) >= self._start_s(want) and want.certain_usd <= want.budget_usd
+        is_in_time = want.sure_sps > 0 and self._slack_s(want) >= self._start_s(want)
+        return is_in_time and want.certain_usd <= want.budget_usd
 
     def _start_s(self, want: Want) -> float:
         """Seconds until the first machine is there; 0 for a job that has one."""
@@ -327,8 +323,28 @@ class _LeastCostRound:
         starts_s = [place.source.spec.startup_s for place in want.places if place.source]
         return max(starts_s, default=0.0) + want.view.spec.startup_s + self._policy.look_s
 
-    def _set_aside(self, wants: Sequence[Want]) -> None:
+    def _promised(self, wants: Sequence[Want]) -> set[JobId]:
+        """Return the jobs with a promise; the machines are set aside for them first."""
+        promised = {want.view.id for want in wants if has_promise(want.view, self._at)}
+        self._set_aside(wants, promised)
+        return promised
+
+    def _can_promise(self, want: Want, wants: Sequence[Want], promised: AbstractSet[JobId]) -> bool:
+        """Whether its deadline can be promised beside those of other jobs; the machines are set aside for it too then."""
+        if want.view.id in promised or not self._is_safe(want):
+            return False
+        before = [(other, self._slack_s(other)) for other in wants if other.view.id in promised]
+        self._set_aside(wants, promised | {want.view.id})
+        # Among promised jobs the machines are set aside in another order.
+        if self._is_safe(want) and all(self._slack_s(other) >= min(s, self._lost_s(other)) for other, s in before):
+            return True
+        self._set_aside(wants, promised)
+        return False
+
+    def _set_aside(self, wants: Sequence[Want], promised: Container[JobId]) -> None:
         """Find the last instant at which each job can start with its most machines, if all share those that stay."""
+        for want in wants:
+            want.start_at_s = None
         due = [want for want in wants if want.left_s < inf and want.work < inf and any(want.speeds)]
         staying = {want.view.id: frozenset(place.key for place in want.places if place.stays) for want in due}
         n_most = {group.key: group.n_most for group in self._groups}
@@ -347,12 +363,13 @@ class _LeastCostRound:
         room = {key: [n] * _N_SLOTS for key, n in n_most.items()}
 
         def turn(want: Want) -> tuple[object, ...]:  # no promise is given that takes the time of another one
-            return not has_promise(want.view, self._at), -want.left_s, *seniority(want.view)
+            return want.view.id not in promised, -want.left_s, *seniority(want.view)
 
         for want in sorted(due, key=turn):
             # First the machines that the fewest others can use.
             keys = sorted(staying[want.view.id], key=lambda key: (sum(key in other for other in n_wanted), key))
-            start_at_s = _took(want, {key: room[key] for key in keys}, slot_s, keeps=has_promise(want.view, self._at))
+            start_s = self._lost_s(want) - self._policy.look_s if _restarts(want.view) else None
+            start_at_s = _took(want, [room[key] for key in keys], slot_s, start_s, keeps=want.view.id in promised)
             if staying[want.view.id] in scarce:
                 want.start_at_s = start_at_s
 
@@ -543,28 +560,40 @@ class _LeastCostRound:
         return Reason("least-cost" if allocation else code, text, facts)
 
 
-def _took(want: Want, room: Mapping[str, list[int]], slot_s: float, *, keeps: bool) -> float:
+def _took(want: Want, room: Sequence[list[int]], slot_s: float, start_s: float | None, *, keeps: bool) -> float:
     """Take the job's machines from the `room` of each slot, its last slots first; return its start, below 0 if it cannot be in time.
 
-    A job that cannot be in time takes machines only if it `keeps` a promise.
+    A job whose every change costs `start_s` has one number of machines all the time: that with which it can start last. A
+    job that cannot be in time takes machines only if it `keeps` a promise.
     """
-    left, slot, start_at_s = want.work, min(_N_SLOTS, int(want.left_s / slot_s)), want.left_s
-    taken = list[tuple[list[int], int, int]]()
-    while left > 0 and slot > 0:
-        slot -= 1
-        n = min(want.n_best, sum(free[slot] for free in room.values()))
+    free = [sum(each) for each in zip(*room, strict=True)][: max(0, int(want.left_s / slot_s))]
+    numbers = [want.n_best] if start_s is None else [n for n in range(want.n_best, 0, -1) if want.speeds[n] > 0]
+    slots = max(
+        (_last_slots(want, free, n, slot_s, start_s) for n in numbers), key=lambda slots: min(slots, default=-1)
+    )
+    is_in_time = min(slots, default=-1) >= 0
+    for slot, n in slots.items() if is_in_time or keeps else ():
+        for each in room if slot >= 0 else ():
+            n_here = min(n, each[slot])
+            each[slot] -= n_here
+            n -= n_here  # noqa: PLW2901 -- the rest
+    return min(slots) * slot_s if is_in_time else -abs(want.left_s)
+
+
+def _last_slots(want: Want, free: Sequence[int], n_most: int, slot_s: float, start_s: float | None) -> dict[int, int]:
+    """Return the machines that do the job's work in each of the last slots; with a slot -1 if all are too few."""
+    left, slots = want.work, dict[int, int]()
+    for slot in reversed(range(len(free))):
+        n = min(n_most, free[slot]) if start_s is None or free[slot] >= n_most else 0
         speed = max(want.speeds[: n + 1])
         if speed <= 0:
             continue
-        for free in room.values():
-            n_here = min(n, free[slot])
-            n -= n_here
-            taken.append((free, slot, n_here))
-        left, start_at_s = left - speed * slot_s, slot * slot_s
-    is_in_time = left <= 0
-    for free, slot, n_here in taken if is_in_time or keeps else ():
-        free[slot] -= n_here
-    return start_at_s if is_in_time else -abs(want.left_s)
+        if start_s is not None and slots and slot + 1 not in slots:
+            left += start_s * speed
+        slots[slot], left = n, left - speed * slot_s
+        if left <= 0:
+            return slots
+    return {**slots, -1: 0}
 
 
 def _without_deadline(view: JobView) -> JobView:

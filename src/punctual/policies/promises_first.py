@@ -434,24 +434,23 @@ class _PromisesRound:
         chosen = [(i, int(solution.choices[i])) for i in launched if solution.choices[i]]
         worth = {i: values[i, column] / table.amounts[i, column] for i, column in chosen}
         starts = [
-            (self._candidates[i], self._pools[table.pools[i, column]], int(table.amounts[i, column]))
+            (self._candidates[i], self._pools[table.pools[i, column]], self._candidates[i].options.counts[column])
             for i, column in sorted(chosen, key=lambda pair: -worth[pair[0]])
         ]
         most = self._admission.most_at_start(starts)
-        if all(most.get(candidate.id, amount) == amount for candidate, _, amount in starts):
+        if all(most.get(candidate.id, n) == n for candidate, _, n in starts):
             return None
         capped = permitted.copy()
         for i in launched:
-            reservation = self._admission.reservation(self._candidates[i])
-            least = 0 if reservation is None else reservation.amount
-            capped[i] &= table.amounts[i] <= most.get(self._candidates[i].id, least)
+            candidate, reservation = self._candidates[i], self._admission.reservation(self._candidates[i])
+            least = 0 if reservation is None else reservation.n
+            capped[i] &= table.amounts[i] <= most.get(candidate.id, least) * candidate.options.per_worker
         return capped
 
     # Nodes, and what is handed on.
 
     def _move(self, candidate: Candidate, column: int) -> Move:
         options, reservation = candidate.options, self._admission.reservation(candidate)
-        least = 0 if reservation is None else reservation.amount
         kind, n = options.kinds[column], options.counts[column]
         smaller = {
             count for count, on in zip(options.counts, options.kinds, strict=True) if n > count > 0 and on == kind
@@ -464,7 +463,7 @@ class _PromisesRound:
             n=n,
             kind=kind,
             fallbacks=tuple(sorted(smaller, reverse=True)),
-            n_least=-(-least // options.per_worker),
+            n_least=0 if reservation is None else reservation.n,
             stays=self._stays(candidate),
             reason=_why(candidate, column, reservation if self._admission.is_promised(candidate) else None),
         )
@@ -485,7 +484,9 @@ class _PromisesRound:
         return candidate.n > 0 and candidate.view.spec.startup_s > _MOVE_FRAC * left_s
 
     def _amount(self, candidate: Candidate) -> int:
-        return n_workers(candidate.view.spec, self._builder.held(candidate.view)) * candidate.options.per_worker
+        return (
+            n_workers(candidate.view.spec, self._builder.held(candidate.view)) * candidate.options.reserved_per_worker
+        )
 
     def _prices_of(self, solution: Solution | None) -> dict[str, float]:
         if solution is None:
@@ -527,14 +528,14 @@ class _PromisesRound:
 def _used(candidate: Candidate, reservation: Reservation | None, amounts: IntArray) -> BoolArray:
     """The columns of a job that is steered to its deadline that are not more than it is paced to use."""
     least = candidate.view.spec.worker_counts()[0]
-    most = max(n_demanded(candidate.view), least) * candidate.options.per_worker
-    used: BoolArray = amounts <= max(most, 0 if reservation is None else reservation.amount)
+    n_most = max(n_demanded(candidate.view), least, 0 if reservation is None else reservation.n)
+    used: BoolArray = amounts <= n_most * candidate.options.per_worker
     return used
 
 
 def _keeping(candidate: Candidate, reservation: Reservation, amounts: IntArray) -> BoolArray:
     """The columns with which a promise is kept: what is reserved, or more of it if the job bears that change."""
-    least, (kind, _) = reservation.amount, reservation.pool
+    least, (kind, _) = reservation.n * candidate.options.per_worker, reservation.pool
     if not least and reservation.bears_a_change:
         return np.ones(len(amounts), dtype=bool)
     on_kind = np.zeros(len(amounts), dtype=bool)
@@ -583,10 +584,10 @@ def _due(
     word = "deadline" if promise is None else "promised deadline"
     options = candidate.options
     if promise is not None:
-        amount = options.counts[column] * options.per_worker
+        amount = options.counts[column] * options.reserved_per_worker
         rises_s = promise.share.rises_at_s(amount if promise.pool == (options.kinds[column], options.uses_gpus) else 0)
         if isfinite(rises_s):
-            n_later = -(-int(promise.share.at(rises_s)) // options.per_worker)
+            n_later = int(promise.share.at(rises_s)) // options.reserved_per_worker
             facts |= {"rises_s": rises_s, "n_workers_later": float(n_later)}
             return f"; {word} in {span(max(0.0, candidate.left_s))}, rises to {n_later} in {span(rises_s)}"
     if after_s is None:

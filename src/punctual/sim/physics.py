@@ -68,4 +68,7 @@ class Physics:
             span_s = getattr(self, name)
             if span_s is not None and not span_s > 0:
                 raise InvalidSpec(f"`{name}` must be above 0", str(span_s), _WHERE, "Give a number above 0.")
+        if self.report_s is not None and self.report_s < 1e-3:  # a simulation of an hour would take hours
+            remedy = "Give seconds between reports, as 10, or leave it out."
+            raise InvalidSpec("`report_s` must be at least 0.001", f"{self.report_s:g}", _WHERE, remedy)
         check_fraction(_WHERE, **{name: getattr(self, name) for name in _FRACTIONS})

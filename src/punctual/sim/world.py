@@ -201,11 +201,14 @@ class World:
         self._ended: set[JobId] = set()
         self._machines: dict[NodeId, _NodeState] = {}
         self._devices: dict[NodeId, str] = {}
+        #: Losses of nodes in a row by which a process died that had saved nothing new, or at which no job trained.
+        self._n_vain = 0
         self.market = Market(pools, queue, self.join, self.lose)
 
     def submit(self, job: SimJob) -> None:
         """Know a job, so that it can be launched."""
         self._states[job.spec.id] = TrueState(job, self._physics.checkpoint_s)
+        self._n_vain = 0
 
     def adopt(self, job: SimJob, at: float, steps: float, used_core_s: float, grant: Allocation | None) -> None:
         """Add a job that has done `steps` steps; `grant`: what its process holds, None: it has no process.
@@ -256,13 +259,14 @@ class World:
         if isinstance(subject, SUBJECTS):
             return self.market.due(at, subject)
         assert isinstance(subject, _NodeState)
-        if subject.version != version or self._is_stuck():
+        if subject.version != version or self._is_stuck(subject):
             return []
         return self.lose(at, subject.node.id) if subject.is_up else self.join(at, subject.node)
 
-    def _is_stuck(self) -> bool:
-        """Whether nodes may come and go for ever without any job going on: a job that fits nowhere, say."""
-        return (
+    def _is_stuck(self, machine: "_NodeState") -> bool:
+        """Whether nodes may come and go for ever without any job going on: it fits nowhere, or they are lost too soon."""
+        # After so many losses in vain no job would ever end.
+        return (self._n_vain > 10_000 and not machine.is_up) or (
             self._queue.has_only(FACT)
             and all(machine.is_up for machine in self._machines.values())
             and all(state.next_at() == inf for state in self._states.values())
@@ -291,14 +295,17 @@ class World:
         hit = [
             state for state in self._states.values() if node in state.grant or (state.change and node in state.change)
         ]
+        self._n_vain += bool(self._states) and all(state.phase != "training" for state in self._states.values())
         reports = [event for state in hit for event in self._report(state.id, at)]
         failed = [event for state in hit for event in self._killed(state, at, node)]
         return [*reports, NodeLost(at=at, node=node), *failed]
 
     def _killed(self, state: TrueState, at: float, node: NodeId) -> list[Event]:
         """End the job's processes after the loss of a node; only parts on other nodes can report it."""
+        saved_steps = state.checkpoint_steps
         state.told_dead = any(other != node for other in (*state.grant, *(state.change or ())))
         state.die(at)
+        self._n_vain = self._n_vain + 1 if state.checkpoint_steps == saved_steps else 0
         self._enter(state)
         return [_failed(state, at, _NODE_GONE)] if state.told_dead else []
 
@@ -369,7 +376,7 @@ class World:
 
     def _finish(self, state: TrueState, at: float) -> list[Event]:
         state.rest(at)
-        state.steps = state.job.work_steps
+        state.steps, self._n_vain = state.job.work_steps, 0
         self._forget(state)
         return [self._progress(state, at), JobFinished(at=at, job=state.id, landed_at=at)]
 

@@ -184,6 +184,8 @@ class CoreSearch:
         if not first <= 0 <= last:
             return None
         width = last - first + 1
+        # A larger shift leads beyond the differences that are searched, wherever it is made.
+        changes = replace(changes, shifts=np.clip(changes.shifts, -width, width))
         margin = int(np.abs(changes.shifts).max(initial=0))
         # Margins of inf on both sides make every shifted copy a plain slice.
         buffer = np.full(width + 2 * margin, inf)

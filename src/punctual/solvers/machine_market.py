@@ -11,7 +11,7 @@ done. For a given λ the best number of machines at an instant is argmax_n λ·s
 is a lower bound on what any schedule costs (weak duality), the best one for the λ at which the work is just done.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -113,6 +113,11 @@ class Supply:
         return self.price_usd_s * over_s / (over_s - self.startup_s) if over_s > self.startup_s else inf
 
 
+def fastest(speeds: Sequence[float]) -> int:
+    """Return the least number of machines with which a job is fastest."""
+    return max(range(len(speeds)), key=lambda n: (speeds[n], -n))
+
+
 @dataclass(frozen=True, slots=True)
 class Need:
     """A job's need at an instant.
@@ -144,7 +149,7 @@ class Need:
     @property
     def n_best(self) -> int:
         """Number of machines with which it is fastest."""
-        return max(range(len(self.speeds)), key=lambda n: (self.speeds[n], -n))
+        return fastest(self.speeds)
 
     @property
     def slack_s(self) -> float:
@@ -271,8 +276,7 @@ def _filled(need: Need, supplies: Sequence[Supply], n_risky_most: int) -> tuple[
         n_risky = sum(supplies[i].seen is not None for _, i in machines)
         (rest if is_risky and n_risky >= n_risky_most else machines).append(machine)
     machines = [*machines[: need.n_best], *rest][: need.n_best]
-    n = max(range(len(machines) + 1), key=lambda n: (need.speeds[n], -n))
-    return _counted(machines[:n], supplies)
+    return _counted(machines[: fastest(need.speeds[: len(machines) + 1])], supplies)
 
 
 def _most_at_risk(need: Need, supplies: Sequence[Supply], start_s: float) -> int:
@@ -289,18 +293,25 @@ def _most_at_risk(need: Need, supplies: Sequence[Supply], start_s: float) -> int
 def _restarting(
     need: Need, supplies: Sequence[Supply], price: float, mode: str, start_s: float, is_short: bool
 ) -> tuple[int, ...]:
-    """Choose for a job that starts again at each change: it stays where it is unless a move is worth two start-ups."""
+    """Choose for a job that starts again at each change.
+
+    It stays where it is unless a move is worth two start-ups, or ends its work sooner where no slack is left.
+    """
     nothing = tuple(0 for _ in supplies)
     held = tuple(min(supply.n_held, supply.n_most) for supply in supplies)
     n_held, n = sum(held), need.n_best
-    runs = n_held < len(need.speeds) and need.speeds[n_held] > 0
-    if runs and any(k and supply.seen is not None for supply, k in zip(supplies, held, strict=True)):
-        return held
     fresh = [replace(supply, n_held=0) for supply in supplies]
     risky = [replace(supply, n_most=0 if supply.seen is None else supply.n_most) for supply in fresh]
     moved, certain_usd_s = _ascending(need, risky)[:n], _certain_usd_s(fresh, n)
+    certain = [machine for machine in _ascending(need, fresh) if supplies[machine[1]].seen is None]
+    certain = certain[: fastest(need.speeds[: len(certain) + 1])]
     is_whole = len(moved) == n > 0
-    if runs:  # on machines that stay
+    if n_held < len(need.speeds) and need.speeds[n_held] > 0:
+        sure_sps = need.speeds[len(certain)]
+        if mode == "hard" and sure_sps > 0 and need.work / need.speeds[n_held] > start_s + need.work / sure_sps:
+            return _counted(certain, supplies)
+        if any(k and supply.seen is not None for supply, k in zip(supplies, held, strict=True)):
+            return held
         from_usd_s = sum(supply.price_usd_s * k for supply, k in zip(supplies, held, strict=True))
         to_usd_s = sum(supplies[i].price_usd_s for _, i in moved)
         lives_s = [supply.seen.life_s[n] for supply in supplies if supply.seen is not None and supply.n_most]
@@ -320,8 +331,7 @@ def _restarting(
         )
     if is_worth and mode == "tight":
         return _counted(moved, supplies)
-    certain = [machine for machine in _ascending(need, fresh) if supplies[machine[1]].seen is None][:n]
-    return _counted(certain if len(certain) == n else moved, supplies) if len(certain) == n or is_whole else nothing
+    return _counted(certain or (moved if is_whole else []), supplies)
 
 
 # The price of progress.
@@ -356,9 +366,9 @@ class Outlook:
         prices = [supply.price_usd_s for supply in self._spot if supply.price_usd_s > 0]
         cheapest = min([*prices, self._certain_usd_s])
         cheapest = cheapest if cheapest < inf else 1.0
-        gains = _gains(speeds)
+        steps = gains(speeds)
         dearest = max(self._certain, default=0.0) or 10 * cheapest  # of one's own all cost nothing
-        least, most = 0.98 * cheapest / gains[0], dearest / gains[-1] * (1 - 1e-9)
+        least, most = 0.98 * cheapest / steps[0], dearest / steps[-1] * (1 - 1e-9)
         spread = np.geomspace(least, max(most, 1.01 * least), _N_PRICES - 1)
         #: From a price at which nothing is paid for, only one's own machines work.
         self.prices: NDArray[np.float64] = np.concatenate([[1e-6 * least], spread])
@@ -387,8 +397,8 @@ class Outlook:
         cost = np.concatenate([[0.0], np.cumsum(usd)])
         allowed = (self._speeds > 0) | (np.arange(n_most + 1) == 0)
         with np.errstate(invalid="ignore"):
-            gains = np.where(allowed & np.isfinite(cost), self.prices[:, None] * self._speeds - cost, -np.inf)
-        best = np.argmax(gains, axis=1)
+            worth = np.where(allowed & np.isfinite(cost), self.prices[:, None] * self._speeds - cost, -np.inf)
+        best = np.argmax(worth, axis=1)
         return self._speeds[best], cost[best]
 
     def _sums(self, rates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -484,11 +494,11 @@ class Outlook:
 UNSEEN_WEIGHT = 0.1
 
 
-def _gains(speeds: Sequence[float]) -> FloatArray:
+def gains(speeds: Sequence[float]) -> FloatArray:
     """Return what each machine adds where their number is the best one for some price of progress, descending."""
     levels = Levels.of(range(1, len(speeds)), speeds[1:])
-    gains = np.diff(levels.rates[levels.hull]) / np.diff(levels.amounts[levels.hull])
-    return gains if len(gains) else np.ones(1)
+    steps = np.diff(levels.rates[levels.hull]) / np.diff(levels.amounts[levels.hull])
+    return steps if len(steps) else np.ones(1)
 
 
 def _counts_at(counts: Counts, at: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -497,72 +507,6 @@ def _counts_at(counts: Counts, at: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(
         numbers[np.clip(np.searchsorted(times, at, side="right") - 1, 0, len(numbers) - 1)], dtype=np.int64
     )
-
-
-def bound_usd(
-    work: float,
-    speeds: Sequence[float],
-    spans: Mapping[tuple[int, ...], float],
-    prices_usd_s: Sequence[float],
-    certain_usd_s: float,
-) -> float:
-    """Return what any schedule costs at least that does the work, for known counts; start-ups are free.
-
-    Parameters
-    ----------
-    spans
-        Seconds for which each combination of counts of the spot pools was to be had.
-    prices_usd_s
-        Price of a machine-second of each spot pool.
-    certain_usd_s
-        The same of machines that stay.
-
-    Notes
-    -----
-    *Formula.* max over λ of λ·work − Σ_c seconds(c)·max_n (λ·s(n) − cost_c(n)).
-
-    *Properties.* Exact, and concave in λ: its breaks are where another number of machines becomes best. Golden sections to 1e-9.
-    """
-    n_most = len(speeds) - 1
-    rates = np.asarray(speeds)
-    costs, seconds = [], []
-    for counts, over_s in spans.items():
-        usd = sorted(
-            [
-                usd_s
-                for usd_s, n in zip(prices_usd_s, counts, strict=True)
-                for _ in range(min(n, n_most))
-                if usd_s < certain_usd_s
-            ]
-        )
-        usd = usd[:n_most] + [certain_usd_s] * (n_most - len(usd[:n_most]))
-        costs.append(np.concatenate([[0.0], np.cumsum(usd)]))
-        seconds.append(over_s)
-    table, weights = np.stack(costs), np.array(seconds)
-    allowed = (rates > 0) | (np.arange(n_most + 1) == 0)
-
-    def dual(price: float) -> float:
-        gains = np.where(allowed, price * rates - table, -np.inf).max(axis=1)
-        return price * work - float(weights @ gains)
-
-    low, high = 0.0, 1.01 * certain_usd_s / float(_gains(speeds)[-1])
-    golden = (5**0.5 - 1) / 2
-    for _ in range(60):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        if dual(left) < dual(right):
-            low = left
-        else:
-            high = right
-    return dual((low + high) / 2)
-
-
-def quotes_usd(outlook: Outlook, work: float, lefts_s: Sequence[float], lost_s: float) -> list[float | None]:
-    """Return the expected cost of the work for each time until a deadline; None: it cannot be done by then.
-
-    `lost_s`: seconds of a start, and of what may be lost, in which nothing is done.
-    """
-    costs = [outlook.expected_usd(work, left_s - lost_s) for left_s in lefts_s]
-    return [None if usd == inf else usd for usd in costs]
 
 
 def prices_text(prices: Sequence[tuple[str, float | None]]) -> str:

@@ -50,37 +50,21 @@ def place(
         fast = place(n_workers, worker, {node: amount for node, amount in free.items() if node not in slow})
         if fast is not None:
             return fast
-    best = _tightest(n_workers, worker, free)
-    if best is not None:
-        return {best: worker * n_workers}
     rooms = _rooms(worker, free)
-    if sum([n for n, _ in rooms]) < n_workers:
-        return None
-    return _spread(n_workers, worker, rooms)
-
-
-def _tightest(n_workers: int, worker: Resources, free: Mapping[NodeId, Resources]) -> NodeId | None:
-    """Return the node with room for all workers and the least beside them; None if none has it."""
-    gpus = worker.gpus
-    if _has_only_gpus(worker):
-        fitting = [(n, node) for node, amount in free.items() if (n := amount.gpus // gpus) >= n_workers]
-        return min(fitting)[1] if fitting else None
-    rooms = [room for room in _rooms(worker, free) if room[0] >= n_workers]
-    return min(rooms)[1] if rooms else None
-
-
-def _has_only_gpus(worker: Resources) -> bool:
-    """Questions about such are spelled out below, because they run over all nodes for each job that is started."""
-    return bool(worker.gpus) and not (worker.cores or worker.memory_bytes or worker.others)
+    fitting = [room for room in rooms if room[0] >= n_workers]
+    if fitting:
+        return {min(fitting)[1]: worker * n_workers}
+    return None if sum([n for n, _ in rooms]) < n_workers else _spread(n_workers, worker, rooms)
 
 
 def _rooms(worker: Resources, free: Mapping[NodeId, Resources]) -> list[tuple[int, NodeId]]:
     """Return the number of workers that fit on each node with room for one, and the node."""
     gpus = worker.gpus
-    if _has_only_gpus(worker):
+    if gpus and not (worker.cores or worker.memory_bytes or worker.others):
+        # Spelled out, because it runs over all nodes for each job that is started.
         rooms = [(int((amount.gpus + TOLERANCE) // gpus), node) for node, amount in free.items()]
     else:
-        rooms = [(amount.n_times(worker), node) for node, amount in free.items() if amount.gpus >= gpus]
+        rooms = [(amount.n_times(worker), node) for node, amount in free.items() if amount.gpus >= gpus - TOLERANCE]
     return [room for room in rooms if room[0]]
 
 
@@ -141,7 +125,7 @@ class Rooms:
     def tightest(self, amount: Resources, n: int = 1, but: Container[NodeId] = ()) -> list[NodeId]:
         """Return the `n` nodes with the least room for `amount`, none of `but`; fewer if not enough exist."""
         placed: list[NodeId] = []
-        for size in islice(self._sizes, bisect_left(self._sizes, (amount.gpus, -1.0, 0, 0.0, ())), None):
+        for size in islice(self._sizes, bisect_left(self._sizes, (amount.gpus - TOLERANCE, -1.0, 0, 0.0, ())), None):
             nodes = self._nodes[size]
             if amount.fits_in(self.free[nodes[0]]):
                 placed += islice((node for node in nodes if node not in but), n - len(placed))

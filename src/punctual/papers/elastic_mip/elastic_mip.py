@@ -18,7 +18,7 @@ from punctual.core.resources import Resources, same_amount
 from punctual.core.units import span
 from punctual.policies._allocation_problem import AllocationProblem, Candidate
 from punctual.policies._base import PolicyBase
-from punctual.policies._configurations import Pool
+from punctual.policies._configurations import PARTS, Pool
 from punctual.policies._jobs import waits
 from punctual.policies._plan_builder import PlanBuilder
 from punctual.policies._repair import prepare
@@ -115,7 +115,9 @@ class _Round:
             return self._builder.build()
         table, policy = self._problem.table, self._policy
         costs = table.amounts if self._nodes is None else self._nodes.costs(self._problem)
-        values = values_of(self._standing(costs, table.rates), table.rates, policy.objective, policy.interval_s)
+        per_unit = PARTS if self._nodes is None else 1
+        units: FloatArray = costs / per_unit
+        values = values_of(self._standing(units, table.rates), table.rates, policy.objective, policy.interval_s)
         carried = self._builder.carry.get("price")
         price = carried if isinstance(carried, float) and 0 <= carried < inf else None
         solution = self._problem.solve(values, self._allowed(), policy.gap_limit, price=price, costs=costs)
@@ -123,8 +125,8 @@ class _Round:
             return self._builder.build()
         self._problem.lay_out(solution.choices, None if self._nodes is None else self._nodes.room)
         columns = self._problem.columns_given()
-        prices = dict(zip(self._problem.pools, solution.multipliers.tolist(), strict=True))
-        self._explain(values, costs, columns, prices)
+        prices = dict(zip(self._problem.pools, (solution.multipliers * per_unit).tolist(), strict=True))
+        self._explain(values, units, columns, prices)
         return self._finished(solution, float(values[np.arange(len(columns)), columns].sum()))
 
     def _takes_part(self, candidate: Candidate) -> bool:
@@ -134,7 +136,7 @@ class _Round:
         owns = self._nodes is None or self._nodes.owns(candidate.view)
         return candidate.kind in candidate.options.kinds and owns
 
-    def _standing(self, costs: IntArray, rates: FloatArray) -> _Standing:
+    def _standing(self, costs: FloatArray, rates: FloatArray) -> _Standing:
         with np.errstate(divide="ignore", invalid="ignore"):
             best = np.where(costs > 0, rates / costs, 0.0).max(axis=1)
         specs = [(candidate.n, candidate.view.spec) for candidate in self._candidates]
@@ -186,7 +188,7 @@ class _Round:
         reachable[own[0 if down is None else max(0, now - down) : None if up is None else now + up + 1]] = True
         return reachable
 
-    def _explain(self, values: FloatArray, costs: IntArray, columns: IntArray, prices: Mapping[Pool, float]) -> None:
+    def _explain(self, values: FloatArray, costs: FloatArray, columns: IntArray, prices: Mapping[Pool, float]) -> None:
         """Explain the worth of each change, and the first waiting job's reason."""
         first = None
         for i, (candidate, k) in enumerate(zip(self._candidates, columns.tolist(), strict=True)):
@@ -209,7 +211,7 @@ class _Round:
         self._builder.explain(candidate.view, Reason(reason.code, f"{reason.text}; {text}", facts))
 
     def _explain_waiting(
-        self, candidate: Candidate, values: FloatArray, costs: IntArray, prices: Mapping[Pool, float]
+        self, candidate: Candidate, values: FloatArray, costs: FloatArray, prices: Mapping[Pool, float]
     ) -> None:
         """Explain why it waits: its first number does not fit, or others gain more by it."""
         width = len(candidate.options.counts)
@@ -219,7 +221,7 @@ class _Round:
         if unit is not None and worth >= _SAME_FRAC * price:
             self._builder.explain(candidate.view, waits(unit * min(candidate.options.counts[1:]), self._builder.free))
             return
-        each = "node" if self._nodes is not None else "device" if candidate.options.uses_gpus else "share of a core"
+        each = "node" if self._nodes is not None else "device" if candidate.options.uses_gpus else "core"
         text = f"waits: a {each} is worth {worth / price:.0%} of the least that others gain by it"
         facts = {"value_each": worth, "price_each": price}
         self._builder.explain(candidate.view, Reason("waits", text, facts))

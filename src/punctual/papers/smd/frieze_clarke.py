@@ -117,4 +117,6 @@ def _checked(profits: ArrayLike, costs: ArrayLike, capacities: ArrayLike) -> tup
         wrong = ~(np.isfinite(values) & (values >= 0))
         if wrong.any():
             raise InvalidSpec(f"`{name}` must be finite and not below zero", f"{values[wrong][0]}", _WHERE, "Leave out what can never be admitted.")  # fmt: skip
-    return profit, cost, capacity
+    # As shares of the capacity: the tolerances of HiGHS are absolute, and there may be cores beside bytes.
+    units = np.where(capacity > 0, capacity, 1.0)
+    return profit, cost / units, capacity / units
