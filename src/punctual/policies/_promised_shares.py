@@ -216,7 +216,7 @@ def _planned(entry: object, at: float) -> PlannedShare | None:
     steps = entry.get("steps")
     if not isinstance(steps, list) or not all(_is_step(step) for step in steps):
         return None
-        later = [(start - at if start - at > ROUNDING_S else 0.0, float(amount) * PARTS) for start, amount in steps]
+    later = [(start - at if start - at > ROUNDING_S else 0.0, float(amount) * PARTS) for start, amount in steps]
     first = max((i for i, (start_s, _) in enumerate(later) if not start_s), default=0)
     later = later[first:]
     if len(later) < 2 or later[-1][1] or any(a >= b for (a, _), (b, _) in pairwise(later)):
