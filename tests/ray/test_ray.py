@@ -42,6 +42,22 @@ def available_cpus() -> float:
     return float(ray.available_resources().get("CPU", 0.0))
 
 
+def test_ray_gets_back_what_jobs_held_where_no_host_asks_any_more(ray_cluster: Any) -> None:
+    import ray
+
+    from punctual.executors.ray import NodeLeases
+
+    node = next(node["NodeID"] for node in ray.nodes() if node["Alive"])
+    leases, capacity = NodeLeases(node, unasked_s=3.0), {"cores": 1.0, "gpus": 0.0}
+
+    def is_held() -> bool:
+        leases.offered(capacity, capacity)
+        return available_cpus() == 1.0
+
+    wait_until(is_held)
+    wait_until(lambda: available_cpus() == 2.0)
+
+
 class Other:
     """Another application."""
 

@@ -52,12 +52,16 @@ StartOf = Callable[[NodeId, str], Callable[[], AgentChannel]]
 
 
 class NodeLeases:
-    """Placement groups of one CPU or GPU each on one node, as many as its jobs hold; they end with their process."""
+    """Placement groups of one CPU or GPU each on one node, as many as its jobs hold; they end with their process.
 
-    def __init__(self, ray_node: str) -> None:
-        self._ray_node = ray_node
+    They also end where nobody has asked for `unasked_s` seconds: then no host comes back, and the jobs have ended.
+    """
+
+    def __init__(self, ray_node: str, unasked_s: float = 600.0) -> None:
+        self._ray_node, self._unasked_s = ray_node, unasked_s
         self._groups: dict[str, list[Any]] = {"CPU": [], "GPU": []}
         self._holds: Mapping[str, float] = {}
+        self._asked_at = time.monotonic()
         resources = next(node["Resources"] for node in ray.nodes() if node["NodeID"] == self._ray_node)
         self._has = {kind: float(resources.get(kind, 0.0)) for kind in self._groups}
         self._left = dict(self._has)
@@ -67,7 +71,7 @@ class NodeLeases:
 
     def offered(self, capacity: Mapping[str, float], holds: Mapping[str, float]) -> dict[str, Any]:
         """Return what other applications leave of `capacity`, and what they hold; soon reserve `holds` in Ray."""
-        self._holds = holds
+        self._holds, self._asked_at = holds, time.monotonic()
         cores, gpus = min(capacity["cores"], self._left["CPU"]), min(capacity["gpus"], self._left["GPU"])
         taken_cores = min(capacity["cores"], self._has["CPU"]) - cores
         return {"capacity": {**capacity, "cores": cores, "gpus": gpus}, "taken_cores": taken_cores}
@@ -83,10 +87,11 @@ class NodeLeases:
                     told_ms, now = drained_ms, time.monotonic()
                     self.ends_at = None if drained_ms is None else now + max(0.0, drained_ms / 1000 - time.time())
                 free = available_resources_per_node().get(self._ray_node, {})
+                holds = self._holds if time.monotonic() < self._asked_at + self._unasked_s else {}
                 for kind, groups in self._groups.items():
                     others = max(0.0, total[kind] - free.get(kind, 0.0) - len(groups))
                     self._left[kind] = max(0.0, total[kind] - others)
-                    self._bring_to(kind, ceil(self._holds.get({"CPU": "cores", "GPU": "gpus"}[kind], 0.0) - 1e-6), free)
+                    self._bring_to(kind, ceil(holds.get({"CPU": "cores", "GPU": "gpus"}[kind], 0.0) - 1e-6), free)
             except Exception:  # noqa: BLE001 -- Ray may be away for a while
                 _LOG.exception("what node '%s' has left is not known", self._ray_node)
 
