@@ -176,7 +176,9 @@ def readable(path: Path, what: str = "a journal", lost: str = _LOST) -> Iterator
         # Errors that Python itself raises, for invalid text say, have no code.
         if getattr(error, "sqlite_errorcode", 0) & 0xFF in _FOR_NOW:
             remedy = "Try again; if it goes on, make room on its disk, and see what keeps the file locked."
-            raise StoreUnreachable(f"{what} must be one that can be read and written", str(error), place_of(path), remedy) from error
+            raise StoreUnreachable(
+                f"{what} must be one that can be read and written", str(error), place_of(path), remedy
+            ) from error
         raise damaged(path, str(error), what, lost) from error
     except (ValueError, RecursionError) as error:  # no JSON
         raise damaged(path, str(error), what, lost) from error
