@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.waiting import wait_until
 
 from punctual.core.events import JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.daemon import paths
+from punctual.daemon.daemon import Daemon
+from punctual.daemon.daemon_request import DaemonRequest
+from punctual.daemon.host_options import HostOptions
 from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import state_root
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, prune, remove
@@ -73,6 +77,14 @@ def test_jobs_of_one_run_share_the_size_of_its_journal() -> None:
     both = {past.job.title: past.n_bytes for past in past_jobs()}
     assert both["two"] - both["one"] == 1000
     assert both["one"] < alone.n_bytes
+
+
+def test_a_daemon_removes_old_jobs_once_it_has_begun() -> None:
+    leave("old", age_s=31 * DAY_S)
+    leave("new")
+    with Daemon(DaemonRequest(options=HostOptions(actuator="pacing", shared=True))) as daemon:
+        daemon.begin()
+        wait_until(lambda: names(past_jobs()), lambda left: left == ["new"])
 
 
 @pytest.mark.parametrize("is_left", [True, False])

@@ -21,7 +21,6 @@ from punctual.daemon.joining import log_file
 from punctual.daemon.logs import log_to_stderr, write_error
 from punctual.daemon.paths import owner_token_file, service_root
 from punctual.daemon.restore import AllEndedError
-from punctual.daemon.retention import prune
 from punctual.daemon.sweeping import sweep
 from punctual.executors.local.cgroup_files import command_group
 from punctual.executors.local.orphans import end_orphans
@@ -197,7 +196,6 @@ def main(text: str, begun: Callable[[str], None]) -> int:
     with command_group():
         try:
             sweep()
-            prune()
             status, daemon = serve_daemon(request, tell)
         except InvalidSpec as error:
             answer({"refused": error.as_fields()})

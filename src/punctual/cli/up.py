@@ -25,7 +25,6 @@ from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
 from punctual.daemon.joining import log_notice, start_daemon
 from punctual.daemon.paths import HOME_VARIABLE, owner_token_file, service_root
-from punctual.daemon.retention import prune
 from punctual.daemon.runs import open_jobs
 from punctual.daemon.sweeping import sweep
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
@@ -201,7 +200,6 @@ def _command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[st
 def serve(request: DaemonRequest, *, as_json: bool) -> int:
     """Be the daemon in this terminal; return the exit status."""
     sweep()
-    prune()
 
     def tell(ready: Ready, daemon: Daemon) -> None:
         if daemon.other is not None:

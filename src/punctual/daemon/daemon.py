@@ -98,6 +98,7 @@ class Daemon:
             time.sleep(_POLL_INTERVAL_S)
         if self.other is None:
             _in_background(end_abandoned, "punctual-abandoned")
+            _in_background(prune, "punctual-retention")  # who waits for the daemon does not wait for this
 
     def run(self) -> None:
         """Steer all jobs until `leave` or, if it does not stay, until the last one has ended.
