@@ -11,15 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.distribution import EXTRAS, NAME, install_command
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 #: Family -> its folder. The family's name, behind ``punctual.``, is also the group of its entry points.
 _FOLDERS = {
@@ -45,7 +47,7 @@ class _ClassPath:
 
     module: str
     class_name: str
-    entry_point: EntryPoint | None = None
+    entry_point: "EntryPoint | None" = None
 
     @property
     def is_ours(self) -> bool:
@@ -161,13 +163,15 @@ def _place(family: str, name: str) -> _ClassPath:
     return _ClassPath(entry_point.module, entry_point.attr, entry_point)
 
 
-def _entry_points(family: str) -> dict[str, EntryPoint]:
+def _entry_points(family: str) -> "dict[str, EntryPoint]":
     """Plug-ins that distributions declare, ours among them: the papers."""
+    from importlib.metadata import entry_points  # takes longer than all the rest of this module
+
     found = entry_points(group=f"punctual.{family}")
     return {entry_point.name: entry_point for entry_point in sorted(found, key=_is_of_ours)}
 
 
-def _is_of_ours(entry_point: EntryPoint) -> bool:
+def _is_of_ours(entry_point: "EntryPoint") -> bool:
     return entry_point.dist is not None and entry_point.dist.name == NAME
 
 
@@ -204,7 +208,7 @@ def _class_in(module: object, name: str) -> type:
     return found
 
 
-def _load_foreign(family: str, entry_point: EntryPoint) -> type:
+def _load_foreign(family: str, entry_point: "EntryPoint") -> type:
     try:
         found = entry_point.load()
     except Exception as error:
@@ -214,7 +218,7 @@ def _load_foreign(family: str, entry_point: EntryPoint) -> type:
     return found
 
 
-def _broken(family: str, entry_point: EntryPoint, got: str) -> InvalidSpec:
+def _broken(family: str, entry_point: "EntryPoint", got: str) -> InvalidSpec:
     origin = entry_point.dist.name if entry_point.dist else entry_point.value
     return InvalidSpec(
         "a plug-in must be importable as a class", got, f"'{entry_point.name}' of punctual.{family}",

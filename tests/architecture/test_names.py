@@ -93,8 +93,9 @@ def test_the_glossary_defines_the_vocabulary() -> None:
     assert not VOCABULARY - glossary()
 
 
-def test_importing_punctual_loads_nothing_heavy() -> None:
-    assert not HEAVY & loaded_by("import punctual")
+@pytest.mark.parametrize("module", ["punctual", "punctual.api.daemon_process"], ids=["a training", "a daemon"])
+def test_what_starts_with_a_job_loads_nothing_heavy(module: str) -> None:
+    assert not HEAVY & loaded_by(f"import {module}")
 
 
 # Each check finds what it is there to find.

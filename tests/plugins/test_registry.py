@@ -12,7 +12,7 @@ from punctual.core.errors import InvalidSpec
 
 def offer(monkeypatch: pytest.MonkeyPatch, *entry_points: EntryPoint) -> None:
     monkeypatch.setattr(
-        registry, "entry_points", lambda group: [one for one in entry_points if one.group == group]
+        "importlib.metadata.entry_points", lambda group: [one for one in entry_points if one.group == group]
     )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def test_every_name_leads_to_its_class(family: str) -> None:
 def test_ours_come_first_and_others_are_looked_for_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, entry("aaa", "any:Thing"), entry("fifo", "any:Thing"))
     assert list(registry.each("policies")) == [*(name for name in registry.names("policies") if name != "aaa"), "aaa"]
-    monkeypatch.delattr(registry, "entry_points")
+    monkeypatch.delattr("importlib.metadata.entry_points")
     assert registry.load("policies", next(registry.each("policies")))
 
 

@@ -147,7 +147,7 @@ def test_a_key_changes_with_a_plug_in_of_another_distribution(
     source.write_text("class Strange:\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     offered = EntryPoint("strange", f"{module}:Strange", f"punctual.{family}")
-    monkeypatch.setattr(registry, "entry_points", lambda group: [offered] if group == offered.group else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [offered] if group == offered.group else [])
     scenario = Scenario.of({**SMALL, **keys})
     before = {one.key for one in Study(scenario, tmp_path).assignments}
     assert before == {one.key for one in Study(scenario, tmp_path).assignments}

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import ceil
+from typing import TYPE_CHECKING
 
 from punctual.core.cluster import Snapshot
 from punctual.core.events import NodeJoined
@@ -24,13 +25,8 @@ from punctual.daemon.cpu_sets import CpuSets
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.machine_providers import machines_ended, pools_of, provider_of
 from punctual.daemon.mailbox import MonotonicClock
-from punctual.daemon.ray_process import RayOptions
 from punctual.daemon.run_folder import RunFolder
 from punctual.distribution import __version__, check_extras
-from punctual.executors.cluster.bridge import BridgedMembers
-from punctual.executors.cluster.channel import Bundle, Members
-from punctual.executors.cluster.executor import ClusterExecutor
-from punctual.executors.cluster.node_link import NodeNews
 from punctual.executors.local.actuator import Choice
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_log import note_time, rotate
@@ -38,11 +34,16 @@ from punctual.executors.local.output import JobInputs, cpus_here
 from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.sqlite import SqliteJournal
 
+if TYPE_CHECKING:  # most daemons have jobs of this machine alone, and no use for asyncio
+    from punctual.executors.cluster.channel import Bundle, Members
+    from punctual.executors.cluster.executor import ClusterExecutor
+    from punctual.executors.cluster.node_link import NodeNews
+
 #: This machine.
 HERE = NodeId("local")
 
 
-def requested(snapshot: Snapshot, n_nodes_max: int) -> list[Bundle]:
+def requested(snapshot: Snapshot, n_nodes_max: int) -> "list[Bundle]":
     """List the bundles of whole CPUs and GPUs that jobs hold or need to start; empty if none waits.
 
     An autoscaler compares the list with everything that the nodes have, so held resources are included. Bundles of
@@ -62,7 +63,7 @@ def _least(view: JobView) -> Resources:
     return spec.floor if spec.unit is None else spec.unit * next(iter(spec.worker_counts()), 1)
 
 
-def _bundle(amount: Resources) -> Bundle:
+def _bundle(amount: Resources) -> "Bundle":
     return {"CPU": max(1, ceil(amount.cores - TOLERANCE)), "GPU": ceil(amount.gpus - TOLERANCE)}
 
 
@@ -87,17 +88,12 @@ class ExecutorSetup:
     jobs_at_once: int | None = None
     pooled: Sequence[PoolSpec] = ()
     scale: Callable[[Snapshot], None] | None = None
-    news: Callable[[], Mapping[NodeId, NodeNews]] = dict
+    news: "Callable[[], Mapping[NodeId, NodeNews]]" = dict
     inputs: JobInputs = field(default_factory=JobInputs)
     cpu_sets: CpuSets | None = None
 
 
-def local_executor(
-    run: RunFolder,
-    journal: SqliteJournal,
-    actuator: str | Choice,
-    inputs: JobInputs,
-) -> LocalExecutor:
+def local_executor(run: RunFolder, journal: SqliteJournal, actuator: str | Choice, inputs: JobInputs) -> LocalExecutor:
     """Make the executor of the jobs of `run` on this machine, usable while this process has the journal."""
     return LocalExecutor(
         node=HERE,
@@ -130,15 +126,14 @@ def local_site(run: RunFolder, executor: LocalExecutor, options: HostOptions, in
 
 
 def cluster_executor(
-    run: RunFolder,
-    options: HostOptions,
-    known: Collection[NodeId] = (),
-    held: Mapping[str, HeldMachines] = {},
-) -> ClusterExecutor:
+    run: RunFolder, options: HostOptions, known: Collection[NodeId] = (), held: Mapping[str, HeldMachines] = {}
+) -> "ClusterExecutor":
     """Make the executor of the jobs of `run` on a cluster.
 
     The nodes in `known` may already have jobs of it, and the machines in `held` are there or start.
     """
+    from punctual.executors.cluster.executor import ClusterExecutor
+
     facts = run.facts()
     generation = int(facts.get("generation", 0)) + 1
     # Agents are those of one run: another of the same name, also of another machine, has others.
@@ -172,7 +167,7 @@ def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
             file.write(output)
 
 
-def cluster_site(executor: ClusterExecutor, options: HostOptions) -> ExecutorSetup:
+def cluster_site(executor: "ClusterExecutor", options: HostOptions) -> ExecutorSetup:
     """Return the site of a cluster's nodes."""
 
     def scale(snapshot: Snapshot) -> None:
@@ -195,8 +190,11 @@ def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions) -> E
     return cluster_site(cluster_executor(run, options), options)
 
 
-def members_of(run: RunFolder, options: HostOptions) -> Members:
+def members_of(run: RunFolder, options: HostOptions) -> "Members":
     """Return the members of the Ray cluster, reached through a separate process."""
+    from punctual.daemon.ray_process import RayOptions
+    from punctual.executors.cluster.bridge import BridgedMembers
+
     check_extras("a Ray cluster", "ray")
     told = RayOptions(
         name=run.facts()["agents"],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
@@ -15,8 +15,9 @@ from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import known_runs
 from punctual.executors.cluster.machines import ClusterPlace, MachineProvider, PoolTerms
 from punctual.executors.json_files import read_object, write_json
-from punctual.request.pool_file import PoolSection, read_pools
-from punctual.request.pool_file import pools_of as sections_of
+
+if TYPE_CHECKING:
+    from punctual.request.pool_file import MachinesSection, PoolSection
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def provider_of(run: RunFolder, cluster: str, address: str) -> MachineProvider |
     InvalidSpec
         The file or the provider cannot be used.
     """
-    pools, machines = read_pools(Path(cluster)) if cluster else ((), None)
+    pools, machines = _sections_of(cluster)
     if machines is None:
         return None
     terms = {
@@ -108,6 +109,8 @@ class Fleet:
         """Make the provider of the machines; raises `InvalidSpec` if it cannot be used."""
         self._folder.mkdir(parents=True, exist_ok=True)
         place = ClusterPlace(address=terms["address"], name=self.name, folder=str(self._folder))
+        from punctual.request.pool_file import pools_of as sections_of  # as below
+
         pools = [terms_of(pool) for pool in sections_of(terms["pools"], f"'{terms['file']}'")]
         make = maker_of(terms["provider"], terms["file"])
         provider: MachineProvider = make(pools, place, terms["options"])
@@ -192,15 +195,24 @@ def _has_same_provider(before: Mapping[str, Any], now: Mapping[str, Any]) -> boo
     return all(before.get(name) == now[name] for name in ("provider", "address"))
 
 
-def pools_of(cluster: str) -> tuple[PoolSection, ...]:
+def _sections_of(cluster: str) -> "tuple[tuple[PoolSection, ...], MachinesSection | None]":
+    """Read the pools of a live cluster's file and their provider; None: there are no pools."""
+    if not cluster:
+        return (), None
+    from punctual.request.pool_file import read_pools  # needs pydantic, which is slow to load
+
+    return read_pools(Path(cluster))
+
+
+def pools_of(cluster: str) -> "tuple[PoolSection, ...]":
     """Return the pools of a live cluster's file, whose provider is there; raises `InvalidSpec` if they cannot be used."""
-    pools, machines = read_pools(Path(cluster)) if cluster else ((), None)
+    pools, machines = _sections_of(cluster)
     if machines is not None:
         maker_of(machines.provider, cluster)
     return pools
 
 
-def terms_of(pool: PoolSection) -> PoolTerms:
+def terms_of(pool: "PoolSection") -> PoolTerms:
     """Return a pool as a provider of machines knows it."""
     return PoolTerms(
         spec=pool.spec(),

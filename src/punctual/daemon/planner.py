@@ -381,17 +381,9 @@ class _PolicyProcess:
         self._is_awaited = True
         with worker_end:
             # A session of its own: what a terminal sends to all its processes is not meant for it.
+            words = [str(worker_end.fileno()), str(os.getpid()), policy, parameters]
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "punctual.daemon.policy_worker",
-                    str(worker_end.fileno()),
-                    str(os.getpid()),
-                    policy,
-                    parameters,
-                ],
+                [sys.executable, "-P", "-m", "punctual.daemon.policy_worker", *words],
                 pass_fds=[worker_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -22,7 +22,6 @@ from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import LEAST_CORES, Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.core.units import format_bytes
-from punctual.progress_text.own import AUTO, OwnPattern
 from punctual.request.deadlines import Now, deadline_s
 from punctual.request.quantities import (
     WorkerRange,
@@ -561,6 +560,8 @@ def check_policy(name: str, parameters: Mapping[str, Any]) -> None:
 
 def _check_pattern(options: "JobOptions", pattern: str) -> None:
     """Raise `InvalidSpec` for a pattern that is too long, or cannot tell the total that a deadline needs."""
+    from punctual.progress_text.own import AUTO, OwnPattern  # its expressions take long to compile
+
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidSpec(
             f"the progress pattern must have at most {PATTERN_LENGTH_MAX} characters",

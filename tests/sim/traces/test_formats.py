@@ -102,7 +102,7 @@ class Strange:
 def test_a_strangers_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offered = EntryPoint("strange", f"{__name__}:Strange", f"punctual.{FAMILY}")
     monkeypatch.setattr(EntryPoint, "load", lambda self: Strange)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [offered] if group == offered.group else [])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [offered] if group == offered.group else [])
     trace = read(text_file(tmp_path, "strange\na\nb\n"))
     assert trace.format == "strange"
     assert [job.id for job in trace] == ["a", "b"]
