@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, BrowserContext
 from tests.api.live_service import LiveService, live_service
 from tests.page.live_page import Reader, system_browser
 
@@ -14,6 +14,11 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> BrowserContext:
+    return browser.new_context()
+
+
 @pytest.fixture
 def service() -> Iterator[LiveService]:
     with live_service() as live:
@@ -21,12 +26,15 @@ def service() -> Iterator[LiveService]:
 
 
 @pytest.fixture
-def reader(browser: Browser) -> Iterator[Reader]:
+def reader(browser: Browser, context: BrowserContext) -> Iterator[Reader]:
     """A reader in whose tabs no script must fail and nothing must be kept back."""
-    reads = Reader(browser)
+    reads = Reader(context)
     try:
         yield reads
     finally:
-        for context in browser.contexts:
-            context.close()
+        for page in context.pages:
+            page.close()
+        for other in browser.contexts:
+            if other is not context:
+                other.close()
     assert reads.faults == []

@@ -6,7 +6,7 @@ makes the picture of the demo of its report.
 """
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
@@ -88,9 +88,9 @@ def _save(shot: bytes, path: Path) -> None:
     picture.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def take(browser: Browser, folder: Path) -> None:
-    """Write the pictures of the documentation to `folder`."""
-    for picture in PICTURES:
+def take(browser: Browser, folder: Path, pictures: Iterable[Picture] = PICTURES) -> None:
+    """Write pictures of the documentation to `folder`."""
+    for picture in pictures:
         with _shown(browser, STATES[picture.state], picture.size, picture.scheme) as page:
             _save(page.screenshot(), folder / f"{picture.name}.png")
 
@@ -105,12 +105,14 @@ def take_report(browser: Browser, report: Path, path: Path) -> None:
         _save(page.screenshot(full_page=True, clip={"x": 0, "y": 0, "width": MEDIUM[0], "height": chart["y"] + chart["height"] + 16}), path)  # fmt: skip
 
 
-def hang(browser: Browser, folder: Path, names: Iterable[str] = STATES) -> None:
-    """Write each named state in all looks to `folder`, whole pages, with a contact sheet."""
+def hang(
+    browser: Browser, folder: Path, names: Iterable[str] = STATES, looks: Sequence[tuple[Size, Scheme]] = LOOKS
+) -> None:
+    """Write each named state in each look to `folder`, whole pages, with a contact sheet."""
     rows = []
     for name in names:
         cells = []
-        for size, scheme in LOOKS:
+        for size, scheme in looks:
             file = f"{name.replace(', ', '-').replace(' ', '-')}-{size[0]}-{scheme}.png"
             with _shown(browser, STATES[name], size, scheme) as page:
                 page.screenshot(path=folder / file, full_page=True)

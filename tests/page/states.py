@@ -127,6 +127,12 @@ def _all_fields(page: Page) -> None:
     page.locator("#more-fields summary").click()
 
 
+def _wrong(page: Page) -> None:
+    _quoted(page)
+    page.locator("#job-program").fill("'open")
+    expect(page.locator("#fault-program")).to_contain_text("not closed")
+
+
 def _reads_only(page: Page) -> None:
     expect(page.get_by_text("This token may only read").locator("visible=true")).to_be_visible()
 
@@ -216,6 +222,7 @@ STATES = {
     "no budget": State(_no_budget, "#/budget", _nothing),
     "submit": State(_quoted, "#/submit/resnet"),
     "submit, not feasible": State(_all_fields, "#/submit/resnet", _infeasible),
+    "submit, wrong": State(_wrong, "#/submit/resnet"),
     "submit, read-only": State(_reads_only, "#/submit", _viewer),
     "what if": State(_simulated, "#/what-if"),
     "what if, unfolded": State(_all_simulated, "#/what-if"),

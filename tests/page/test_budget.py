@@ -5,7 +5,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 from tests.api.live_service import LiveService, program
-from tests.page.live_page import Reader, barriers, in_all_looks, overflows
+from tests.page.live_page import Reader
 
 PLACE = "#/budget"
 
@@ -41,13 +41,3 @@ def test_a_promise_is_drawn_to_the_right_of_now(service: LiveService, reader: Re
     assert box["x"] >= now["x"] - 2
     page.get_by_label("Past").select_option("24")
     expect(page.locator("#budget-jobs")).to_contain_text("promised")
-
-
-def test_nobody_is_kept_out(service: LiveService, reader: Reader, tmp_path: Path) -> None:
-    asked = {"program": program(tmp_path / "go"), "name": "a", "cores": "0.1..1", "deadline": "1h"}
-    assert service.caller.post("/jobs", asked).status == 201
-    page = reader.open(service, place=PLACE, reduced_motion="reduce")
-    for look in in_all_looks(page):
-        expect(page.locator("#budget-jobs tr")).to_have_count(1)
-        assert barriers(page) == [], look
-        assert not overflows(page), look

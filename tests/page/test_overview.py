@@ -5,7 +5,7 @@ from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
 from tests.api.live_service import Caller, LiveService, program, steered_host
-from tests.page.live_page import Reader, barriers, in_all_looks, overflows
+from tests.page.live_page import Reader
 
 from punctual.api.server import serve
 
@@ -47,7 +47,7 @@ def test_a_token_that_is_put_into_the_address_of_an_open_page_is_used_and_taken_
     service: LiveService, reader: Reader
 ) -> None:
     submitted(service, "named")
-    page = reader.tab(reader.context())
+    page = reader.tab()
     page.goto(str(service.served.url))
     expect(page.get_by_label("Token")).to_be_visible()
     page.goto(f"{service.served.url}/#token={service.caller.token}")
@@ -120,16 +120,6 @@ def test_everything_is_reached_by_keyboard(service: LiveService, reader: Reader)
         reached.add(page.evaluate("document.activeElement.id || document.activeElement.getAttribute('aria-label')"))
     figures = {f"figure-{kind}" for kind in ("good", "risk", "late", "done")}
     assert {"search", "state", "sort", "as-lanes", "as-table", "Table of jobs", *figures} <= reached
-
-
-def test_nobody_is_kept_out(service: LiveService, reader: Reader, tmp_path: Path) -> None:
-    submitted(service, "working", tmp_path / "go", deadline="1h")
-    submitted(service, "done", deadline="1h")
-    page = reader.open(service, reduced_motion="reduce")
-    for look in in_all_looks(page):
-        expect(row(page, "done")).to_contain_text("met")
-        assert barriers(page) == [], look
-        assert not overflows(page), look
 
 
 def test_progress_is_shown_against_the_line_to_the_deadline(

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.cli.programs import Terminal
 from tests.page.live_page import PHONE, WIDE, Reader, barriers, fact, overflows
-from tests.page.pictures import take_report
+from tests.page.pictures import Scheme, Size, take_report
 from tests.waiting import wait_until
 
 #: Writes what a page must not read as its own, and is done soon once a file is there.
@@ -31,12 +31,12 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     assert made.left_behind() == []
 
 
-def opened(reader: Reader, address: str, size: tuple[int, int] = WIDE, scheme: str = "light") -> tuple[Page, list[str]]:
+def opened(reader: Reader, address: str, size: Size = WIDE, scheme: Scheme = "light") -> tuple[Page, list[str]]:
     """A tab that shows `address`, and what it asks of anybody."""
     asked: list[str] = []
-    context = reader.context(size=size, color_scheme=scheme)
-    context.on("request", lambda request: asked.append(request.url))
-    page = reader.tab(context)
+    page = reader.tab(size)
+    page.emulate_media(color_scheme=scheme)
+    page.on("request", lambda request: asked.append(request.url))
     page.goto(address)
     return page, asked
 
@@ -116,7 +116,8 @@ def test_the_report_is_the_page_and_asks_nobody(terminal: Terminal, reader: Read
     assert done.returncode == 0, done.stderr
     assert terminal.tell("report", "mine", "--out", "out.html").returncode == 0
     report = (terminal.folder / "out.html").as_uri()
-    for size, scheme in ((WIDE, "light"), (PHONE, "dark")):
+    looks: list[tuple[Size, Scheme]] = [(WIDE, "light"), (PHONE, "dark")]
+    for size, scheme in looks:
         page, asked = opened(reader, report, size, scheme)
         a_report_of_one_job_is_shown(page)
         assert [url.split("#")[0] for url in asked if not url.startswith("data:")] == [report]

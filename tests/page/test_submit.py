@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import APIResponse, Page, Route, expect
 from tests.api.live_service import LiveService, program
-from tests.page.live_page import Reader, away, barriers, in_all_looks, overflows
+from tests.page.live_page import Reader, away
 from tests.waiting import wait_until
 
 FORM = "#/submit"
@@ -173,15 +173,3 @@ def test_a_job_is_submitted_by_keyboard(service: LiveService, reader: Reader) ->
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.locator("#submitted")).to_contain_text("was submitted")
-
-
-def test_nobody_is_kept_out(service: LiveService, reader: Reader) -> None:
-    page = reader.open(service, place=FORM, reduced_motion="reduce")
-    for look in in_all_looks(page):
-        filled(page, program="true", deadline="soon")
-        expect(page.locator("#fault-deadline")).not_to_be_empty()
-        assert barriers(page) == [], look
-        filled(page, deadline="1h")
-        expect(page.locator("#quote")).to_contain_text("forecasts")
-        assert barriers(page) == [], look
-        assert not overflows(page), look
