@@ -59,10 +59,11 @@ LIGHT = (
             "policies/test_no_job_waits_beside_room",
             "policies/test_overload",
             "policies/test_promises_property",
+            "progress_text/test_corpus",
         )
     ),
 )
-N_EXAMPLES_LIGHT = 10
+N_EXAMPLES_LIGHT = 5
 
 
 class Record:
