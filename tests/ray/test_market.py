@@ -17,6 +17,7 @@ import pytest
 import torch
 from tests.daemon.test_cluster import until_all
 from tests.daemon.test_spread import TRAINING
+from tests.forked_python import punctual
 from tests.waiting import wait_until
 
 from punctual.core.bill import Bill
@@ -135,7 +136,17 @@ def begin(host: LocalHost, folder: Path, n_machines: int = 2, **more: Any) -> No
     until_all(host, lambda: n_workers(host) == n_machines and steps(host) > 1)
 
 
-def finish(host: LocalHost, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    """The weights of the training on this machine alone."""
+    folder = tmp_path_factory.mktemp("alone")
+    (folder / "fast").touch()
+    command = [sys.executable, str(TRAINING), str(folder), str(N_STEPS)]
+    subprocess.run(command, check=True, env={**os.environ, **VARIABLES})
+    return dict(torch.load(folder / "weights"))
+
+
+def finish(host: LocalHost, folder: Path, expected: dict[str, torch.Tensor]) -> None:
     """Have the rest done fast; no step was lost but one at most, and the weights are those of a run on this machine alone."""
     (folder / "fast").touch()
     until_all(host, host.all_ended)
@@ -144,17 +155,12 @@ def finish(host: LocalHost, folder: Path) -> None:
     # A process that has just moved reports 0 until it has read its checkpoint.
     seen = [event.steps_done for event in events_of(ProgressReported) if event.steps_done > 0]
     assert max(before - after for before, after in pairwise(seen)) <= 1.0
-    (alone := folder / "alone").mkdir()
-    (alone / "fast").touch()
-    subprocess.run(
-        [sys.executable, str(TRAINING), str(alone), str(N_STEPS)], check=True, env={**os.environ, **VARIABLES}
-    )
-    expected, found = torch.load(alone / "weights"), torch.load(folder / "weights")
+    found = torch.load(folder / "weights")
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 def test_workers_leave_a_machine_that_is_taken_away_between_two_steps(
-    options: HostOptions, market: Market, tmp_path: Path
+    options: HostOptions, market: Market, tmp_path: Path, expected: dict[str, torch.Tensor]
 ) -> None:
     with local_host("host", replace(options, cluster=str(market.file), policy="promises-first")) as host:
         begin(host, tmp_path)
@@ -164,12 +170,12 @@ def test_workers_leave_a_machine_that_is_taken_away_between_two_steps(
         assert "spot-1" in market.machines(), "they are gone before the machine is"
         (noticed,) = events_of(NodeNoticed)
         assert noticed.node == "spot-1"
-        finish(host, tmp_path)
+        finish(host, tmp_path, expected)
         assert n_redone(host) == 0
 
 
 def test_machines_outlive_their_host_and_one_that_dies_costs_a_step_at_most_and_no_dollar_more(
-    options: HostOptions, market: Market, tmp_path: Path
+    options: HostOptions, market: Market, tmp_path: Path, expected: dict[str, torch.Tensor]
 ) -> None:
     with local_host("host", replace(options, cluster=str(market.file), policy="promises-first")) as host:
         begin(host, tmp_path)
@@ -184,7 +190,7 @@ def test_machines_outlive_their_host_and_one_that_dies_costs_a_step_at_most_and_
         (other,) = machines - {next(iter(launch.grant))}  # the job's own process stays
         market_machine.end(market.folder, other)
         until_all(host, lambda: other in {event.node for event in events_of(NodeLost)})
-        finish(host, tmp_path)
+        finish(host, tmp_path, expected)
         assert n_redone(host) <= 1
     check_bill()
 
@@ -263,9 +269,8 @@ def test_machines_of_a_killed_daemon_without_jobs_go_on_with_the_next_one_or_are
     kill_daemon(run)
     wait_until(lambda: not run.is_live())
     assert market.machines() == {"spot-0", "spot-1"}, "nobody is there who could end them"
-    told_of = subprocess.run([sys.executable, "-m", "punctual", "ps"], check=False, capture_output=True, text=True)
-    assert "punctual clean ends them" in told_of.stderr
-    done = subprocess.run([sys.executable, "-m", "punctual", "clean"], check=False, capture_output=True, text=True)
+    assert "punctual clean ends them" in punctual("ps").stderr
+    done = punctual("clean")
     assert done.returncode == 0, done.stderr
     assert "spot-0, spot-1" in done.stderr
     wait_until(lambda: not market.machines())

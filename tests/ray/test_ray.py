@@ -53,6 +53,7 @@ def test_two_jobs_have_a_node_each_and_ray_sees_what_they_hold(options: HostOpti
     go = [tmp_path / "a", tmp_path / "b"]
     with local_host("host", options) as host:
         until_there_are(host, 2)
+        assert {node.device for node in host.nodes()} == {device_kind()}, "nodes tell their kind"
         for file in go:
             host.submit(submission(file.name, floor_cores=1.0, awaited=file))
         until_all(host, lambda: all(pid_of_waiting(file) for file in go))
@@ -199,12 +200,6 @@ def test_only_the_nodes_that_a_file_describes_are_used_as_what_it_says(options: 
         host.run_for(2.0)
         (node,) = host.nodes()
         assert (node.capacity.cores, node.device) == (0.5, "small")
-
-
-def test_nodes_tell_their_kind(options: HostOptions) -> None:
-    with local_host("host", options) as host:
-        until_there_are(host, 2)
-        assert {node.device for node in host.nodes()} == {device_kind()}
 
 
 def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path: Path) -> None:
