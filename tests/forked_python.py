@@ -12,6 +12,7 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, AnyStr
@@ -39,7 +40,20 @@ class _Server:
         self._process.wait()
 
 
-_server = functools.cache(_Server)
+_first, _server_of = threading.Lock(), functools.cache(_Server)
+
+
+def _server() -> _Server:
+    with _first:
+        return _server_of()
+
+
+def punctual(*words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, in the home of this test."""
+    arguments, pipe = [sys.executable, "-m", "punctual", *words], subprocess.PIPE
+    with ForkedPython(arguments, stdout=pipe, stderr=pipe, text=True) as process:
+        output, errors = process.communicate()
+    return subprocess.CompletedProcess(arguments, process.returncode, output, errors)
 
 
 class ForkedPython(subprocess.Popen[AnyStr]):

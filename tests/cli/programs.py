@@ -122,6 +122,23 @@ MORE_STEPS = SPIN + "import punctual\nfor i in punctual.track(range(40), total_s
 INLINE = ("--processes", "1", "--no-report")
 
 
+def without_rights(*rights: int, before: str = "") -> str:
+    """The program of `punctual` as a user has it: root too has none of these rights from now on, nor what it starts."""
+    return f"""
+import ctypes, os, resource, runpy, sys
+library = ctypes.CDLL(None)
+header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+library.capget(header, sets)
+for right in {rights}:
+    library.prctl(24, right, 0, 0, 0)  # PR_CAPBSET_DROP
+    for i in range(3):  # effective, permitted, inheritable
+        sets[i] &= ~(1 << right)
+library.capset(header, sets)
+{before}
+runpy.run_module("punctual", run_name="__main__", alter_sys=True)
+"""
+
+
 class Terminal:
     """Runs `punctual` in a home of its own."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.programs import PAUSING, Terminal
+from tests.cli.programs import PAUSING, Terminal, without_rights
 from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.executors.local.process_tree import state_of
@@ -86,13 +86,8 @@ def test_who_waits_for_a_stopped_command_that_starts_a_daemon_is_told_which_one(
     wait_until(lambda: terminal.jobs() == [])
 
 
-#: Runs `punctual` so many steps nicer, without the right to undo that.
-NICER = """
-import ctypes, os, sys
-ctypes.CDLL(None).prctl(24, 23, 0, 0, 0)  # root too, from the next program on: PR_CAPBSET_DROP, CAP_SYS_NICE
-os.nice(int(sys.argv[1]))
-os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[2:]])
-"""
+#: Runs `punctual` so many steps nicer, without the right to undo that: CAP_SYS_NICE.
+NICER = without_rights(23, before="os.nice(int(sys.argv.pop(1)))")
 PRINTS_NICENESS = "import os; print(os.nice(0))"
 
 
@@ -103,25 +98,25 @@ def _finished(run: "subprocess.Popen[str]") -> tuple[str, str]:
 
 
 def test_a_job_is_no_nicer_than_its_command_though_the_daemon_is(terminal: Terminal) -> None:
-    first = terminal.start_python("-c", NICER, "5", "run", "--name", "a", "--", *terminal.script(PAUSING))
+    first = terminal.start_forked("-c", NICER, "5", "run", "--name", "a", "--", *terminal.script(PAUSING))
     wait_until(lambda: (terminal.folder / "begun").exists() or first.poll() is not None)
     (before,) = terminal.daemons()
     program = [sys.executable, "-c", PRINTS_NICENESS]
-    nicer = terminal.start_python("-c", NICER, "7", "run", "--", *program)
+    nicer = terminal.start_forked("-c", NICER, "7", "run", "--", *program)
     niceness = os.getpriority(os.PRIO_PROCESS, 0)
     assert _finished(nicer)[0] == str(min(niceness + 7, 19))
     assert terminal.daemons() == [before], "for a nicer job no other is needed"
-    plain = terminal.start_python("-c", NICER, "0", "run", "--", *program)
+    plain = terminal.start_forked("-c", NICER, "0", "run", "--", *program)
     assert _finished(plain)[0] == str(niceness)
     terminal.go_on()
     assert _finished(first)[0] == "trained"
 
 
 def test_of_a_service_that_is_nicer_than_a_command_it_is_said(terminal: Terminal) -> None:
-    service = terminal.start_python("-c", NICER, "5", "daemon", "--stay", "--actuator", "pacing")
+    service = terminal.start_forked("-c", NICER, "5", "daemon", "--stay", "--actuator", "pacing")
     wait_until(lambda: terminal.daemons() == [service.pid])
     program = [sys.executable, "-c", PRINTS_NICENESS]
-    told, errors = _finished(terminal.start_python("-c", NICER, "0", "run", "--", *program))
+    told, errors = _finished(terminal.start_forked("-c", NICER, "0", "run", "--", *program))
     niceness = os.getpriority(os.PRIO_PROCESS, 0)
     assert told == str(min(niceness + 5, 19))
     assert f"the job has niceness {told} and not {niceness}" in errors
@@ -130,27 +125,25 @@ def test_of_a_service_that_is_nicer_than_a_command_it_is_said(terminal: Terminal
     assert terminal.tell("down").returncode == 0
 
 
-#: Runs `punctual` with such hard limits for core files and open files, without the right to raise any.
-LIMITED = """
-import ctypes, os, resource, sys
-ctypes.CDLL(None).prctl(24, 24, 0, 0, 0)  # root too, from the next program on: PR_CAPBSET_DROP, CAP_SYS_RESOURCE
-for name, limit in zip((resource.RLIMIT_CORE, resource.RLIMIT_NOFILE), sys.argv[1:3]):
-    resource.setrlimit(name, (min(int(limit), resource.getrlimit(name)[0]), int(limit)))
-os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[3:]])
-"""
+#: Runs `punctual` with such hard limits for core files and open files, without the right to raise any: CAP_SYS_RESOURCE.
+LIMITED = without_rights(24, before="""
+for name in (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE):
+    limit = int(sys.argv.pop(1))
+    resource.setrlimit(name, (min(limit, resource.getrlimit(name)[0]), limit))
+""")  # fmt: skip
 PRINTS_LIMITS = (
     "import resource; print(*[resource.getrlimit(name)[1] for name in (resource.RLIMIT_CORE, resource.RLIMIT_NOFILE)])"
 )
 
 
 def test_a_job_has_the_hard_limits_of_its_command_though_the_daemon_has_less(terminal: Terminal) -> None:
-    first = terminal.start_python("-c", LIMITED, "1000", "900", "run", "--name", "a", "--", *terminal.script(PAUSING))
+    first = terminal.start_forked("-c", LIMITED, "1000", "900", "run", "--name", "a", "--", *terminal.script(PAUSING))
     wait_until(lambda: (terminal.folder / "begun").exists() or first.poll() is not None)
     (before,) = terminal.daemons()
     program = [sys.executable, "-c", PRINTS_LIMITS]
 
     def told(core: str, files: str) -> tuple[str, str]:
-        return _finished(terminal.start_python("-c", LIMITED, core, files, "run", "--", *program))
+        return _finished(terminal.start_forked("-c", LIMITED, core, files, "run", "--", *program))
 
     assert told("500", "800")[0] == "500 800"
     assert terminal.daemons() == [before], "for a job with less no other is needed"
@@ -165,10 +158,10 @@ def test_a_job_has_the_hard_limits_of_its_command_though_the_daemon_has_less(ter
 
 
 def test_of_a_service_with_lower_hard_limits_than_a_command_it_is_said(terminal: Terminal) -> None:
-    service = terminal.start_python("-c", LIMITED, "1000", "900", "daemon", "--stay", "--actuator", "pacing")
+    service = terminal.start_forked("-c", LIMITED, "1000", "900", "daemon", "--stay", "--actuator", "pacing")
     wait_until(lambda: terminal.daemons() == [service.pid])
     program = [sys.executable, "-c", PRINTS_LIMITS]
-    output, errors = _finished(terminal.start_python("-c", LIMITED, "1000", "950", "run", "--", *program))
+    output, errors = _finished(terminal.start_forked("-c", LIMITED, "1000", "950", "run", "--", *program))
     assert output == "1000 900"
     assert "the job has the hard limits RLIMIT_" in errors
     assert "RLIMIT_NOFILE 900 and not 950" in errors

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.forked_python import ForkedPython
 
 #: As a container without HOME, seen from Python: no entry for the user.
 PROGRAM = """
@@ -23,7 +24,10 @@ main()
 def tell(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     command = [sys.executable, "-c", PROGRAM, *arguments]
-    return subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True, check=False)
+    environment, pipe = {**kept, **variables}, subprocess.PIPE
+    with ForkedPython(command, env=environment, stdout=pipe, stderr=pipe, text=True) as process:
+        output, errors = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_a_job_whose_output_nobody_reads_goes_on(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("arguments", [["plugins"], ["plugins", "policies"]], ids=" ".join)
 def test_a_command_whose_output_has_no_room_says_so(terminal: Terminal, arguments: list[str]) -> None:
-    process = terminal.start_python("-c", INTO.format("/dev/full"), *arguments)
+    process = terminal.start_forked("-c", INTO.format("/dev/full"), *arguments)
     code, errors = end(process)
     assert code == 2
     assert "No space left" in errors
@@ -73,7 +73,7 @@ def test_a_command_whose_output_has_no_room_says_so(terminal: Terminal, argument
 
 def test_a_job_whose_name_cannot_be_written_is_told_on_the_other_stream(terminal: Terminal) -> None:
     words = ["submit", "--name", "unnamed", "--", *terminal.script(PAUSING)]
-    code, errors = end(terminal.start_python("-c", INTO.format("/dev/full"), *words))
+    code, errors = end(terminal.start_forked("-c", INTO.format("/dev/full"), *words))
     assert (code, "No space left" in errors) == (2, True), errors
     assert "punctual logs unnamed" in errors
     assert [job["job"] for job in terminal.jobs()] == ["unnamed"]
@@ -100,7 +100,7 @@ def test_a_job_whose_folder_has_gone_before_it_could_start_is_told_so(terminal: 
 
 
 def test_a_command_whose_output_nobody_reads_is_silent(terminal: Terminal) -> None:
-    process = terminal.start_python("-c", UNREAD, "plugins")
+    process = terminal.start_forked("-c", UNREAD, "plugins")
     assert end(process) == (1, "")
 
 
@@ -109,8 +109,8 @@ def test_a_job_s_output_that_nobody_reads_or_has_no_room_ends_the_command(
     terminal: Terminal, options: list[str]
 ) -> None:
     run = terminal.begin(TALKING, "--name", "talk", "--actuator", "pacing")
-    full = terminal.start_python("-c", INTO.format("/dev/full"), "logs", "talk", *options)
-    unread = terminal.start_python("-c", UNREAD, "logs", "talk", *options)
+    full = terminal.start_forked("-c", INTO.format("/dev/full"), "logs", "talk", *options)
+    unread = terminal.start_forked("-c", UNREAD, "logs", "talk", *options)
     code, errors = end(full)
     assert (code, "No space left" in errors, "Traceback" in errors) == (2, True, False), errors
     assert end(unread) == (1, "")
@@ -132,7 +132,7 @@ def test_a_log_that_is_followed_is_left_when_its_reader_goes_though_the_job_is_s
 @pytest.mark.parametrize("options", [[], ["--json"]], ids=str)
 def test_a_log_whose_reader_pauses_is_left_by_ctrl_c_without_a_word(terminal: Terminal, options: list[str]) -> None:
     run = terminal.begin(FLOODING, "--name", "flood", "--actuator", "pacing")
-    following = terminal.start_python("-m", "punctual", "logs", "flood", "--follow", *options)
+    following = terminal.start("logs", "flood", "--follow", *options)
     output = following.stdout
     assert output is not None
 
@@ -179,7 +179,7 @@ def test_errors_that_go_to_a_file_are_there_and_not_on_the_terminal_of_the_outpu
 def test_a_program_that_asks_the_terminal_is_told_where_a_job_gets_answers_from(
     terminal: Terminal, asking: str, stdin: str
 ) -> None:
-    code, errors = end(terminal.start_python("-c", FROM.format(stdin), "run", "--", *terminal.script(asking)))
+    code, errors = end(terminal.start_forked("-c", FROM.format(stdin), "run", "--", *terminal.script(asking)))
     assert (code, "EOFError" in errors) == (1, True)
     assert ("a job gets none from a terminal" in errors) == stdin.startswith("pty")
 

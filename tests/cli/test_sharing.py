@@ -358,9 +358,9 @@ def test_from_another_terminal_a_job_is_changed_paused_and_resumed_and_the_polic
 
 #: Runs `punctual` on some of the CPUs.
 ON_CPUS = """
-import os, sys
-os.sched_setaffinity(0, map(int, sys.argv[1].split(",")))
-os.execv(sys.executable, [sys.executable, "-m", "punctual", *sys.argv[2:]])
+import os, runpy, sys
+os.sched_setaffinity(0, map(int, sys.argv.pop(1).split(",")))
+runpy.run_module("punctual", run_name="__main__", alter_sys=True)
 """
 #: Writes its CPUs into a file, and waits.
 TELLS_CPUS = """
@@ -377,7 +377,7 @@ def test_commands_on_other_cpus_have_the_same_daemon(machine: SharedMachine) -> 
     one, two, *_ = sorted(os.sched_getaffinity(0))
 
     def on(cpus: str, *arguments: str) -> "subprocess.Popen[str]":
-        return machine.start_python("-c", ON_CPUS, cpus, *arguments)
+        return machine.start_forked("-c", ON_CPUS, cpus, *arguments)
 
     def job(name: str, cpus: str, verb: str = "run") -> "subprocess.Popen[str]":
         options = ["--quiet"] if verb == "run" else []

@@ -7,23 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.cli.programs import Terminal
+from tests.cli.programs import Terminal, without_rights
 from tests.waiting import PATIENCE_S
 
-#: Runs `punctual` as a user to whom modes and owners of files apply: root too, without the right to pass over them, which
-#: neither this process has from now on nor what it starts.
-BOUND = """
-import ctypes, runpy, sys
-library, rights = ctypes.CDLL(None), (1, 2)  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
-library.capget(header, sets)
-for right in rights:
-    library.prctl(24, right, 0, 0, 0)  # PR_CAPBSET_DROP
-    for i in range(3):  # effective, permitted, inheritable
-        sets[i] &= ~(1 << right)
-library.capset(header, sets)
-runpy.run_module("punctual", run_name="__main__", alter_sys=True)
-"""
+#: Runs `punctual` as a user to whom modes and owners of files apply: CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH.
+BOUND = without_rights(1, 2)
 RUN = ("run", "--quiet", "--actuator", "pacing", "--name", "new", "--", "true")
 #: Commands that need what the journal says.
 READING = (("ps", "--all"), ("logs", "old"))

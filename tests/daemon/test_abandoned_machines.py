@@ -1,7 +1,6 @@
 """Machines of pools whose daemon was killed: they are gone on with, or found and ended, and never paid for unseen."""
 
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.daemon.live_jobs import PACED, submission
 from tests.daemon.test_cluster import until_all
+from tests.forked_python import ForkedPython, punctual
 from tests.plants.cluster import FixedMembers
 from tests.waiting import wait_until
 
@@ -87,8 +87,8 @@ def killed_daemon(cluster: str, job: str) -> None:
 
 
 def kill_a_daemon(cloud: Cloud, job: str = "") -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(cloud.file), job], check=False)
-    assert done.returncode == 9
+    with ForkedPython[bytes]([sys.executable, "-c", KILLED, str(cloud.file), job]) as daemon:
+        assert daemon.wait() == 9
     wait_until(lambda: cloud.machines == ["spot-0", "spot-1"])
 
 
@@ -139,7 +139,7 @@ def test_machines_wait_with_the_jobs_of_a_killed_daemon_until_these_are_given_up
     assert not abandoned()
     (finding,) = [each for each in findings() if each.about == "machines"]
     assert finding.level == "warning"
-    done = subprocess.run([sys.executable, "-m", "punctual", "stop", "a"], check=False, capture_output=True, text=True)
+    done = punctual("stop", "a")
     assert done.returncode == 0, done.stderr
     assert not cloud.machines
     assert not abandoned()
@@ -148,9 +148,8 @@ def test_machines_wait_with_the_jobs_of_a_killed_daemon_until_these_are_given_up
 @pytest.mark.parametrize("command", [["clean"], ["down"]])
 def test_commands_end_machines_that_are_left(cloud: Cloud, command: list[str]) -> None:
     kill_a_daemon(cloud)
-    told = subprocess.run([sys.executable, "-m", "punctual", "ps"], check=False, capture_output=True, text=True)
-    assert "punctual clean ends them" in told.stderr
-    done = subprocess.run([sys.executable, "-m", "punctual", *command], check=False, capture_output=True, text=True)
+    assert "punctual clean ends them" in punctual("ps").stderr
+    done = punctual(*command)
     assert done.returncode == 0, done.stderr
     assert "spot-0, spot-1" in done.stdout + done.stderr
     assert not cloud.machines

@@ -1,8 +1,6 @@
 """A host whose machines are those of pools: its policy asks for them, and the next host goes on with them."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,6 +11,7 @@ from typing import TypeVar
 import pytest
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
 from tests.daemon.test_cluster import until_all
+from tests.forked_python import punctual
 from tests.plants.agent_market import AgentMarket
 
 from punctual.api.standing import job_answer
@@ -141,8 +140,7 @@ def outputs_of(host: LocalHost, *commands: str) -> list[str]:
 
 
 def output_of(command: str) -> str:
-    words = [sys.executable, "-m", "punctual", *command.split()]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    done = punctual(*command.split())
     return done.stdout + done.stderr
 
 

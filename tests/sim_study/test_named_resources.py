@@ -1,12 +1,11 @@
 """Kinds of hardware that have a name only, from a scenario file to what jobs hold."""
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.programs import Terminal
 
 from punctual import registry
 from punctual.core.commands import LaunchJob
@@ -87,8 +86,7 @@ def test_no_policy_gives_more_of_it_than_there_is_and_all_jobs_end(policy: str, 
 def test_the_command_takes_such_a_file_and_says_the_same_again(tmp_path: Path) -> None:
     given = scenario(tmp_path)
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "punctual", "simulate", str(tmp_path / "scenario.toml"), "--out", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = Terminal(tmp_path).tell("simulate", "scenario.toml", "--out", str(out))
     assert done.returncode == 0, done.stderr
     assert Scenario.read(out / "scenario.toml") == given
     assert given.keys()["cluster"] == [{"n_nodes": 2, "gpus": 8, "others": {"disk_mbps": 500.0}}]

@@ -2,12 +2,12 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.programs import Terminal
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.host_options import HostOptions
@@ -48,8 +48,7 @@ def test_the_how_to_runs_word_for_word(simulated: Path) -> None:
     assert run["summary"]["cost_usd"] == pytest.approx(sum(run["bill"]["by_pool"].values()))
     assert set(run["bill"]["by_job"]) == {"train"}
     assert 12 * 0.92 <= run["summary"]["cost_usd"] <= 13 * 3.06, "96 h on 8 cores are 12 h of a machine"
-    words = [sys.executable, "-m", "punctual", *SIMULATE.split()]
-    table = subprocess.run(words, cwd=simulated, capture_output=True, text=True, check=True).stdout
+    table = Terminal(simulated).tell(*SIMULATE.split()).stdout
     assert re.search(r"least-cost costs \$[0-9.]+: train \$[0-9.]+ \(machines: .*spot \$[0-9.]+.*\)", table)
 
 
@@ -179,10 +178,9 @@ def test_a_trace_has_prices_of_its_own_or_one_for_all_and_begins_within_itself(t
 
 def told(folder: Path, *words: str) -> dict[str, Any]:
     """Return what a command says as JSON."""
-    command = [sys.executable, "-m", "punctual", *words, "--json"]
-    answer: dict[str, Any] = json.loads(
-        subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-    )
+    done = Terminal(folder).tell(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
@@ -224,8 +222,7 @@ def test_a_quote_tells_prices_of_deadlines_on_machines_that_are_not_there(tmp_pa
     assert prices == sorted(prices), "an earlier deadline costs more"
     assert 12 * 0.92 <= prices[0] < prices[-1] <= 20 * 3.06
     assert {finish["n_workers"] for finish in quote["finishes"]} == {1, 2, 3, 4}
-    words = [sys.executable, "-m", "punctual", "quote", "--cluster", "market.toml", *QUOTED, "--deadline", "1h"]
-    text = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    text = Terminal(tmp_path).tell("quote", "--cluster", "market.toml", *QUOTED, "--deadline", "1h").stdout
     assert re.search(r"expected cost: \$\d+ by [^,]+, .*cannot be by ", text)
 
 
@@ -272,8 +269,7 @@ def test_nodes_alone_can_be_quoted_without_prices(tmp_path: Path) -> None:
 )
 def test_a_slip_in_such_a_quote_is_told(tmp_path: Path, words: list[str], part: str) -> None:
     written(tmp_path)
-    command = [sys.executable, "-m", "punctual", "quote", *words]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = Terminal(tmp_path).tell("quote", *words)
     assert done.returncode == 2
     assert part in done.stderr
     assert "to do:" in done.stderr
