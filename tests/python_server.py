@@ -5,6 +5,7 @@ go with it, says `tests.forked_python`. Each is a copy of this process that has 
 Python with the arguments of the request. This process ends when the socket is closed.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -113,6 +114,13 @@ def run(arguments: list[str]) -> None:
         runpy.run_path(option, run_name="__main__")
 
 
+def leave() -> None:
+    """End after all other functions that are called at the end: to free the modules takes more than a small command does."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
+
+
 if __name__ == "__main__":
     # A daemon that a command starts, and what a daemon starts, are copies of these.
     subprocess.Popen = importlib.import_module("forked_child").ForkedChild  # type: ignore[misc]
@@ -123,4 +131,14 @@ if __name__ == "__main__":
     gc.freeze()
     arguments = serve(socket.socket(fileno=os.dup(0)))
     if arguments is not None:
-        run(arguments)
+        exit_code = 1
+        atexit.register(leave)
+        try:
+            run(arguments)
+            exit_code = 0
+        except SystemExit as left:
+            exit_code = left.code if isinstance(left.code, int) else int(left.code is not None)
+            raise
+        except KeyboardInterrupt:  # Python then ends by the signal
+            atexit.unregister(leave)
+            raise
