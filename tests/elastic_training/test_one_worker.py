@@ -32,6 +32,7 @@ from punctual.elastic_training.dropout import draw
 from punctual.elastic_training.evaluation import EvaluationProgress
 from punctual.elastic_training.replica import Replica, TrainingState, put_together, take_apart
 from punctual.elastic_training.run import ElasticRun
+from punctual.elastic_training.sample_means import are_alike, weights
 
 Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
@@ -194,6 +195,18 @@ def test_virtual_ranks_go_together_only_where_that_makes_no_difference(
     layer: nn.Module, loss_of: Loss, options: dict[str, Any], n_parts: list[int]
 ) -> None:
     assert parts_each_step(nn.Sequential(layer, nn.Linear(6, 3)), loss_of, **options) == n_parts
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, as it compiles
+def test_dropout_that_is_compiled_keeps_virtual_ranks_apart() -> None:
+    model: Any = torch.compile(nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3)), backend="aot_eager")
+    assert parts_each_step(model) == [8, 8, 8]
+
+
+def test_a_mean_over_nothing_is_no_mean_over_samples() -> None:
+    values = torch.ones(4, requires_grad=True)
+    assert are_alike([weights(values.mean(), 4), weights(values[:2].mean(), 2)])
+    assert not are_alike([weights(values.mean(), 4), weights(values[:0].mean(), 4)])
 
 
 @pytest.mark.parametrize("kind", ["dropout", "attention"])
