@@ -184,9 +184,7 @@ class CoreSearch:
         if not first <= 0 <= last:
             return None
         width = last - first + 1
-        # A larger shift leads beyond the differences that are searched, wherever it is made.
-        changes = replace(changes, shifts=np.clip(changes.shifts, -width, width))
-        margin = int(np.abs(changes.shifts).max(initial=0))
+        margin = int(np.abs(changes.shifts).max(initial=0, where=np.abs(changes.shifts) < width))
         # Margins of inf on both sides make every shifted copy a plain slice.
         buffer = np.full(width + 2 * margin, inf)
         losses = buffer[margin : margin + width]
@@ -243,6 +241,8 @@ def _step(buffer: FloatArray, margin: int, changes: _SingleChanges, group: slice
     best, pick = losses.copy(), np.full(width, -1, dtype=np.int16)
     shifts_and_losses = zip(changes.shifts[group].tolist(), changes.losses[group].tolist(), strict=True)
     for i, (shift, loss) in enumerate(shifts_and_losses):
+        if abs(shift) >= width:  # it leads beyond the differences that are searched, wherever it is made
+            continue
         changed = buffer[margin - shift : margin - shift + width] + loss
         np.copyto(pick, i, where=changed < best)
         np.minimum(best, changed, out=best)
