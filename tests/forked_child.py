@@ -1,4 +1,7 @@
-"""Children of a process that has the modules of Punctual loaded: copies of it, in place of Python started anew."""
+"""Children of a process that has the modules of Punctual loaded: copies of it, in place of Python started anew.
+
+Not all can be copies. Ray's libraries do not go on behind a fork, and neither does SQLite with a file that was open before.
+"""
 
 import logging
 import os
@@ -8,20 +11,24 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, AnyStr, NoReturn
 
 #: What precedes a module that a process of Punctual is started with.
 _PYTHON = [sys.executable, "-P", "-m"]
+#: Modules that a copy can run.
+_COPIED = {"punctual.api.watcher", "punctual.daemon.policy_worker", "punctual.elastic_training.forkserver"}
 #: Where modules are looked for, without the folder of a script.
 _PATH = sys.path[1:]
 
 
 class ForkedChild(subprocess.Popen[AnyStr]):
-    """In place of `subprocess.Popen`: a module of Punctual is run by a copy of this process, anything else is executed."""
+    """In place of `subprocess.Popen`: some modules of Punctual are run by a copy of this process, anything else is executed."""
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
         """Called by the constructor, with the ends of pipes."""
-        if list(args[:3]) != _PYTHON:
+        is_daemon = args[3:4] == ["punctual.api.watcher"]
+        if list(args[:3]) != _PYTHON or args[3] not in _COPIED or (is_daemon and _has_journal()):
             super()._execute_child(args, *rest)  # type: ignore[misc]
             return
         pass_fds, cwd, env, pipes, has_session = *rest[3:6], rest[9:15], rest[20]
@@ -32,6 +39,11 @@ class ForkedChild(subprocess.Popen[AnyStr]):
             _be(args[3:], (pipes[0], pipes[3], pipes[5]), pass_fds, cwd, os.environ if env is None else env)
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
         self._child_created = True
+
+
+def _has_journal() -> bool:
+    """Whether this process has a file of SQLite open: it follows a job."""
+    return any(fd.resolve().suffix == ".db" for fd in Path("/proc/self/fd").iterdir())
 
 
 def _be(

@@ -1,6 +1,7 @@
 """A disk without room below the folders of runs: nothing is half done, and it is told."""
 
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -49,7 +50,7 @@ def test_without_room_for_a_journal_the_job_goes_on_and_is_steered_again_once_th
 def test_a_command_can_be_interrupted_while_no_daemon_can_be_started(
     is_recorded: bool, terminal: Terminal, small_disk: Path
 ) -> None:
-    """The first Ctrl-C ends the job, and the second the command if the job's end can be recorded nowhere."""
+    """The first Ctrl-C ends the job, and the third the command if the job's end can be recorded nowhere."""
     terminal.home.symlink_to(small_disk)
     run = terminal.begin(PAUSING, "--name", "job", "--deadline", "60s", "--actuator", "pacing")
     if not is_recorded:
@@ -60,11 +61,17 @@ def test_a_command_can_be_interrupted_while_no_daemon_can_be_started(
     run.send_signal(signal.SIGINT)
     if not is_recorded:
         wait_until(lambda: _processes_of(terminal) == [])
-        run.send_signal(signal.SIGINT)
+        wait_until(lambda: _interrupted(run), pause_s=0.5)
     _, errors = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == (130 if is_recorded else 2)
     assert ("to do: " in errors) is not is_recorded
     assert errors.count("Traceback") <= 1, "the program's own"
+
+
+def _interrupted(run: "subprocess.Popen[str]") -> bool:
+    """Interrupt a command again; return whether it has ended."""
+    run.send_signal(signal.SIGINT)
+    return run.poll() is not None
 
 
 def _processes_of(terminal: Terminal) -> list[str]:

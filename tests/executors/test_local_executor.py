@@ -807,8 +807,8 @@ def test_output_is_still_read_once_the_lease_has_run_out(
     """The supervisor takes the job for unsteered again and again, and closes the connection each time; nobody opens more and more."""
     code = (
         "import os, time\n"
-        "for step in range(1, 9):\n"
-        "    print(f'step {step}/8 loss 0.1', flush=True)\n"
+        "for step in range(1, 11):\n"
+        "    print(f'step {step}/10 loss 0.1', flush=True)\n"
         "    while not os.path.exists(f'go{step}'): time.sleep(0.01)\n"
     )
     regained: list[JobRun] = []
@@ -821,7 +821,7 @@ def test_output_is_still_read_once_the_lease_has_run_out(
     end_file = tmp_path / "end.json"
     stage.run(code, lease_s=0.1, progress_pattern="auto", cwd=str(tmp_path), end_file_of=lambda _: end_file)
     n_open = []
-    for step in range(1, 9):
+    for step in range(1, 11):
         stage.look_until(partial(_is_at, step))
         until(lambda: len(regained), partial(int.__lt__, len(regained)))
         n_open.append(len(list(Path("/proc/self/fd").iterdir())))

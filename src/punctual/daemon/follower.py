@@ -200,12 +200,13 @@ class JobFollower(StatusReader):
         self.signal(job, signal.SIGQUIT)
 
     def signal(self, job: JobId, number: int) -> bool:
-        """Send a signal to the job through its supervisor, unless it has none; allowed in a signal handler."""
+        """Send a signal to the job through its supervisor; return whether there is one. Allowed in a signal handler."""
         supervisor_pid = self.run_folder.supervisor_pid(job)
-        if supervisor_pid is not None:
-            with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
+            if supervisor_pid is not None:
                 os.kill(supervisor_pid, number)
-        return supervisor_pid is not None
+                return True
+        return False
 
     def signals_caught(self) -> AbstractContextManager[None]:
         """Catch signals in the block: the first asks the jobs to end, the second ends them; the jobs' own are passed on.
