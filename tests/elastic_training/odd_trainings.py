@@ -3,8 +3,8 @@
 import os
 import random
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from tests.elastic_training.trainings import N_CLASSES, N_FEATURES, tensors
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.lr_scheduler import ExponentialLR
 from torch.utils.data import Subset
 
 from punctual.elastic_training.agent_client import AgentClient
@@ -394,15 +395,13 @@ def halve(model: nn.Module) -> None:
             param.mul_(0.5)
 
 
-def shrink_weights(
-    context: Context, where: str, dies_at: int = -1, checkpoint_dir: str | None = None, ends_at: int = -1
-) -> Tensor:
-    """Halve all weights once an epoch, `where` in the script; one worker may die in a step, or in an evaluation."""
+@contextmanager
+def annealed(context: Context, checkpoint_dir: str | None) -> Iterator[tuple[nn.Module, ExponentialLR, ElasticRun]]:
+    """Yield a network, the schedule of its learning rate, and a deterministic training of it."""
     torch.manual_seed(0)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    is_first = getattr(context, "number", 0) == 0
+    schedule = ExponentialLR(optimizer, 0.9)
     with context.elastic(
         model=model,
         optimizer=optimizer,
@@ -410,6 +409,15 @@ def shrink_weights(
         deterministic=True,
         checkpoint_dir=checkpoint_dir,
     ) as run:
+        yield model, schedule, run
+
+
+def shrink_weights(
+    context: Context, where: str, dies_at: int = -1, checkpoint_dir: str | None = None, ends_at: int = -1
+) -> Tensor:
+    """Halve all weights once an epoch, `where` in the script; one worker may die in a step, or in an evaluation."""
+    is_first = getattr(context, "number", 0) == 0
+    with annealed(context, checkpoint_dir) as (model, schedule, run):
         if where == "before the loop":
             halve(model)
         for epoch in run.epochs(3):
@@ -433,10 +441,6 @@ def shrink_weights(
 
 def shrink_and_save(context: Context, checkpoint_dir: str | None = None, ends_at: int = -1) -> Tensor:
     """Halve all weights before the loop and after each epoch, with a checkpoint behind it; end behind step `ends_at`."""
-    torch.manual_seed(0)
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 
     def shrink() -> None:
         halve(model)
@@ -444,13 +448,7 @@ def shrink_and_save(context: Context, checkpoint_dir: str | None = None, ends_at
         if run.step_number == ends_at:
             raise InterruptedError
 
-    with context.elastic(
-        model=model,
-        optimizer=optimizer,
-        extra={"schedule": schedule},
-        deterministic=True,
-        checkpoint_dir=checkpoint_dir,
-    ) as run:
+    with annealed(context, checkpoint_dir) as (model, schedule, run):
         shrink()
         for _ in run.epochs(3):
             for inputs, targets in run.batches(tensors(), global_batch_size=BATCH):

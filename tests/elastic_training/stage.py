@@ -59,7 +59,7 @@ class ScriptedLink(AgentClient):
         self._n_steps = 0
 
     @property
-    def generation_wanted(self) -> int:  # type: ignore[override]
+    def generation_wanted(self) -> int:
         """One generation for each change that is due; generations after a fault have no number of their own."""
         return sum(at <= self._n_steps + 1 for at, _ in self._changes) * 100
 

@@ -162,26 +162,28 @@ def test_workers_that_die_at_once_are_not_started_for_ever(stage: Stage) -> None
     assert "3 workers in a row ended before their first step" in stage.output()
 
 
+def refusal(stage: Stage, script: Path, text: str) -> str:
+    """Return what a script with this text writes, which is to end as refused."""
+    script.write_text(text)
+    stage.start(str(script))
+    assert stage.exit_code() == 1
+    return stage.output()
+
+
 def test_a_script_must_not_use_a_gpu_while_it_is_loaded(stage: Stage, tmp_path: Path) -> None:
-    script = tmp_path / "hasty.py"
-    script.write_text(
+    text = (
         "import os, torch\n"
         "from punctual.elastic_training import agent\n"
         "torch.cuda.is_initialized = lambda: 'PYTORCH_NVML_BASED_CUDA_CHECK' in os.environ\n"
         "if __name__ == '__main__':\n"
         "    agent.serve(print)\n"
     )
-    stage.start(str(script))
-    assert stage.exit_code() == 1
-    assert "Move what uses the GPU into the training function." in stage.output()
+    assert "Move what uses the GPU into the training function." in refusal(stage, tmp_path / "hasty.py", text)
 
 
 def test_a_script_must_not_start_itself_while_it_is_loaded(stage: Stage, tmp_path: Path) -> None:
-    script = tmp_path / "careless.py"
-    script.write_text("from punctual.elastic_training import agent\nagent.serve(print)\n")
-    stage.start(str(script))
-    assert stage.exit_code() == 1
-    assert 'Write `if __name__ == "__main__":` above the call.' in stage.output()
+    text = "from punctual.elastic_training import agent\nagent.serve(print)\n"
+    assert 'Write `if __name__ == "__main__":` above the call.' in refusal(stage, tmp_path / "careless.py", text)
 
 
 def test_a_training_function_may_be_given_much(stage: Stage, tmp_path: Path) -> None:
@@ -201,15 +203,13 @@ def test_a_training_function_may_be_given_much(stage: Stage, tmp_path: Path) -> 
 
 
 def test_a_training_function_must_be_there_when_the_script_is_loaded(stage: Stage, tmp_path: Path) -> None:
-    script = tmp_path / "late.py"
-    script.write_text(
+    text = (
         "import punctual\n"
         "if __name__ == '__main__':\n"
         "    def train(context):\n"
         "        pass\n"
         "    punctual.elastic(train)\n"
     )
-    stage.start(str(script))
-    assert stage.exit_code() == 1
-    assert "must be there when the script is loaded: got " in stage.output()
-    assert 'above `if __name__ == "__main__":`.' in stage.output()
+    told = refusal(stage, tmp_path / "late.py", text)
+    assert "must be there when the script is loaded: got " in told
+    assert 'above `if __name__ == "__main__":`.' in told

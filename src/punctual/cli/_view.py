@@ -19,6 +19,8 @@ from punctual.request.deadlines import Now
 
 #: Ends of lines, and movements of the cursor to lines that were drawn before.
 _MOVES, _UP = re.compile(r"(\n|\r|\x1b\[\d{0,3}[AF]|\x1b\[2K)"), re.compile(r"\x1b\[(\d*)[AF]")
+#: Lines that are kept in the panel at most.
+_N_KEPT = 12
 
 
 class Bar:
@@ -109,8 +111,10 @@ class View:
 
     def __init__(self, draw: Callable[[str], RenderableType | None], console: Console) -> None:
         self._draw_lines = draw
-        #: Lines that are not above the panel; which of them the cursor is in, and whether at its start; how far up it has been.
-        self._lines, self._i_line, self._is_at_start, self._n_up = [""], 0, False, 0
+        #: Lines that are kept in the panel; index of that with the cursor, and whether the cursor is at its start.
+        self._lines, self._i_line, self._is_at_start = [""], 0, False
+        #: Number of lines by which the cursor went up: so many last lines may be drawn again.
+        self._n_up = 0
         # Output comes in pieces that may end inside a character.
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._console = console
@@ -138,11 +142,10 @@ class View:
             elif piece == "\x1b[2K":
                 self._lines[self._i_line] = ""
             elif up := _UP.fullmatch(piece):
-                # No more than a dozen lines are kept in the panel.
-                self._i_line -= min(int(up[1] or 1), 12)
+                self._i_line -= min(int(up[1] or 1), _N_KEPT)
                 self._lines[:0] = [""] * -self._i_line  # those are above the panel
                 self._i_line = max(0, self._i_line)
-                self._n_up = min(max(self._n_up, len(self._lines) - 1 - self._i_line), 12)
+                self._n_up = min(max(self._n_up, len(self._lines) - 1 - self._i_line), _N_KEPT)
             elif piece != "\r":
                 # What is drawn at the start of a line takes its place.
                 self._lines[self._i_line] = piece if self._is_at_start else self._lines[self._i_line] + piece

@@ -23,5 +23,5 @@ def unknown_job(command: ResizeJob | StopJob) -> JobFailed:
     at, job = command.at, command.job
     if isinstance(command, ResizeJob):
         return JobFailed(at=at, job=job, cause=_UNKNOWN, retryable=True, request=command.request, is_lost=True)
-    how = {"retryable": command.restarts, "is_stopped": True, "is_due": command.is_due}
-    return JobFailed(at=at, job=job, cause=command.cause, **how)
+    cause, restarts, is_due = command.cause, command.restarts, command.is_due
+    return JobFailed(at=at, job=job, cause=cause, retryable=restarts, is_stopped=True, is_due=is_due)

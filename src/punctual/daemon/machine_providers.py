@@ -44,7 +44,7 @@ def provider_of(run: RunFolder, cluster: str, address: str) -> MachineProvider |
     InvalidSpec
         The file or the provider cannot be used.
     """
-    pools, machines = _sections_of(cluster)
+    pools, machines = _read_cluster(cluster)
     if machines is None:
         return None
     terms = {
@@ -109,7 +109,7 @@ class Fleet:
         """Make the provider of the machines; raises `InvalidSpec` if it cannot be used."""
         self._folder.mkdir(parents=True, exist_ok=True)
         place = ClusterPlace(address=terms["address"], name=self.name, folder=str(self._folder))
-        from punctual.request.pool_file import pools_of as sections_of  # as below
+        from punctual.request.pool_file import pools_of as sections_of  # needs pydantic, too
 
         pools = [terms_of(pool) for pool in sections_of(terms["pools"], f"'{terms['file']}'")]
         make = maker_of(terms["provider"], terms["file"])
@@ -195,8 +195,8 @@ def _has_same_provider(before: Mapping[str, Any], now: Mapping[str, Any]) -> boo
     return all(before.get(name) == now[name] for name in ("provider", "address"))
 
 
-def _sections_of(cluster: str) -> "tuple[tuple[PoolSection, ...], MachinesSection | None]":
-    """Read the pools of a live cluster's file and their provider; None: there are no pools."""
+def _read_cluster(cluster: str) -> "tuple[tuple[PoolSection, ...], MachinesSection | None]":
+    """Read the pools of a live cluster's file and the machines' provider; None: it names none."""
     if not cluster:
         return (), None
     from punctual.request.pool_file import read_pools  # needs pydantic, which is slow to load
@@ -206,7 +206,7 @@ def _sections_of(cluster: str) -> "tuple[tuple[PoolSection, ...], MachinesSectio
 
 def pools_of(cluster: str) -> "tuple[PoolSection, ...]":
     """Return the pools of a live cluster's file, whose provider is there; raises `InvalidSpec` if they cannot be used."""
-    pools, machines = _sections_of(cluster)
+    pools, machines = _read_cluster(cluster)
     if machines is not None:
         maker_of(machines.provider, cluster)
     return pools

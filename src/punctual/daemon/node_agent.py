@@ -148,9 +148,8 @@ class NodeAgent:
             if generation > self._generation:
                 self._run.record_facts(generation=generation)
                 self._generation = generation
-                with (
-                    self._changed
-                ):  # this host makes its commands anew, and hears of no end that another one has heard of
+                # This host makes its commands anew, and hears of no end that another one has heard of.
+                with self._changed:
                     untold = {number for number, _ in self._events}
                     self._ended_at_number = {
                         job: number for job, number in self._ended_at_number.items() if number in untold

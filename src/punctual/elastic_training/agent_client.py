@@ -22,14 +22,17 @@ _N_FILES_MAX = N_SLOTS + links.N_FILES_MAX
 
 
 class AgentClient:
-    """A worker's connection with its agent. This one is that of an unmanaged training: one worker, in the script's process.
+    """A worker's connection with its agent. The base class serves a training without one: a single worker in the script's process."""
 
-    * `generation_wanted`: newest generation to be formed; read at each step, costs about a microsecond.
-    * `generation_broken`: newest generation that has lost a member; below 0: none has.
-    """
+    @property
+    def generation_wanted(self) -> int:
+        """Newest generation to be formed; read at each step, costs about a microsecond."""
+        return 0
 
-    generation_wanted = 0
-    generation_broken = -1
+    @property
+    def generation_broken(self) -> int:
+        """Newest generation that has lost a member; below 0: none has."""
+        return -1
 
     def join(
         self, *, n_steps: int, progress: Progress = None, after_fault: bool = False, has_state: bool = True
@@ -77,11 +80,11 @@ class SocketAgentClient(AgentClient):
         self._n_steps_begun: int | None = None
 
     @property
-    def generation_wanted(self) -> int:  # type: ignore[override]
+    def generation_wanted(self) -> int:
         return self._board.generation_wanted
 
     @property
-    def generation_broken(self) -> int:  # type: ignore[override]
+    def generation_broken(self) -> int:
         return self._board.generation_broken
 
     def join(

@@ -39,7 +39,7 @@ class MessageStream:
             self.is_open = False
 
     def receive(self) -> list[dict[str, Any]]:
-        """Return the received messages; afterwards `is_open` tells whether more may come: none do after what is no message."""
+        """Return the received messages; afterwards `is_open` tells whether more may come: not after a line that is no message."""
         try:
             while self.is_open and len(self._incoming) < _WAITING_BYTES_MAX:
                 piece = self._connection.recv(_READ_BYTES)

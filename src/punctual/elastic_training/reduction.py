@@ -24,7 +24,7 @@ def clear(params: Sequence[nn.Parameter]) -> None:
 
 
 class Reduction:
-    """Sums each parameter's `grad` over the parts of a step; this one does so in a single worker: its gradients are the step's."""
+    """Sums each parameter's `grad` over the parts of a step. The base class serves a single worker, whose sums are the step's."""
 
     def __init__(self, params: Sequence[nn.Parameter]) -> None:
         self._params = params

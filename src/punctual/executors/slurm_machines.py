@@ -42,8 +42,12 @@ _SHORT = dict(zip("JaMWHhV", ("job-name", "array", "clusters", "wait", "hold", "
 _FORBIDDEN = {*_SHORT.values(), "wrap", "test-only", "parsable", "requeue", "het-group", "usage"}
 #: Variables that are of this machine, or mean a forbidden option.
 _NOT_PASSED_ON = {
-    *("PUNCTUAL_NODE_ADDRESS", "RAY_ADDRESS"),
-    *("SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SLURM_CLUSTERS", "SBATCH_WAIT"),
+    "PUNCTUAL_NODE_ADDRESS",
+    "RAY_ADDRESS",
+    "SBATCH_ARRAY_INX",
+    "SBATCH_CLUSTERS",
+    "SBATCH_WAIT",
+    "SLURM_CLUSTERS",
 }
 #: State of jobs whose processes have been told to end, and have some time for it.
 _ENDING = "COMPLETING"

@@ -156,17 +156,18 @@ class JobRecords:
     def forget(self, jobs: Sequence[JobId]) -> None:
         """Remove ended jobs, with their messages as far as no state is made of these any more.
 
-        Their ids, and all other messages, go when the next state begins. A hundred at a time, between which who steers
-        other jobs can write: what is deleted is overwritten, of thousands of jobs for seconds.
+        Their ids, and all other messages, go when the next state begins. The jobs go a hundred at a time, so
+        that others can write between: what is deleted is overwritten, which takes seconds for thousands of jobs.
         """
         ended = f"SELECT id FROM job WHERE state IN {tuple(ENDED)} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608
         emptied = "is_removed = 1, facts = NULL, request_key = NULL, request_digest = NULL"
         for begin in range(0, len(jobs), 100):
+            if begin:
+                time.sleep(0.02)
             wanted = json.dumps(jobs[begin : begin + 100])
             with self._writing() as connection:
                 connection.execute(f"{DELETE_MESSAGES} AND subject IN ({ended}) AND sequence <= {_UNUSED}", (wanted,))
                 connection.execute(f"UPDATE job SET {emptied} WHERE id IN ({ended})", (wanted,))  # noqa: S608
-            time.sleep(0.02)
 
     # The run.
 

@@ -54,7 +54,7 @@ class Reservation:
     n_nodes
         See `PromiseRequest`.
     per_worker
-        The part of the share that is reserved for a worker.
+        Amount of the pool that is reserved for each worker.
     """
 
     pool: Pool

@@ -239,7 +239,7 @@ def _candidate(builder: PlanBuilder, view: JobView) -> Candidate | None:
 
 
 def _other_names(candidate: Candidate) -> Iterator[str]:
-    """Yield the kinds of hardware of which a pool that suffices need not have enough, as far as the job asks for some."""
+    """Yield the other kinds of hardware that the job asks for and that may run out before its pool does."""
     worker = candidate.worker
     yield from (name for name, _ in worker.others)
     if candidate.options.reserved_per_worker > candidate.options.per_worker:

@@ -47,8 +47,8 @@ class Configurations:
     per_worker
         Use of its pool by one worker, with a server if the job has some.
     reserved_per_worker
-        The same as promises count it: as large a share of the pool as a worker takes of anything on a node, so that memory
-        suffices where the pool does.
+        Use of its pool by one worker, as promises count it: the largest share that a worker takes of anything on a node, so
+        that cores and memory do not run out before the pool does.
     pools
         Pools that its columns use.
     columns

@@ -143,7 +143,7 @@ def _catching(pid: int, number: int) -> list[int]:
     return [catching for child, parent in parents() if parent == pid for catching in _catching(child, number)]
 
 
-def is_deaf(pid: int, number: int) -> bool:
+def ignores(pid: int, number: int) -> bool:
     """Whether a process ignores or blocks the signal."""
     return bool((_mask(pid, "SigIgn") | _mask(pid, "SigBlk")) & _bit(number))
 

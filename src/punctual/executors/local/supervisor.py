@@ -273,7 +273,7 @@ class Supervisor:
             elif number == signal.SIGINT:
                 self._lift()
                 now, jobs = time.monotonic(), job_signals.descendants(os.getpid())
-                if self._ctrl_c is not None and all(job_signals.is_deaf(pid, number) for pid in jobs):
+                if self._ctrl_c is not None and all(job_signals.ignores(pid, number) for pid in jobs):
                     self._end(grace_s=0.0).kill()
                 self._ctrl_c = now, now + self._grace_s()
                 _signal_group(self._job_pid, signal.SIGINT)
