@@ -41,10 +41,12 @@ class WorkerSpawner:
 
     def receive(self) -> dict[str, Any] | None:
         """Return the forkserver's next message; None: it has ended. Workers may be requested once it is ready."""
-        try:
-            text = self.control.recv(MESSAGE_BYTES_MAX)
-        except OSError:
-            text = b""
+        text = b""
+        # If it has ended before it has read all, the first call fails, and only the next returns what it has said.
+        for _ in range(2):
+            with suppress(OSError):
+                text = self.control.recv(MESSAGE_BYTES_MAX)
+                break
         if not text:
             return None
         words: dict[str, Any] = json.loads(text)
