@@ -69,8 +69,9 @@ N_BLOCKS = 24
 N_EPOCHS = 4
 #: Of the jobs of the main table.
 DEADLINE_S = 45.0
-#: The floor is decor-pi's: past 99 % of the steps it keeps its last demand, and with less it can hang there.
-CORES = "0.1..1"
+#: The floor is decor-pi's: past 99 % of the steps it keeps its last demand, and with less it can hang there. Where it does not
+#: run, jobs have no floor that could bring them to their end early.
+CORES, CORES_WITHOUT_FLOOR = "0.1..1", "0..1"
 CHANGE_AT_FRAC = 0.3
 TARGET_FRAC = 0.002
 
@@ -136,7 +137,7 @@ class Lane:
             ]  # fmt: skip
             begun = time.monotonic()
             job = subprocess.Popen(
-                command, env=self._environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                command, env=self._environment(cell), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
             )
             stop = threading.Event()
             disturber = threading.Thread(target=self._disturb, args=(cell, name, begun, stop))
@@ -162,8 +163,10 @@ class Lane:
             program += ["--step-cost-factor", "1.8", "--step-cost-change-at", "0.5"]
         return program
 
-    def _environment(self) -> dict[str, str]:
-        return os.environ | {"PUNCTUAL_HOME": str(self._home)}
+    def _environment(self, cell: Cell) -> dict[str, str]:
+        # A daemon has one actuator for all of its jobs.
+        home = self._home / "pacing" if cell.condition == BY_PACING else self._home
+        return os.environ | {"PUNCTUAL_HOME": str(home)}
 
     def _disturb(self, cell: Cell, name: str, begun: float, stop: threading.Event) -> None:
         if cell.condition.startswith("CPU hog"):
@@ -173,7 +176,7 @@ class Lane:
             change_s = (factor - 1.0) * cell.deadline_s
             if not stop.wait(begun + CHANGE_AT_FRAC * cell.deadline_s - time.monotonic()):
                 change = [*PUNCTUAL, "deadline", name, f"{change_s:+.3f}s"]
-                subprocess.run(change, env=self._environment(), stdout=subprocess.DEVNULL, check=True)
+                subprocess.run(change, env=self._environment(cell), stdout=subprocess.DEVNULL, check=True)
 
     def _hog(self, from_at: float, until_at: float, stop: threading.Event) -> None:
         if stop.wait(from_at - time.monotonic()):
@@ -223,7 +226,8 @@ def run_block(lane: Lane, work: Work, profile: Profile) -> Iterator[dict[str, ob
     n_epoch_steps = profile.n_epoch_steps(work.deadline_s / ratio)
     drawn = random.Random(f"{work.block} {work.repeat}")
     for controller in drawn.sample(work.controllers, len(work.controllers)):
-        cell, cores = Cell(app, ratio, condition, controller, work.deadline_s, work.repeat), CORES
+        cell = Cell(app, ratio, condition, controller, work.deadline_s, work.repeat)
+        cores = CORES_WITHOUT_FLOOR if condition in (BY_PACING, BY_OUTPUT) else CORES
         if (
             controller == "constant"
         ):  # what a user would choose who had profiled the job: all its work, evenly until the deadline
