@@ -389,8 +389,8 @@ def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
         host.submit(submission_of(options, time.monotonic(), host.capacity, host.capacity_together))
 
         def has_two_workers() -> bool:
-            status = host.executor.worker_status(JOB)
-            return status is not None and status.n_workers == 2
+            workers = host.executor.facts(JOB)["workers"]
+            return workers is not None and workers["n_workers"] == 2
 
         host.run_for(PATIENCE_S, has_two_workers)
         assert host.status(JOB).granted == {A: Resources(cores), B: Resources(cores)}
@@ -409,8 +409,8 @@ def test_workers_leave_a_node_that_is_drained_and_come_back_while_the_others_tra
 
         def until(n_workers: int, on: set[NodeId]) -> None:
             def holds() -> bool:
-                status = host.executor.worker_status(JOB)
-                return status is not None and status.n_workers == n_workers and host.status(JOB).granted.keys() == on
+                workers = host.executor.facts(JOB)["workers"]
+                return bool(workers and workers["n_workers"] == n_workers and host.status(JOB).granted.keys() == on)
 
             host.run_for(PATIENCE_S, holds)
             assert holds()

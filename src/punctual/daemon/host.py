@@ -1,6 +1,6 @@
 """Host: jobs on one scheduler, one engine and one journal."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any, TypeVar
@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 from punctual.core.cluster import Snapshot
 from punctual.core.errors import InvalidSpec, check_not_negative
 from punctual.core.events import (
-    Event,
     JobSubmitted,
     NodeNoticed,
     PauseRequested,
@@ -19,21 +18,21 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
-from punctual.core.pools import Lack, PoolSpec
-from punctual.core.protocols import Executor, Journal, Message
+from punctual.core.pools import Lack
+from punctual.core.protocols import Executor, Message
 from punctual.core.quoting import Quote, QuoteRequest
 from punctual.core.resources import Resources, largest, total
 from punctual.core.scheduler import Scheduler
-from punctual.core.status import JobStatus, StatusBoard
+from punctual.core.status import JobStatus
 from punctual.daemon.engine import Engine, Query
-from punctual.daemon.mailbox import Mailbox
+from punctual.daemon.host_executor import ExecutorSetup
+from punctual.daemon.host_state import HostState
 from punctual.daemon.planner import QuotingPlanner
 from punctual.daemon.quotes import check_amounts, new_view
 from punctual.daemon.status_reader import StatusReader, logged
 from punctual.history.judge import Wait, expected_waits
 from punctual.request.spec_change import SpecChange, changed_spec
-from punctual.request.submission import Submission, check_budget, check_policy
-from punctual.request.submission_json import submitted
+from punctual.request.submission import check_budget, check_policy
 
 T = TypeVar("T")
 
@@ -45,35 +44,38 @@ ASK_S_MAX, QUOTE_S_MAX = 5.0, 20.0
 class Host(StatusReader):
     """Runs any number of jobs. All methods but `run` may be called from any thread.
 
-    * `scheduler`, `board`: scheduler and status board of the same history: new, or restored from a journal.
-    * `time`: source of events and time; safe from any thread.
+    * `run_folder`: folder of the run.
+    * `post`: passes an event to the engine; allowed in a signal handler.
+    * `take_in`: see `Engine.take_in`.
+
+    * `site`: place where jobs run.
+    * `executor`: its executor, in the machine's time.
     * `afterwards`: called with all messages that were written together, once scheduler, board and listeners have them.
-    * `policy`: name of the policy with which the history began.
-    * `pools`: pools of machines that it can ask for.
     """
 
     def __init__(
         self,
-        scheduler: Scheduler,
-        board: StatusBoard,
+        state: HostState,
+        site: ExecutorSetup,
         executor: Executor,
         planner: QuotingPlanner,
-        journal: Journal,
-        time: Mailbox,
-        *,
-        afterwards: Callable[[Sequence[Message]], None] = lambda _: None,
-        policy: str = "",
-        pools: Sequence[PoolSpec] = (),
+        afterwards: Callable[[Sequence[Message]], None],
     ) -> None:
-        super().__init__(board)
-        self._pools = pools
-        self._time, self._scheduler, self._planner = time, scheduler, planner
-        listeners, afterwards = [logged(self._listen)], logged(afterwards)
+        super().__init__(state.board)
+        self.run_folder, self._journal, self._time = state.run, state.journal, state.time
+        self._scheduler, self._planner = state.scheduler, planner
+        self._options, self._pools = site.options, site.pooled
         self._engine = Engine(
-            scheduler, executor, planner, time, journal=journal, listeners=listeners, afterwards=afterwards
+            state.scheduler,
+            state.time.in_journal_time(executor),
+            planner,
+            state.time,
+            journal=state.journal,
+            listeners=[logged(self._listen)],
+            afterwards=logged(afterwards),
         )
+        self.post, self.take_in = state.time.post, self._engine.take_in
         self._lock = Lock()
-        self._first_policy = policy
         #: Jobs that were submitted and that the engine has not come to yet.
         self._coming: dict[JobId, JobSubmitted] = {}
         #: Latest declarations of jobs that the engine has not processed yet.
@@ -82,14 +84,6 @@ class Host(StatusReader):
     def now(self) -> float:
         """Present instant on the clock of events."""
         return self._time.now()
-
-    def post(self, event: Event) -> None:
-        """Pass the engine an event; allowed in a signal handler."""
-        self._engine.post(event)
-
-    def take_in(self, events: Iterable[Event]) -> None:
-        """Queue events of the time during which no process steered, as `Engine.take_in` does."""
-        self._engine.take_in(events)
 
     # What is waited for.
 
@@ -106,7 +100,7 @@ class Host(StatusReader):
     @property
     def policy(self) -> str:
         """Name of the policy that makes the plans."""
-        return self._first_policy if self._board.policy is None else self._board.policy[0]
+        return self._options.policy if self._board.policy is None else self._board.policy[0]
 
     @property
     def policy_parameters(self) -> Mapping[str, Any]:
@@ -294,9 +288,9 @@ class Host(StatusReader):
         """Steer the jobs until `until`, asked before each event, holds."""
         self._engine.run(until)
 
-    def _reserve(self, submission: Submission) -> JobId:
+    def _reserve(self, event: JobSubmitted) -> JobId:
         """Reserve the name, so that no other job gets it."""
-        job = submission.spec.id
+        job = event.spec.id
         with self._lock:
             if job in self._coming or self.knows(job):
                 raise InvalidSpec(
@@ -305,7 +299,7 @@ class Host(StatusReader):
                     f"job '{job}'",
                     "Choose another name (`--name`).",
                 )
-            self._coming[job] = submitted(submission)
+            self._coming[job] = event
         return job
 
     def _known(self, job: JobId) -> JobStatus | None:

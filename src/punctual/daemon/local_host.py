@@ -16,6 +16,7 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     GrantApplied,
     JobFailed,
+    JobSubmitted,
     NodeJoined,
     PauseRequested,
     PolicyChanged,
@@ -94,34 +95,20 @@ def accounted_s(facts: Mapping[str, Any]) -> float:
 class LocalHost(Host):
     """Runs jobs as processes of this machine, or of the nodes of a cluster.
 
-    * `run_folder`: folder of the run.
-    * `executor`: executor for queries about processes: actuator, workers, faults.
+    * `executor`: executor for queries about processes: workers, devices, faults.
     """
 
     def __init__(self, state: HostState, site: ExecutorSetup, planner: QuotingPlanner) -> None:
-        executor = Contained(site.executor)
-        self._journal = state.journal
+        self.executor = Contained(site.executor)
         self._upkeep = JournalMaintenance(state.journal, state.dumped)
-        super().__init__(
-            state.scheduler,
-            state.board,
-            state.time.in_journal_time(executor),
-            planner,
-            state.journal,
-            state.time,
-            afterwards=self._upkeep,
-            policy=state.run.facts().get("options", {}).get("policy", ""),
-            pools=site.pooled,
-        )
-        self.run_folder, self.executor = state.run, executor
+        super().__init__(state, site, self.executor, planner, self._upkeep)
         self._inputs, self._cpu_sets = site.inputs, site.cpu_sets
         self._own_capacity, self._scale = site.capacity, site.scale
         #: News of a cluster's nodes for the user.
         self.node_news = site.news
-        self._timers = state.time
-        state.time.pulse(self._beat)
+        self._time.pulse(self._beat)
         self._beaten_at = time.monotonic()
-        self._suspended_s = accounted_s(state.run.facts())
+        self._suspended_s = accounted_s(self.run_folder.facts())
         #: Messages that the records of the jobs lack: not in the journal yet, or its file could not be written.
         self._unrecorded: deque[Message] = deque()
         self._is_unwritable = False
@@ -141,9 +128,10 @@ class LocalHost(Host):
         self.is_asked_to_leave = False
         #: Whether the process that has started this one has no job for it.
         self.is_unneeded = False
+        self._actuator = site.executor.actuator
         self.run_folder.record_facts(
-            actuator=executor.actuator,
-            actuator_reason=executor.actuator_reason,
+            actuator=self._actuator,
+            actuator_reason=site.executor.actuator_reason,
             gpus=list(visible_devices()),
             **suspension_record(self._suspended_s),
         )
@@ -194,17 +182,17 @@ class LocalHost(Host):
             for submission in ordered:
                 check_checkpoint_dir(submission)
         _check_names_are_free([submission.spec.id for submission in ordered], self.run_folder)
-        in_journal_time = [self._in_journal_time(submission) for submission in ordered]
+        events = [self._event_of(submission) for submission in ordered]
         with ExitStack() as undoing:
-            for submission in in_journal_time:
-                _check_hardware(submission.spec)
-                check_budget(submission.spec, self._pools, self.policy)
-                undoing.callback(self._release, self._reserve(submission))
-            self._store(in_journal_time, settings)
+            for event in events:
+                _check_hardware(event.spec)
+                check_budget(event.spec, self._pools, self.policy)
+                undoing.callback(self._release, self._reserve(event))
+            self._store(ordered, events, settings)
             undoing.pop_all()
-        self._add_cpus([submission.spec.id for submission in ordered], settings)
-        for submission in in_journal_time:
-            self.post(submitted(submission))
+        self._add_cpus([event.spec.id for event in events], settings)
+        for event in events:
+            self.post(event)
         return [submission.spec.id for submission in submissions]
 
     def _add_cpus(self, jobs: Iterable[JobId], settings: ProcessSettings | None) -> None:
@@ -217,7 +205,7 @@ class LocalHost(Host):
             self._cpu_sets.add(job, cpus)
         if len(self._cpu_sets.all) > n_before:
             self._own_capacity = capacity = capacity_here(len(self._cpu_sets.all))
-            jobs_at_once = HostOptions.of(self.run_folder.facts()).jobs_at_once_on(capacity)
+            jobs_at_once = self._options.jobs_at_once_on(capacity)
             self.post(NodeJoined(at=self.now(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
 
     def _without_finished(self, submission: Submission, names: Collection[JobId]) -> Submission:
@@ -233,11 +221,6 @@ class LocalHost(Host):
             if after == submission.spec.after
             else replace(submission, spec=replace(submission.spec, after=after))
         )
-
-    def submit_again(self, submissions: Sequence[Submission], settings: ProcessSettings) -> None:
-        """Submit the jobs that neither this host nor its predecessor has got before; otherwise as `submit_all`."""
-        if new := [submission for submission in submissions if not self._has_same(submission)]:
-            self.submit_all(new, settings)
 
     def submit_for_client(
         self, submissions: Sequence[Submission], settings: ProcessSettings = _PIPED, stdin_fd: int | None = None
@@ -257,7 +240,8 @@ class LocalHost(Host):
         if stdin_fd is not None and not self.knows(job):
             self._inputs.keep(job, stdin_fd)
         try:
-            self.submit_again(submissions, settings)
+            if new := [submission for submission in submissions if not self._has_same(submission)]:
+                self.submit_all(new, settings)
         except BaseException:
             self._inputs.forget(job)
             raise
@@ -281,15 +265,12 @@ class LocalHost(Host):
         """Path of the job's output, or of its standard error alone, which only some jobs have."""
         return self.run_folder.log_of(job, of_errors=of_errors)
 
-    def facts(self, job: JobId) -> dict[str, Any]:
-        """Return facts that do not change while the job runs: names of its controller and its actuator."""
-        return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator}
-
     def public_facts(self, job: JobId) -> dict[str, Any]:
-        """Return `facts` for other processes, with the path of the output, the demand, and the promised finish."""
+        """Return facts about a job for other processes: controller, actuator, output, demand, cost, promised finish."""
         until_at = self.promised_until_at(job)
         return {
-            **self.facts(job),
+            "controller": self.status(job).spec.controller,
+            "actuator": self._actuator,
             "output": str(self.run_folder.log(job)),
             "demand_cores": self.demand_cores(job),
             "spent_usd": self.spent_usd(job),
@@ -374,7 +355,7 @@ class LocalHost(Host):
         """Steer the jobs until `until` holds, and for `most_s` seconds at most."""
         give_up_at = self.now() + most_s
         # Else nothing might ever come. Without a job it asks for nothing, and is no timer that the scheduler sets.
-        self._timers.set_timer(Timer("retry"), give_up_at)
+        self._time.set_timer(Timer("retry"), give_up_at)
         self.run(lambda: until() or self.now() >= give_up_at)
 
     def ask_to_leave(self, *, only_without_jobs: bool = False) -> None:
@@ -384,7 +365,7 @@ class LocalHost(Host):
         """
         self.is_unneeded = True
         self.is_asked_to_leave = self.is_asked_to_leave or not only_without_jobs
-        self._timers.ask(Query(lambda: None))  # whether to go on is asked before each thing that comes
+        self._time.ask(Query(lambda: None))  # whether to go on is asked before each thing that comes
 
     def hand_over(self) -> None:
         """Leave the open jobs to another process.
@@ -483,7 +464,9 @@ class LocalHost(Host):
         """Whether the job is to stay paused even if no process steers it."""
         return self.knows(job) and self.status(job).pause is not None
 
-    def _store(self, submissions: Sequence[Submission], settings: ProcessSettings | None) -> None:
+    def _store(
+        self, submissions: Sequence[Submission], events: Sequence[JobSubmitted], settings: ProcessSettings | None
+    ) -> None:
         """Store what jobs need to start as safely as messages, for all or, if it raises, for none of them.
 
         Raises `InvalidSpec` if there is no room for it.
@@ -491,8 +474,8 @@ class LocalHost(Host):
         self.run_folder.record_submitted(
             [
                 new_job(
-                    each.spec.id,
-                    encode(submitted(each)),
+                    event.spec.id,
+                    encode(event),
                     each.inherited,
                     each.argv,
                     settings,
@@ -500,20 +483,21 @@ class LocalHost(Host):
                     request_key=each.request_key,
                     request_digest=each.request_digest,
                 )
-                for each in submissions
+                for each, event in zip(submissions, events, strict=True)
             ]
         )
 
     def _has_same(self, submission: Submission) -> bool:
         """Whether this very submission was made before."""
-        job, told = submission.spec.id, submitted(self._in_journal_time(submission))
+        job, told = submission.spec.id, self._event_of(submission)
         if (coming := self._coming.get(job)) is not None:
             return (coming.at, coming.program) == (told.at, told.program)
         known = self._known(job)
         return known is not None and (known.submitted_at, known.program) == (told.at, told.program)
 
-    def _in_journal_time(self, submission: Submission) -> Submission:
-        return replace(submission, submitted_at=submission.submitted_at - self._timers.shift_s)
+    def _event_of(self, submission: Submission) -> JobSubmitted:
+        event = submitted(submission)
+        return replace(event, at=event.at - self._time.shift_s)
 
     def _record(self, message: Message) -> None:
         """Bring the run's folder up to the journal, and not further: its records must outlive this process."""
@@ -552,18 +536,9 @@ class LocalHost(Host):
 
     def _end_facts(self, job: JobId) -> dict[str, Any]:
         """Return the facts of an ended job for the list of past jobs, with those that only the executor has."""
-        workers, faults, device = (
-            self.executor.worker_status(job),
-            self.executor.faults(job),
-            self.executor.device_use(job),
-        )
         return {
             **facts_of_end(self.status(job), self.clocks(), self._scheduler.bill),
-            "faults": [
-                {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
-            ],
-            "workers": None if workers is None else asdict(workers),
-            "device": None if device is None else asdict(device),
+            **self.executor.facts(job),
             "controller_cpu_s": time.process_time() - self._cpu_before_s.pop(job, time.process_time()),
         }
 

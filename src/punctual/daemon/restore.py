@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from punctual.core.commands import LaunchJob, StopJob
@@ -13,7 +13,6 @@ from punctual.core.ids import JobId
 from punctual.core.instants import moved
 from punctual.core.job import Allocation
 from punctual.core.recent_messages import Reason
-from punctual.core.status import JobStatus
 from punctual.daemon.adoption import actuator_of, adopted, claimed
 from punctual.daemon.host_executor import (
     HERE,
@@ -41,17 +40,9 @@ from punctual.journal.sqlite import SqliteJournal
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """Site of a resumed run, with the jobs that still run.
-
-    * `granted`: allocation of each job that still runs.
-    * `missed`: returns the events since the instant of the journal's last message, in the journal's time.
-    """
-
-    site: ExecutorSetup
-    granted: Mapping[JobId, Allocation]
-    missed: Callable[[float], Iterable[Event]]
+#: Site of a resumed run, the allocation of each job that still runs, and the events since the instant of the journal's last
+#: message, in the journal's time.
+Resumed = tuple[ExecutorSetup, Mapping[JobId, Allocation], Iterable[Event]]
 
 
 class AllEndedError(InvalidSpec):
@@ -106,31 +97,29 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
                 f"job '{run.name}'",
                 "See `punctual ps` for what runs, and whether it is steered.",
             )
-        options = HostOptions.of(run.record())
+        options = HostOptions.of(run.facts())
         policy = state.policy(options.policy)
         # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
         run.socket.unlink(missing_ok=True)
-        is_local = options.engine == "local"
-        steer = partial(run.record_steering, is_service=is_service)
+        resume = _local_site if options.engine == "local" else _cluster_site
         ending.push(tidying(run))
         with ExitStack() as failing:
             failing.callback(_leave, run)
-            resumed = (
-                _local_site(state, options, jobs, steer) if is_local else _cluster_site(state, options, jobs, steer)
-            )
+            steer = partial(run.record_steering, is_service=is_service)
+            site, granted, missed = resume(state, options, jobs, steer, last_at)
 
             def begin(host: LocalHost) -> None:
-                host.take_in(resumed.missed(last_at))
-                host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(resumed.granted)))
-                if not is_local:
-                    resumed.site.join(state.time.from_machine)
-                for job in resumed.granted:
+                host.take_in(missed)
+                host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(granted)))
+                if site.capacity is None:
+                    site.join(state.time.from_machine)
+                for job in granted:
                     if run.is_stopping(job):
                         host.stop(job, STOPPED_UNSTEERED)
                 for submission in submissions:
                     host.resubmit(submission)
 
-            host = ending.enter_context(opened(state, resumed.site, policy, begin, take=take))
+            host = ending.enter_context(opened(state, site, policy, begin, take=take))
             failing.pop_all()
         yield host
 
@@ -141,7 +130,9 @@ def _leave(run: RunFolder) -> None:
         run.record_left()
 
 
-def _local_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
+def _local_site(
+    state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None], last_at: float
+) -> Resumed:
     """Make the site of this machine, with the jobs whose supervisors run.
 
     `steer`: writes down that this process steers the run, once nobody else does.
@@ -160,7 +151,7 @@ def _local_site(state: HostState, options: HostOptions, jobs: list[JobId], steer
             kept[job].close()
     site = local_site(run, executor, options, inputs)
     # Only now: until it was claimed a job may still have ended.
-    return Resumed(site, granted, lambda last_at: _missed_here(state, last_at, granted, site))
+    return site, granted, _missed_here(state, last_at, granted, site)
 
 
 def _missed_here(
@@ -171,12 +162,15 @@ def _missed_here(
     nodes = state.board.nodes()
     if last_at < -state.time.shift_s and any(node.ends_at is not None for node in nodes):  # the machine is back
         yield NodeNoticed(at=state.time.now(), node=HERE, ends_at=None)
-    known = {node.id: (node.capacity, node.jobs_at_once) for node in nodes}
-    if site.capacity is not None and known.get(HERE) != (site.capacity, site.jobs_at_once):
-        yield NodeJoined(at=state.time.now(), node=HERE, capacity=site.capacity, jobs_at_once=site.jobs_at_once)
+    if site.capacity is not None:
+        now = site.capacity, site.options.jobs_at_once_on(site.capacity)
+        if now not in [(node.capacity, node.jobs_at_once) for node in nodes if node.id == HERE]:
+            yield NodeJoined(at=state.time.now(), node=HERE, capacity=now[0], jobs_at_once=now[1])
 
 
-def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
+def _cluster_site(
+    state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None], last_at: float
+) -> Resumed:
     """Make the site of a cluster's nodes, with the jobs that their agents have."""
     steer()
     nodes = [node.id for node in state.board.nodes()]
@@ -190,23 +184,17 @@ def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], ste
         raise
     in_journal_time = [moved(event, -state.time.shift_s) for event in events]
     held = {job: granted[job] for job in jobs if job in granted}
-    return Resumed(
-        cluster_site(executor, options),
-        held,
-        lambda last_at: (replace(event, at=max(event.at, last_at)) for event in in_journal_time),
-    )
+    missed = [replace(event, at=max(event.at, last_at)) for event in in_journal_time]
+    return cluster_site(executor, options), held, missed
 
 
 def _launched(state: HostState, job: JobId) -> tuple[LaunchJob, ProgressReported | None]:
-    """Return the launch of a job and its last progress report, in the time of this machine."""
+    """Return the command that would start a job as it is, and its last progress report, in the time of this machine.
+
+    Later commands have higher numbers.
+    """
     status = state.board.job(job)
-    launch, latest = state.time.to_machine(_launch_of(status)), _latest_of(status)
-    return launch, None if latest is None else state.time.to_machine(latest)
-
-
-def _launch_of(status: JobStatus) -> LaunchJob:
-    """Return the command that would start the job as it is; later commands have higher numbers."""
-    return LaunchJob(
+    launch = LaunchJob(
         at=status.submitted_at,
         job=status.id,
         request=0,
@@ -216,13 +204,9 @@ def _launch_of(status: JobStatus) -> LaunchJob:
         program=status.program,
         submitted_at=status.submitted_at,
     )
-
-
-def _latest_of(status: JobStatus) -> ProgressReported | None:
-    """Return the job's last progress report; None: it has reported nothing."""
     if status.unit_at is None:
-        return None
-    return ProgressReported(
+        return state.time.to_machine(launch), None
+    latest = ProgressReported(
         at=status.unit_at,
         job=status.id,
         steps_done=status.steps_done,
@@ -231,3 +215,4 @@ def _latest_of(status: JobStatus) -> ProgressReported | None:
         used_core_s=status.used_core_s,
         landed=status.landed,
     )
+    return state.time.to_machine(launch), state.time.to_machine(latest)

@@ -7,7 +7,7 @@ its clock, the extent of its thinning).
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -135,16 +135,13 @@ class SqliteJournal:
             begin_ending_writer(path, lambda: self._begin(take), lambda _: take)
             return
         with ExitStack() as failing:
-            self._connection = self._opened_to_read(failing)
+            connection = open_to_read(path, failing)
+            if connection is None:
+                remedy = "Look at `punctual ps` for the known runs."
+                raise InvalidSpec("the journal must exist", "no such file", self.place, remedy)
+            self._connection = connection
             self.last_written = self.last_sequence
             self._ending = failing.pop_all()
-
-    def _opened_to_read(self, ending: ExitStack) -> sqlite3.Connection:
-        connection = open_to_read(self.path, ending)
-        if connection is None:
-            remedy = "Look at `punctual ps` for the known runs."
-            raise InvalidSpec("the journal must exist", "no such file", self.place, remedy)
-        return connection
 
     def _begin(self, take: bool) -> None:
         self._connection = open_to_write(self.path)
@@ -173,10 +170,9 @@ class SqliteJournal:
         """
         numbered = enumerate(messages, start=self.last_written + 1)
         rows = [(number, kind_of(message), encode(message), subject_of(message)) for number, message in numbered]
-        with self.writing(is_durable=any(kind in _ACKNOWLEDGED for _, kind, _, _ in rows)):
-            for row in rows:
-                self._connection.execute(_APPEND, row)
-        self.last_written = rows[-1][0] if rows else self.last_written
+        with self.writing(is_durable=not _ACKNOWLEDGED.isdisjoint(kind for _, kind, _, _ in rows)):
+            self._connection.executemany(_APPEND, rows)
+        self.last_written += len(rows)
         return self.last_written
 
     def read_from(self, sequence: int, wanted: About | None = None) -> Iterator[tuple[int, Message]]:
@@ -396,15 +392,28 @@ class SqliteJournal:
             raise self._taken(self.owner)
 
     @contextmanager
-    def writing(self, *, is_durable: bool = False) -> Iterator[None]:
-        """A transaction of the process that has claimed the journal; raises `JournalTaken` for any other."""
-        with self._transaction(is_durable=is_durable):
-            if self._fact("owner") != self._owner:
-                raise self._taken(self.owner)
-            yield
+    def writing(self, *, is_durable: bool = False, claims: bool = False) -> Iterator[None]:
+        """A transaction of the process that has claimed the journal; raises `JournalTaken` for any other, unless it `claims`."""
+        execute = self._connection.execute
+        with self._lock:
+            try:
+                if is_durable:
+                    execute("PRAGMA synchronous = FULL")
+                execute("BEGIN IMMEDIATE")
+                if not claims and execute(FACT, ("owner",)).fetchone() != (self._owner,):
+                    raise self._taken(self.owner)  # noqa: TRY301 -- what has begun is rolled back
+                yield
+                execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    execute("ROLLBACK")
+                raise
+            finally:
+                if is_durable:
+                    execute("PRAGMA synchronous = NORMAL")
 
     def _claim(self, *, take: bool) -> None:
-        with self._transaction():
+        with self.writing(claims=True):
             owner = self.owner
             if owner is not None and owner.may_live():
                 if not take:
@@ -420,26 +429,6 @@ class SqliteJournal:
             "a journal must be written by the process that claimed it last", got, self.place,
             "Let that process steer the jobs, or end it first.",
         )  # fmt: skip
-
-    @contextmanager
-    def _transaction(self, *, is_durable: bool = False) -> Iterator[None]:
-        with self._lock, self._through_to_disk() if is_durable else nullcontext():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _through_to_disk(self) -> Iterator[None]:
-        self._connection.execute("PRAGMA synchronous = FULL")
-        try:
-            yield
-        finally:
-            self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
         """Release the journal; it has no owner until it is opened again."""
