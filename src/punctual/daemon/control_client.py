@@ -38,9 +38,12 @@ _SUBMIT_S_MAX = 20.0
 _LOADING_S_MAX = 30.0
 
 
-def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
-    """Fetch the statuses of `jobs`, ended ones too, from the run's host; raises `ControlFailed` if it is silent."""
-    return [received(standing) for standing in ask(run.socket, {"verb": "status", "jobs": list(jobs)})["jobs"]]
+def standings_of(
+    run: RunFolder, jobs: Sequence[JobId] | None = None, timeout_s: float = _ANSWER_S_MAX
+) -> list[dict[str, Any]]:
+    """Fetch the statuses of `jobs`, ended ones too, from the run's host; None: of all. Raises `ControlFailed` if it is silent."""
+    request = {"verb": "status", "jobs": None if jobs is None else list(jobs)}
+    return [received(standing) for standing in ask(run.socket, request, timeout_s)["jobs"]]
 
 
 def standings(run: RunFolder) -> list[dict[str, Any]]:
@@ -50,16 +53,11 @@ def standings(run: RunFolder) -> list[dict[str, Any]]:
     """
     jobs = [job for job in jobs_of(run) if job.steering != "ended"]
     listens = run.socket.exists()  # looked at before it is asked: a host that begins to listen meanwhile is not silent
-    told = _standings_by_host(run) if any(job.steering == "steered" for job in jobs) else {}
+    told: dict[str, dict[str, Any]] = {}
+    if any(job.steering == "steered" for job in jobs):
+        with suppress(ControlFailed):
+            told = {standing["job"]: standing for standing in standings_of(run)}
     return [told.get(str(job.job)) or {"job": job.title, **_standing_without_answer(job, listens)} for job in jobs]
-
-
-def _standings_by_host(run: RunFolder) -> dict[str, dict[str, Any]]:
-    try:
-        jobs = ask(run.socket, {"verb": "status"})["jobs"]
-    except ControlFailed:
-        return {}
-    return {standing["job"]: received(standing) for standing in jobs}
 
 
 def _standing_without_answer(job: KnownJob, listens: bool) -> dict[str, str]:

@@ -18,6 +18,7 @@ from punctual.core.ids import JobId
 from punctual.core.lifecycle import about, ended_by
 from punctual.core.protocols import Listener, Message
 from punctual.core.status import JobStatus, StatusBoard
+from punctual.daemon.control_client import standings_of
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.detached import caught
@@ -25,7 +26,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.status_reader import HostForecasts, StatusReader, logged, received
+from punctual.daemon.status_reader import HostForecasts, StatusReader, logged
 from punctual.executors.local.output import LogTail, ProcessSettings, Receive, ignore_output, logs_of, write_through
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
@@ -331,10 +332,7 @@ class JobFollower(StatusReader):
     def _ask(self) -> bool:
         """Query the host for the jobs' status; return whether it answered."""
         try:
-            request = {"verb": "status", "jobs": list(self.job_ids)}
-            self._forecasts.take(
-                [received(standing) for standing in ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"]]
-            )
+            self._forecasts.take(standings_of(self.run_folder, self.job_ids, _ANSWER_S_MAX))
         except ControlBusy:
             self._answered_at = time.monotonic()
             return False

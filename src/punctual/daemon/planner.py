@@ -138,13 +138,13 @@ class SwitchingPlanner:
             and not snapshot.pools
             and not any(view.spec.guarantee for view in (*snapshot.holding, *snapshot.waiting))
         ):
-            self._stand_in(snapshot, sink)
+            sink(_stand_in(self._alone, snapshot, snapshot.at))
         elif self._together is not None:
             self._together.request(snapshot, sink)
         else:
             with suppress(RuntimeError):  # no thread can be had: it is begun for a later plan
                 self._begun()
-            self._stand_in(snapshot, lambda event: sink(_to_be_asked_again(event, snapshot)))
+            sink(_stand_in(self._alone, snapshot, snapshot.at, is_for_now=True))
 
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
         try:
@@ -165,18 +165,6 @@ class SwitchingPlanner:
                 )
             return self._together
 
-    def _stand_in(self, snapshot: Snapshot, sink: Sink) -> None:
-        plan, cause = _stand_in_plan(self._alone, snapshot)
-        sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
-
-
-def _to_be_asked_again(event: Event, snapshot: Snapshot) -> Event:
-    """Mark the plan of a stand-in policy to be replaced as soon as the chosen policy has started."""
-    if not isinstance(event, PlanProposed) or event.plan is None:
-        return event
-    # While a worker starts another plan is asked for after so many seconds.
-    return replace(event, plan=replace(event.plan, ask_again_at=snapshot.at + 0.5))
-
 
 def _allocate(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
     try:
@@ -185,10 +173,17 @@ def _allocate(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
         return None, f"{type(error).__name__}: {error}"
 
 
-def _stand_in_plan(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
-    """Make the plan of a stand-in policy and keep the memory of the replaced one, such as its promises."""
+def _stand_in(policy: Policy, snapshot: Snapshot, at: float, *, is_for_now: bool = False) -> PlanProposed:
+    """Make the plan of a stand-in policy and keep the memory of the replaced one, such as its promises.
+
+    `is_for_now`: the plan is to be replaced as soon as the chosen policy has started.
+    """
     plan, cause = _allocate(policy, snapshot)
-    return (None if plan is None else replace(plan, carry=snapshot.carry)), cause
+    if plan is not None:
+        # While a worker starts another plan is asked for after so many seconds.
+        ask_again_at = snapshot.at + 0.5 if is_for_now else plan.ask_again_at
+        plan = replace(plan, carry=snapshot.carry, ask_again_at=ask_again_at)
+    return PlanProposed(at=at, plan=plan, revision=snapshot.revision, cause=cause)
 
 
 class ProcessPlanner:
@@ -299,20 +294,18 @@ class ProcessPlanner:
             question.answer.set_exception(QuoteFailed(f"the policy '{self._policy}' {failure}"))
 
     def _proposal(self, snapshot: Snapshot) -> Event:
-        plan: Plan | None
         try:
             until_at = time.monotonic() + self._limit_s
-            plan, cause = self._ask(lambda worker: worker.plan(snapshot, until_at)), ""
+            plan = self._ask(lambda worker: worker.plan(snapshot, until_at))
         except _StartingError:
-            plan, cause = _stand_in_plan(self._fallback, snapshot)
-            event = PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision, cause=cause)
-            return _to_be_asked_again(event, snapshot)
+            return _stand_in(self._fallback, snapshot, self._now(), is_for_now=True)
         except _NoPlanError as failure:
-            plan, why_not = _stand_in_plan(self._fallback, snapshot)
+            event = _stand_in(self._fallback, snapshot, self._now())
             cause = f"the policy '{self._policy}' {failure}; '{self._fallback_name}' planned instead"
-            if plan is None:
-                cause = f"the policy '{self._policy}' {failure}, and '{self._fallback_name}' failed: {why_not}"
-        return PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision, cause=cause)
+            if event.plan is None:
+                cause = f"the policy '{self._policy}' {failure}, and '{self._fallback_name}' failed: {event.cause}"
+            return replace(event, cause=cause)
+        return PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision)
 
     def _ask(self, question: "Callable[[_PolicyProcess], T]") -> T:
         worker = self._present_worker()

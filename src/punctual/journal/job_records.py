@@ -115,8 +115,8 @@ class JobRecords:
 
     def state_of(self, job: JobId) -> JobState | None:
         """Return a job's last recorded state; None: there is no such job."""
-        rows = self._rows("SELECT state FROM job WHERE id = ?", job)
-        return rows[0][0] if rows else None
+        state: JobState | None = self._value("SELECT state FROM job WHERE id = ?", job)
+        return state
 
     def set_state(self, job: JobId, state: JobState) -> None:
         """Record a job's state."""
@@ -134,8 +134,8 @@ class JobRecords:
 
     def pause_of(self, job: JobId) -> str | None:
         """Return in words by whom the job was paused and why; None: by no user."""
-        rows = self._rows("SELECT pause FROM job WHERE id = ?", job)
-        return rows[0][0] if rows else None
+        pause: str | None = self._value("SELECT pause FROM job WHERE id = ?", job)
+        return pause
 
     def end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None) -> None:
         """Record that the job has ended, with `facts` about it, and forget what only an open job needs."""
@@ -184,13 +184,15 @@ class JobRecords:
 
     # The file.
 
-    def _json(self, query: str, *values: str) -> dict[str, Any] | None:
-        rows = self._rows(query, *values)
-        if not rows or rows[0][0] is None:
-            return None
+    def _json(self, query: str, value: str) -> dict[str, Any] | None:
+        text = self._value(query, value)
         with readable(self.path):
-            told: dict[str, Any] = json.loads(rows[0][0])
+            told: dict[str, Any] | None = None if text is None else json.loads(text)
         return told
+
+    def _value(self, query: str, value: str) -> Any:
+        rows = self._rows(query, value)
+        return rows[0][0] if rows else None
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
         with readable(self.path), ExitStack() as ending:
