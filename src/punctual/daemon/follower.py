@@ -17,7 +17,7 @@ from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about, ended_by
 from punctual.core.protocols import Listener, Message
-from punctual.core.status import JobStatus, StatusBoard
+from punctual.core.status import StatusBoard
 from punctual.daemon.control_client import standings_of
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
@@ -81,11 +81,8 @@ class JobFollower(StatusReader):
         self._tails: list[LogTail] = []
         #: Listeners by job; None: those for all jobs.
         self._listeners_about: dict[JobId | None, list[Listener]] = {}
-        #: `job_ids` again, to look one up, and those that are not known to have ended: there may be thousands.
-        self._own: frozenset[JobId] = frozenset()
+        #: Those of `job_ids` that are not known to have ended: there may be thousands.
         self._unended: list[JobId] = []
-        #: Statuses of ended jobs: a board forgets all but the last ends.
-        self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
         self._to_stop: dict[JobId, tuple[str, bool]] = {}
         #: Whether the user has ended the jobs at once, and waits for no record of it.
@@ -129,8 +126,8 @@ class JobFollower(StatusReader):
         if (self._run, self.job_ids) == (run, jobs):
             return
         self._closing.close()
-        self.job_ids, self._own, self._unended = jobs, frozenset(jobs), list(reversed(jobs))
-        self._run, self._board = None, StatusBoard(self._forecasts.forecast)
+        self.job_ids, self._unended = jobs, list(reversed(jobs))
+        self._run, self._board = None, StatusBoard(self._forecasts.forecast, n_ended=len(jobs))  # none is forgotten
         self._ask_at, self._answered_at = -inf, time.monotonic()
         with ExitStack() as closing:
             self._journal = closing.enter_context(run.read_journal())
@@ -172,18 +169,9 @@ class JobFollower(StatusReader):
         """Call `listener` with each message once `status` reflects it; with `job`, only those that may concern it."""
         self._listeners_about.setdefault(job, []).append(logged(listener))
 
-    def status(self, job: JobId) -> JobStatus:
-        return self._ended.get(job) or super().status(job)
-
     def standing_of(self, job: JobId) -> Mapping[str, Any]:
         """Return how the job stood when the daemon last said so; empty: it has not yet."""
         return self._forecasts.standing_of(job)
-
-    def knows(self, job: JobId) -> bool:
-        return job in self._ended or super().knows(job)
-
-    def has_ended(self, job: JobId) -> bool:
-        return job in self._ended or super().has_ended(job)
 
     def stop(self, job: JobId, cause: str, *, interrupts: bool = False) -> None:
         """Ask the job to end, after a checkpoint if it can make one; allowed in a signal handler.
@@ -380,9 +368,6 @@ class JobFollower(StatusReader):
             self._refusals[refusal] = inf
 
     def _tell(self, message: Message) -> None:
-        job = ended_by(message)
-        if job is not None and job in self._own and self.has_ended(job):
-            self._ended[job] = super().status(job)
         subject = about(message)
         wanted = self._listeners_about if subject is None else (None, subject)
         for listener in [listener for name in wanted for listener in self._listeners_about.get(name, ())]:

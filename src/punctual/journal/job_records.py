@@ -7,16 +7,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
-from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_to_read, open_to_write, readable, unwritable
+from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_to_read, open_to_write, readable
 from punctual.journal.owner import Owner
-from punctual.journal.sqlite import begin_ending_writer
+from punctual.journal.sqlite import open_ending_writer
 
 #: Name of the fact that holds the facts about a run.
 _RUN = "run"
@@ -199,26 +198,17 @@ class JobRecords:
             connection = open_to_read(self.path, ending)
             return [] if connection is None else connection.execute(query, values).fetchall()
 
-    def _begin(self, *, is_durable: bool) -> sqlite3.Connection:
-        connection = open_to_write(self.path)
-        try:
+    @contextmanager
+    def _writing(self, *, is_durable: bool = False) -> Iterator[sqlite3.Connection]:
+        def begin(connection: sqlite3.Connection) -> None:
             connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             connection.execute("PRAGMA secure_delete = ON")  # a job's secrets go with its end
             connection.execute("BEGIN IMMEDIATE")
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, sqlite3.OperationalError):
-                raise unwritable(self.path, error) from error
-            raise
-        return connection
 
-    @contextmanager
-    def _writing(self, *, is_durable: bool = False) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
             raise FileNotFoundError(errno.ENOENT, "no such file", str(self.path))
         try:
-            begun = begin_ending_writer(self.path, partial(self._begin, is_durable=is_durable), Owner.is_stopped)
-            with closing(begun) as connection:
+            with closing(open_ending_writer(self.path, begin, Owner.is_stopped)) as connection:
                 yield connection
                 connection.execute("COMMIT")
         except (sqlite3.Error, InvalidSpec) as error:
