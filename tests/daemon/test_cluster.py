@@ -642,7 +642,7 @@ def test_jobs_leave_a_node_that_is_drained_and_come_back_to_one_that_is_not(
         until_all(host, lambda: host.status(JobId("a")).state == "queued")
         assert not is_alive(pid)
         until_all(host, lambda: host.status(JobId("a")).reason is not None)
-        host.undrain(node)
+        host.drain(node, None)
         until_all(host, lambda: list(host.status(JobId("a")).granted) == [node])
         assert list(host.budget({})["leaving_nodes_wall"]) == [other]
         go.touch()

@@ -419,7 +419,7 @@ def test_workers_leave_a_node_that_is_drained_and_come_back_while_the_others_tra
         first, other = A, B  # of equal grants the first one is taken
         host.drain(other, 60.0)
         until(1, {first})
-        host.undrain(other)
+        host.drain(other, None)
         until(2, {A, B})
         assert host.status(JOB).n_attempts == 1, "its process went on all the time"
         host.drain(first, 60.0)

@@ -188,8 +188,8 @@ class Host(StatusReader):
             self.post(SpecChanged(at=self.now(), spec=spec, by=by))
         return spec
 
-    def drain(self, node: str, in_s: float, *, by: str = "") -> NodeId:
-        """Have all jobs leave a node, which is taken away in `in_s` seconds, and place nothing there any more.
+    def drain(self, node: str, in_s: float | None, *, by: str = "") -> NodeId:
+        """Have all jobs leave a node, which is taken away in `in_s` seconds, and place nothing there any more; None: it stays.
 
         `by`: user who requests it; empty: the owner, at the terminal.
 
@@ -197,14 +197,8 @@ class Host(StatusReader):
 
         Raises `InvalidSpec`: there is no such node, or `in_s` is negative or infinite.
         """
-        check_not_negative("`drain`", in_s=in_s)
-        return self._notice(node, self.now() + in_s, by)
-
-    def undrain(self, node: str, *, by: str = "") -> NodeId:
-        """Use a node again that was to be taken away; as `drain`."""
-        return self._notice(node, None, by)
-
-    def _notice(self, node: str, ends_at: float | None, by: str) -> NodeId:
+        if in_s is not None:
+            check_not_negative("`drain`", in_s=in_s)
         names = [each.id for each in self._board.nodes()]
         node = node or (names[0] if len(names) == 1 else "")
         if node not in names:
@@ -214,7 +208,8 @@ class Host(StatusReader):
                 "this host",
                 f"Name one of its nodes: {', '.join(names) or 'none has answered yet'}.",
             )
-        self.post(NodeNoticed(at=self.now(), node=NodeId(node), ends_at=ends_at, by=by))
+        now = self.now()
+        self.post(NodeNoticed(at=now, node=NodeId(node), ends_at=None if in_s is None else now + in_s, by=by))
         return NodeId(node)
 
     def ask(self, question: Callable[[Scheduler], T], limit_s: float = ASK_S_MAX) -> T:

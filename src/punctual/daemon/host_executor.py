@@ -192,18 +192,13 @@ def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions) -> E
 
 def members_of(run: RunFolder, options: HostOptions) -> "Members":
     """Return the members of the Ray cluster, reached through a separate process."""
-    from punctual.daemon.ray_process import RayOptions
     from punctual.executors.cluster.bridge import BridgedMembers
 
     check_extras("a Ray cluster", "ray")
-    told = RayOptions(
-        name=run.facts()["agents"],
-        address=options.address,
-        actuator=options.actuator,
-        lost_after_s=options.lost_after_s,
-        cluster=options.cluster,
-        needs_token=not options.allow_unauthenticated_ray,
-        names=str(run.state_dir / "nodes.json"),
-        asks_names=bool(pools_of(options.cluster)),
-    )
-    return BridgedMembers([sys.executable, "-P", "-m", "punctual.daemon.ray_process", json.dumps(asdict(told))])
+    told = {
+        "name": run.facts()["agents"],
+        "names": str(run.state_dir / "nodes.json"),
+        "options": asdict(options),
+        "asks_names": bool(pools_of(options.cluster)),
+    }
+    return BridgedMembers([sys.executable, "-P", "-m", "punctual.daemon.ray_process", json.dumps(told)])

@@ -6,8 +6,8 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -193,24 +193,18 @@ class Joining:
 
     def _submit(self, run: RunFolder, submissions: Sequence[Submission], stdin_fd: int | None) -> list[Submission]:
         """Submit jobs to the daemon of a run, under names that are free there; raises as `submit` does."""
-        with self._unneeded_if_refused(run):
+        try:
             named = self._name(run, submissions)
             check_options(self._options, run, self._or_else)
             self._before(run, named)
             _tell_of_niceness(run)
             submit(run, named, self._settings, stdin_fd)
-            return named
-
-    @contextmanager
-    def _unneeded_if_refused(self, run: RunFolder) -> Iterator[None]:
-        """Tell a daemon that was started for these jobs to end if they are refused."""
-        try:
-            yield
         except InvalidSpec:
-            if self.started is not None:
+            if self.started is not None:  # a daemon that was started for these jobs is to end
                 with suppress(ControlFailed):
                     ask(run.socket, {"verb": "leave", "only_without_jobs": True})
             raise
+        return named
 
     def _present(self) -> RunFolder | None:
         return shared_run() if self._options.shared else self._own

@@ -588,7 +588,7 @@ def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
         case {"verb": "policy"}:
             return _policy_answer(host, request)
         case {"verb": "drain", "node": str(name), "in_s": None | int() | float() as in_s}:
-            drained = host.undrain(name) if in_s is None else host.drain(name, float(in_s))
+            drained = host.drain(name, None if in_s is None else float(in_s))
             host.settle()
             return {"node": drained}
         case {"verb": "submit", "jobs": list(jobs), "streams": dict(settings)}:

@@ -82,14 +82,11 @@ class Mailbox:
             wake_at = min(self._pulse_at, inf if fire_at is None else fire_at)
             try:
                 # Longest wait in one go, in seconds: the operating system refuses very long ones.
-                event = self._taken() or self._events.get(timeout=min(max(0.0, wake_at - now), 3600.0))
+                event = self._held or self._events.get(timeout=min(max(0.0, wake_at - now), 3600.0))
             except Empty:
                 continue
+            self._held = None
             return event if isinstance(event, Query) else self._with_those_behind(event)
-
-    def _taken(self) -> Event | Query | None:
-        held, self._held = self._held, None
-        return held
 
     def _with_those_behind(self, event: Event) -> Event | list[Event]:
         """Return `event` together with the events that are queued behind it."""

@@ -386,31 +386,32 @@ class _PolicyProcess:
 
     def plan(self, snapshot: Snapshot, until_at: float) -> Plan:
         """Return the policy's plan by instant `until_at`; raises `_NoPlanError`."""
-        return _plan_in(self._asked(snapshot, until_at), snapshot.revision)
+        event = self._asked(snapshot, until_at, lambda answer: decode("PlanProposed", answer["plan"]))
+        plan = event.plan if isinstance(event, PlanProposed) else None
+        if plan is None or plan.revision != snapshot.revision:
+            raise _NoPlanError(f"gave no plan of revision {snapshot.revision}")
+        return plan
 
     def quote(self, request: QuoteRequest, until_at: float) -> Quote:
         """Return the policy's quote by instant `until_at`; raises `_NoPlanError`."""
-        answer = self._asked(request, until_at)
-        try:
-            return decode_quote(answer["quote"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise _LostError(f"gave a wrong answer: {str(error)[:300]}") from error
+        return self._asked(request, until_at, lambda answer: decode_quote(answer["quote"]))
 
-    def _asked(self, question: object, until_at: float) -> dict[str, Any]:
+    def _asked(self, question: object, until_at: float, read: Callable[[dict[str, Any]], T]) -> T:
         limit_s = until_at - time.monotonic()
         try:
             answer = self._answer(_pickled(question), until_at)
+            told = None if "failure" in answer else read(answer)
         except TimeoutError:
             if self._is_starting and time.monotonic() < self._give_up_at:
                 raise _StartingError("has not started yet") from None
             raise _LostError(f"took more than {span(limit_s)}") from None
         except (OSError, EOFError):
             raise _LostError(f"ended: {self._exit_cause()}") from None
-        except ValueError as error:
-            raise _LostError(f"gave a wrong answer: {error}") from error
-        if "failure" in answer:
+        except (KeyError, TypeError, ValueError, InvalidSpec) as error:
+            raise _LostError(f"gave a wrong answer: {str(error)[:300]}") from error
+        if told is None:
             raise _NoPlanError(f"failed: {answer['failure']}")
-        return answer
+        return told
 
     def _answer(self, request: bytes, until_at: float) -> dict[str, Any]:
         if self._is_awaited:
@@ -455,17 +456,6 @@ def _pickled(question: object) -> bytes:
         return pickle.dumps(question, protocol=5)
     except Exception as error:
         raise _NoPlanError(f"cannot be told what there is: {type(error).__name__}: {error}") from error
-
-
-def _plan_in(answer: dict[str, Any], revision: int) -> Plan:
-    try:
-        event = decode("PlanProposed", answer["plan"])
-    except (KeyError, TypeError, InvalidSpec) as error:
-        raise _LostError(f"gave a wrong answer: {str(error)[:300]}") from error
-    plan = event.plan if isinstance(event, PlanProposed) else None
-    if plan is None or plan.revision != revision:
-        raise _NoPlanError(f"gave no plan of revision {revision}")
-    return plan
 
 
 def _left_s(until_at: float) -> float:
