@@ -1,12 +1,12 @@
 """The daemon: the one process that steers this machine's jobs, from its start to the end of its last job."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from math import inf
 from threading import Thread
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -168,7 +168,7 @@ class Daemon:
         run = run_to_continue() if request.options.shared else None
         if run is not None:
             try:
-                self._open(self._new_host(run.name, facts, continues=True))
+                self._open(local_host(run.name, request.options, facts=facts, continues=True))
             except JournalUnusable as error:
                 self.left_alone = str(error)  # its jobs have ended, and must not keep a new one from running
             else:
@@ -178,13 +178,7 @@ class Daemon:
         else:  # one may have kept the name of its first job, which has ended, because another of its jobs has not
             job = request.name
             name = job if job in run_named(job).open_jobs() else free_name(job)
-        self._open(self._new_host(name, facts))
-
-    def _new_host(
-        self, name: str, facts: Mapping[str, Any], *, continues: bool = False
-    ) -> AbstractContextManager[LocalHost]:
-        options = self._request.options
-        return local_host(name, options, facts=facts, continues=continues)
+        self._open(local_host(name, request.options, facts=facts))
 
     def _take_up(self, run: RunFolder) -> bool:
         """Go on with the jobs of `run`, if its daemon is gone, hangs, or leaves; return whether there is a daemon now."""

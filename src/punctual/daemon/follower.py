@@ -108,7 +108,11 @@ class JobFollower(StatusReader):
         Raises `InvalidSpec`: a job is refused, or no daemon can be had.
         """
         settings = ProcessSettings.here(self._receive)
-        joining = Joining(options, settings=settings, before=self._follow_all)
+
+        def follow(run: RunFolder, named: Sequence[Submission]) -> None:
+            self._follow(run, tuple(submission.spec.id for submission in named))
+
+        joining = Joining(options, settings=settings, before=follow)
         run, _ = joining.submit(submissions, _input_fd())
         self._follow_output(run, settings)
 
@@ -118,9 +122,6 @@ class JobFollower(StatusReader):
             start_daemon(DaemonRequest(run=run.name))
         self._follow(run, (job,))
         self._follow_output(run, ProcessSettings.here(self._receive), skip=True)
-
-    def _follow_all(self, run: RunFolder, submissions: Sequence[Submission]) -> None:
-        self._follow(run, tuple(submission.spec.id for submission in submissions))
 
     def _follow(self, run: RunFolder, jobs: tuple[JobId, ...]) -> None:
         if (self._run, self.job_ids) == (run, jobs):

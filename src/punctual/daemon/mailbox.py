@@ -76,9 +76,9 @@ class Mailbox:
             if self._pulse is not None and now >= self._pulse_at:
                 self._pulse_at = now + self._pulse_s
                 self._pulse()
-            if due := self._timers.pop_due(now):
-                return Due(now, due)
             fire_at = self._timers.next_at()
+            if fire_at is not None and fire_at <= now:
+                return Due(now, self._timers.pop_due(now))
             wake_at = min(self._pulse_at, inf if fire_at is None else fire_at)
             try:
                 # Longest wait in one go, in seconds: the operating system refuses very long ones.

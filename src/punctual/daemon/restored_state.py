@@ -118,9 +118,8 @@ def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ())
         record = run.end_record(job) if job not in kept else None
         if record is None:
             continue
-        if record.get("ended") != 0 and any(
-            status.id == job and (status.ended or status.state == "queued") for status in state.board.jobs()
-        ):
+        status = state.board.job(job) if state.board.knows(job) else None
+        if record.get("ended") != 0 and status is not None and (status.ended or status.state == "queued"):
             run.forget_end(job)
             continue
         report, event = recorded_end(job, record, shift_s=state.time.shift_s, at_least=last_at)

@@ -160,7 +160,7 @@ class SqliteJournal:
         """
         numbered = enumerate(messages, start=self.last_written + 1)
         rows = [(number, kind_of(message), encode(message), subject_of(message)) for number, message in numbered]
-        with self.writing(is_durable=not _ACKNOWLEDGED.isdisjoint(kind for _, kind, _, _ in rows)):
+        with self.writing(is_durable=not _ACKNOWLEDGED.isdisjoint([row[1] for row in rows])):
             self._connection.executemany(_APPEND, rows)
         self.last_written += len(rows)
         return self.last_written
