@@ -30,7 +30,6 @@ from punctual.daemon.status_reader import HostForecasts, StatusReader, logged
 from punctual.executors.local.output import LogTail, ProcessSettings, Receive, ignore_output, logs_of, write_through
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
-from punctual.journal.state import loads
 from punctual.request.submission import Submission
 
 _LOG = logging.getLogger(__name__)
@@ -133,13 +132,7 @@ class JobFollower(StatusReader):
         with ExitStack() as closing:
             self._journal = closing.enter_context(run.read_journal())
             closing.enter_context(run.followed())
-            self._shift_s = clock_shift(self._journal.clock)
-            snapshot = self._journal.latest_snapshot()
-            self._next = self._journal.begun_after + 1
-            if snapshot is not None:
-                with suppress(InvalidSpec):  # of another version: what there is of the messages says as much
-                    self._board.load(loads(snapshot[1])[1])
-                    self._next = snapshot[0] + 1
+            self._shift_s, self._next = clock_shift(self._journal.clock), self._journal.begun_after + 1
             self._read()
             self._run, self._closing = run, closing.pop_all()
 

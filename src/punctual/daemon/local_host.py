@@ -786,7 +786,8 @@ def opened(
     with ExitStack() as closing:
         with ExitStack() as failing:
             failing.callback(executor.release)
-            planner = closing.enter_context(SwitchingPlanner(*policy, alone=INLINE_POLICY, now=state.time.now))
+            planner = SwitchingPlanner(*policy, alone=INLINE_POLICY, now=state.time.now)
+            closing.callback(planner.close)
             host = LocalHost(state, site, planner if site.cpu_sets is None else ConfinedPlanner(planner, site.cpu_sets))
             begin(host)
             control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)

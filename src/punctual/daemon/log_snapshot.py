@@ -30,16 +30,16 @@ class LogSnapshot:
 
     def __init__(self, log: Path) -> None:
         self._files = ExitStack()
-        self._fds = _opened(log, self._files)
-        self._paths = [earlier_log(log), log][2 - len(self._fds) :]
-        self._statuses = [os.fstat(fd) for fd in self._fds]
-        self._sizes = [status.st_size for status in self._statuses]
-        self.n_bytes = sum(self._sizes)
+        fds = _opened(log, self._files)
+        paths = [earlier_log(log), log][2 - len(fds) :]
+        self._opened = [(path, fd, os.fstat(fd)) for path, fd in zip(paths, fds, strict=True)]
+        self.n_bytes = sum(status.st_size for _, _, status in self._opened)
 
     def pieces(self, begin: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from `begin` to before `end`."""
         with self._files:
-            for fd, size in zip(self._fds, self._sizes, strict=True):
+            for _, fd, status in self._opened:
+                size = status.st_size
                 at, until = min(begin, size), min(end, size)
                 while at < until and (piece := os.pread(fd, min(PIECE_BYTES, until - at), at)):
                     at += len(piece)
@@ -49,7 +49,7 @@ class LogSnapshot:
     def n_bytes_before(self, wall_s: float) -> int:
         """Return the bytes before the first line that was written, or may have been, after `wall_s`, seconds since 1970."""
         n_bytes = before = 0
-        for path, fd, status in zip(self._paths, self._fds, self._statuses, strict=True):
+        for path, fd, status in self._opened:
             noted = [*_times(path), (status.st_mtime, status.st_size)]
             known = [n for noted_s, n in noted if noted_s <= wall_s and 0 <= n <= status.st_size]
             if known:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
@@ -113,12 +113,6 @@ class SwitchingPlanner:
         self._now = now
         #: A worker may be begun by the engine's thread, and by one that asks for a quote.
         self._lock = Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the worker, if there is one."""
@@ -220,12 +214,6 @@ class ProcessPlanner:
         self._loss, self._replace_at, self._pause_s = "", 0.0, _PAUSE_S_MIN
         self._thread = Thread(target=self._run, name="planner", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the worker. Requests that wait are not answered; the one in progress may be."""
