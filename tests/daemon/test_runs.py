@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from punctual.channel import EXIT_PREEMPTED, Declaration, ProgramState, SharedBlock
-from punctual.core.commands import LaunchJob, RejectJob
+from punctual.core.commands import LaunchJob, RejectJob, SetTimer
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished, JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
@@ -217,6 +217,7 @@ def test_a_job_that_was_to_run_after_one_that_is_given_up_ends_with_it() -> None
     killed(run)
     give_up(run, [JobId("a")], "given up")
     assert run.jobs() == {"a": "stopped", "other": "queued", "b": "turned away"}
+    assert SetTimer not in map(type, messages_of(run))
     with resumed_host(run) as host:
         assert [host.status(JobId(job)).state for job in ("a", "b")] == ["stopped", "turned away"]
 

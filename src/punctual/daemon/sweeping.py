@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
+from punctual.core.commands import SetTimer
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
@@ -74,7 +75,8 @@ def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float,
 
 def _note(state: HostState, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]) -> None:
     """Journal a job's end and its consequences: jobs that were to run after it may end with it."""
-    messages = [message for event in events for message in (event, *handle(event))]
+    told = (message for event in events for message in (event, *handle(event)))
+    messages = [message for message in told if not isinstance(message, SetTimer)]  # whoever goes on sets its own
     ends = [(job, ended) for message in messages if (job := about(message)) and (ended := end_state(message))]
     if ends:
         state.journal.append(messages)
