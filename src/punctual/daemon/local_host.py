@@ -40,7 +40,6 @@ from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.log_snapshot import Skipping, n_bytes_before
 from punctual.daemon.machine_providers import fleets
-from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.quotes import quote_fields
 from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
@@ -49,7 +48,7 @@ from punctual.daemon.status_reader import standing
 from punctual.executors.local.devices import visible_devices
 from punctual.executors.local.output import LogTail, ProcessSettings
 from punctual.history.judge import NO_WAIT, Wait, lack_text
-from punctual.journal.boot import boot_id, clock_shift, suspended_s
+from punctual.journal.boot import boot_id, suspended_s
 from punctual.journal.errors import JournalTaken, StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
 from punctual.journal.sqlite import SqliteJournal
@@ -715,7 +714,7 @@ def local_host(
         ending.push(tidying(run, is_new=not continues))
         journal = ending.enter_context(SqliteJournal(run.journal))
         journal.reset()
-        state = new_state(run, journal, Mailbox(clock_shift(journal.clock)))
+        state = new_state(run, journal)
         policy = state.policy(options.policy)
         site = new_setup(run, journal, options)
         host = ending.enter_context(opened(state, site, policy))

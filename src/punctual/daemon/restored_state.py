@@ -12,9 +12,7 @@ from punctual.core.lifecycle import about, end_state
 from punctual.daemon.adoption import recorded_end
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.local_host import STOPPED_UNSTEERED
-from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.run_folder import RunFolder
-from punctual.journal.boot import clock_shift
 from punctual.journal.errors import JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
 
@@ -28,7 +26,7 @@ def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, f
     """
     snapshot = journal.latest_snapshot()
     if snapshot is not None:
-        state = new_state(run, journal, Mailbox(clock_shift(journal.clock)))
+        state = new_state(run, journal)
         try:
             state.load(snapshot[1])
         except Exception as error:
@@ -44,7 +42,7 @@ def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState
 
     Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
     """
-    state = new_state(run, journal, Mailbox(clock_shift(journal.clock)))
+    state = new_state(run, journal)
     return state, _fold(state, journal, journal.begun_after)
 
 

@@ -115,7 +115,7 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
         state, last_at = restored_state(run, journal)
         at = max(last_at, state.time.now())
         # State at the same instant: reading the journal again would include later messages.
-        again = new_state(run, journal, state.time)
+        again = new_state(run, journal)
         again.load(state.dumped())
         name, made_with = state.board.policy or (str(run.facts().get("options", {}).get("policy", "")), {})
         open_jobs = {status.id: status.deadline_at for status in state.board.jobs() if not status.ended}
