@@ -12,6 +12,7 @@ from math import inf
 from types import FrameType
 from typing import Any, Self
 
+from punctual.core.control import Forecast
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
@@ -26,7 +27,7 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.status_reader import HostForecasts, StatusReader, logged
+from punctual.daemon.status_reader import StatusReader, forecast_in, logged
 from punctual.executors.local.output import LogTail, ProcessSettings, Receive, ignore_output, logs_of, write_through
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
@@ -64,8 +65,9 @@ class JobFollower(StatusReader):
     def __init__(
         self, receive: Receive | None, halting: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        self._forecasts = HostForecasts()
-        super().__init__(StatusBoard(self._forecasts.forecast))
+        super().__init__(StatusBoard(self._forecast))
+        #: How each job stood when the daemon last said so.
+        self._standings: Mapping[str, Mapping[str, Any]] = {}
         self._receive, self._halting = receive, halting
         self.job_ids: tuple[JobId, ...] = ()
         self._run: RunFolder | None = None
@@ -127,7 +129,7 @@ class JobFollower(StatusReader):
             return
         self._closing.close()
         self.job_ids, self._unended = jobs, list(reversed(jobs))
-        self._run, self._board = None, StatusBoard(self._forecasts.forecast, n_ended=len(jobs))  # none is forgotten
+        self._run, self._board = None, StatusBoard(self._forecast, n_ended=len(jobs))  # none is forgotten
         self._ask_at, self._answered_at = -inf, time.monotonic()
         with ExitStack() as closing:
             self._journal = closing.enter_context(run.read_journal())
@@ -165,7 +167,10 @@ class JobFollower(StatusReader):
 
     def standing_of(self, job: JobId) -> Mapping[str, Any]:
         """Return how the job stood when the daemon last said so; empty: it has not yet."""
-        return self._forecasts.standing_of(job)
+        return self._standings.get(job, {})
+
+    def _forecast(self, job: JobId) -> tuple[Forecast | None, float | None]:
+        return forecast_in(self.standing_of(job))
 
     def stop(self, job: JobId, cause: str, *, interrupts: bool = False) -> None:
         """Ask the job to end, after a checkpoint if it can make one; allowed in a signal handler.
@@ -314,7 +319,8 @@ class JobFollower(StatusReader):
     def _ask(self) -> bool:
         """Query the host for the jobs' status; return whether it answered."""
         try:
-            self._forecasts.take(standings_of(self.run_folder, self.job_ids, _ANSWER_S_MAX))
+            told = standings_of(self.run_folder, self.job_ids, _ANSWER_S_MAX)
+            self._standings = {str(standing["job"]): standing for standing in told}
         except ControlBusy:
             self._answered_at = time.monotonic()
             return False

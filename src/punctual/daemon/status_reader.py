@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -119,33 +119,21 @@ class StatusReader(ABC):
             listener(message)
 
 
-class HostForecasts:
-    """Forecasts from the host's last answer; the journal does not have them."""
+def forecast_in(standing: Mapping[str, Any]) -> tuple[Forecast | None, float | None]:
+    """Return a job's forecast, and the steps that it is expected to take in all, as its host says; None: not known.
 
-    def __init__(self) -> None:
-        self._told: Mapping[str, Mapping[str, Any]] = {}
-
-    def take(self, standings: Sequence[Mapping[str, Any]]) -> None:
-        """Store the host's forecast of each job."""
-        self._told = {str(standing["job"]): standing for standing in standings}
-
-    def standing_of(self, job: JobId) -> Mapping[str, Any]:
-        """Return how the host says that the job stands; empty: it has not said so."""
-        return self._told.get(job, {})
-
-    def forecast(self, job: JobId) -> tuple[Forecast | None, float | None]:
-        """Return the job's forecast, and the steps that it is expected to take in all; None: not known."""
-        told = self.standing_of(job)
-        steps = told.get("steps_expected") or told.get("steps_total")
-        if told.get("forecast_s") is None:
-            return None, steps
-        forecast = Forecast(
-            finish_s=told["forecast_s"],
-            std_s=told["forecast_std_s"],
-            earliest_finish_s=told["earliest_finish_s"],
-            feasible=told["feasible"],
-        )
-        return forecast, steps
+    The journal does not have them.
+    """
+    steps = standing.get("steps_expected") or standing.get("steps_total")
+    if standing.get("forecast_s") is None:
+        return None, steps
+    forecast = Forecast(
+        finish_s=standing["forecast_s"],
+        std_s=standing["forecast_std_s"],
+        earliest_finish_s=standing["earliest_finish_s"],
+        feasible=standing["feasible"],
+    )
+    return forecast, steps
 
 
 def measured(status: JobStatus) -> dict[str, Any]:
