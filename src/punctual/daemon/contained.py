@@ -11,6 +11,7 @@ from punctual.core.commands import JobCommand
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobWarned
 from punctual.core.ids import JobId
+from punctual.core.instants import moved
 from punctual.core.protocols import Executor, Sink
 from punctual.core.recent_messages import Reason
 
@@ -49,10 +50,12 @@ class Contained:
     """Wrap `executor` so that no exception leaves it: each is logged, and reported once for each job.
 
     A command that fails so is not answered, and is said again.
+
+    `shift_s`: seconds from the time of commands and answers here to that of `executor`: from a journal's to the machine's.
     """
 
-    def __init__(self, executor: HostExecutor) -> None:
-        self._executor = executor
+    def __init__(self, executor: HostExecutor, shift_s: float = 0.0) -> None:
+        self._executor, self._shift_s = executor, shift_s
         self.release, self.close = executor.release, executor.close
         #: Failures reported already, by job.
         self._told: set[tuple[JobId | None, str]] = set()
@@ -60,11 +63,17 @@ class Contained:
     def perform(self, command: JobCommand, sink: Sink) -> None:
         job: JobId | None = getattr(command, "job", None)  # commands about machines concern none
         with self._caught("commanded", job, command.at, sink):
-            self._executor.perform(command, sink)
+            if self._shift_s:
+                command = moved(command, self._shift_s)
+            self._executor.perform(command, self._moving(sink))
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
         with self._caught("observed", job, at, sink):
-            self._executor.observe(job, at, sink)
+            self._executor.observe(job, at + self._shift_s, self._moving(sink))
+
+    def _moving(self, sink: Sink) -> Sink:
+        shift_s = self._shift_s
+        return (lambda event: sink(moved(event, -shift_s))) if shift_s else sink
 
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
         with self._caught("renewed", None):

@@ -49,7 +49,7 @@ class Host(StatusReader):
     * `take_in`: see `Engine.take_in`.
 
     * `site`: place where jobs run.
-    * `executor`: its executor, in the machine's time.
+    * `executor`: its executor, in the journal's time.
     * `afterwards`: called with all messages that were written together, once scheduler, board and listeners have them.
     """
 
@@ -67,7 +67,7 @@ class Host(StatusReader):
         self._options, self._pools = site.options, site.pooled
         self._engine = Engine(
             state.scheduler,
-            state.time.in_journal_time(executor),
+            executor,
             planner,
             state.time,
             journal=state.journal,

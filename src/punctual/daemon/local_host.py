@@ -98,7 +98,7 @@ class LocalHost(Host):
     """
 
     def __init__(self, state: HostState, site: ExecutorSetup, planner: QuotingPlanner) -> None:
-        self.executor = Contained(site.executor)
+        self.executor = Contained(site.executor, state.time.shift_s)
         self._upkeep = JournalMaintenance(state.journal, state.dumped)
         super().__init__(state, site, self.executor, planner, self._upkeep)
         self._inputs, self._cpu_sets = site.inputs, site.cpu_sets

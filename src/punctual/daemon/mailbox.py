@@ -6,11 +6,9 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from punctual.core.commands import JobCommand
 from punctual.core.events import Event
-from punctual.core.ids import JobId, Timer
+from punctual.core.ids import Timer
 from punctual.core.instants import moved
-from punctual.core.protocols import Executor, Sink
 from punctual.daemon.engine import Due, Query, Timers
 
 M = TypeVar("M")
@@ -50,10 +48,6 @@ class Mailbox:
     def from_machine(self, event: Event) -> None:
         """Enter an event with instants of the monotonic clock."""
         self.post(moved(event, -self.shift_s))
-
-    def in_journal_time(self, executor: Executor) -> Executor:
-        """Wrap `executor`, which uses the monotonic clock, to use the journal's time."""
-        return _ClockShiftedExecutor(executor, self.shift_s) if self.shift_s else executor
 
     def pulse(self, call: Callable[[], None], every_s: float = 1.0) -> None:
         """Have `next` call `call` about every `every_s` seconds, however long it waits; a loop that hangs does not."""
@@ -99,20 +93,3 @@ class Mailbox:
                 break
             events.append(behind)
         return events if len(events) > 1 else event
-
-
-class _ClockShiftedExecutor:
-    """Converts the instants of commands and events between the two clocks."""
-
-    def __init__(self, executor: Executor, shift_s: float) -> None:
-        self._executor = executor
-        self._shift_s = shift_s
-
-    def perform(self, command: JobCommand, sink: Sink) -> None:
-        self._executor.perform(moved(command, self._shift_s), self._received_by(sink))
-
-    def observe(self, job: JobId, at: float, sink: Sink) -> None:
-        self._executor.observe(job, at + self._shift_s, self._received_by(sink))
-
-    def _received_by(self, sink: Sink) -> Sink:
-        return lambda event: sink(moved(event, -self._shift_s))
