@@ -50,8 +50,6 @@ class StatusReader(ABC):
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
         self._listeners: list[tuple[Callable[[Any], None], tuple[type[Message], ...]]] = []
-        #: Listeners of each kind of message that has come.
-        self._listeners_of: dict[type[Message], tuple[Callable[[Any], None], ...]] = {}
 
     @abstractmethod
     def now(self) -> float:
@@ -71,7 +69,6 @@ class StatusReader(ABC):
         `kinds`: only with messages of these; empty: with all.
         """
         self._listeners.append((listener, kinds))
-        self._listeners_of = {}
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the present nodes in order of their ids."""
@@ -111,12 +108,9 @@ class StatusReader(ABC):
         return False
 
     def _tell(self, message: Message) -> None:
-        kind = type(message)
-        if (listeners := self._listeners_of.get(kind)) is None:
-            listeners = tuple(listener for listener, kinds in self._listeners if not kinds or kind in kinds)
-            self._listeners_of[kind] = listeners
-        for listener in listeners:
-            listener(message)
+        for listener, kinds in self._listeners:
+            if not kinds or isinstance(message, kinds):
+                listener(message)
 
 
 def forecast_in(standing: Mapping[str, Any]) -> tuple[Forecast | None, float | None]:
