@@ -81,14 +81,13 @@ class Contained:
 
     def facts(self, job: JobId) -> dict[str, Any]:
         """Return what only the executor knows of the job, as plain fields: its workers and device, if any, and its faults."""
+        facts: dict[str, Any] = {"workers": None, "device": None, "faults": []}
         with self._caught("asked", job):
             workers, device = self._executor.worker_status(job), self._executor.device_use(job)
-            return {
-                "workers": None if workers is None else asdict(workers),
-                "device": None if device is None else asdict(device),
-                "faults": [fault.as_fields() for fault in self._executor.faults(job)],
-            }
-        return {"workers": None, "device": None, "faults": []}
+            facts["workers"] = None if workers is None else asdict(workers)
+            facts["device"] = None if device is None else asdict(device)
+            facts["faults"] = [fault.as_fields() for fault in self._executor.faults(job)]
+        return facts
 
     @contextmanager
     def _caught(self, doing: str, job: JobId | None, at: float = 0.0, sink: Sink | None = None) -> Iterator[None]:

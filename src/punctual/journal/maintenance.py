@@ -90,10 +90,11 @@ class JournalMaintenance:
             self._snapshot_if_possible(at)
         elif len(self._snapshots) >= 2 and self._compacted_until < self._snapshots[0]:
             self._thin()
-        elif at >= self._fold_at and self._fold_is_due(at):
-            self._fold_beside_if_idle()
-        elif self._is_vacuuming:
-            self._is_vacuuming = self._journal.give_back(self._limits.free_pages, self._limits.vacuum_pages)
+        else:
+            if at >= self._fold_at and self._fold_is_due(at):
+                self._fold_beside_if_idle()
+            if self._is_vacuuming:
+                self._is_vacuuming = self._journal.give_back(self._limits.free_pages, self._limits.vacuum_pages)
 
     def snapshot(self) -> None:
         """Make a snapshot now; raises `InvalidSpec` if the state cannot be kept."""
