@@ -63,7 +63,8 @@ class Daemon:
         #: Why the jobs of a run that was found could not be taken over, and since when it is so.
         self._refused: InvalidSpec | None = None
         self._refused_at = 0.0
-        self._begun_at = self._busy_at = time.monotonic()
+        #: When it began, and when its last job has ended.
+        self._begun_at = self._ended_at = time.monotonic()
         self._prune_at = self._begun_at + _PRUNE_S
 
     @property
@@ -109,11 +110,13 @@ class Daemon:
         if self.received is not None:
             self.leave()
         while True:
-            host.run(lambda: host.is_asked_to_leave or self._ends_in_s() < inf)
+            host.run(lambda: host.is_asked_to_leave or (host.all_ended() and not self._request.stays))
             # Nothing may come any more by which it would be woken.
             host.run_for(self._ends_in_s(), lambda: host.is_asked_to_leave or self._ends_in_s() in (0.0, inf))
             if host.is_asked_to_leave:
                 return
+            if self._ends_in_s() > 0.0:
+                continue
             with host_lock(0.0) as has_lock:  # who has it may be just submitting a job
                 if has_lock and self._ends_in_s() <= 0.0 and host.begin_to_close():
                     self._hosting.close()
@@ -135,13 +138,11 @@ class Daemon:
         """Return the seconds after which it ends if no job comes; `inf`: it has jobs, or stays."""
         if self._request.stays:
             return inf
-        now = time.monotonic()
         if not self.host.all_ended():
-            self._busy_at = now
             return inf
-        is_awaited = not self.host.jobs() and not self.host.is_unneeded
+        now, is_awaited = time.monotonic(), not self.host.jobs() and not self.host.is_unneeded
         first_job_s = self._begun_at + _FIRST_JOB_S_MAX - now if is_awaited else 0.0
-        return max(0.0, first_job_s, self._busy_at + self.lingers_s - now)
+        return max(0.0, first_job_s, self._ended_at + self.lingers_s - now)
 
     def _try_to_begin(self) -> bool:
         with host_lock(_LOCK_S_MAX) as has_lock:
@@ -217,15 +218,17 @@ class Daemon:
         with ExitStack() as hosting:
             self._local = hosting.enter_context(opening)
             self.taken_over = self._local.open_jobs()
-            self._local.subscribe(self._remove_old_jobs, *ENDS)
+            self._local.subscribe(self._note_end, *ENDS)
             self._hosting = hosting.pop_all()
 
-    def _remove_old_jobs(self, message: Message) -> None:
-        """Remove jobs of the past now and then, where jobs end: all that they have left grows with their number."""
-        if ended_by(message) is None or time.monotonic() < self._prune_at:
+    def _note_end(self, message: Message) -> None:
+        """Note that a job has ended; remove those of the past now and then: all that they have left grows with their number."""
+        if ended_by(message) is None:
             return
-        self._prune_at = time.monotonic() + _PRUNE_S
-        _in_background(prune, "punctual-retention")
+        self._ended_at = now = time.monotonic()
+        if now >= self._prune_at:
+            self._prune_at = now + _PRUNE_S
+            _in_background(prune, "punctual-retention")
 
     def __enter__(self) -> Self:
         return self
