@@ -38,7 +38,7 @@ from punctual.daemon.host import Host
 from punctual.daemon.host_executor import HERE, ExecutorSetup, new_setup
 from punctual.daemon.host_options import INLINE_POLICY, HostOptions
 from punctual.daemon.host_state import HostState, facts_of_end, new_state
-from punctual.daemon.log_snapshot import Skipping, n_bytes_before
+from punctual.daemon.log_snapshot import n_bytes_before, skipping
 from punctual.daemon.machine_providers import fleets
 from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
 from punctual.daemon.quotes import quote_fields
@@ -258,7 +258,7 @@ class LocalHost(Host):
         """
         log = self.log(job, of_errors=of_errors)
         n_skipped = 0 if since_s is None else n_bytes_before(log, since_s)
-        return LogTail(log, Skipping(receive, n_skipped))
+        return LogTail(log, skipping(receive, n_skipped))
 
     def log(self, job: JobId, *, of_errors: bool = False) -> Path:
         """Path of the job's output, or of its standard error alone, which only some jobs have."""

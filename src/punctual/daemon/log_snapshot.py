@@ -68,17 +68,17 @@ def n_bytes_before(log: Path, wall_s: float) -> int:
         return kept.n_bytes_before(wall_s)
 
 
-class Skipping:
-    """Passes on all bytes after the first `n_bytes`."""
+def skipping(receive: Receive, n_bytes: int) -> Receive:
+    """Return a function that passes on all bytes after the first `n_bytes`."""
+    n_left = n_bytes
 
-    def __init__(self, receive: Receive, n_bytes: int) -> None:
-        self._receive, self._n_bytes = receive, n_bytes
-
-    def __call__(self, output: bytes) -> None:
-        rest = output[self._n_bytes :]
-        self._n_bytes = max(0, self._n_bytes - len(output))
+    def pass_on(output: bytes) -> None:
+        nonlocal n_left
+        rest, n_left = output[n_left:], max(0, n_left - len(output))
         if rest:
-            self._receive(rest)
+            receive(rest)
+
+    return pass_on
 
 
 def read_on(log: Path, place: LogPlace, n_bytes: int) -> tuple[bytes, LogPlace, bool]:
