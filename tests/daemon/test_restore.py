@@ -42,10 +42,9 @@ from punctual.daemon.control_client import standings, stop
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_executor import HERE
-from punctual.daemon.restore import resumed_host
+from punctual.daemon.restore import resumed_host, sweep
 from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import find_job, jobs_of, messages_of, open_jobs
-from punctual.daemon.sweeping import sweep
 from punctual.executors.local.process_tree import state_of
 from punctual.journal import file as journal_file
 from punctual.journal.boot import ClockRecord, suspended_s

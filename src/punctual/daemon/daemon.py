@@ -183,14 +183,14 @@ class Daemon:
 
     def _take_up(self, run: RunFolder) -> bool:
         """Go on with the jobs of `run`, if its daemon is gone, hangs, or leaves; return whether there is a daemon now."""
-        options, stays = self._request.options, self._request.stays
+        options, stays, facts = self._request.options, self._request.stays, run.facts()
         if not self._request.run:
-            check_options(options, run, "end its jobs first (`punctual stop`)")
+            check_options(options, run.name, facts, "end its jobs first (`punctual stop`)")
             if options.allow_unauthenticated_ray:  # who takes the jobs over has the options of their run
-                run.record_facts(options={**run.facts().get("options", {}), "allow_unauthenticated_ray": True})
-        take = run.is_live() and is_silent(run)
+                run.record_facts(options={**facts.get("options", {}), "allow_unauthenticated_ray": True})
+        take = is_silent(run)
         if run.is_live() and not take:
-            if not stays and not is_outdated(run):
+            if not stays and not is_outdated(run, facts):
                 self.other = run
                 return True
             if not _has_left(run):

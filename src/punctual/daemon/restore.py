@@ -1,19 +1,31 @@
-"""Restore a run whose host was killed or hangs, and make a host that continues its jobs."""
+"""Restore a run whose host was killed or hangs: its state, a host that continues its jobs, and the ends of those left."""
 
+import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from punctual.core.commands import LaunchJob, StopJob
+from punctual.core.codec import decode
+from punctual.core.commands import LaunchJob, SetTimer, StopJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, NodeJoined, NodeNoticed, ProgressReported, SteeringResumed
+from punctual.core.events import (
+    Event,
+    JobFailed,
+    JobSubmitted,
+    NodeJoined,
+    NodeNoticed,
+    ProgressReported,
+    SteeringResumed,
+)
 from punctual.core.ids import JobId
 from punctual.core.instants import moved
-from punctual.core.job import Allocation
+from punctual.core.job import ENDED, Allocation, JobState
+from punctual.core.lifecycle import about, end_state
+from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
-from punctual.daemon.adoption import actuator_of, adopted, claimed
+from punctual.daemon.adoption import actuator_of, adopted, claimed, recorded_end
 from punctual.daemon.host_executor import (
     HERE,
     ExecutorSetup,
@@ -23,18 +35,14 @@ from punctual.daemon.host_executor import (
     local_site,
 )
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.host_state import HostState
+from punctual.daemon.host_state import HostState, facts_of_end, new_state
 from punctual.daemon.local_host import STOPPED_UNSTEERED, LocalHost, opened, tidying
 from punctual.daemon.machine_providers import has_machines
-from punctual.daemon.restored_state import (
-    missed_events,
-    missed_submissions,
-    record_ended,
-    restored_state,
-)
 from punctual.daemon.run_folder import RunFolder
-from punctual.executors.local.orphans import end_orphans
+from punctual.daemon.runs import live_folders
+from punctual.executors.local.orphans import end_left, end_orphans, processes_of
 from punctual.executors.local.output import JobInputs
+from punctual.journal.errors import JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
@@ -216,3 +224,184 @@ def _launched(state: HostState, job: JobId) -> tuple[LaunchJob, ProgressReported
         landed=status.landed,
     )
     return state.time.to_machine(launch), state.time.to_machine(latest)
+
+
+# The state of a run.
+
+
+def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
+    """Return the state that the journal leads to, and the instant of its last message.
+
+    Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
+
+    Raises `JournalUnusable`: the snapshots cannot be used, and the messages before them do not all exist any more.
+    """
+    snapshot = journal.latest_snapshot()
+    if snapshot is not None:
+        state = new_state(run, journal)
+        try:
+            state.load(snapshot[1])
+        except Exception as error:
+            if journal.compacted_until > journal.begun_after:
+                raise _of_other_version(run, error) from error
+        else:
+            return state, _fold(state, journal, snapshot[0])
+    return state_by_messages(run, journal)
+
+
+def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
+    """Fold all readable messages of the present state; return it and the instant of the last message.
+
+    Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
+    """
+    state = new_state(run, journal)
+    return state, _fold(state, journal, journal.begun_after)
+
+
+def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
+    version = run.facts().get("version")
+    writer = f"Punctual {version}" if version else "the Punctual that wrote it"
+    return JournalUnusable(
+        "the last snapshot of the journal must be of this version of Punctual",
+        error.got if isinstance(error, InvalidSpec) else f"{type(error).__name__}: {error}",
+        str(run.journal),
+        f"Nothing is lost, and jobs that run go on. Install {writer}, have it end the jobs (`punctual up`, or `punctual "
+        "attach JOB`), and update then; or give the jobs up (`punctual stop JOB`).",
+    )
+
+
+def _fold(state: HostState, journal: SqliteJournal, sequence: int) -> float:
+    """Fold the messages after number `sequence` into the state; return the instant of the last one."""
+    last_at = 0.0
+    for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
+        last_at = max(last_at, message.at)
+        if number > sequence:
+            if isinstance(message, Event):
+                state.scheduler.handle(message)
+            state.board.fold(message)
+    return last_at
+
+
+def record_ended(state: HostState) -> None:
+    """Bring the run's record up to the journal: its host may have been killed between the two writes."""
+    open_jobs = state.run.open_jobs()
+    standing = {status.id: status.state for status in state.board.jobs()}
+    standing.update(_ends_of_forgotten(state.journal, [job for job in open_jobs if job not in standing]))
+    now, bill = state.clocks(), state.scheduler.bill
+    for job in open_jobs:
+        if job not in standing and (state.run.submission(job) is not None or state.run.supervisor_pid(job) is not None):
+            continue  # it is still to be submitted; or it runs, and the journal has lost it
+        job_state = standing.get(job, "failed")
+        if job_state in ENDED:
+            facts = facts_of_end(state.board.job(job), now, bill) if state.board.knows(job) else None
+            state.run.record_end(job, job_state, facts)
+
+
+def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
+    """Return the ends of jobs that the board no longer remembers; jobs that have not ended are left out."""
+    if not jobs:
+        return {}
+    ends: dict[JobId, JobState] = {}
+    for _, message in journal.read_of(jobs):
+        job, state = about(message), end_state(message)
+        if job is not None and job in jobs and state is not None:
+            ends[job] = state
+    return ends
+
+
+def missed_submissions(state: HostState) -> list[JobSubmitted]:
+    """Return the jobs that the host had accepted and that are not in its journal."""
+    known = {status.id for status in state.board.jobs()}
+    kept = [state.run.submission(job) for job in state.run.open_jobs() if job not in known]
+    events = [decode(JobSubmitted.__name__, text) for text in kept if text is not None]
+    return [event for event in events if isinstance(event, JobSubmitted)]
+
+
+def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ()) -> Iterator[tuple[Event, ...]]:
+    """Yield, for each open job whose process ended unsteered, its last progress report, if any, and its end.
+
+    * `last_at`: instant of the last message.
+    * `kept`: jobs that still run.
+    """
+    run = state.run
+    for job, recorded in run.jobs().items():
+        record = run.end_record(job) if job not in kept else None
+        if record is None:
+            continue
+        status = state.board.job(job) if state.board.knows(job) else None
+        if record.get("ended") != 0 and status is not None and (status.ended or status.state == "queued"):
+            run.forget_end(job)
+            continue
+        report, event = recorded_end(job, record, shift_s=state.time.shift_s, at_least=last_at)
+        if recorded == "stopping" and isinstance(event, JobFailed):
+            event = replace(event, cause=STOPPED_UNSTEERED, retryable=False, is_stopped=True)
+        yield (event,) if report is None else (report, event)
+
+
+# What killed hosts have left.
+
+
+def sweep() -> None:
+    """End jobs without a supervisor, record ends that no process saw, and remove files that are not needed."""
+    end_orphans()
+    for run in live_folders():
+        if run.is_live() or run.machine() is not None:
+            continue
+        # End remaining processes of jobs whose supervisor was killed.
+        if _unkept(run):
+            with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
+                end_left(partial(_unkept, run))
+        note_ends(run)
+        if not run.supervised_jobs() and not run.open_jobs():
+            run.remove_live_places()
+
+
+def _unkept(run: RunFolder) -> list[int]:
+    """Return the processes of open jobs that no supervisor looks after any more."""
+    return processes_of(*(run.takeover_socket(job) for job in run.open_jobs() if run.supervisor_pid(job) is None))
+
+
+def note_ends(run: RunFolder) -> None:
+    """Write the ends of jobs that ended unsteered into the journal and the record of a run.
+
+    A job whose process has failed, and that may be started again, has not ended: it waits for who resumes the run.
+    """
+    if not any(run.end_record(job) for job in run.open_jobs()):
+        return
+    with suppress(InvalidSpec, sqlite3.Error), SqliteJournal(run.journal) as journal:
+        # Otherwise somebody resumes the run just now and will do it, the journal cannot be read, or its disk is full.
+        state, last_at, handle = _restored(run, journal)
+        record_ended(state)
+        for events in missed_events(state, last_at):
+            _note(state, events, handle)
+
+
+def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
+    """End jobs that have no process any more and that are not to be resumed."""
+    with SqliteJournal(run.journal) as journal:
+        state, last_at, handle = _restored(run, journal)
+        end_left(partial(processes_of, *map(run.takeover_socket, jobs)))
+        for job in jobs:
+            _note(state, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
+
+
+def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
+    """Restore a run: its state, the instant of the journal's last message, and the function that handles an event."""
+    try:
+        state, last_at = restored_state(run, journal)
+    except JournalUnusable:  # nobody can go on with its jobs: nothing follows from an end
+        return *state_by_messages(run, journal), lambda _: ()
+    return state, last_at, state.scheduler.handle
+
+
+def _note(state: HostState, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]) -> None:
+    """Journal a job's end and its consequences: jobs that were to run after it may end with it."""
+    told = (message for event in events for message in (event, *handle(event)))
+    messages = [message for message in told if not isinstance(message, SetTimer)]  # whoever goes on sets its own
+    ends = [(job, ended) for message in messages if (job := about(message)) and (ended := end_state(message))]
+    if ends:
+        state.journal.append(messages)
+        for message in messages:
+            state.board.fold(message)
+    for job, ended in ends:
+        state.run.record_end(job, ended, facts_of_end(state.board.job(job), state.clocks(), state.scheduler.bill))

@@ -33,7 +33,7 @@ from punctual.core.units import DAY_S, span
 from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.host_state import HostState, new_state
 from punctual.daemon.policy_worker import end_with
-from punctual.daemon.restored_state import restored_state
+from punctual.daemon.restore import restored_state
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
