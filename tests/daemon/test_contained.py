@@ -20,7 +20,8 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message, Sink
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.local_host import LocalHost
+from punctual.daemon.restore import local_host
 from punctual.executors.local.executor import LocalExecutor, PacingOnly, PacingOnlyGroup
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_run import JobRun

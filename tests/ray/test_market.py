@@ -35,9 +35,9 @@ from punctual.daemon.control_client import is_answering
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import start_daemon
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.local_host import LocalHost
 from punctual.daemon.machine_providers import abandoned
-from punctual.daemon.restore import resumed_host
+from punctual.daemon.restore import local_host, resumed_host
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import messages_of
 from punctual.history.judge import NO_WAIT
