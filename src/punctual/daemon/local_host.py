@@ -61,10 +61,6 @@ from punctual.request.submission_json import submitted
 
 T = TypeVar("T")
 
-#: Seconds that the steering thread may take to reach a question, and to answer a quote: a policy may have to be
-#: loaded first.
-ASK_S_MAX, QUOTE_S_MAX = 5.0, 20.0
-
 _LOG = logging.getLogger(__name__)
 
 #: Settings of the process of a job that no command in a terminal waits for.
@@ -73,6 +69,9 @@ _PIPED = ProcessSettings()
 #: Why a job ends that its user stopped when it had no host, or one that was stopped itself.
 STOPPED_UNSTEERED = "by the user, when nobody steered it"
 
+#: Seconds that the steering thread may take to reach a question, and to answer a quote: a policy may have to be
+#: loaded first.
+_ASK_S_MAX, _QUOTE_S_MAX = 5.0, 20.0
 #: Seconds that the last messages of jobs that were ended may take.
 _END_S_MAX = 5.0
 #: Seconds that a job of another process may take to be in the journal.
@@ -81,8 +80,6 @@ _TELL_S_MAX = 10.0
 _SETTLE_S_MAX = 4.0
 #: A host that has not come to its next event for so many seconds steers no job any more, whatever its other threads do.
 HUNG_S = 20.0
-
-
 #: Shortest suspension that counts, in seconds: two clocks are read one after the other.
 LEAST_S = 1.0
 
@@ -169,6 +166,8 @@ class LocalHost(StatusReader):
         """Present instant on the clock of events."""
         return self._time.now()
 
+    # Jobs that come.
+
     @property
     def capacity(self) -> Resources:
         """Most that one job can have; raises `InvalidSpec` until a node has joined."""
@@ -228,33 +227,6 @@ class LocalHost(StatusReader):
             self.post(event)
         return [submission.spec.id for submission in submissions]
 
-    def _add_cpus(self, jobs: Iterable[JobId], settings: ProcessSettings | None) -> None:
-        """Add the CPUs of new jobs; the capacity grows by those that no job had before."""
-        if self._cpu_sets is None:
-            return
-        cpus = () if settings is None else settings.cpus
-        n_before = len(self._cpu_sets.all)
-        for job in jobs:
-            self._cpu_sets.add(job, cpus)
-        if len(self._cpu_sets.all) > n_before:
-            self._own_capacity = capacity = capacity_here(len(self._cpu_sets.all))
-            jobs_at_once = self._options.jobs_at_once_on(capacity)
-            self.post(NodeJoined(at=self.now(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
-
-    def _without_finished(self, submission: Submission, names: Collection[JobId]) -> Submission:
-        """Drop from `after` the jobs of earlier hosts that have finished and that this host does not know.
-
-        `names`: those of the request.
-        """
-        after = tuple(
-            name for name in submission.spec.after if name in names or self.knows(name) or not has_finished(name)
-        )
-        return (
-            submission
-            if after == submission.spec.after
-            else replace(submission, spec=replace(submission.spec, after=after))
-        )
-
     def submit_for_client(
         self, submissions: Sequence[Submission], settings: ProcessSettings = _PIPED, stdin_fd: int | None = None
     ) -> None:
@@ -282,6 +254,301 @@ class LocalHost(StatusReader):
             self.ask(lambda _: None, _TELL_S_MAX)
         except TimeoutError as error:
             raise ControlFailed("the host is too busy") from error
+
+    def resubmit(self, event: JobSubmitted) -> None:
+        """Submit a job again that an earlier host had accepted."""
+        self._coming[event.spec.id] = event
+        self.post(event)
+
+    def _without_finished(self, submission: Submission, names: Collection[JobId]) -> Submission:
+        """Drop from `after` the jobs of earlier hosts that have finished and that this host does not know.
+
+        `names`: those of the request.
+        """
+        after = tuple(
+            name for name in submission.spec.after if name in names or self.knows(name) or not has_finished(name)
+        )
+        return (
+            submission
+            if after == submission.spec.after
+            else replace(submission, spec=replace(submission.spec, after=after))
+        )
+
+    def _add_cpus(self, jobs: Iterable[JobId], settings: ProcessSettings | None) -> None:
+        """Add the CPUs of new jobs; the capacity grows by those that no job had before."""
+        if self._cpu_sets is None:
+            return
+        cpus = () if settings is None else settings.cpus
+        n_before = len(self._cpu_sets.all)
+        for job in jobs:
+            self._cpu_sets.add(job, cpus)
+        if len(self._cpu_sets.all) > n_before:
+            self._own_capacity = capacity = capacity_here(len(self._cpu_sets.all))
+            jobs_at_once = self._options.jobs_at_once_on(capacity)
+            self.post(NodeJoined(at=self.now(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
+
+    def _store(
+        self, submissions: Sequence[Submission], events: Sequence[JobSubmitted], settings: ProcessSettings | None
+    ) -> None:
+        """Store what jobs need to start as safely as messages, for all or, if it raises, for none of them.
+
+        Raises `InvalidSpec` if there is no room for it.
+        """
+        self.run_folder.record_submitted(
+            [
+                new_job(
+                    event.spec.id,
+                    encode(event),
+                    each.inherited,
+                    each.argv,
+                    settings,
+                    name=each.name,
+                    request_key=each.request_key,
+                    request_digest=each.request_digest,
+                )
+                for each, event in zip(submissions, events, strict=True)
+            ]
+        )
+
+    def _has_same(self, submission: Submission) -> bool:
+        """Whether this very submission was made before."""
+        job, told = submission.spec.id, self._event_of(submission)
+        if (coming := self._coming.get(job)) is not None:
+            return (coming.at, coming.program) == (told.at, told.program)
+        known = self._known(job)
+        return known is not None and (known.submitted_at, known.program) == (told.at, told.program)
+
+    def _event_of(self, submission: Submission) -> JobSubmitted:
+        event = submitted(submission)
+        return replace(event, at=event.at - self._time.shift_s)
+
+    def _reserve(self, event: JobSubmitted) -> JobId:
+        """Reserve the name, so that no other job gets it."""
+        job = event.spec.id
+        with self._lock:
+            if job in self._coming or self.knows(job):
+                raise InvalidSpec(
+                    "`name` must be new",
+                    f"'{job}', which another job has",
+                    f"job '{job}'",
+                    "Choose another name (`--name`).",
+                )
+            self._coming[job] = event
+        return job
+
+    def _release(self, job: JobId) -> None:
+        """Release the name of a job that will not be submitted after all."""
+        with self._lock:
+            self._coming.pop(job, None)
+
+    def _known(self, job: JobId) -> JobStatus | None:
+        """Return the status of a job whose submission has been processed; None for any other."""
+        return self.status(job) if self.knows(job) else None
+
+    # Jobs that there are.
+
+    def open_jobs(self) -> tuple[JobId, ...]:
+        """Return the jobs that have not ended, those included that the engine has not processed yet."""
+        known = [status.id for status in self.jobs() if not status.ended]
+        return tuple(dict.fromkeys((*known, *list(self._coming))))
+
+    def all_ended(self) -> bool:
+        """Whether all submitted jobs have ended."""
+        return not self._coming and self._board.all_ended
+
+    def stop(self, job: JobId, cause: str, *, by: str = "", interrupts: bool = False) -> None:
+        """Ask the job to end, after a checkpoint if it can make one; allowed in a signal handler. `by`: who asks."""
+        self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by, interrupts=interrupts))
+
+    def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
+        """Pause the job until `resume`, whatever the policy proposes; its deadline goes on counting.
+
+        * `cause`: reason of the pause, for queries.
+        * `by`: user who requests it; empty: the owner, at the terminal.
+
+        Raises `InvalidSpec`: there is no such job, or it works no more.
+        """
+        status = self._working(job, "a job can be paused only while it works")
+        self.post(PauseRequested(at=self.now(), job=status.id, cause=cause, by=by))
+
+    def resume(self, job: JobId, *, by: str = "") -> None:
+        """Resume a paused job; it gets its share of the next plan.
+
+        Raises `InvalidSpec`: there is no such job, or no user has paused it.
+        """
+        status = self.status(job)
+        if status.pause is None:
+            raise InvalidSpec(
+                "only a job that its user has paused can be resumed",
+                f"one that is {status.state}",
+                f"job '{job}'",
+                "See `punctual ps` for how jobs stand; one that the policy has paused goes on when it has its turn.",
+            )
+        self.post(ResumeRequested(at=self.now(), job=job, by=by))
+
+    def change(self, job: JobId, change: SpecChange, *, by: str = "") -> JobSpec:
+        """Change the declaration of a job that works: its deadline, weight, floor, ceiling and budget.
+
+        `by`: user who requests it; empty: the owner, at the terminal.
+
+        Returns the declaration from now on.
+
+        Raises `InvalidSpec`: the job is unknown or works no more, or the change is impossible.
+        """
+        status = self._working(job, "a job can be changed only while it works")
+        nodes = [node.capacity for node in self._board.nodes()]
+        together = total(nodes) if len(nodes) > 1 else None
+        with self._lock:  # of two changes at a time the second builds on the first
+            spec = changed_spec(status, self._changed.get(job, status.spec), change, largest(nodes), together)
+            if change.budget_usd is not None:
+                check_budget(spec, self._pools, self.policy)
+            self._changed[job] = spec
+            self.post(SpecChanged(at=self.now(), spec=spec, by=by))
+        return spec
+
+    def _working(self, job: JobId, must: str) -> JobStatus:
+        """Return the status of a job that still works; raises `InvalidSpec` for any other."""
+        status = self.status(job)
+        if status.landed or status.ended or status.state == "stopping":
+            got = "a job that has landed" if status.landed else f"a job that is {status.state}"
+            raise InvalidSpec(must, got, f"job '{job}'", "Let it end.")
+        return status
+
+    def quote(
+        self,
+        job: JobId | JobSpec,
+        deadline_s: float | None = None,
+        amounts: Sequence[Resources] = (),
+        *,
+        limit_s: float = _QUOTE_S_MAX,
+    ) -> Quote:
+        """Quote a deadline; changes nothing, and delays no tick. Not to be called by the thread of `run`.
+
+        * `job`: id of a known job, or the spec of a new one.
+        * `deadline_s`: seconds from the job's submission (now, for a new job); None: the job's own deadline, if any.
+        * `amounts`: amounts for which the finish is forecast; empty: some up to the ceiling.
+
+        * Raises `InvalidSpec`: the job is unknown or works no more, nothing heeds its budget, or an amount exceeds the
+          capacity.
+        * Raises `QuoteFailed`: no answer came within `limit_s` seconds.
+        """
+        known = job if isinstance(job, str) else job.id
+        if isinstance(job, str):
+            self._working(JobId(known), "only a job that works can be quoted")
+        else:
+            check_budget(job, self._pools, self.policy)
+
+        def pictured(scheduler: Scheduler) -> tuple[Snapshot, JobView]:
+            at = self.now()
+            view = scheduler.job(JobId(known)) if isinstance(job, str) else new_view(job, at)
+            return scheduler.snapshot(at), view
+
+        snapshot, view = self.ask(pictured)
+        check_amounts(amounts, total(node.capacity for node in snapshot.nodes))
+        view = view if deadline_s is None else view.with_deadline(deadline_s)
+        return self._planner.quote(QuoteRequest(snapshot=snapshot, view=view, amounts=tuple(amounts)), limit_s)
+
+    # Nodes and policy.
+
+    def drain(self, node: str, in_s: float | None, *, by: str = "") -> NodeId:
+        """Have all jobs leave a node, which is taken away in `in_s` seconds, and place nothing there any more; None: it stays.
+
+        `by`: user who requests it; empty: the owner, at the terminal.
+
+        Returns the node; of an empty name the only one.
+
+        Raises `InvalidSpec`: there is no such node, or `in_s` is negative or infinite.
+        """
+        if in_s is not None:
+            check_not_negative("`drain`", in_s=in_s)
+        names = [each.id for each in self._board.nodes()]
+        node = node or (names[0] if len(names) == 1 else "")
+        if node not in names:
+            raise InvalidSpec(
+                "there must be a node of that name",
+                f"'{node}'" if node else "no name",
+                "this host",
+                f"Name one of its nodes: {', '.join(names) or 'none has answered yet'}.",
+            )
+        now = self.now()
+        self.post(NodeNoticed(at=now, node=NodeId(node), ends_at=None if in_s is None else now + in_s, by=by))
+        return NodeId(node)
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy that makes the plans."""
+        return self._options.policy if self._board.policy is None else self._board.policy[0]
+
+    @property
+    def policy_parameters(self) -> Mapping[str, Any]:
+        """Parameters of the policy that differ from its defaults."""
+        return {} if self._board.policy is None else self._board.policy[1]
+
+    def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None, *, by: str = "") -> None:
+        """Make plans with another policy, or with other parameters.
+
+        What the one before has carried from plan to plan is dropped; its promises are too, unless it is the same one.
+
+        * `parameters`: parameters of the policy, plain values; None: its defaults.
+        * `by`: user who requests it; empty: the owner, at the terminal.
+
+        Raises `InvalidSpec`: there is no such policy, it cannot be made so, or it does not heed the budget of an open job.
+        """
+        told = dict(parameters or {})
+        check_policy(name, told)
+        for status in [status for status in self.jobs() if not status.ended]:
+            check_budget(status.spec, self._pools, name)
+        self.post(PolicyChanged(at=self.now(), policy=name, parameters=told, before=self.policy, by=by))
+
+    def lacks(self) -> tuple[Lack, ...]:
+        """Return the machines of pools that are not there, and why."""
+        return self._scheduler.lacks()
+
+    def waits(self, at: float) -> dict[JobId, Wait]:
+        """Return what each waiting job waits for at instant `at`, as far as it is known."""
+        return expected_waits(self.jobs(), at, self.lacks(), self._scheduler.unbought())
+
+    def costs(self) -> tuple[float, float] | None:
+        """Dollars an hour that machines cost now, and dollars spent since the first; None: no machine has a price."""
+        bill = self._scheduler.bill
+        if not bill.has_price:
+            return None
+        return sum(machine.usd_h for machine in bill.machines().values()), bill.total_usd_at(self.now())
+
+    def budget(self, waits: Mapping[JobId, Wait]) -> dict[str, Any]:
+        """Return this host's resources, in all and free, its policy, and news of its nodes; `waits`: as `waits` returns them."""
+        nodes = self._board.nodes()
+        cores = sum(node.capacity.cores for node in nodes)
+        jobs = self.jobs()
+        free_cores = cores - sum(status.held.cores for status in jobs)
+        news, now, costs = self.node_news(), self.clocks(), self.costs()
+        waited_for = {lack for wait in waits.values() for lack in wait.lacks}
+        return {
+            "host": self.run_folder.name,
+            "host_cores": cores,
+            "host_free_cores": free_cores if free_cores > TOLERANCE else 0.0,
+            "host_memory_bytes": sum(node.capacity.memory_bytes for node in nodes),
+            "host_used_memory_bytes": sum(status.memory_bytes for status in jobs),
+            "policy": self.policy,
+            "host_usd_h": None if costs is None else costs[0],
+            "host_spent_usd": None if costs is None else costs[1],
+            "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
+            "silent_nodes": {node: each.silent_s for node, each in news.items() if each.silent_s},
+            "lost_nodes_wall": {
+                node: now.wall_of(now.at + each.lost_in_s).isoformat() for node, each in news.items() if each.silent_s
+            },
+            "leaving_nodes_wall": {
+                node.id: now.wall_of(node.ends_at).isoformat() for node in nodes if node.ends_at is not None
+            },
+            "taken_cores": {node: each.taken_cores for node, each in news.items() if each.taken_cores},
+            "lacking_machines": [
+                lack_text(lack, now.clock)
+                for lack in self.lacks()
+                if lack.n_starting or lack.cause or lack in waited_for
+            ],
+        }
+
+    # Facts about a job.
 
     def tail(
         self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False, since_s: float | None = None
@@ -323,13 +590,6 @@ class LocalHost(StatusReader):
         bill = self._scheduler.bill
         return bill.spent_usd(job, self.now()) if bill.has_price else None
 
-    def costs(self) -> tuple[float, float] | None:
-        """Dollars an hour that machines cost now, and dollars spent since the first; None: no machine has a price."""
-        bill = self._scheduler.bill
-        if not bill.has_price:
-            return None
-        return sum(machine.usd_h for machine in bill.machines().values()), bill.total_usd_at(self.now())
-
     def promised_until_at(self, job: JobId) -> float | None:
         """Instant by which the job is promised to be done; None: nothing is promised."""
         return self._scheduler.promised_until_at(job)
@@ -338,51 +598,11 @@ class LocalHost(StatusReader):
         """Instant by which each promised job is promised to be done."""
         return self._scheduler.promises()
 
-    def budget(self, waits: Mapping[JobId, Wait]) -> dict[str, Any]:
-        """Return this host's resources, in all and free, its policy, and news of its nodes; `waits`: as `waits` returns them."""
-        nodes = self._board.nodes()
-        cores = sum(node.capacity.cores for node in nodes)
-        jobs = self.jobs()
-        free_cores = cores - sum(status.held.cores for status in jobs)
-        news, now, costs = self.node_news(), self.clocks(), self.costs()
-        waited_for = {lack for wait in waits.values() for lack in wait.lacks}
-        return {
-            "host": self.run_folder.name,
-            "host_cores": cores,
-            "host_free_cores": free_cores if free_cores > TOLERANCE else 0.0,
-            "host_memory_bytes": sum(node.capacity.memory_bytes for node in nodes),
-            "host_used_memory_bytes": sum(status.memory_bytes for status in jobs),
-            "policy": self.policy,
-            "host_usd_h": None if costs is None else costs[0],
-            "host_spent_usd": None if costs is None else costs[1],
-            "slow_nodes": {node.id: node.slowness for node in nodes if node.slowness > 1.0},
-            "silent_nodes": {node: each.silent_s for node, each in news.items() if each.silent_s},
-            "lost_nodes_wall": {
-                node: now.wall_of(now.at + each.lost_in_s).isoformat() for node, each in news.items() if each.silent_s
-            },
-            "leaving_nodes_wall": {
-                node.id: now.wall_of(node.ends_at).isoformat() for node in nodes if node.ends_at is not None
-            },
-            "taken_cores": {node: each.taken_cores for node, each in news.items() if each.taken_cores},
-            "lacking_machines": [
-                lack_text(lack, now.clock)
-                for lack in self.lacks()
-                if lack.n_starting or lack.cause or lack in waited_for
-            ],
-        }
+    # Steering.
 
-    def end_jobs(self, cause: str) -> None:
-        """End the jobs that still run, without checkpoints; returns when they are gone and the journal has their ends.
-
-        To be called by the thread of `run`, after that has returned. Raises `JournalTaken` if they are not this host's.
-        """
-        self._journal.check_claim()
-        for status in self.jobs():
-            if not status.ended:
-                self.stop(status.id, cause)
-        self.executor.close()
-        self.run_for(_END_S_MAX, self.all_ended)
-        self._upkeep.close()
+    def run(self, until: Callable[[], bool]) -> None:
+        """Steer the jobs until `until`, asked before each event, holds."""
+        self._engine.run(until)
 
     def run_for(self, most_s: float, until: Callable[[], bool] = lambda: False) -> None:
         """Steer the jobs until `until` holds, and for `most_s` seconds at most."""
@@ -391,47 +611,27 @@ class LocalHost(StatusReader):
         self._time.set_timer(Timer("retry"), give_up_at)
         self.run(lambda: until() or self.now() >= give_up_at)
 
-    def ask_to_leave(self, *, only_without_jobs: bool = False) -> None:
-        """Ask the caller of `run` to leave this host and its jobs; allowed in any thread and signal handler.
+    def ask(self, question: Callable[[Scheduler], T], limit_s: float = _ASK_S_MAX) -> T:
+        """Return `question(scheduler)`, called between two events in the thread of `run`.
 
-        `only_without_jobs`: ask it not to wait for a first job any more.
+        The question must change nothing and be quick: nothing is steered meanwhile. That thread itself must not call
+        this method. An exception of the question is raised here; `TimeoutError` if the thread has not reached it in
+        `limit_s` seconds.
         """
-        self.is_unneeded = True
-        self.is_asked_to_leave = self.is_asked_to_leave or not only_without_jobs
-        self._time.ask(Query(lambda: None))  # whether to go on is asked before each thing that comes
+        answer: Future[T] = Future()
 
-    def hand_over(self) -> None:
-        """Leave the open jobs to another process.
+        def asked() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(question(self._scheduler))
+                except Exception as error:  # noqa: BLE001 -- it is whoever asks who is to know
+                    answer.set_exception(error)
 
-        They go on with what they hold, and at full speed if nobody comes before their leases end.
-        To be called by the thread of `run`, after that has returned. Nothing can be submitted any more. Raises
-        `JournalTaken` if another process has them already.
-        """
-        self.is_handed_over = True
-        self.run_for(_END_S_MAX, lambda: not self._coming)
-        with suppress(InvalidSpec):  # the next host then has more to read
-            self._upkeep.snapshot()
-        self._beat()
-        self.executor.release()
-        self._upkeep.close()
-        self.run_folder.record_left()
-
-    def begin_to_close(self) -> bool:
-        """Take no more jobs if none is open and nobody waits for an answer; return whether that is so."""
-        self._is_closing = True  # first: one that comes now is either refused or seen
-        self._is_closing = self.all_ended() and not self.is_answering()
-        return self._is_closing
-
-    def check_steers(self) -> None:
-        """Raise `ControlFailed` if the thread of `run` hangs, so that clients treat the host as silent."""
-        silent_s = time.monotonic() - self._beaten_at
-        if silent_s > HUNG_S:
-            raise ControlFailed(f"the host has steered no job for {span(silent_s)}")
-
-    @property
-    def takes_changes(self) -> bool:
-        """Whether jobs can be submitted and changed here: false once they are left or another process has them."""
-        return not (self.is_handed_over or self._is_closing) and self._journal.has_claim()
+        self._time.ask(Query(asked))
+        try:
+            return answer.result(limit_s)
+        finally:
+            answer.cancel()
 
     def settle(self) -> None:
         """Return once the journal has all events posted before, so that they can be reported as accepted.
@@ -454,6 +654,17 @@ class LocalHost(StatusReader):
     def n_written(self) -> int:
         """Number of the last message that this host has written."""
         return self._journal.last_written
+
+    def check_steers(self) -> None:
+        """Raise `ControlFailed` if the thread of `run` hangs, so that clients treat the host as silent."""
+        silent_s = time.monotonic() - self._beaten_at
+        if silent_s > HUNG_S:
+            raise ControlFailed(f"the host has steered no job for {span(silent_s)}")
+
+    @property
+    def takes_changes(self) -> bool:
+        """Whether jobs can be submitted and changed here: false once they are left or another process has them."""
+        return not (self.is_handed_over or self._is_closing) and self._journal.has_claim()
 
     def _beat(self) -> None:
         """Renew the lease with the supervisors; first check, for instance after a stop, that this process still steers."""
@@ -483,6 +694,18 @@ class LocalHost(StatusReader):
         except OSError as error:  # the next host would bring deadlines forward once more
             _LOG.warning("for how long the machine slept could not be written down: %s", error)
 
+    # What follows from messages.
+
+    def _listen(self, message: Message) -> None:
+        self._board.fold(message)
+        if isinstance(message, JobSubmitted):
+            self._coming.pop(message.spec.id, None)
+        elif isinstance(message, SpecChanged):
+            with self._lock:
+                if self._changed.get(message.spec.id) is message.spec:
+                    del self._changed[message.spec.id]
+        self._tell(message)
+
     def _keep_paused(self, message: GrantApplied) -> None:
         """Report a user's pause to the job's supervisor at once: this process may be killed before it beats."""
         if not message.granted and self._is_paused_by_user(message.job):
@@ -496,41 +719,6 @@ class LocalHost(StatusReader):
     def _is_paused_by_user(self, job: JobId) -> bool:
         """Whether the job is to stay paused even if no process steers it."""
         return self.knows(job) and self.status(job).pause is not None
-
-    def _store(
-        self, submissions: Sequence[Submission], events: Sequence[JobSubmitted], settings: ProcessSettings | None
-    ) -> None:
-        """Store what jobs need to start as safely as messages, for all or, if it raises, for none of them.
-
-        Raises `InvalidSpec` if there is no room for it.
-        """
-        self.run_folder.record_submitted(
-            [
-                new_job(
-                    event.spec.id,
-                    encode(event),
-                    each.inherited,
-                    each.argv,
-                    settings,
-                    name=each.name,
-                    request_key=each.request_key,
-                    request_digest=each.request_digest,
-                )
-                for each, event in zip(submissions, events, strict=True)
-            ]
-        )
-
-    def _has_same(self, submission: Submission) -> bool:
-        """Whether this very submission was made before."""
-        job, told = submission.spec.id, self._event_of(submission)
-        if (coming := self._coming.get(job)) is not None:
-            return (coming.at, coming.program) == (told.at, told.program)
-        known = self._known(job)
-        return known is not None and (known.submitted_at, known.program) == (told.at, told.program)
-
-    def _event_of(self, submission: Submission) -> JobSubmitted:
-        event = submitted(submission)
-        return replace(event, at=event.at - self._time.shift_s)
 
     def _record(self, message: Message) -> None:
         """Bring the run's folder up to the journal, and not further: its records must outlive this process."""
@@ -575,236 +763,51 @@ class LocalHost(StatusReader):
             "controller_cpu_s": time.process_time() - self._cpu_before_s.pop(job, time.process_time()),
         }
 
-    # What is waited for.
+    # Leaving.
 
-    def lacks(self) -> tuple[Lack, ...]:
-        """Return the machines of pools that are not there, and why."""
-        return self._scheduler.lacks()
+    def ask_to_leave(self, *, only_without_jobs: bool = False) -> None:
+        """Ask the caller of `run` to leave this host and its jobs; allowed in any thread and signal handler.
 
-    def waits(self, at: float) -> dict[JobId, Wait]:
-        """Return what each waiting job waits for at instant `at`, as far as it is known."""
-        return expected_waits(self.jobs(), at, self.lacks(), self._scheduler.unbought())
-
-    # The policy.
-
-    @property
-    def policy(self) -> str:
-        """Name of the policy that makes the plans."""
-        return self._options.policy if self._board.policy is None else self._board.policy[0]
-
-    @property
-    def policy_parameters(self) -> Mapping[str, Any]:
-        """Parameters of the policy that differ from its defaults."""
-        return {} if self._board.policy is None else self._board.policy[1]
-
-    def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None, *, by: str = "") -> None:
-        """Make plans with another policy, or with other parameters.
-
-        What the one before has carried from plan to plan is dropped; its promises are too, unless it is the same one.
-
-        * `parameters`: parameters of the policy, plain values; None: its defaults.
-        * `by`: user who requests it; empty: the owner, at the terminal.
-
-        Raises `InvalidSpec`: there is no such policy, it cannot be made so, or it does not heed the budget of an open job.
+        `only_without_jobs`: ask it not to wait for a first job any more.
         """
-        told = dict(parameters or {})
-        check_policy(name, told)
-        for status in [status for status in self.jobs() if not status.ended]:
-            check_budget(status.spec, self._pools, name)
-        self.post(PolicyChanged(at=self.now(), policy=name, parameters=told, before=self.policy, by=by))
+        self.is_unneeded = True
+        self.is_asked_to_leave = self.is_asked_to_leave or not only_without_jobs
+        self._time.ask(Query(lambda: None))  # whether to go on is asked before each thing that comes
 
-    # Jobs.
+    def hand_over(self) -> None:
+        """Leave the open jobs to another process.
 
-    def resubmit(self, event: JobSubmitted) -> None:
-        """Submit a job again that an earlier host had accepted."""
-        self._coming[event.spec.id] = event
-        self.post(event)
-
-    def stop(self, job: JobId, cause: str, *, by: str = "", interrupts: bool = False) -> None:
-        """Ask the job to end, after a checkpoint if it can make one; allowed in a signal handler. `by`: who asks."""
-        self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by, interrupts=interrupts))
-
-    def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
-        """Pause the job until `resume`, whatever the policy proposes; its deadline goes on counting.
-
-        * `cause`: reason of the pause, for queries.
-        * `by`: user who requests it; empty: the owner, at the terminal.
-
-        Raises `InvalidSpec`: there is no such job, or it works no more.
+        They go on with what they hold, and at full speed if nobody comes before their leases end.
+        To be called by the thread of `run`, after that has returned. Nothing can be submitted any more. Raises
+        `JournalTaken` if another process has them already.
         """
-        status = self._working(job, "a job can be paused only while it works")
-        self.post(PauseRequested(at=self.now(), job=status.id, cause=cause, by=by))
+        self.is_handed_over = True
+        self.run_for(_END_S_MAX, lambda: not self._coming)
+        with suppress(InvalidSpec):  # the next host then has more to read
+            self._upkeep.snapshot()
+        self._beat()
+        self.executor.release()
+        self._upkeep.close()
+        self.run_folder.record_left()
 
-    def resume(self, job: JobId, *, by: str = "") -> None:
-        """Resume a paused job; it gets its share of the next plan.
+    def begin_to_close(self) -> bool:
+        """Take no more jobs if none is open and nobody waits for an answer; return whether that is so."""
+        self._is_closing = True  # first: one that comes now is either refused or seen
+        self._is_closing = self.all_ended() and not self.is_answering()
+        return self._is_closing
 
-        Raises `InvalidSpec`: there is no such job, or no user has paused it.
+    def end_jobs(self, cause: str) -> None:
+        """End the jobs that still run, without checkpoints; returns when they are gone and the journal has their ends.
+
+        To be called by the thread of `run`, after that has returned. Raises `JournalTaken` if they are not this host's.
         """
-        status = self.status(job)
-        if status.pause is None:
-            raise InvalidSpec(
-                "only a job that its user has paused can be resumed",
-                f"one that is {status.state}",
-                f"job '{job}'",
-                "See `punctual ps` for how jobs stand; one that the policy has paused goes on when it has its turn.",
-            )
-        self.post(ResumeRequested(at=self.now(), job=job, by=by))
-
-    def _working(self, job: JobId, must: str) -> JobStatus:
-        """Return the status of a job that still works; raises `InvalidSpec` for any other."""
-        status = self.status(job)
-        if status.landed or status.ended or status.state == "stopping":
-            got = "a job that has landed" if status.landed else f"a job that is {status.state}"
-            raise InvalidSpec(must, got, f"job '{job}'", "Let it end.")
-        return status
-
-    def change(self, job: JobId, change: SpecChange, *, by: str = "") -> JobSpec:
-        """Change the declaration of a job that works: its deadline, weight, floor, ceiling and budget.
-
-        `by`: user who requests it; empty: the owner, at the terminal.
-
-        Returns the declaration from now on.
-
-        Raises `InvalidSpec`: the job is unknown or works no more, or the change is impossible.
-        """
-        status = self._working(job, "a job can be changed only while it works")
-        nodes = [node.capacity for node in self._board.nodes()]
-        together = total(nodes) if len(nodes) > 1 else None
-        with self._lock:  # of two changes at a time the second builds on the first
-            spec = changed_spec(status, self._changed.get(job, status.spec), change, largest(nodes), together)
-            if change.budget_usd is not None:
-                check_budget(spec, self._pools, self.policy)
-            self._changed[job] = spec
-            self.post(SpecChanged(at=self.now(), spec=spec, by=by))
-        return spec
-
-    def drain(self, node: str, in_s: float | None, *, by: str = "") -> NodeId:
-        """Have all jobs leave a node, which is taken away in `in_s` seconds, and place nothing there any more; None: it stays.
-
-        `by`: user who requests it; empty: the owner, at the terminal.
-
-        Returns the node; of an empty name the only one.
-
-        Raises `InvalidSpec`: there is no such node, or `in_s` is negative or infinite.
-        """
-        if in_s is not None:
-            check_not_negative("`drain`", in_s=in_s)
-        names = [each.id for each in self._board.nodes()]
-        node = node or (names[0] if len(names) == 1 else "")
-        if node not in names:
-            raise InvalidSpec(
-                "there must be a node of that name",
-                f"'{node}'" if node else "no name",
-                "this host",
-                f"Name one of its nodes: {', '.join(names) or 'none has answered yet'}.",
-            )
-        now = self.now()
-        self.post(NodeNoticed(at=now, node=NodeId(node), ends_at=None if in_s is None else now + in_s, by=by))
-        return NodeId(node)
-
-    def ask(self, question: Callable[[Scheduler], T], limit_s: float = ASK_S_MAX) -> T:
-        """Return `question(scheduler)`, called between two events in the thread of `run`.
-
-        The question must change nothing and be quick: nothing is steered meanwhile. That thread itself must not call
-        this method. An exception of the question is raised here; `TimeoutError` if the thread has not reached it in
-        `limit_s` seconds.
-        """
-        answer: Future[T] = Future()
-
-        def asked() -> None:
-            if answer.set_running_or_notify_cancel():
-                try:
-                    answer.set_result(question(self._scheduler))
-                except Exception as error:  # noqa: BLE001 -- it is whoever asks who is to know
-                    answer.set_exception(error)
-
-        self._time.ask(Query(asked))
-        try:
-            return answer.result(limit_s)
-        finally:
-            answer.cancel()
-
-    def quote(
-        self,
-        job: JobId | JobSpec,
-        deadline_s: float | None = None,
-        amounts: Sequence[Resources] = (),
-        *,
-        limit_s: float = QUOTE_S_MAX,
-    ) -> Quote:
-        """Quote a deadline; changes nothing, and delays no tick. Not to be called by the thread of `run`.
-
-        * `job`: id of a known job, or the spec of a new one.
-        * `deadline_s`: seconds from the job's submission (now, for a new job); None: the job's own deadline, if any.
-        * `amounts`: amounts for which the finish is forecast; empty: some up to the ceiling.
-
-        * Raises `InvalidSpec`: the job is unknown or works no more, nothing heeds its budget, or an amount exceeds the
-          capacity.
-        * Raises `QuoteFailed`: no answer came within `limit_s` seconds.
-        """
-        known = job if isinstance(job, str) else job.id
-        if isinstance(job, str):
-            self._working(JobId(known), "only a job that works can be quoted")
-        else:
-            check_budget(job, self._pools, self.policy)
-
-        def pictured(scheduler: Scheduler) -> tuple[Snapshot, JobView]:
-            at = self.now()
-            view = scheduler.job(JobId(known)) if isinstance(job, str) else new_view(job, at)
-            return scheduler.snapshot(at), view
-
-        snapshot, view = self.ask(pictured)
-        check_amounts(amounts, total(node.capacity for node in snapshot.nodes))
-        view = view if deadline_s is None else view.with_deadline(deadline_s)
-        return self._planner.quote(QuoteRequest(snapshot=snapshot, view=view, amounts=tuple(amounts)), limit_s)
-
-    def open_jobs(self) -> tuple[JobId, ...]:
-        """Return the jobs that have not ended, those included that the engine has not processed yet."""
-        known = [status.id for status in self.jobs() if not status.ended]
-        return tuple(dict.fromkeys((*known, *list(self._coming))))
-
-    def all_ended(self) -> bool:
-        """Whether all submitted jobs have ended."""
-        return not self._coming and self._board.all_ended
-
-    # The engine.
-
-    def run(self, until: Callable[[], bool]) -> None:
-        """Steer the jobs until `until`, asked before each event, holds."""
-        self._engine.run(until)
-
-    def _reserve(self, event: JobSubmitted) -> JobId:
-        """Reserve the name, so that no other job gets it."""
-        job = event.spec.id
-        with self._lock:
-            if job in self._coming or self.knows(job):
-                raise InvalidSpec(
-                    "`name` must be new",
-                    f"'{job}', which another job has",
-                    f"job '{job}'",
-                    "Choose another name (`--name`).",
-                )
-            self._coming[job] = event
-        return job
-
-    def _known(self, job: JobId) -> JobStatus | None:
-        """Return the status of a job whose submission has been processed; None for any other."""
-        return self.status(job) if self.knows(job) else None
-
-    def _release(self, job: JobId) -> None:
-        """Release the name of a job that will not be submitted after all."""
-        with self._lock:
-            self._coming.pop(job, None)
-
-    def _listen(self, message: Message) -> None:
-        self._board.fold(message)
-        if isinstance(message, JobSubmitted):
-            self._coming.pop(message.spec.id, None)
-        elif isinstance(message, SpecChanged):
-            with self._lock:
-                if self._changed.get(message.spec.id) is message.spec:
-                    del self._changed[message.spec.id]
-        self._tell(message)
+        self._journal.check_claim()
+        for status in self.jobs():
+            if not status.ended:
+                self.stop(status.id, cause)
+        self.executor.close()
+        self.run_for(_END_S_MAX, self.all_ended)
+        self._upkeep.close()
 
 
 def _no_page(_: str | None) -> str:
