@@ -65,8 +65,8 @@ def _standing_without_answer(job: KnownJob, listens: bool) -> dict[str, str]:
         return {"state": SILENT if listens else STARTING}
     if job.steering == "unsteered" and job.run.is_followed():
         return {"state": STARTING}  # another command is taking its host's place
-    if job.steering == "unsteered" and (paused := job.run.pause(job.job)) is not None:
-        return {"state": "paused", "paused": paused}
+    if job.steering == "unsteered" and job.pause is not None:
+        return {"state": "paused", "paused": job.pause}
     return {"state": job.steering}
 
 

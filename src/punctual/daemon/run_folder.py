@@ -154,9 +154,7 @@ class RunFolder:
 
     def is_stopping(self, job: JobId) -> bool:
         """Whether its user has asked the supervisor to end the job."""
-        with suppress(InvalidSpec):
-            return self.records.state_of(job) == "stopping"
-        return False
+        return self.jobs().get(job) == "stopping"
 
     def record_job(self, job: JobId, state: JobState) -> None:
         """Record a job's state; the cost does not depend on the number of jobs."""
@@ -169,12 +167,6 @@ class RunFolder:
         """
         with refused_if_unwritable(self.state_dir):
             self.records.add(jobs)
-
-    def pause(self, job: JobId) -> str | None:
-        """Return in words by whom a job was paused and why; None: by no user, or it cannot be read."""
-        with suppress(InvalidSpec):
-            return self.records.pause_of(job)
-        return None
 
     def supervisor_pid(self, job: JobId) -> int | None:
         """Process id of the job's supervisor, if it runs; it outlives the process that steers the job."""

@@ -34,6 +34,7 @@ class KnownJob:
       them, each has a title by which it is found.
     * `name`: name that it was given; several jobs may have it, one after the other.
     * `ended_at`: wall time of its end, in seconds since 1970; None: not known.
+    * `pause`: by whom it was paused and why, in words; None: by no user.
     """
 
     run: RunFolder
@@ -42,6 +43,7 @@ class KnownJob:
     steering: Steering
     name: str = ""
     ended_at: float | None = None
+    pause: str | None = None
 
 
 def known_runs() -> list[RunFolder]:
@@ -97,6 +99,7 @@ def jobs_of(run: RunFolder) -> list[KnownJob]:
             _steering(run, row.id, row.state, is_live=is_live),
             row.name,
             row.ended_at,
+            row.pause,
         )
         for row in rows
     ]

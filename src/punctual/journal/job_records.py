@@ -56,13 +56,15 @@ class NewJob:
 class JobRow:
     """A job, the name that it was given, and its last recorded state.
 
-    `ended_at`: wall time of its end, in seconds since 1970; None: it has not ended.
+    * `ended_at`: wall time of its end, in seconds since 1970; None: it has not ended.
+    * `pause`: by whom it was paused and why, in words; None: by no user.
     """
 
     id: JobId
     name: str
     state: JobState
     ended_at: float | None = None
+    pause: str | None = None
 
 
 class JobRecords:
@@ -94,7 +96,9 @@ class JobRecords:
         """Return the jobs with their last recorded states, in order of submission."""
         return [
             JobRow(*row)
-            for row in self._rows("SELECT id, name, state, ended_at FROM job WHERE NOT is_removed ORDER BY rowid")
+            for row in self._rows(
+                "SELECT id, name, state, ended_at, pause FROM job WHERE NOT is_removed ORDER BY rowid"
+            )
         ]
 
     def removed(self) -> set[JobId]:
@@ -112,11 +116,6 @@ class JobRecords:
         rows = self._rows("SELECT id, request_digest FROM job WHERE request_key = ?", key)
         return rows[0] if rows else None
 
-    def state_of(self, job: JobId) -> JobState | None:
-        """Return a job's last recorded state; None: there is no such job."""
-        state: JobState | None = self._value("SELECT state FROM job WHERE id = ?", job)
-        return state
-
     def set_state(self, job: JobId, state: JobState) -> None:
         """Record a job's state."""
         with self._writing() as connection:
@@ -130,11 +129,6 @@ class JobRecords:
         """Record in words by whom the job was paused and why; None: it was resumed."""
         with self._writing() as connection:
             connection.execute("UPDATE job SET pause = ? WHERE id = ?", (told, job))
-
-    def pause_of(self, job: JobId) -> str | None:
-        """Return in words by whom the job was paused and why; None: by no user."""
-        pause: str | None = self._value("SELECT pause FROM job WHERE id = ?", job)
-        return pause
 
     def end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None) -> None:
         """Record that the job has ended, with `facts` about it, and forget what only an open job needs."""
@@ -184,14 +178,10 @@ class JobRecords:
     # The file.
 
     def _json(self, query: str, value: str) -> dict[str, Any] | None:
-        text = self._value(query, value)
-        with readable(self.path):
-            told: dict[str, Any] | None = None if text is None else json.loads(text)
-        return told
-
-    def _value(self, query: str, value: str) -> Any:
         rows = self._rows(query, value)
-        return rows[0][0] if rows else None
+        with readable(self.path):
+            told: dict[str, Any] | None = json.loads(rows[0][0]) if rows and rows[0][0] is not None else None
+        return told
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
         with readable(self.path), ExitStack() as ending:

@@ -283,8 +283,7 @@ class SqliteJournal:
         The last message stays, whose number would be given again.
         """
         with self.writing():
-            last = self.last_sequence
-            removed = [(sequence,) for sequence in sequences if sequence < last]
+            removed = [(sequence,) for sequence in sequences if sequence < self.last_written]
             self._connection.executemany("DELETE FROM message WHERE sequence = ?", removed)
             self._set_fact("compacted_until", until)
 
