@@ -112,7 +112,7 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
                 "See `punctual ps` for what runs, and whether it is steered.",
             )
         options = HostOptions.of(run.facts())
-        policy = state.policy(options.policy)
+        state.policy(options.policy)  # raises before the jobs are touched
         # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
         run.socket.unlink(missing_ok=True)
         resume = _local_site if options.engine == "local" else _cluster_site
@@ -133,7 +133,7 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
                 for submission in submissions:
                     host.resubmit(submission)
 
-            host = ending.enter_context(opened(state, site, policy, begin, take=take))
+            host = ending.enter_context(opened(state, site, begin, take=take))
             failing.pop_all()
         yield host
 
@@ -258,9 +258,8 @@ def local_host(
         journal = ending.enter_context(SqliteJournal(run.journal))
         journal.reset()
         state = new_state(run, journal)
-        policy = state.policy(options.policy)
         site = new_setup(run, journal, options)
-        host = ending.enter_context(opened(state, site, policy))
+        host = ending.enter_context(opened(state, site))
         site.join(state.time.from_machine)
         yield host
 
@@ -288,14 +287,12 @@ def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseExcep
 def opened(
     state: HostState,
     site: ExecutorSetup,
-    policy: tuple[str, Mapping[str, Any]],
     begin: Callable[[LocalHost], None] = lambda _: None,
     *,
     take: bool = False,
 ) -> Iterator[LocalHost]:
     """Open the host to other processes; leaving it ends its jobs. If it cannot be opened, they are left as they are.
 
-    * `policy`: policy and parameters, as returned by `HostState.policy`.
     * `begin`: called with the host before other processes can talk to it.
     * `take`: take the socket of a host that hangs.
     """
@@ -303,7 +300,7 @@ def opened(
     with ExitStack() as closing:
         with ExitStack() as failing:
             failing.callback(executor.release)
-            planner = SwitchingPlanner(*policy, alone=INLINE_POLICY, now=state.time.now)
+            planner = SwitchingPlanner(*state.policy(site.options.policy), alone=INLINE_POLICY, now=state.time.now)
             closing.callback(planner.close)
             host = LocalHost(state, site, planner if site.cpu_sets is None else ConfinedPlanner(planner, site.cpu_sets))
             begin(host)

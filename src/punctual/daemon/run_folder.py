@@ -223,11 +223,9 @@ class RunFolder:
 
     def start_facts(self, job: JobId) -> StartFacts | None:
         """Return the facts with which the job's process starts; None: it has ended."""
-        start = self.records.start_of(job)
-        if start is None:
+        if (start := self.records.start_of(job)) is None:
             return None
-        fields = start.get("streams")
-        settings = ProcessSettings.from_fields(fields or {})
+        settings = ProcessSettings.from_fields(start.get("streams") or {})
         return StartFacts(environment=start.get("environment", {}), argv=start.get("argv"), settings=settings)
 
     def submission(self, job: JobId) -> str | None:
