@@ -302,21 +302,17 @@ class RunFolder:
     @contextmanager
     def followed(self) -> Iterator[None]:
         """Show other processes that this one waits for jobs of the run, and will steer them if no other does."""
-        try:
-            file = os.open(self._followers_file(), os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # all its jobs have ended
+        with ExitStack() as closing:
+            with suppress(FileNotFoundError):  # all its jobs have ended
+                file = os.open(self._followers_file, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600)
+                closing.callback(os.close, file)
+                fcntl.flock(file, fcntl.LOCK_SH)
             yield
-            return
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            yield
-        finally:
-            os.close(file)
 
     def is_followed(self) -> bool:
         """Whether any process is within `followed`."""
         try:
-            file = os.open(self._followers_file(), os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self._followers_file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -327,6 +323,7 @@ class RunFolder:
             os.close(file)
         return False
 
+    @property
     def _followers_file(self) -> Path:
         return self.runtime_dir / "followers"
 
