@@ -15,16 +15,18 @@ from typing import Any
 from _processes import rss_bytes, status_of
 
 from punctual.cli import main
-from punctual.core.commands import RequestPlan
+from punctual.core.cluster import Snapshot
 from punctual.core.events import Event, PlanProposed
+from punctual.core.protocols import Sink
 from punctual.daemon import host_executor
 from punctual.daemon.engine import Engine
+from punctual.daemon.planner import SwitchingPlanner
 from punctual.executors.cluster.bridge import BridgedMembers
 
 _decided: list[tuple[str, float]] = []
 _planned: list[float] = []
 _asked_at: list[float] = []
-_deliver, _request = Engine._deliver, Engine._request_plan  # noqa: SLF001 -- they are timed, whatever calls them
+_deliver, _request = Engine._deliver, SwitchingPlanner.request  # noqa: SLF001 -- they are timed, whatever calls them
 
 
 def _timed(engine: Engine, events: Sequence[Event]) -> None:
@@ -36,9 +38,9 @@ def _timed(engine: Engine, events: Sequence[Event]) -> None:
         _planned.append(time.monotonic() - _asked_at.pop())
 
 
-def _noted(engine: Engine, command: RequestPlan) -> None:
+def _noted(planner: SwitchingPlanner, snapshot: Snapshot, sink: Sink) -> None:
     _asked_at[:] = [time.monotonic()]
-    _request(engine, command)
+    _request(planner, snapshot, sink)
 
 
 def cpu_by_thread() -> dict[str, float]:
@@ -72,7 +74,7 @@ def tell(folder: Path) -> None:
 if __name__ == "__main__":
     agents = [sys.executable, str(Path(__file__).with_name("_scale_agents.py")), sys.argv[1]]
     host_executor.members_of = lambda *_: BridgedMembers(agents)
-    Engine._deliver, Engine._request_plan = _timed, _noted  # type: ignore[method-assign, assignment]  # noqa: SLF001 -- timed as they are
+    Engine._deliver, SwitchingPlanner.request = _timed, _noted  # type: ignore[method-assign, assignment]  # noqa: SLF001 -- timed as they are
     threading.Thread(target=tell, args=(Path(sys.argv[2]),), daemon=True).start()
     sys.argv = ["punctual", "up", "--engine", "ray", "--listen", "127.0.0.1:0", "--json"]
     main()

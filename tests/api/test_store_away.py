@@ -65,10 +65,10 @@ def test_a_stream_of_events_goes_on_once_the_store_is_back(
     monkeypatch.setattr(event_routes, "_SILENCE_S", 1e6)  # it does not wait for the next sign of life
     rows_from, n_asked = SqliteJournal.rows_from, count(1)
 
-    def away_at_first(journal: SqliteJournal, sequence: int, n_rows: int, about: About | None = None) -> list[Row]:
+    def away_at_first(journal: SqliteJournal, sequence: int, n_rows: int, *about: About) -> list[Row]:
         if next(n_asked) <= 2:
             raise StoreUnreachable("the store must be reachable", "one that is away", "a test", "Wait.")
-        return rows_from(journal, sequence, n_rows, about)
+        return rows_from(journal, sequence, n_rows, *about)
 
     monkeypatch.setattr(SqliteJournal, "rows_from", away_at_first)
     client = Client(service.served.url)

@@ -211,7 +211,7 @@ def test_what_docstrings_and_comments_name_is_there() -> None:
     ("text", "missing"),
     [
         ("see `src/punctual/core/nothing.py` and `core/scheduler.py`", ["src/punctual/core/nothing.py"]),
-        ("`tests/architecture` and `daemon/host.py`, `daemon/hosts.py`.", ["daemon/hosts.py"]),
+        ("`tests/architecture` and `daemon/engine.py`, `daemon/engines.py`.", ["daemon/engines.py"]),
     ],
 )
 def test_missing_files_are_found(text: str, missing: list[str]) -> None:

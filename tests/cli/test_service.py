@@ -282,7 +282,7 @@ def test_jobs_that_are_paused_with_the_service_stand_still_until_they_are_resume
     assert paused["paused"] == "paused by the user: `punctual down`"
     assert cpu_s(pid) == used_s
     assert machine.tell("resume", "a").returncode == 0
-    wait_until(lambda: machine.run_folder(RUN).pause(JobId("a")) is None)
+    wait_until(lambda: not any(row.pause for row in machine.run_folder(RUN).rows()))
     wait_until(lambda: machine.jobs() == [])
     again.terminate()
     left(again)

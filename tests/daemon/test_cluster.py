@@ -41,10 +41,10 @@ from punctual.core.resources import Resources
 from punctual.daemon import host_executor
 from punctual.daemon.agent_process import AgentProcess, drain_here
 from punctual.daemon.control_socket import ControlSocket
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.local_host import LocalHost
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
-from punctual.daemon.restore import resumed_host
+from punctual.daemon.restore import local_host, resumed_host
 from punctual.daemon.run_folder import agent_run, run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster import executor as cluster_executor
@@ -642,7 +642,7 @@ def test_jobs_leave_a_node_that_is_drained_and_come_back_to_one_that_is_not(
         until_all(host, lambda: host.status(JobId("a")).state == "queued")
         assert not is_alive(pid)
         until_all(host, lambda: host.status(JobId("a")).reason is not None)
-        host.undrain(node)
+        host.drain(node, None)
         until_all(host, lambda: list(host.status(JobId("a")).granted) == [node])
         assert list(host.budget({})["leaving_nodes_wall"]) == [other]
         go.touch()

@@ -20,7 +20,8 @@ from punctual.core.ids import JobId
 from punctual.core.protocols import Message, Sink
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.local_host import LocalHost
+from punctual.daemon.restore import local_host
 from punctual.executors.local.executor import LocalExecutor, PacingOnly, PacingOnlyGroup
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_run import JobRun
@@ -259,7 +260,7 @@ def test_what_fails_is_told_once_of_each_job(caplog: pytest.LogCaptureFixture) -
         for job in (JobId("a"), JobId("b")):
             contained.perform(StopJob(at=1.0, job=job, cause="enough"), events.append)
             contained.observe(job, 2.0, events.append)
-            assert (contained.worker_status(job), contained.faults(job)) == (None, [])
+            assert contained.facts(job) == {"workers": None, "device": None, "faults": []}
         contained.renew()
     told = [(event.job, event.reason.code) for event in events if isinstance(event, JobWarned)]
     assert told == [("a", "not-commanded"), ("a", "not-observed"), ("b", "not-commanded"), ("b", "not-observed")]

@@ -8,7 +8,7 @@ import pytest
 from punctual.core.ids import JobId
 from punctual.core.resources import Resources
 from punctual.daemon import paths
-from punctual.daemon.job_names import names_in
+from punctual.daemon.joining import names_in
 from punctual.daemon.run_folder import RunFolder, create_run
 from punctual.request.job_options import JobOptions
 from punctual.request.submission import Submission, submission_of

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -225,7 +226,7 @@ def test_a_stopped_worker_is_too_late_as_a_hanging_one_is(make_bench: Callable[.
 
 def test_a_policy_that_cannot_be_made_is_named(distribution: Path) -> None:
     answers: SimpleQueue[Event] = SimpleQueue()
-    with ProcessPlanner("good", {"unknown": 1}, limit_s=PATIENCE_S) as planner:
+    with closing(ProcessPlanner("good", {"unknown": 1}, limit_s=PATIENCE_S)) as planner:
         planner.request(snapshot(1), answers.put)
         answer = answers.get(timeout=PATIENCE_S)
     assert answer.plan is not None
@@ -270,7 +271,7 @@ def test_what_a_policy_has_promised_outlives_the_plans_of_another_one(distributi
     bench = Bench(tmp_path, "raise")
     bench.trouble.touch()
     try:
-        with SwitchingPlanner("good") as planner:
+        with closing(SwitchingPlanner("good")) as planner:
             planner.request(snapshot(1, promises), answers.put)
             planner.request(of_two_jobs(2, promises), answers.put)
             bench.planner.request(snapshot(3, promises), answers.put)
@@ -295,7 +296,7 @@ def test_a_single_job_needs_no_worker_and_several_get_one(distribution: Path) ->
         assert not answer.cause
         return answer
 
-    with SwitchingPlanner("good") as planner:
+    with closing(SwitchingPlanner("good")) as planner:
         alone = ask(snapshot(1))
         assert alone.plan is not None
         assert alone.plan.ask_again_at is None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.quoting import Quote, QuoteRequest
 from punctual.daemon.control_client import quote_job, quote_new
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.local_host import LocalHost
 from punctual.daemon.planner import InlinePlanner, ProcessPlanner, QuoteFailed
+from punctual.daemon.restore import local_host
 from punctual.daemon.runs import find_job, open_jobs
 from punctual.policies.proportional import Proportional
 from punctual.request.submission_json import encode_submission
@@ -69,11 +71,11 @@ def test_a_policy_that_fails_or_is_not_there_gives_no_quote_and_goes_on_planning
     request = QuoteRequest(snapshot=picture([], TWO), view=new_job("new", 100.0, 600.0))
     inline = InlinePlanner(Proportional()).quote(request, 1.0)
     assert inline.reason.code == "no-promises"
-    with ProcessPlanner("promises-first") as planner:
+    with closing(ProcessPlanner("promises-first")) as planner:
         answer = planner.quote(request, LONG_S)
         assert (answer.can_be_promised, answer.job) == (True, "new")
         assert planner.quote(request, LONG_S) == answer
-    with ProcessPlanner("no-such-policy") as planner, pytest.raises(QuoteFailed):
+    with closing(ProcessPlanner("no-such-policy")) as planner, pytest.raises(QuoteFailed):
         planner.quote(request, 5.0)
 
 

@@ -18,7 +18,7 @@ from punctual.daemon import paths
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.job_names import names_in
+from punctual.daemon.joining import names_in
 from punctual.daemon.paths import state_root
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, prune, remove
 from punctual.daemon.run_folder import RunFolder, create_run

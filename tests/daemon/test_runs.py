@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from punctual.channel import EXIT_PREEMPTED, Declaration, ProgramState, SharedBlock
-from punctual.core.commands import LaunchJob, RejectJob
+from punctual.core.commands import LaunchJob, RejectJob, SetTimer
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed, JobFinished, JobSubmitted, ProgressReported
 from punctual.core.ids import JobId
@@ -17,11 +17,10 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import paths
 from punctual.daemon.earlier_runs import core_s_of_same_program, run_like
-from punctual.daemon.restore import resumed_host
+from punctual.daemon.restore import give_up, resumed_host, sweep
 from punctual.daemon.retention import past_jobs
 from punctual.daemon.run_folder import RunFolder, create_run, new_job, run_named
 from punctual.daemon.runs import KnownJob, find_job, has_finished, known_jobs, messages_of, open_job, open_jobs
-from punctual.daemon.sweeping import give_up, sweep
 from punctual.history.run import summarize
 from punctual.journal.boot import boot_id
 from punctual.journal.sqlite import SqliteJournal
@@ -217,6 +216,7 @@ def test_a_job_that_was_to_run_after_one_that_is_given_up_ends_with_it() -> None
     killed(run)
     give_up(run, [JobId("a")], "given up")
     assert run.jobs() == {"a": "stopped", "other": "queued", "b": "turned away"}
+    assert SetTimer not in map(type, messages_of(run))
     with resumed_host(run) as host:
         assert [host.status(JobId(job)).state for job in ("a", "b")] == ["stopped", "turned away"]
 

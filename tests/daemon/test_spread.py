@@ -37,9 +37,10 @@ from punctual.core.program import Program
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.local_host import LocalHost
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import NodeAgent
+from punctual.daemon.restore import local_host
 from punctual.daemon.run_folder import agent_run
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.spread_job import JobPart, SpreadJob
@@ -389,8 +390,8 @@ def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
         host.submit(submission_of(options, time.monotonic(), host.capacity, host.capacity_together))
 
         def has_two_workers() -> bool:
-            status = host.executor.worker_status(JOB)
-            return status is not None and status.n_workers == 2
+            workers = host.executor.facts(JOB)["workers"]
+            return workers is not None and workers["n_workers"] == 2
 
         host.run_for(PATIENCE_S, has_two_workers)
         assert host.status(JOB).granted == {A: Resources(cores), B: Resources(cores)}
@@ -409,8 +410,8 @@ def test_workers_leave_a_node_that_is_drained_and_come_back_while_the_others_tra
 
         def until(n_workers: int, on: set[NodeId]) -> None:
             def holds() -> bool:
-                status = host.executor.worker_status(JOB)
-                return status is not None and status.n_workers == n_workers and host.status(JOB).granted.keys() == on
+                workers = host.executor.facts(JOB)["workers"]
+                return bool(workers and workers["n_workers"] == n_workers and host.status(JOB).granted.keys() == on)
 
             host.run_for(PATIENCE_S, holds)
             assert holds()
@@ -419,7 +420,7 @@ def test_workers_leave_a_node_that_is_drained_and_come_back_while_the_others_tra
         first, other = A, B  # of equal grants the first one is taken
         host.drain(other, 60.0)
         until(1, {first})
-        host.undrain(other)
+        host.drain(other, None)
         until(2, {A, B})
         assert host.status(JOB).n_attempts == 1, "its process went on all the time"
         host.drain(first, 60.0)

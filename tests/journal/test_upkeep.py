@@ -177,9 +177,9 @@ def test_one_call_does_one_thing(path: Path, monkeypatch: pytest.MonkeyPatch) ->
     n_writes = []
     writing = SqliteJournal.writing
 
-    def counted(journal: SqliteJournal, *, is_durable: bool = False) -> object:
+    def counted(journal: SqliteJournal, **given: bool) -> object:
         n_writes.append(1)
-        return writing(journal, is_durable=is_durable)
+        return writing(journal, **given)
 
     monkeypatch.setattr(SqliteJournal, "writing", counted)
     with SqliteJournal(path) as journal:

@@ -35,9 +35,9 @@ from punctual.daemon.control_client import is_answering
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import start_daemon
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.local_host import LocalHost
 from punctual.daemon.machine_providers import abandoned
-from punctual.daemon.restore import resumed_host
+from punctual.daemon.restore import local_host, resumed_host
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.daemon.runs import messages_of
 from punctual.history.judge import NO_WAIT
@@ -108,8 +108,8 @@ def events_of(kind: type) -> list[Any]:
 
 
 def n_workers(host: LocalHost) -> int:
-    status = host.executor.worker_status(JOB) if host.knows(JOB) else None
-    return 0 if status is None else status.n_workers
+    workers = host.executor.facts(JOB)["workers"] if host.knows(JOB) else None
+    return 0 if workers is None else int(workers["n_workers"])
 
 
 def steps(host: LocalHost) -> float:
@@ -121,9 +121,7 @@ def nodes(host: LocalHost) -> set[str]:
 
 
 def n_redone(host: LocalHost) -> int:
-    status = host.executor.worker_status(JOB)
-    assert status is not None
-    return status.n_steps_redone
+    return int(host.executor.facts(JOB)["workers"]["n_steps_redone"])
 
 
 def begin(host: LocalHost, folder: Path, n_machines: int = 2, **more: Any) -> None:

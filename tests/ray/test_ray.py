@@ -24,8 +24,8 @@ from punctual.daemon import host_executor
 from punctual.daemon.capacity import device_kind
 from punctual.daemon.control_socket import listener_pid
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.local_host import LocalHost, local_host
-from punctual.daemon.restore import resumed_host
+from punctual.daemon.local_host import LocalHost
+from punctual.daemon.restore import local_host, resumed_host
 from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.request.job_options import JobOptions
@@ -227,8 +227,8 @@ def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path
         host.submit(submission_of(job, time.monotonic(), host.capacity, host.capacity_together))
 
         def n_workers() -> int:
-            status = host.executor.worker_status(JobId("job"))
-            return 0 if status is None else status.n_workers
+            workers = host.executor.facts(JobId("job"))["workers"]
+            return 0 if workers is None else int(workers["n_workers"])
 
         until_all(host, lambda: n_workers() == 2)
         assert len(host.status(JobId("job")).granted) == 2

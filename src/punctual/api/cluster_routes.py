@@ -55,7 +55,7 @@ def drain(node: str, context: Context, caller: Operator, asked: DrainRequest | N
 def undrain(node: str, context: Context, caller: Operator) -> Response:
     """Use a node again that was to be taken away."""
     context.check_takes_changes()
-    return _noted(context, caller, context.host.undrain(node, by=str(caller)), "stays")
+    return _noted(context, caller, context.host.drain(node, None, by=str(caller)), "stays")
 
 
 def _noted(context: ServiceContext, caller: Caller, node: NodeId, what: str) -> Response:

@@ -35,7 +35,7 @@ from punctual.core.resources import Resources
 from punctual.core.status import JobStatus, ToldState
 from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.earlier_runs import run_like
-from punctual.daemon.job_names import names_in
+from punctual.daemon.joining import names_in
 from punctual.daemon.paths import user_home
 from punctual.request.spec_change import SpecChange
 from punctual.request.submission import Submission, submission_of

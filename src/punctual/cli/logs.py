@@ -14,7 +14,7 @@ import typer
 
 from punctual.cli._options import AnyJob
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.log_snapshot import LogSnapshot, Skipping, n_bytes_before
+from punctual.daemon.log_snapshot import LogSnapshot, n_bytes_before, skipping
 from punctual.daemon.runs import KnownJob, job_to_tell_of, jobs_of
 from punctual.executors.local.output import LogTail, ProcessSettings, Receive, check_reader, logs_of, write_all
 from punctual.request.deadlines import Now, past_at
@@ -54,7 +54,7 @@ def logs(
         # Not by Python's file: a thread that waits for a reader would keep its lock, and the command from ending.
         receive = written[fd - 1] if as_json else partial(write_all, fd)
         n_skipped = 0 if lines is None else _bytes_before_last(path, lines)
-        skipped = Skipping(receive, n_skipped if since_s is None else max(n_skipped, n_bytes_before(path, since_s)))
+        skipped = skipping(receive, n_skipped if since_s is None else max(n_skipped, n_bytes_before(path, since_s)))
         if follow:
             tails.append(_Followed(path, skipped))
         else:

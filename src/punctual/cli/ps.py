@@ -22,9 +22,9 @@ from punctual.core.units import counted, format_bytes
 from punctual.daemon.control_client import SILENT, STARTING, standings
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.machine_providers import abandoned
+from punctual.daemon.restore import sweep
 from punctual.daemon.run_folder import RunFolder
 from punctual.daemon.runs import KnownJob, known_jobs, known_runs, unreadable
-from punctual.daemon.sweeping import sweep
 from punctual.history.judge import judge
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text

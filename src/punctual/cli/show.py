@@ -16,7 +16,7 @@ from punctual.core.units import format_bytes
 from punctual.daemon.control_client import standings
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.runs import KnownJob, job_to_tell_of
-from punctual.daemon.status_reader import HostForecasts, standing
+from punctual.daemon.status_reader import forecast_in, standing
 from punctual.journal.boot import clock_shift
 from punctual.request.deadlines import Now
 from punctual.request.json_text import json_text
@@ -41,9 +41,7 @@ def show(
 
 def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
     """Return the present on the clock of the job's journal, and the job's status by journal and host."""
-    forecasts = HostForecasts()
-    forecasts.take([{**told, "job": target.job}])
-    board = StatusBoard(forecasts.forecast)
+    board = StatusBoard(lambda _: forecast_in(told))
     with target.run.read_journal() as journal:
         for _, message in journal.read_of([target.job], journal.period_of(target.job)[0]):
             board.fold(message)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -62,14 +63,9 @@ class AgentProcess:
             environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
             environment |= self._home
             starter = start_detached(command, self.log, environment)
-            try:
-                # Seconds that an agent may take to answer after its start: all cores may be busy, and it may take
-                # over jobs.
+            # Seconds that an agent may take to answer after its start: all cores may be busy, and it may take over jobs.
+            with suppress(subprocess.TimeoutExpired):
                 starter.wait(60.0)
-            except subprocess.TimeoutExpired:
-                threading.Thread(
-                    target=starter.wait, name="punctual-agent-start", daemon=True
-                ).start()  # leaves no zombie
 
 
 def drain_here(in_s: float | None) -> dict[str, Any]:

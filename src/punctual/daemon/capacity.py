@@ -60,33 +60,28 @@ def _values(files: Iterable[Path], key: str) -> Iterator[str]:
 
 def _quotas(membership: str, root: Path) -> Iterator[float]:
     """The quotas in force, in cores, of the groups listed in `membership` (the text of /proc/self/cgroup)."""
-    for line in membership.splitlines():
-        _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            yield from _limits([_words(folder / "cpu.max") for folder in _up(root, group)])
-        elif "cpu" in controllers.split(","):
-            folders = list(_up(root / "cpu", group))
-            yield from _limits([_words(at / "cpu.cfs_quota_us") + _words(at / "cpu.cfs_period_us") for at in folders])
+    for folder, is_v2 in _groups("cpu", membership, root):
+        names = ("cpu.max",) if is_v2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        words = [word for name in names for word in _words(folder / name)]
+        if len(words) == 2 and words[0].isdigit():  # in microseconds; "max" and -1 are no limit
+            yield int(words[0]) / int(words[1])
 
 
 def _memory_limits(membership: str, root: Path) -> Iterator[int]:
     """Limits in bytes of the groups listed in `membership`; version 1 shows a huge number for no limit."""
+    for folder, is_v2 in _groups("memory", membership, root):
+        words = _words(folder / ("memory.max" if is_v2 else "memory.limit_in_bytes"))
+        yield from (int(word) for word in words if word.isdigit())
+
+
+def _groups(controller: str, membership: str, root: Path) -> Iterator[tuple[Path, bool]]:
+    """The folders of the groups with this controller and of every group around them, and whether they are of version 2."""
     for line in membership.splitlines():
         _, controllers, group = line.split(":", 2)
-        if controllers == "":
-            folders, name = _up(root, group), "memory.max"
-        elif "memory" in controllers.split(","):
-            folders, name = _up(root / "memory", group), "memory.limit_in_bytes"
-        else:
-            continue
-        yield from [int(word) for folder in folders for word in _words(folder / name) if word.isdigit()]
-
-
-def _up(top: Path, group: str) -> Iterator[Path]:
-    """The folder of `group` under `top`, and of every group around it."""
-    parts = [part for part in group.split("/") if part]
-    for n_parts in range(len(parts), -1, -1):
-        yield top.joinpath(*parts[:n_parts])
+        if controllers == "" or controller in controllers.split(","):
+            top, parts = root if controllers == "" else root / controller, [part for part in group.split("/") if part]
+            for n_parts in range(len(parts), -1, -1):
+                yield top.joinpath(*parts[:n_parts]), controllers == ""
 
 
 def _words(file: Path) -> list[str]:
@@ -94,10 +89,3 @@ def _words(file: Path) -> list[str]:
         return file.read_text().split()
     except OSError:  # the root group has no quota, and a container may not see its own group's folder
         return []
-
-
-def _limits(all_words: list[list[str]]) -> Iterator[float]:
-    """Cores from pairs of quota and period in microseconds; "max" and -1 are no limit."""
-    for words in all_words:
-        if len(words) == 2 and words[0].isdigit():
-            yield int(words[0]) / int(words[1])

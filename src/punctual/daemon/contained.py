@@ -1,20 +1,21 @@
 """An executor that turns each of its exceptions into the failure of one job's command."""
 
 import logging
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, Protocol
 
 from punctual.channel import DeviceUse, WorkerStatus
 from punctual.core.commands import JobCommand
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobWarned
 from punctual.core.ids import JobId
+from punctual.core.instants import moved
 from punctual.core.protocols import Executor, Sink
 from punctual.core.recent_messages import Reason
 
 _LOG = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class HostExecutor(Executor, Protocol):
@@ -49,62 +50,54 @@ class Contained:
     """Wrap `executor` so that no exception leaves it: each is logged, and reported once for each job.
 
     A command that fails so is not answered, and is said again.
+
+    `shift_s`: seconds from the time of commands and answers here to that of `executor`: from a journal's to the machine's.
     """
 
-    def __init__(self, executor: HostExecutor) -> None:
-        self._executor = executor
+    def __init__(self, executor: HostExecutor, shift_s: float = 0.0) -> None:
+        self._executor, self._shift_s = executor, shift_s
+        self.release, self.close = executor.release, executor.close
         #: Failures reported already, by job.
         self._told: set[tuple[JobId | None, str]] = set()
 
-    @property
-    def actuator(self) -> str:
-        return self._executor.actuator
-
-    @property
-    def actuator_reason(self) -> str:
-        return self._executor.actuator_reason
-
     def perform(self, command: JobCommand, sink: Sink) -> None:
         job: JobId | None = getattr(command, "job", None)  # commands about machines concern none
-        self._call(lambda: self._executor.perform(command, sink), None, job, "commanded", command.at, sink)
+        with self._caught("commanded", job, command.at, sink):
+            if self._shift_s:
+                command = moved(command, self._shift_s)
+            self._executor.perform(command, self._moving(sink))
 
     def observe(self, job: JobId, at: float, sink: Sink) -> None:
-        self._call(lambda: self._executor.observe(job, at, sink), None, job, "observed", at, sink)
+        with self._caught("observed", job, at, sink):
+            self._executor.observe(job, at + self._shift_s, self._moving(sink))
+
+    def _moving(self, sink: Sink) -> Sink:
+        shift_s = self._shift_s
+        return (lambda event: sink(moved(event, -shift_s))) if shift_s else sink
 
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
-        self._call(lambda: self._executor.renew(is_paused_by_user), None, None, "renewed")
+        with self._caught("renewed", None):
+            self._executor.renew(is_paused_by_user)
 
-    def worker_status(self, job: JobId) -> WorkerStatus | None:
-        return self._call(lambda: self._executor.worker_status(job), None, job, "asked")
+    def facts(self, job: JobId) -> dict[str, Any]:
+        """Return what only the executor knows of the job, as plain fields: its workers and device, if any, and its faults."""
+        facts: dict[str, Any] = {"workers": None, "device": None, "faults": []}
+        with self._caught("asked", job):
+            workers, device = self._executor.worker_status(job), self._executor.device_use(job)
+            facts["workers"] = None if workers is None else asdict(workers)
+            facts["device"] = None if device is None else asdict(device)
+            facts["faults"] = [fault.as_fields() for fault in self._executor.faults(job)]
+        return facts
 
-    def device_use(self, job: JobId) -> DeviceUse | None:
-        return self._call(lambda: self._executor.device_use(job), None, job, "asked")
-
-    def faults(self, job: JobId) -> list[InvalidSpec]:
-        return self._call(lambda: self._executor.faults(job), [], job, "asked")
-
-    def release(self) -> None:
-        self._executor.release()
-
-    def close(self) -> None:
-        self._executor.close()
-
-    def _call(
-        self,
-        call: Callable[[], T],
-        otherwise: T,
-        job: JobId | None,
-        doing: str,
-        at: float = 0.0,
-        sink: Sink | None = None,
-    ) -> T:
+    @contextmanager
+    def _caught(self, doing: str, job: JobId | None, at: float = 0.0, sink: Sink | None = None) -> Iterator[None]:
         try:
-            return call()
+            yield
         except Exception as error:  # noqa: BLE001 -- see above
-            if (job, doing) not in self._told:
-                self._told.add((job, doing))
-                _LOG.warning("%s could not be %s", "the jobs" if job is None else f"job '{job}'", doing, exc_info=error)
-                if sink is not None and job is not None:
-                    text = f"it could not be {doing} ({type(error).__name__}: {error}); it goes on, and that is tried again"
-                    sink(JobWarned(at=at, job=job, reason=Reason(f"not-{doing}", text)))
-            return otherwise
+            if (job, doing) in self._told:
+                return
+            self._told.add((job, doing))
+            _LOG.warning("%s could not be %s", "the jobs" if job is None else f"job '{job}'", doing, exc_info=error)
+            if sink is not None and job is not None:
+                text = f"it could not be {doing} ({type(error).__name__}: {error}); it goes on, and that is tried again"
+                sink(JobWarned(at=at, job=job, reason=Reason(f"not-{doing}", text)))

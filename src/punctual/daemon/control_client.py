@@ -38,9 +38,12 @@ _SUBMIT_S_MAX = 20.0
 _LOADING_S_MAX = 30.0
 
 
-def standings_of(run: RunFolder, jobs: Sequence[JobId]) -> list[dict[str, Any]]:
-    """Fetch the statuses of `jobs`, ended ones too, from the run's host; raises `ControlFailed` if it is silent."""
-    return [received(standing) for standing in ask(run.socket, {"verb": "status", "jobs": list(jobs)})["jobs"]]
+def standings_of(
+    run: RunFolder, jobs: Sequence[JobId] | None = None, timeout_s: float = _ANSWER_S_MAX
+) -> list[dict[str, Any]]:
+    """Fetch the statuses of `jobs`, ended ones too, from the run's host; None: of all. Raises `ControlFailed` if it is silent."""
+    request = {"verb": "status", "jobs": None if jobs is None else list(jobs)}
+    return [received(standing) for standing in ask(run.socket, request, timeout_s)["jobs"]]
 
 
 def standings(run: RunFolder) -> list[dict[str, Any]]:
@@ -50,16 +53,11 @@ def standings(run: RunFolder) -> list[dict[str, Any]]:
     """
     jobs = [job for job in jobs_of(run) if job.steering != "ended"]
     listens = run.socket.exists()  # looked at before it is asked: a host that begins to listen meanwhile is not silent
-    told = _standings_by_host(run) if any(job.steering == "steered" for job in jobs) else {}
+    told: dict[str, dict[str, Any]] = {}
+    if any(job.steering == "steered" for job in jobs):
+        with suppress(ControlFailed):
+            told = {standing["job"]: standing for standing in standings_of(run)}
     return [told.get(str(job.job)) or {"job": job.title, **_standing_without_answer(job, listens)} for job in jobs]
-
-
-def _standings_by_host(run: RunFolder) -> dict[str, dict[str, Any]]:
-    try:
-        jobs = ask(run.socket, {"verb": "status"})["jobs"]
-    except ControlFailed:
-        return {}
-    return {standing["job"]: received(standing) for standing in jobs}
 
 
 def _standing_without_answer(job: KnownJob, listens: bool) -> dict[str, str]:
@@ -67,8 +65,8 @@ def _standing_without_answer(job: KnownJob, listens: bool) -> dict[str, str]:
         return {"state": SILENT if listens else STARTING}
     if job.steering == "unsteered" and job.run.is_followed():
         return {"state": STARTING}  # another command is taking its host's place
-    if job.steering == "unsteered" and (paused := job.run.pause(job.job)) is not None:
-        return {"state": "paused", "paused": paused}
+    if job.steering == "unsteered" and job.pause is not None:
+        return {"state": "paused", "paused": job.pause}
     return {"state": job.steering}
 
 
@@ -222,7 +220,7 @@ def leave(run: RunFolder) -> None:
 def stop(job: KnownJob, cause: str = "`punctual stop`") -> str:
     """Stop the job through its host or its supervisor; return in words what was done."""
     if job.steering == "interrupted":
-        from punctual.daemon.sweeping import give_up  # it restores the whole state of a run
+        from punctual.daemon.restore import give_up  # it restores the whole state of a run
 
         give_up(job.run, [job.job], f"given up ({cause}) after it was interrupted")
         return "it will not be resumed"

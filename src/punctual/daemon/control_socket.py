@@ -12,7 +12,7 @@ from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingMixIn, UnixStreamServer
 from stat import S_ISSOCK
 from threading import BoundedSemaphore, Thread
-from typing import Any, Self
+from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.executors.local.process_tree import state_of
@@ -44,44 +44,6 @@ class ControlBusy(ControlFailed):
 
 class ControlSilent(ControlFailed):
     """Raised if the host is there and says nothing: not in time, or because it is stopped."""
-
-
-class ControlSocket:
-    """Answers requests from its creation to `close`, in threads of its own.
-
-    * `path`: path of the socket. A socket left behind by a process that is gone is replaced.
-    * `take`: also replace one of a process that is still there.
-
-    Raises `InvalidSpec`: another process answers there already, or `path` is another kind of file.
-    """
-
-    def __init__(self, path: Path, answer: Answer, *, take: bool = False) -> None:
-        make_room(path, take)
-        self._path = path
-        self._server = _ControlServer(path, answer)
-        self._inode = path.stat().st_ino
-        # Seconds that `close` may wait; the server's thread wakes as often, so a shorter time costs CPU.
-        self._thread = Thread(target=self._server.serve_forever, args=(0.2,), name="punctual-control", daemon=True)
-        self._thread.start()
-
-    def is_answering(self) -> bool:
-        """Whether a client waits for the answer to a request that has come."""
-        return bool(self._server.answering)
-
-    def close(self) -> None:
-        """Stop answering and remove the socket; a second time, do nothing."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-        with suppress(FileNotFoundError):
-            if self._path.stat().st_ino == self._inode:  # else another process has taken its place
-                self._path.unlink()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def ask(
@@ -175,18 +137,47 @@ def _opened(line: bytes, path: Path) -> dict[str, Any]:
     return answer
 
 
-class _ControlServer(ThreadingMixIn, UnixStreamServer):
+class ControlSocket(ThreadingMixIn, UnixStreamServer):
+    """Answers requests from its creation to `close`, in threads of its own.
+
+    * `path`: path of the socket. A socket left behind by a process that is gone is replaced.
+    * `take`: also replace one of a process that is still there.
+
+    Raises `InvalidSpec`: another process answers there already, or `path` is another kind of file.
+    """
+
     daemon_threads = True
     request_queue_size = 64
     block_on_close = False  # a silent client must not hold up the end of a run
 
-    def __init__(self, path: Path, answer: Answer) -> None:
+    def __init__(self, path: Path, answer: Answer, *, take: bool = False) -> None:
+        make_room(path, take)
         self.answer = answer
         #: The conversations in which a request has come and is not answered yet.
         self.answering: set[_Conversation] = set()
         self._places = BoundedSemaphore(_N_CLIENTS_MAX)
         with short_enough(path) as address:
             super().__init__(address, _Conversation)
+        self._path, self._inode = path, path.stat().st_ino
+        # Seconds that `close` may wait; the server's thread wakes as often, so a shorter time costs CPU.
+        self._thread = Thread(target=self.serve_forever, args=(0.2,), name="punctual-control", daemon=True)
+        self._thread.start()
+
+    def is_answering(self) -> bool:
+        """Whether a client waits for the answer to a request that has come."""
+        return bool(self.answering)
+
+    def close(self) -> None:
+        """Stop answering and remove the socket; a second time, do nothing."""
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+        with suppress(FileNotFoundError):
+            if self._path.stat().st_ino == self._inode:  # else another process has taken its place
+                self._path.unlink()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def server_bind(self) -> None:
         super().server_bind()
@@ -217,7 +208,7 @@ class _ControlServer(ThreadingMixIn, UnixStreamServer):
 
 
 class _Conversation(BaseRequestHandler):
-    server: _ControlServer
+    server: ControlSocket
     request: socket.socket
 
     def handle(self) -> None:

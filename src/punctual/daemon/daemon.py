@@ -1,12 +1,12 @@
 """The daemon: the one process that steers this machine's jobs, from its start to the end of its last job."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from math import inf
 from threading import Thread
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
@@ -17,10 +17,10 @@ from punctual.daemon.control_client import is_silent
 from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.joining import check_options
-from punctual.daemon.local_host import LocalHost, local_host
+from punctual.daemon.local_host import LocalHost
 from punctual.daemon.machine_providers import end_abandoned, has_machines
 from punctual.daemon.polling import poll
-from punctual.daemon.restore import AllEndedError, resumed_host
+from punctual.daemon.restore import AllEndedError, local_host, resumed_host
 from punctual.daemon.retention import prune
 from punctual.daemon.run_folder import SERVICE, RunFolder, free_name, run_named
 from punctual.daemon.sharing import SHARED_NAME, check_no_service, host_lock, is_outdated, run_to_continue, shared_run
@@ -63,7 +63,8 @@ class Daemon:
         #: Why the jobs of a run that was found could not be taken over, and since when it is so.
         self._refused: InvalidSpec | None = None
         self._refused_at = 0.0
-        self._begun_at = self._busy_at = time.monotonic()
+        #: When it began, and when its last job has ended.
+        self._begun_at = self._ended_at = time.monotonic()
         self._prune_at = self._begun_at + _PRUNE_S
 
     @property
@@ -109,11 +110,13 @@ class Daemon:
         if self.received is not None:
             self.leave()
         while True:
-            host.run(lambda: host.is_asked_to_leave or self._ends_in_s() < inf)
+            host.run(lambda: host.is_asked_to_leave or (host.all_ended() and not self._request.stays))
             # Nothing may come any more by which it would be woken.
             host.run_for(self._ends_in_s(), lambda: host.is_asked_to_leave or self._ends_in_s() in (0.0, inf))
             if host.is_asked_to_leave:
                 return
+            if self._ends_in_s() > 0.0:
+                continue
             with host_lock(0.0) as has_lock:  # who has it may be just submitting a job
                 if has_lock and self._ends_in_s() <= 0.0 and host.begin_to_close():
                     self._hosting.close()
@@ -135,13 +138,11 @@ class Daemon:
         """Return the seconds after which it ends if no job comes; `inf`: it has jobs, or stays."""
         if self._request.stays:
             return inf
-        now = time.monotonic()
         if not self.host.all_ended():
-            self._busy_at = now
             return inf
-        is_awaited = not self.host.jobs() and not self.host.is_unneeded
+        now, is_awaited = time.monotonic(), not self.host.jobs() and not self.host.is_unneeded
         first_job_s = self._begun_at + _FIRST_JOB_S_MAX - now if is_awaited else 0.0
-        return max(0.0, first_job_s, self._busy_at + self.lingers_s - now)
+        return max(0.0, first_job_s, self._ended_at + self.lingers_s - now)
 
     def _try_to_begin(self) -> bool:
         with host_lock(_LOCK_S_MAX) as has_lock:
@@ -168,7 +169,7 @@ class Daemon:
         run = run_to_continue() if request.options.shared else None
         if run is not None:
             try:
-                self._open(self._new_host(run.name, facts, continues=True))
+                self._open(local_host(run.name, request.options, facts=facts, continues=True))
             except JournalUnusable as error:
                 self.left_alone = str(error)  # its jobs have ended, and must not keep a new one from running
             else:
@@ -178,24 +179,18 @@ class Daemon:
         else:  # one may have kept the name of its first job, which has ended, because another of its jobs has not
             job = request.name
             name = job if job in run_named(job).open_jobs() else free_name(job)
-        self._open(self._new_host(name, facts))
-
-    def _new_host(
-        self, name: str, facts: Mapping[str, Any], *, continues: bool = False
-    ) -> AbstractContextManager[LocalHost]:
-        options = self._request.options
-        return local_host(name, options, facts=facts, continues=continues)
+        self._open(local_host(name, request.options, facts=facts))
 
     def _take_up(self, run: RunFolder) -> bool:
         """Go on with the jobs of `run`, if its daemon is gone, hangs, or leaves; return whether there is a daemon now."""
-        options, stays = self._request.options, self._request.stays
+        options, stays, facts = self._request.options, self._request.stays, run.facts()
         if not self._request.run:
-            check_options(options, run, "end its jobs first (`punctual stop`)")
+            check_options(options, run.name, facts, "end its jobs first (`punctual stop`)")
             if options.allow_unauthenticated_ray:  # who takes the jobs over has the options of their run
-                run.record_facts(options={**run.facts().get("options", {}), "allow_unauthenticated_ray": True})
-        take = run.is_live() and is_silent(run)
+                run.record_facts(options={**facts.get("options", {}), "allow_unauthenticated_ray": True})
+        take = is_silent(run)
         if run.is_live() and not take:
-            if not stays and not is_outdated(run):
+            if not stays and not is_outdated(run, facts):
                 self.other = run
                 return True
             if not _has_left(run):
@@ -223,15 +218,17 @@ class Daemon:
         with ExitStack() as hosting:
             self._local = hosting.enter_context(opening)
             self.taken_over = self._local.open_jobs()
-            self._local.subscribe(self._remove_old_jobs, *ENDS)
+            self._local.subscribe(self._note_end, *ENDS)
             self._hosting = hosting.pop_all()
 
-    def _remove_old_jobs(self, message: Message) -> None:
-        """Remove jobs of the past now and then, where jobs end: all that they have left grows with their number."""
-        if ended_by(message) is None or time.monotonic() < self._prune_at:
+    def _note_end(self, message: Message) -> None:
+        """Note that a job has ended; remove those of the past now and then: all that they have left grows with their number."""
+        if ended_by(message) is None:
             return
-        self._prune_at = time.monotonic() + _PRUNE_S
-        _in_background(prune, "punctual-retention")
+        self._ended_at = now = time.monotonic()
+        if now >= self._prune_at:
+            self._prune_at = now + _PRUNE_S
+            _in_background(prune, "punctual-retention")
 
     def __enter__(self) -> Self:
         return self

@@ -119,7 +119,6 @@ class Engine:
     ) -> None:
         self._scheduler = scheduler
         self._executor = executor
-        self._planner = planner
         self._time = time
         self._journal = journal
         self._listeners, self._afterwards = tuple(listeners), afterwards
@@ -128,11 +127,11 @@ class Engine:
         #: Passes an event to the engine; the time source defines from which threads.
         self.post = time.post
         self._performs: dict[type[Command], Callable[[Any], None]] = {
-            RequestPlan: self._request_plan,
-            UsePolicy: self._use_policy,
+            RequestPlan: lambda command: planner.request(scheduler.snapshot(command.at), time.post),
+            UsePolicy: lambda command: planner.use(command.policy, command.parameters),
             SetTimer: lambda command: time.set_timer(command.timer, command.fire_at),
-            RejectJob: _skip,
-            WarnUser: _skip,
+            RejectJob: lambda _: None,  # it is for listeners only, as the next one
+            WarnUser: lambda _: None,
         }
 
     def take_in(self, events: Iterable[Event]) -> None:
@@ -184,13 +183,3 @@ class Engine:
             for message in messages:
                 listener(message)
         self._afterwards(messages)
-
-    def _request_plan(self, command: RequestPlan) -> None:
-        self._planner.request(self._scheduler.snapshot(command.at), self.post)
-
-    def _use_policy(self, command: UsePolicy) -> None:
-        self._planner.use(command.policy, command.parameters)
-
-
-def _skip(command: RejectJob | WarnUser) -> None:
-    """Ignore a command that is for listeners only."""

@@ -12,12 +12,14 @@ from math import inf
 from types import FrameType
 from typing import Any, Self
 
+from punctual.core.control import Forecast
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, JobFailed
 from punctual.core.ids import JobId
 from punctual.core.lifecycle import about, ended_by
 from punctual.core.protocols import Listener, Message
-from punctual.core.status import JobStatus, StatusBoard
+from punctual.core.status import StatusBoard
+from punctual.daemon.control_client import standings_of
 from punctual.daemon.control_socket import ControlBusy, ControlFailed, ask
 from punctual.daemon.daemon_request import DaemonRequest
 from punctual.daemon.detached import caught
@@ -25,11 +27,10 @@ from punctual.daemon.host_options import HostOptions
 from punctual.daemon.joining import Joining, start_daemon
 from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.status_reader import HostForecasts, StatusReader, logged, received
+from punctual.daemon.status_reader import StatusReader, forecast_in, logged
 from punctual.executors.local.output import LogTail, ProcessSettings, Receive, ignore_output, logs_of, write_through
 from punctual.journal.boot import clock_shift
 from punctual.journal.errors import StoreUnreachable
-from punctual.journal.state import loads
 from punctual.request.submission import Submission
 
 _LOG = logging.getLogger(__name__)
@@ -64,8 +65,9 @@ class JobFollower(StatusReader):
     def __init__(
         self, receive: Receive | None, halting: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        self._forecasts = HostForecasts()
-        super().__init__(StatusBoard(self._forecasts.forecast))
+        super().__init__(StatusBoard(self._forecast))
+        #: How each job stood when the daemon last said so.
+        self._standings: Mapping[str, Mapping[str, Any]] = {}
         self._receive, self._halting = receive, halting
         self.job_ids: tuple[JobId, ...] = ()
         self._run: RunFolder | None = None
@@ -80,11 +82,8 @@ class JobFollower(StatusReader):
         self._tails: list[LogTail] = []
         #: Listeners by job; None: those for all jobs.
         self._listeners_about: dict[JobId | None, list[Listener]] = {}
-        #: `job_ids` again, to look one up, and those that are not known to have ended: there may be thousands.
-        self._own: frozenset[JobId] = frozenset()
+        #: Those of `job_ids` that are not known to have ended: there may be thousands.
         self._unended: list[JobId] = []
-        #: Statuses of ended jobs: a board forgets all but the last ends.
-        self._ended: dict[JobId, JobStatus] = {}
         #: Jobs that are to be asked to stop, and why, until they have been.
         self._to_stop: dict[JobId, tuple[str, bool]] = {}
         #: Whether the user has ended the jobs at once, and waits for no record of it.
@@ -110,7 +109,11 @@ class JobFollower(StatusReader):
         Raises `InvalidSpec`: a job is refused, or no daemon can be had.
         """
         settings = ProcessSettings.here(self._receive)
-        joining = Joining(options, settings=settings, before=self._follow_all)
+
+        def follow(run: RunFolder, named: Sequence[Submission]) -> None:
+            self._follow(run, tuple(submission.spec.id for submission in named))
+
+        joining = Joining(options, settings=settings, before=follow)
         run, _ = joining.submit(submissions, _input_fd())
         self._follow_output(run, settings)
 
@@ -121,26 +124,17 @@ class JobFollower(StatusReader):
         self._follow(run, (job,))
         self._follow_output(run, ProcessSettings.here(self._receive), skip=True)
 
-    def _follow_all(self, run: RunFolder, submissions: Sequence[Submission]) -> None:
-        self._follow(run, tuple(submission.spec.id for submission in submissions))
-
     def _follow(self, run: RunFolder, jobs: tuple[JobId, ...]) -> None:
         if (self._run, self.job_ids) == (run, jobs):
             return
         self._closing.close()
-        self.job_ids, self._own, self._unended = jobs, frozenset(jobs), list(reversed(jobs))
-        self._run, self._board = None, StatusBoard(self._forecasts.forecast)
+        self.job_ids, self._unended = jobs, list(reversed(jobs))
+        self._run, self._board = None, StatusBoard(self._forecast, n_ended=len(jobs))  # none is forgotten
         self._ask_at, self._answered_at = -inf, time.monotonic()
         with ExitStack() as closing:
             self._journal = closing.enter_context(run.read_journal())
             closing.enter_context(run.followed())
-            self._shift_s = clock_shift(self._journal.clock)
-            snapshot = self._journal.latest_snapshot()
-            self._next = self._journal.begun_after + 1
-            if snapshot is not None:
-                with suppress(InvalidSpec):  # of another version: what there is of the messages says as much
-                    self._board.load(loads(snapshot[1])[1])
-                    self._next = snapshot[0] + 1
+            self._shift_s, self._next = clock_shift(self._journal.clock), self._journal.begun_after + 1
             self._read()
             self._run, self._closing = run, closing.pop_all()
 
@@ -171,18 +165,12 @@ class JobFollower(StatusReader):
         """Call `listener` with each message once `status` reflects it; with `job`, only those that may concern it."""
         self._listeners_about.setdefault(job, []).append(logged(listener))
 
-    def status(self, job: JobId) -> JobStatus:
-        return self._ended.get(job) or super().status(job)
-
     def standing_of(self, job: JobId) -> Mapping[str, Any]:
         """Return how the job stood when the daemon last said so; empty: it has not yet."""
-        return self._forecasts.standing_of(job)
+        return self._standings.get(job, {})
 
-    def knows(self, job: JobId) -> bool:
-        return job in self._ended or super().knows(job)
-
-    def has_ended(self, job: JobId) -> bool:
-        return job in self._ended or super().has_ended(job)
+    def _forecast(self, job: JobId) -> tuple[Forecast | None, float | None]:
+        return forecast_in(self.standing_of(job))
 
     def stop(self, job: JobId, cause: str, *, interrupts: bool = False) -> None:
         """Ask the job to end, after a checkpoint if it can make one; allowed in a signal handler.
@@ -331,10 +319,8 @@ class JobFollower(StatusReader):
     def _ask(self) -> bool:
         """Query the host for the jobs' status; return whether it answered."""
         try:
-            request = {"verb": "status", "jobs": list(self.job_ids)}
-            self._forecasts.take(
-                [received(standing) for standing in ask(self.run_folder.socket, request, _ANSWER_S_MAX)["jobs"]]
-            )
+            told = standings_of(self.run_folder, self.job_ids, _ANSWER_S_MAX)
+            self._standings = {str(standing["job"]): standing for standing in told}
         except ControlBusy:
             self._answered_at = time.monotonic()
             return False
@@ -382,9 +368,6 @@ class JobFollower(StatusReader):
             self._refusals[refusal] = inf
 
     def _tell(self, message: Message) -> None:
-        job = ended_by(message)
-        if job is not None and job in self._own and self.has_ended(job):
-            self._ended[job] = super().status(job)
         subject = about(message)
         wanted = self._listeners_about if subject is None else (None, subject)
         for listener in [listener for name in wanted for listener in self._listeners_about.get(name, ())]:

@@ -71,9 +71,9 @@ def _bundle(amount: Resources) -> "Bundle":
 class ExecutorSetup:
     """Place where jobs run: the executor, its nodes and its capacity.
 
+    * `options`: options of the host.
     * `join`: sends the sink joins and losses of nodes from now on, in the time of this machine.
-    * `capacity`, `jobs_at_once`: most that one job can have, and jobs that may run at once; None: limited by the nodes
-      that have joined.
+    * `capacity`: most that one job can have; None: limited by the nodes that have joined.
     * `pooled`: pools whose machines may join.
     * `scale`: gets a snapshot of the jobs at each beat of the host, and asks the cluster for nodes where jobs wait for
       room; None: the cluster is not asked.
@@ -83,9 +83,9 @@ class ExecutorSetup:
     """
 
     executor: HostExecutor
+    options: HostOptions
     join: Callable[[Sink], None]
     capacity: Resources | None = None
-    jobs_at_once: int | None = None
     pooled: Sequence[PoolSpec] = ()
     scale: Callable[[Snapshot], None] | None = None
     news: "Callable[[], Mapping[NodeId, NodeNews]]" = dict
@@ -116,12 +116,12 @@ def local_site(run: RunFolder, executor: LocalExecutor, options: HostOptions, in
         if (facts := run.start_facts(job)) is not None:
             cpu_sets.add(job, facts.settings.cpus)
     capacity = capacity_here(len(cpu_sets.all))
-    jobs_at_once = options.jobs_at_once_on(capacity)
 
     def join(sink: Sink) -> None:
+        jobs_at_once = options.jobs_at_once_on(capacity)
         sink(NodeJoined(at=time.monotonic(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
 
-    return ExecutorSetup(executor, join, capacity, jobs_at_once, inputs=inputs, cpu_sets=cpu_sets)
+    return ExecutorSetup(executor, options, join, capacity, inputs=inputs, cpu_sets=cpu_sets)
 
 
 def cluster_executor(
@@ -174,6 +174,7 @@ def cluster_site(executor: "ClusterExecutor", options: HostOptions) -> ExecutorS
 
     return ExecutorSetup(
         executor,
+        options,
         executor.start,
         pooled=[pool.spec() for pool in pools_of(options.cluster)],
         scale=scale if options.autoscale else None,
@@ -191,18 +192,13 @@ def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions) -> E
 
 def members_of(run: RunFolder, options: HostOptions) -> "Members":
     """Return the members of the Ray cluster, reached through a separate process."""
-    from punctual.daemon.ray_process import RayOptions
     from punctual.executors.cluster.bridge import BridgedMembers
 
     check_extras("a Ray cluster", "ray")
-    told = RayOptions(
-        name=run.facts()["agents"],
-        address=options.address,
-        actuator=options.actuator,
-        lost_after_s=options.lost_after_s,
-        cluster=options.cluster,
-        needs_token=not options.allow_unauthenticated_ray,
-        names=str(run.state_dir / "nodes.json"),
-        asks_names=bool(pools_of(options.cluster)),
-    )
-    return BridgedMembers([sys.executable, "-P", "-m", "punctual.daemon.ray_process", json.dumps(asdict(told))])
+    told = {
+        "name": run.facts()["agents"],
+        "names": str(run.state_dir / "nodes.json"),
+        "options": asdict(options),
+        "asks_names": bool(pools_of(options.cluster)),
+    }
+    return BridgedMembers([sys.executable, "-P", "-m", "punctual.daemon.ray_process", json.dumps(told)])

@@ -68,20 +68,14 @@ class HostOptions:
     def check(self) -> None:
         """Raise `InvalidSpec` if an option is impossible."""
         registry.check_name("policies", self.policy)
-        if self.actuator not in ACTUATORS:
-            raise InvalidSpec(
-                "`--actuator` must be one that there is",
-                f"'{self.actuator}'",
-                "this installation of Punctual",
-                f"{did_you_mean(self.actuator, ACTUATORS)}Use one of: {', '.join(ACTUATORS)}.",
-            )
-        if self.engine not in ENGINES:
-            raise InvalidSpec(
-                "`--engine` must be one that there is",
-                f"'{self.engine}'",
-                "`punctual up`",
-                f"Use {' or '.join(ENGINES)}.",
-            )
+        for option, value, choices in (("actuator", self.actuator, ACTUATORS), ("engine", self.engine, ENGINES)):
+            if value not in choices:
+                raise InvalidSpec(
+                    f"`--{option}` must be one that there is",
+                    f"'{value}'",
+                    "this installation of Punctual",
+                    f"{did_you_mean(value, choices)}Use one of: {', '.join(choices)}.",
+                )
         for option in ("address", "cluster", "autoscale", "allow_unauthenticated_ray"):
             if self.engine == "local" and getattr(self, option):
                 raise InvalidSpec(

@@ -11,6 +11,7 @@ from punctual.core.status import JobStatus, StatusBoard
 from punctual.daemon.host_options import SHARING_POLICY
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.run_folder import RunFolder
+from punctual.journal.boot import clock_shift
 from punctual.journal.sqlite import SqliteJournal
 from punctual.journal.state import dumps, loads
 from punctual.request.deadlines import Now
@@ -77,7 +78,7 @@ def new_scheduler() -> Scheduler:
     )
 
 
-def new_state(run: RunFolder, journal: SqliteJournal, time: Mailbox) -> HostState:
-    """Make the state of a host without jobs."""
-    scheduler = new_scheduler()
+def new_state(run: RunFolder, journal: SqliteJournal) -> HostState:
+    """Make the state of a host without jobs, in the journal's time."""
+    scheduler, time = new_scheduler(), Mailbox(clock_shift(journal.clock))
     return HostState(run=run, journal=journal, scheduler=scheduler, board=StatusBoard(scheduler.forecast), time=time)

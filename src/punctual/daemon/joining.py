@@ -6,22 +6,24 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
+from punctual.core.ids import JobId
+from punctual.core.job import ENDED
 from punctual.core.units import span
 from punctual.daemon.control_client import is_silent, submit
 from punctual.daemon.control_socket import ControlFailed, ControlSilent, ask
 from punctual.daemon.daemon_request import DaemonRequest, Ready
 from punctual.daemon.detached import start_detached
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.job_names import names_in
 from punctual.daemon.paths import refused_if_unwritable, state_root
 from punctual.daemon.run_folder import RunFolder, run_named
+from punctual.daemon.runs import open_jobs
 from punctual.daemon.sharing import host_lock, is_outdated, lock_holder, shared_run, too_nice
 from punctual.executors.local.cgroup_files import leave_command_group
 from punctual.executors.local.output import ProcessSettings
@@ -171,10 +173,11 @@ class Joining:
             must_end = False
             with host_lock(_LOCK_S) as has_lock:
                 run = self._present() if has_lock else None
-                is_usable = run is not None and run.is_live() and not is_outdated(run)
+                facts = {} if run is None else run.facts()
+                is_usable = run is not None and run.is_live() and not is_outdated(run, facts)
                 if run is not None and is_usable:
                     try:
-                        return run, self._submit(run, submissions, stdin_fd)
+                        return run, self._submit(run, facts, submissions, stdin_fd)
                     except ControlFailed as error:
                         must_end = isinstance(error, ControlSilent) or is_silent(run)
             if has_lock and (must_end or not is_usable):
@@ -191,26 +194,22 @@ class Joining:
             "See whether the job is there all the same (`punctual ps`), and which process is the daemon (`punctual doctor`).",
         )
 
-    def _submit(self, run: RunFolder, submissions: Sequence[Submission], stdin_fd: int | None) -> list[Submission]:
+    def _submit(
+        self, run: RunFolder, facts: Mapping[str, Any], submissions: Sequence[Submission], stdin_fd: int | None
+    ) -> list[Submission]:
         """Submit jobs to the daemon of a run, under names that are free there; raises as `submit` does."""
-        with self._unneeded_if_refused(run):
+        try:
             named = self._name(run, submissions)
-            check_options(self._options, run, self._or_else)
+            check_options(self._options, run.name, facts, self._or_else)
             self._before(run, named)
             _tell_of_niceness(run)
             submit(run, named, self._settings, stdin_fd)
-            return named
-
-    @contextmanager
-    def _unneeded_if_refused(self, run: RunFolder) -> Iterator[None]:
-        """Tell a daemon that was started for these jobs to end if they are refused."""
-        try:
-            yield
         except InvalidSpec:
-            if self.started is not None:
+            if self.started is not None:  # a daemon that was started for these jobs is to end
                 with suppress(ControlFailed):
                     ask(run.socket, {"verb": "leave", "only_without_jobs": True})
             raise
+        return named
 
     def _present(self) -> RunFolder | None:
         return shared_run() if self._options.shared else self._own
@@ -246,9 +245,11 @@ def _tell_of_niceness(run: RunFolder) -> None:
         )
 
 
-def check_options(options: HostOptions, run: RunFolder, or_else: str) -> None:
-    """Raise `InvalidSpec` if `options` require another daemon than that of `run`; `or_else`: the user's alternative."""
-    facts = run.facts()
+def check_options(options: HostOptions, run: str, facts: Mapping[str, Any], or_else: str) -> None:
+    """Raise `InvalidSpec` if `options` require another daemon than that of a run with these `facts`.
+
+    `or_else`: the user's alternative.
+    """
     begun = {"engine": HostOptions().engine, **facts.get("options", {})}
     if begun["engine"] == HostOptions().engine:  # the nodes of a cluster choose by themselves
         begun["actuator"] = facts.get("actuator")
@@ -258,7 +259,45 @@ def check_options(options: HostOptions, run: RunFolder, or_else: str) -> None:
             option = name.replace("_", "-")
             raise InvalidSpec(
                 f"`--{option}` must be that of the host that there is",
-                f"'{wanted}', and the host of '{run.name}' has '{begun.get(name)}'",
+                f"'{wanted}', and the host of '{run}' has '{begun.get(name)}'",
                 "the shared host of this machine",
                 f"Leave `--{option}` out, or {or_else}.",
             )
+
+
+# Names: each stands for one job in the journal, the logs and all commands.
+
+
+def names_in(run: RunFolder | None, submissions: Sequence[Submission]) -> list[Submission]:
+    """Return the submissions under names that are free in `run`; None: in a run of their own.
+
+    A job whose name belonged to an ended job of this run gets a number: ``train-2``. So does one whose generated name
+    is used by any other job. A name that a user has chosen and that an open job has stays, to be refused.
+    """
+    states = {} if run is None else run.jobs()
+    ended_names = {job for job, state in states.items() if state in ENDED}
+    ended_names |= set() if run is None else run.removed_jobs()
+    taken = {*states, *ended_names, *(known.job for known in open_jobs(but=run))}
+    named: list[Submission] = []
+    for submission in submissions:
+        if (name := submission.spec.id) in (ended_names if submission.has_chosen_name else taken):
+            spec = replace(submission.spec, id=_numbered(name, taken))
+            submission = replace(submission, name=name, spec=spec)  # noqa: PLW2901
+        named.append(submission)
+        taken.add(submission.spec.id)
+    renamed = {old.spec.id: new.spec.id for old, new in zip(submissions, named, strict=True)}
+    return [_after_renamed(submission, renamed) for submission in named]
+
+
+def _after_renamed(submission: Submission, renamed: Mapping[JobId, JobId]) -> Submission:
+    """Return the job with its predecessors of the same request under their new names."""
+    after = tuple(renamed.get(name, name) for name in submission.spec.after)
+    return replace(submission, spec=replace(submission.spec, after=after))
+
+
+def _numbered(name: JobId, taken: Collection[JobId]) -> JobId:
+    number = 2
+    # A name has at most 64 characters.
+    while (numbered := JobId(f"{name[: 64 - len(str(number)) - 1]}-{number}")) in taken:
+        number += 1
+    return numbered

@@ -1,62 +1,65 @@
-"""A host on this machine: its processors, its processes, its run folder and its control socket."""
+"""A host on this machine: jobs on one scheduler, one engine and one journal, its processors and its processes."""
 
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, replace
-from functools import partial
-from math import inf
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
+from punctual.core.cluster import Snapshot
 from punctual.core.codec import encode
-from punctual.core.errors import InvalidSpec
+from punctual.core.errors import InvalidSpec, check_not_negative
 from punctual.core.events import (
     GrantApplied,
     JobFailed,
+    JobSubmitted,
     NodeJoined,
+    NodeNoticed,
     PauseRequested,
     PolicyChanged,
     ResumeRequested,
+    SpecChanged,
+    StopRequested,
 )
-from punctual.core.ids import JobId, Timer
-from punctual.core.job import JobSpec
+from punctual.core.ids import JobId, NodeId, Timer
+from punctual.core.job import JobSpec, JobView
 from punctual.core.lifecycle import ENDS, ended_by
+from punctual.core.pools import Lack
 from punctual.core.protocols import Message
+from punctual.core.quoting import Quote, QuoteRequest
 from punctual.core.resources import TOLERANCE, Resources, largest, total
+from punctual.core.scheduler import Scheduler
 from punctual.core.status import JobStatus
 from punctual.core.units import span
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
-from punctual.daemon.control_socket import FDS, ControlFailed, ControlSocket
-from punctual.daemon.cpu_sets import ConfinedPlanner
-from punctual.daemon.engine import Query
-from punctual.daemon.host import Host
-from punctual.daemon.host_executor import HERE, ExecutorSetup, new_setup
-from punctual.daemon.host_options import INLINE_POLICY, HostOptions
-from punctual.daemon.host_state import HostState, facts_of_end, new_state
-from punctual.daemon.log_snapshot import Skipping, n_bytes_before
-from punctual.daemon.machine_providers import fleets
-from punctual.daemon.mailbox import Mailbox
-from punctual.daemon.planner import QuotingPlanner, SwitchingPlanner
-from punctual.daemon.quotes import quote_fields
-from punctual.daemon.run_folder import RunFolder, create_run, interrupted, new_job
+from punctual.daemon.control_socket import ControlFailed
+from punctual.daemon.engine import Engine, Query
+from punctual.daemon.host_executor import HERE, ExecutorSetup
+from punctual.daemon.host_state import HostState, facts_of_end
+from punctual.daemon.log_snapshot import n_bytes_before, skipping
+from punctual.daemon.planner import QuotingPlanner
+from punctual.daemon.quotes import check_amounts, new_view
+from punctual.daemon.run_folder import RunFolder, interrupted, new_job
 from punctual.daemon.runs import has_finished, open_jobs
-from punctual.daemon.status_reader import standing
+from punctual.daemon.status_reader import StatusReader, logged
 from punctual.executors.local.devices import visible_devices
 from punctual.executors.local.output import LogTail, ProcessSettings
-from punctual.history.judge import NO_WAIT, Wait, lack_text
-from punctual.journal.boot import boot_id, clock_shift, suspended_s
-from punctual.journal.errors import JournalTaken, StoreUnreachable
+from punctual.history.judge import Wait, expected_waits, lack_text
+from punctual.journal.boot import boot_id, suspended_s
+from punctual.journal.errors import StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
-from punctual.journal.sqlite import SqliteJournal
-from punctual.request.deadlines import Now
 from punctual.request.job_order import in_order
-from punctual.request.spec_change import NONE, SpecChange
-from punctual.request.submission import Submission, check_budget, check_checkpoint_dir
-from punctual.request.submission_json import decode_submission, submitted
+from punctual.request.spec_change import SpecChange, changed_spec
+from punctual.request.submission import Submission, check_budget, check_checkpoint_dir, check_policy
+from punctual.request.submission_json import submitted
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,6 +69,9 @@ _PIPED = ProcessSettings()
 #: Why a job ends that its user stopped when it had no host, or one that was stopped itself.
 STOPPED_UNSTEERED = "by the user, when nobody steered it"
 
+#: Seconds that the steering thread may take to reach a question, and to answer a quote: a policy may have to be
+#: loaded first.
+_ASK_S_MAX, _QUOTE_S_MAX = 5.0, 20.0
 #: Seconds that the last messages of jobs that were ended may take.
 _END_S_MAX = 5.0
 #: Seconds that a job of another process may take to be in the journal.
@@ -74,8 +80,6 @@ _TELL_S_MAX = 10.0
 _SETTLE_S_MAX = 4.0
 #: A host that has not come to its next event for so many seconds steers no job any more, whatever its other threads do.
 HUNG_S = 20.0
-
-
 #: Shortest suspension that counts, in seconds: two clocks are read one after the other.
 LEAST_S = 1.0
 
@@ -91,37 +95,46 @@ def accounted_s(facts: Mapping[str, Any]) -> float:
     return float(told["accounted_s"]) if told.get("boot") == boot_id() else suspended_s()
 
 
-class LocalHost(Host):
-    """Runs jobs as processes of this machine, or of the nodes of a cluster.
+class LocalHost(StatusReader):
+    """Runs any number of jobs, as processes of this machine or of the nodes of a cluster.
+
+    All methods but `run` and those that say so may be called from any thread.
 
     * `run_folder`: folder of the run.
-    * `executor`: executor for queries about processes: actuator, workers, faults.
+    * `executor`: executor for queries about processes: workers, devices, faults.
+    * `post`: passes an event to the engine; allowed in a signal handler.
+    * `take_in`: see `Engine.take_in`.
     """
 
     def __init__(self, state: HostState, site: ExecutorSetup, planner: QuotingPlanner) -> None:
-        executor = Contained(site.executor)
-        self._journal = state.journal
+        super().__init__(state.board)
+        self.run_folder, self._journal, self._time = state.run, state.journal, state.time
+        self._scheduler, self._planner = state.scheduler, planner
+        self._options, self._pools = site.options, site.pooled
+        self.executor = Contained(site.executor, state.time.shift_s)
         self._upkeep = JournalMaintenance(state.journal, state.dumped)
-        super().__init__(
+        self._engine = Engine(
             state.scheduler,
-            state.board,
-            state.time.in_journal_time(executor),
+            self.executor,
             planner,
-            state.journal,
             state.time,
-            afterwards=self._upkeep,
-            policy=state.run.facts().get("options", {}).get("policy", ""),
-            pools=site.pooled,
+            journal=state.journal,
+            listeners=[logged(self._listen)],
+            afterwards=logged(self._upkeep),
         )
-        self.run_folder, self.executor = state.run, executor
+        self.post, self.take_in = state.time.post, self._engine.take_in
+        self._lock = Lock()
+        #: Jobs that were submitted and that the engine has not come to yet.
+        self._coming: dict[JobId, JobSubmitted] = {}
+        #: Latest declarations of jobs that the engine has not processed yet.
+        self._changed: dict[JobId, JobSpec] = {}
         self._inputs, self._cpu_sets = site.inputs, site.cpu_sets
         self._own_capacity, self._scale = site.capacity, site.scale
         #: News of a cluster's nodes for the user.
         self.node_news = site.news
-        self._timers = state.time
-        state.time.pulse(self._beat)
+        self._time.pulse(self._beat)
         self._beaten_at = time.monotonic()
-        self._suspended_s = accounted_s(state.run.facts())
+        self._suspended_s = accounted_s(self.run_folder.facts())
         #: Messages that the records of the jobs lack: not in the journal yet, or its file could not be written.
         self._unrecorded: deque[Message] = deque()
         self._is_unwritable = False
@@ -141,12 +154,19 @@ class LocalHost(Host):
         self.is_asked_to_leave = False
         #: Whether the process that has started this one has no job for it.
         self.is_unneeded = False
+        self._actuator = site.executor.actuator
         self.run_folder.record_facts(
-            actuator=executor.actuator,
-            actuator_reason=executor.actuator_reason,
+            actuator=self._actuator,
+            actuator_reason=site.executor.actuator_reason,
             gpus=list(visible_devices()),
             **suspension_record(self._suspended_s),
         )
+
+    def now(self) -> float:
+        """Present instant on the clock of events."""
+        return self._time.now()
+
+    # Jobs that come.
 
     @property
     def capacity(self) -> Resources:
@@ -194,50 +214,18 @@ class LocalHost(Host):
             for submission in ordered:
                 check_checkpoint_dir(submission)
         _check_names_are_free([submission.spec.id for submission in ordered], self.run_folder)
-        in_journal_time = [self._in_journal_time(submission) for submission in ordered]
+        events = [self._event_of(submission) for submission in ordered]
         with ExitStack() as undoing:
-            for submission in in_journal_time:
-                _check_hardware(submission.spec)
-                check_budget(submission.spec, self._pools, self.policy)
-                undoing.callback(self._release, self._reserve(submission))
-            self._store(in_journal_time, settings)
+            for event in events:
+                _check_hardware(event.spec)
+                check_budget(event.spec, self._pools, self.policy)
+                undoing.callback(self._release, self._reserve(event))
+            self._store(ordered, events, settings)
             undoing.pop_all()
-        self._add_cpus([submission.spec.id for submission in ordered], settings)
-        for submission in in_journal_time:
-            self.post(submitted(submission))
+        self._add_cpus([event.spec.id for event in events], settings)
+        for event in events:
+            self.post(event)
         return [submission.spec.id for submission in submissions]
-
-    def _add_cpus(self, jobs: Iterable[JobId], settings: ProcessSettings | None) -> None:
-        """Add the CPUs of new jobs; the capacity grows by those that no job had before."""
-        if self._cpu_sets is None:
-            return
-        cpus = () if settings is None else settings.cpus
-        n_before = len(self._cpu_sets.all)
-        for job in jobs:
-            self._cpu_sets.add(job, cpus)
-        if len(self._cpu_sets.all) > n_before:
-            self._own_capacity = capacity = capacity_here(len(self._cpu_sets.all))
-            jobs_at_once = HostOptions.of(self.run_folder.facts()).jobs_at_once_on(capacity)
-            self.post(NodeJoined(at=self.now(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
-
-    def _without_finished(self, submission: Submission, names: Collection[JobId]) -> Submission:
-        """Drop from `after` the jobs of earlier hosts that have finished and that this host does not know.
-
-        `names`: those of the request.
-        """
-        after = tuple(
-            name for name in submission.spec.after if name in names or self.knows(name) or not has_finished(name)
-        )
-        return (
-            submission
-            if after == submission.spec.after
-            else replace(submission, spec=replace(submission.spec, after=after))
-        )
-
-    def submit_again(self, submissions: Sequence[Submission], settings: ProcessSettings) -> None:
-        """Submit the jobs that neither this host nor its predecessor has got before; otherwise as `submit_all`."""
-        if new := [submission for submission in submissions if not self._has_same(submission)]:
-            self.submit_all(new, settings)
 
     def submit_for_client(
         self, submissions: Sequence[Submission], settings: ProcessSettings = _PIPED, stdin_fd: int | None = None
@@ -257,7 +245,8 @@ class LocalHost(Host):
         if stdin_fd is not None and not self.knows(job):
             self._inputs.keep(job, stdin_fd)
         try:
-            self.submit_again(submissions, settings)
+            if new := [submission for submission in submissions if not self._has_same(submission)]:
+                self.submit_all(new, settings)
         except BaseException:
             self._inputs.forget(job)
             raise
@@ -266,48 +255,258 @@ class LocalHost(Host):
         except TimeoutError as error:
             raise ControlFailed("the host is too busy") from error
 
-    def tail(
-        self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False, since_s: float | None = None
-    ) -> LogTail:
-        """Pass the job's output to `receive` in a thread; the caller finishes it in the end.
+    def resubmit(self, event: JobSubmitted) -> None:
+        """Submit a job again that an earlier host had accepted."""
+        self._coming[event.spec.id] = event
+        self.post(event)
 
-        `since_s`: only what was written from then on, in seconds since 1970. None: all that is kept.
+    def _without_finished(self, submission: Submission, names: Collection[JobId]) -> Submission:
+        """Drop from `after` the jobs of earlier hosts that have finished and that this host does not know.
+
+        `names`: those of the request.
         """
-        log = self.log(job, of_errors=of_errors)
-        n_skipped = 0 if since_s is None else n_bytes_before(log, since_s)
-        return LogTail(log, Skipping(receive, n_skipped))
+        after = tuple(
+            name for name in submission.spec.after if name in names or self.knows(name) or not has_finished(name)
+        )
+        return (
+            submission
+            if after == submission.spec.after
+            else replace(submission, spec=replace(submission.spec, after=after))
+        )
 
-    def log(self, job: JobId, *, of_errors: bool = False) -> Path:
-        """Path of the job's output, or of its standard error alone, which only some jobs have."""
-        return self.run_folder.log_of(job, of_errors=of_errors)
+    def _add_cpus(self, jobs: Iterable[JobId], settings: ProcessSettings | None) -> None:
+        """Add the CPUs of new jobs; the capacity grows by those that no job had before."""
+        if self._cpu_sets is None:
+            return
+        cpus = () if settings is None else settings.cpus
+        n_before = len(self._cpu_sets.all)
+        for job in jobs:
+            self._cpu_sets.add(job, cpus)
+        if len(self._cpu_sets.all) > n_before:
+            self._own_capacity = capacity = capacity_here(len(self._cpu_sets.all))
+            jobs_at_once = self._options.jobs_at_once_on(capacity)
+            self.post(NodeJoined(at=self.now(), node=HERE, capacity=capacity, jobs_at_once=jobs_at_once))
 
-    def facts(self, job: JobId) -> dict[str, Any]:
-        """Return facts that do not change while the job runs: names of its controller and its actuator."""
-        return {"controller": self.status(job).spec.controller, "actuator": self.executor.actuator}
+    def _store(
+        self, submissions: Sequence[Submission], events: Sequence[JobSubmitted], settings: ProcessSettings | None
+    ) -> None:
+        """Store what jobs need to start as safely as messages, for all or, if it raises, for none of them.
 
-    def public_facts(self, job: JobId) -> dict[str, Any]:
-        """Return `facts` for other processes, with the path of the output, the demand, and the promised finish."""
-        until_at = self.promised_until_at(job)
-        return {
-            **self.facts(job),
-            "output": str(self.run_folder.log(job)),
-            "demand_cores": self.demand_cores(job),
-            "spent_usd": self.spent_usd(job),
-            "promised_until_wall": None if until_at is None else self.clocks().wall_of(until_at).isoformat(),
-        }
+        Raises `InvalidSpec` if there is no room for it.
+        """
+        self.run_folder.record_submitted(
+            [
+                new_job(
+                    event.spec.id,
+                    encode(event),
+                    each.inherited,
+                    each.argv,
+                    settings,
+                    name=each.name,
+                    request_key=each.request_key,
+                    request_digest=each.request_digest,
+                )
+                for each, event in zip(submissions, events, strict=True)
+            ]
+        )
 
-    def demand_cores(self, job: JobId) -> float | None:
-        """Cores that the job's controller demands; None: no demand is known."""
-        try:
-            demand = self._scheduler.demand(job)
-        except KeyError:  # it is forgotten just now
-            return None
-        return None if demand is None else demand.resources.cores
+    def _has_same(self, submission: Submission) -> bool:
+        """Whether this very submission was made before."""
+        job, told = submission.spec.id, self._event_of(submission)
+        if (coming := self._coming.get(job)) is not None:
+            return (coming.at, coming.program) == (told.at, told.program)
+        known = self._known(job)
+        return known is not None and (known.submitted_at, known.program) == (told.at, told.program)
 
-    def spent_usd(self, job: JobId) -> float | None:
-        """Dollars that the job has cost so far; None: no machine has a price."""
-        bill = self._scheduler.bill
-        return bill.spent_usd(job, self.now()) if bill.has_price else None
+    def _event_of(self, submission: Submission) -> JobSubmitted:
+        event = submitted(submission)
+        return replace(event, at=event.at - self._time.shift_s)
+
+    def _reserve(self, event: JobSubmitted) -> JobId:
+        """Reserve the name, so that no other job gets it."""
+        job = event.spec.id
+        with self._lock:
+            if job in self._coming or self.knows(job):
+                raise InvalidSpec(
+                    "`name` must be new",
+                    f"'{job}', which another job has",
+                    f"job '{job}'",
+                    "Choose another name (`--name`).",
+                )
+            self._coming[job] = event
+        return job
+
+    def _release(self, job: JobId) -> None:
+        """Release the name of a job that will not be submitted after all."""
+        with self._lock:
+            self._coming.pop(job, None)
+
+    def _known(self, job: JobId) -> JobStatus | None:
+        """Return the status of a job whose submission has been processed; None for any other."""
+        return self.status(job) if self.knows(job) else None
+
+    # Jobs that there are.
+
+    def open_jobs(self) -> tuple[JobId, ...]:
+        """Return the jobs that have not ended, those included that the engine has not processed yet."""
+        known = [status.id for status in self.jobs() if not status.ended]
+        return tuple(dict.fromkeys((*known, *list(self._coming))))
+
+    def all_ended(self) -> bool:
+        """Whether all submitted jobs have ended."""
+        return not self._coming and self._board.all_ended
+
+    def stop(self, job: JobId, cause: str, *, by: str = "", interrupts: bool = False) -> None:
+        """Ask the job to end, after a checkpoint if it can make one; allowed in a signal handler. `by`: who asks."""
+        self.post(StopRequested(at=self.now(), job=job, cause=cause, by=by, interrupts=interrupts))
+
+    def pause(self, job: JobId, cause: str = "", *, by: str = "") -> None:
+        """Pause the job until `resume`, whatever the policy proposes; its deadline goes on counting.
+
+        * `cause`: reason of the pause, for queries.
+        * `by`: user who requests it; empty: the owner, at the terminal.
+
+        Raises `InvalidSpec`: there is no such job, or it works no more.
+        """
+        status = self._working(job, "a job can be paused only while it works")
+        self.post(PauseRequested(at=self.now(), job=status.id, cause=cause, by=by))
+
+    def resume(self, job: JobId, *, by: str = "") -> None:
+        """Resume a paused job; it gets its share of the next plan.
+
+        Raises `InvalidSpec`: there is no such job, or no user has paused it.
+        """
+        status = self.status(job)
+        if status.pause is None:
+            raise InvalidSpec(
+                "only a job that its user has paused can be resumed",
+                f"one that is {status.state}",
+                f"job '{job}'",
+                "See `punctual ps` for how jobs stand; one that the policy has paused goes on when it has its turn.",
+            )
+        self.post(ResumeRequested(at=self.now(), job=job, by=by))
+
+    def change(self, job: JobId, change: SpecChange, *, by: str = "") -> JobSpec:
+        """Change the declaration of a job that works: its deadline, weight, floor, ceiling and budget.
+
+        `by`: user who requests it; empty: the owner, at the terminal.
+
+        Returns the declaration from now on.
+
+        Raises `InvalidSpec`: the job is unknown or works no more, or the change is impossible.
+        """
+        status = self._working(job, "a job can be changed only while it works")
+        nodes = [node.capacity for node in self._board.nodes()]
+        together = total(nodes) if len(nodes) > 1 else None
+        with self._lock:  # of two changes at a time the second builds on the first
+            spec = changed_spec(status, self._changed.get(job, status.spec), change, largest(nodes), together)
+            if change.budget_usd is not None:
+                check_budget(spec, self._pools, self.policy)
+            self._changed[job] = spec
+            self.post(SpecChanged(at=self.now(), spec=spec, by=by))
+        return spec
+
+    def _working(self, job: JobId, must: str) -> JobStatus:
+        """Return the status of a job that still works; raises `InvalidSpec` for any other."""
+        status = self.status(job)
+        if status.landed or status.ended or status.state == "stopping":
+            got = "a job that has landed" if status.landed else f"a job that is {status.state}"
+            raise InvalidSpec(must, got, f"job '{job}'", "Let it end.")
+        return status
+
+    def quote(
+        self,
+        job: JobId | JobSpec,
+        deadline_s: float | None = None,
+        amounts: Sequence[Resources] = (),
+        *,
+        limit_s: float = _QUOTE_S_MAX,
+    ) -> Quote:
+        """Quote a deadline; changes nothing, and delays no tick. Not to be called by the thread of `run`.
+
+        * `job`: id of a known job, or the spec of a new one.
+        * `deadline_s`: seconds from the job's submission (now, for a new job); None: the job's own deadline, if any.
+        * `amounts`: amounts for which the finish is forecast; empty: some up to the ceiling.
+
+        * Raises `InvalidSpec`: the job is unknown or works no more, nothing heeds its budget, or an amount exceeds the
+          capacity.
+        * Raises `QuoteFailed`: no answer came within `limit_s` seconds.
+        """
+        known = job if isinstance(job, str) else job.id
+        if isinstance(job, str):
+            self._working(JobId(known), "only a job that works can be quoted")
+        else:
+            check_budget(job, self._pools, self.policy)
+
+        def pictured(scheduler: Scheduler) -> tuple[Snapshot, JobView]:
+            at = self.now()
+            view = scheduler.job(JobId(known)) if isinstance(job, str) else new_view(job, at)
+            return scheduler.snapshot(at), view
+
+        snapshot, view = self.ask(pictured)
+        check_amounts(amounts, total(node.capacity for node in snapshot.nodes))
+        view = view if deadline_s is None else view.with_deadline(deadline_s)
+        return self._planner.quote(QuoteRequest(snapshot=snapshot, view=view, amounts=tuple(amounts)), limit_s)
+
+    # Nodes and policy.
+
+    def drain(self, node: str, in_s: float | None, *, by: str = "") -> NodeId:
+        """Have all jobs leave a node, which is taken away in `in_s` seconds, and place nothing there any more; None: it stays.
+
+        `by`: user who requests it; empty: the owner, at the terminal.
+
+        Returns the node; of an empty name the only one.
+
+        Raises `InvalidSpec`: there is no such node, or `in_s` is negative or infinite.
+        """
+        if in_s is not None:
+            check_not_negative("`drain`", in_s=in_s)
+        names = [each.id for each in self._board.nodes()]
+        node = node or (names[0] if len(names) == 1 else "")
+        if node not in names:
+            raise InvalidSpec(
+                "there must be a node of that name",
+                f"'{node}'" if node else "no name",
+                "this host",
+                f"Name one of its nodes: {', '.join(names) or 'none has answered yet'}.",
+            )
+        now = self.now()
+        self.post(NodeNoticed(at=now, node=NodeId(node), ends_at=None if in_s is None else now + in_s, by=by))
+        return NodeId(node)
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy that makes the plans."""
+        return self._options.policy if self._board.policy is None else self._board.policy[0]
+
+    @property
+    def policy_parameters(self) -> Mapping[str, Any]:
+        """Parameters of the policy that differ from its defaults."""
+        return {} if self._board.policy is None else self._board.policy[1]
+
+    def change_policy(self, name: str, parameters: Mapping[str, Any] | None = None, *, by: str = "") -> None:
+        """Make plans with another policy, or with other parameters.
+
+        What the one before has carried from plan to plan is dropped; its promises are too, unless it is the same one.
+
+        * `parameters`: parameters of the policy, plain values; None: its defaults.
+        * `by`: user who requests it; empty: the owner, at the terminal.
+
+        Raises `InvalidSpec`: there is no such policy, it cannot be made so, or it does not heed the budget of an open job.
+        """
+        told = dict(parameters or {})
+        check_policy(name, told)
+        for status in [status for status in self.jobs() if not status.ended]:
+            check_budget(status.spec, self._pools, name)
+        self.post(PolicyChanged(at=self.now(), policy=name, parameters=told, before=self.policy, by=by))
+
+    def lacks(self) -> tuple[Lack, ...]:
+        """Return the machines of pools that are not there, and why."""
+        return self._scheduler.lacks()
+
+    def waits(self, at: float) -> dict[JobId, Wait]:
+        """Return what each waiting job waits for at instant `at`, as far as it is known."""
+        return expected_waits(self.jobs(), at, self.lacks(), self._scheduler.unbought())
 
     def costs(self) -> tuple[float, float] | None:
         """Dollars an hour that machines cost now, and dollars spent since the first; None: no machine has a price."""
@@ -315,14 +514,6 @@ class LocalHost(Host):
         if not bill.has_price:
             return None
         return sum(machine.usd_h for machine in bill.machines().values()), bill.total_usd_at(self.now())
-
-    def promised_until_at(self, job: JobId) -> float | None:
-        """Instant by which the job is promised to be done; None: nothing is promised."""
-        return self._scheduler.promised_until_at(job)
-
-    def promises(self) -> Mapping[JobId, float]:
-        """Instant by which each promised job is promised to be done."""
-        return self._scheduler.promises()
 
     def budget(self, waits: Mapping[JobId, Wait]) -> dict[str, Any]:
         """Return this host's resources, in all and free, its policy, and news of its nodes; `waits`: as `waits` returns them."""
@@ -357,67 +548,90 @@ class LocalHost(Host):
             ],
         }
 
-    def end_jobs(self, cause: str) -> None:
-        """End the jobs that still run, without checkpoints; returns when they are gone and the journal has their ends.
+    # Facts about a job.
 
-        To be called by the thread of `run`, after that has returned. Raises `JournalTaken` if they are not this host's.
+    def tail(
+        self, job: JobId, receive: Callable[[bytes], None], *, of_errors: bool = False, since_s: float | None = None
+    ) -> LogTail:
+        """Pass the job's output to `receive` in a thread; the caller finishes it in the end.
+
+        `since_s`: only what was written from then on, in seconds since 1970. None: all that is kept.
         """
-        self._journal.check_claim()
-        for status in self.jobs():
-            if not status.ended:
-                self.stop(status.id, cause)
-        self.executor.close()
-        self.run_for(_END_S_MAX, self.all_ended)
-        self._upkeep.close()
+        log = self.log(job, of_errors=of_errors)
+        n_skipped = 0 if since_s is None else n_bytes_before(log, since_s)
+        return LogTail(log, skipping(receive, n_skipped))
+
+    def log(self, job: JobId, *, of_errors: bool = False) -> Path:
+        """Path of the job's output, or of its standard error alone, which only some jobs have."""
+        return self.run_folder.log_of(job, of_errors=of_errors)
+
+    def public_facts(self, job: JobId) -> dict[str, Any]:
+        """Return facts about a job for other processes: controller, actuator, output, demand, cost, promised finish."""
+        until_at = self.promised_until_at(job)
+        return {
+            "controller": self.status(job).spec.controller,
+            "actuator": self._actuator,
+            "output": str(self.run_folder.log(job)),
+            "demand_cores": self.demand_cores(job),
+            "spent_usd": self.spent_usd(job),
+            "promised_until_wall": None if until_at is None else self.clocks().wall_of(until_at).isoformat(),
+        }
+
+    def demand_cores(self, job: JobId) -> float | None:
+        """Cores that the job's controller demands; None: no demand is known."""
+        try:
+            demand = self._scheduler.demand(job)
+        except KeyError:  # it is forgotten just now
+            return None
+        return None if demand is None else demand.resources.cores
+
+    def spent_usd(self, job: JobId) -> float | None:
+        """Dollars that the job has cost so far; None: no machine has a price."""
+        bill = self._scheduler.bill
+        return bill.spent_usd(job, self.now()) if bill.has_price else None
+
+    def promised_until_at(self, job: JobId) -> float | None:
+        """Instant by which the job is promised to be done; None: nothing is promised."""
+        return self._scheduler.promised_until_at(job)
+
+    def promises(self) -> Mapping[JobId, float]:
+        """Instant by which each promised job is promised to be done."""
+        return self._scheduler.promises()
+
+    # Steering.
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Steer the jobs until `until`, asked before each event, holds."""
+        self._engine.run(until)
 
     def run_for(self, most_s: float, until: Callable[[], bool] = lambda: False) -> None:
         """Steer the jobs until `until` holds, and for `most_s` seconds at most."""
         give_up_at = self.now() + most_s
         # Else nothing might ever come. Without a job it asks for nothing, and is no timer that the scheduler sets.
-        self._timers.set_timer(Timer("retry"), give_up_at)
+        self._time.set_timer(Timer("retry"), give_up_at)
         self.run(lambda: until() or self.now() >= give_up_at)
 
-    def ask_to_leave(self, *, only_without_jobs: bool = False) -> None:
-        """Ask the caller of `run` to leave this host and its jobs; allowed in any thread and signal handler.
+    def ask(self, question: Callable[[Scheduler], T], limit_s: float = _ASK_S_MAX) -> T:
+        """Return `question(scheduler)`, called between two events in the thread of `run`.
 
-        `only_without_jobs`: ask it not to wait for a first job any more.
+        The question must change nothing and be quick: nothing is steered meanwhile. That thread itself must not call
+        this method. An exception of the question is raised here; `TimeoutError` if the thread has not reached it in
+        `limit_s` seconds.
         """
-        self.is_unneeded = True
-        self.is_asked_to_leave = self.is_asked_to_leave or not only_without_jobs
-        self._timers.ask(Query(lambda: None))  # whether to go on is asked before each thing that comes
+        answer: Future[T] = Future()
 
-    def hand_over(self) -> None:
-        """Leave the open jobs to another process.
+        def asked() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(question(self._scheduler))
+                except Exception as error:  # noqa: BLE001 -- it is whoever asks who is to know
+                    answer.set_exception(error)
 
-        They go on with what they hold, and at full speed if nobody comes before their leases end.
-        To be called by the thread of `run`, after that has returned. Nothing can be submitted any more. Raises
-        `JournalTaken` if another process has them already.
-        """
-        self.is_handed_over = True
-        self.run_for(_END_S_MAX, lambda: not self._coming)
-        with suppress(InvalidSpec):  # the next host then has more to read
-            self._upkeep.snapshot()
-        self._beat()
-        self.executor.release()
-        self._upkeep.close()
-        self.run_folder.record_left()
-
-    def begin_to_close(self) -> bool:
-        """Take no more jobs if none is open and nobody waits for an answer; return whether that is so."""
-        self._is_closing = True  # first: one that comes now is either refused or seen
-        self._is_closing = self.all_ended() and not self.is_answering()
-        return self._is_closing
-
-    def check_steers(self) -> None:
-        """Raise `ControlFailed` if the thread of `run` hangs, so that clients treat the host as silent."""
-        silent_s = time.monotonic() - self._beaten_at
-        if silent_s > HUNG_S:
-            raise ControlFailed(f"the host has steered no job for {span(silent_s)}")
-
-    @property
-    def takes_changes(self) -> bool:
-        """Whether jobs can be submitted and changed here: false once they are left or another process has them."""
-        return not (self.is_handed_over or self._is_closing) and self._journal.has_claim()
+        self._time.ask(Query(asked))
+        try:
+            return answer.result(limit_s)
+        finally:
+            answer.cancel()
 
     def settle(self) -> None:
         """Return once the journal has all events posted before, so that they can be reported as accepted.
@@ -440,6 +654,17 @@ class LocalHost(Host):
     def n_written(self) -> int:
         """Number of the last message that this host has written."""
         return self._journal.last_written
+
+    def check_steers(self) -> None:
+        """Raise `ControlFailed` if the thread of `run` hangs, so that clients treat the host as silent."""
+        silent_s = time.monotonic() - self._beaten_at
+        if silent_s > HUNG_S:
+            raise ControlFailed(f"the host has steered no job for {span(silent_s)}")
+
+    @property
+    def takes_changes(self) -> bool:
+        """Whether jobs can be submitted and changed here: false once they are left or another process has them."""
+        return not (self.is_handed_over or self._is_closing) and self._journal.has_claim()
 
     def _beat(self) -> None:
         """Renew the lease with the supervisors; first check, for instance after a stop, that this process still steers."""
@@ -469,6 +694,18 @@ class LocalHost(Host):
         except OSError as error:  # the next host would bring deadlines forward once more
             _LOG.warning("for how long the machine slept could not be written down: %s", error)
 
+    # What follows from messages.
+
+    def _listen(self, message: Message) -> None:
+        self._board.fold(message)
+        if isinstance(message, JobSubmitted):
+            self._coming.pop(message.spec.id, None)
+        elif isinstance(message, SpecChanged):
+            with self._lock:
+                if self._changed.get(message.spec.id) is message.spec:
+                    del self._changed[message.spec.id]
+        self._tell(message)
+
     def _keep_paused(self, message: GrantApplied) -> None:
         """Report a user's pause to the job's supervisor at once: this process may be killed before it beats."""
         if not message.granted and self._is_paused_by_user(message.job):
@@ -482,38 +719,6 @@ class LocalHost(Host):
     def _is_paused_by_user(self, job: JobId) -> bool:
         """Whether the job is to stay paused even if no process steers it."""
         return self.knows(job) and self.status(job).pause is not None
-
-    def _store(self, submissions: Sequence[Submission], settings: ProcessSettings | None) -> None:
-        """Store what jobs need to start as safely as messages, for all or, if it raises, for none of them.
-
-        Raises `InvalidSpec` if there is no room for it.
-        """
-        self.run_folder.record_submitted(
-            [
-                new_job(
-                    each.spec.id,
-                    encode(submitted(each)),
-                    each.inherited,
-                    each.argv,
-                    settings,
-                    name=each.name,
-                    request_key=each.request_key,
-                    request_digest=each.request_digest,
-                )
-                for each in submissions
-            ]
-        )
-
-    def _has_same(self, submission: Submission) -> bool:
-        """Whether this very submission was made before."""
-        job, told = submission.spec.id, submitted(self._in_journal_time(submission))
-        if (coming := self._coming.get(job)) is not None:
-            return (coming.at, coming.program) == (told.at, told.program)
-        known = self._known(job)
-        return known is not None and (known.submitted_at, known.program) == (told.at, told.program)
-
-    def _in_journal_time(self, submission: Submission) -> Submission:
-        return replace(submission, submitted_at=submission.submitted_at - self._timers.shift_s)
 
     def _record(self, message: Message) -> None:
         """Bring the run's folder up to the journal, and not further: its records must outlive this process."""
@@ -552,219 +757,61 @@ class LocalHost(Host):
 
     def _end_facts(self, job: JobId) -> dict[str, Any]:
         """Return the facts of an ended job for the list of past jobs, with those that only the executor has."""
-        workers, faults, device = (
-            self.executor.worker_status(job),
-            self.executor.faults(job),
-            self.executor.device_use(job),
-        )
         return {
             **facts_of_end(self.status(job), self.clocks(), self._scheduler.bill),
-            "faults": [
-                {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
-            ],
-            "workers": None if workers is None else asdict(workers),
-            "device": None if device is None else asdict(device),
+            **self.executor.facts(job),
             "controller_cpu_s": time.process_time() - self._cpu_before_s.pop(job, time.process_time()),
         }
 
+    # Leaving.
 
-def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:
-    """Answer a request of another process of this user; raises `InvalidSpec` for a user's mistake, `ValueError` for a program's.
+    def ask_to_leave(self, *, only_without_jobs: bool = False) -> None:
+        """Ask the caller of `run` to leave this host and its jobs; allowed in any thread and signal handler.
 
-    Each call has a thread of its own. A request is a JSON object with a `verb`:
+        `only_without_jobs`: ask it not to wait for a first job any more.
+        """
+        self.is_unneeded = True
+        self.is_asked_to_leave = self.is_asked_to_leave or not only_without_jobs
+        self._time.ask(Query(lambda: None))  # whether to go on is asked before each thing that comes
 
-    ============ =================== ================================================================================
-    verb         with                answer
-    ============ =================== ================================================================================
-    `status`     `jobs`, or all      `jobs`: how each stands
-    `change`     `job`, `change`,    what is declared then: `job`, `weight`, `floor_cores`, `ceiling_cores`, `workers`
-                 `when`              (least and most), `budget_usd`, `deadline_s`, `deadline_wall`, `left_s`
-    `stop`       `job`, `cause`,     `job`
-                 `interrupts`
-    `pause`      `job`, `cause`      `job`
-    `resume`     `job`               `job`
-    `policy`     `policy`,           `policy`, `parameters`, `before`; asked without them no `before`
-                 `parameters`
-    `drain`      `node`, or empty    `node`
-                 for the only one;
-                 `in_s`, null: it
-                 stays
-    `submit`     `jobs`, `streams`   nothing, once the journal has them
-    `capacity`                       `node`: the most that one job can have; `together`: what workers can have on all
-                                     nodes, null where there is one
-    `quote`      `job` or            see `punctual.daemon.quotes.quote_fields`
-                 `submission`;
-                 `when`, `cores`
-    `leave`      `only_without_jobs` nothing; the daemon then leaves its jobs to another process, or ends if it waits for a
-                                     first job
-    `page`       `job`, or none      `url`: the page's address, with a token
-    ============ =================== ================================================================================
-    """
-    match request:
-        case {"verb": "status"}:
-            host.check_steers()
-            wanted = None if request.get("jobs") is None else set(request["jobs"])
-            statuses = [status for status in host.jobs() if wanted is None or status.id in wanted]
-            now = host.clocks()
-            waits = host.waits(now.at)
-            budget = host.budget(waits)
-            jobs = [_full_standing(host, each, now, waits.get(each.id, NO_WAIT), budget) for each in statuses]
-            return {"jobs": jobs}
-        case {"verb": "policy"}:
-            return _policy_answer(host, request)
-        case {"verb": "drain", "node": str(name), "in_s": None | int() | float() as in_s}:
-            drained = host.undrain(name) if in_s is None else host.drain(name, float(in_s))
-            host.settle()
-            return {"node": drained}
-        case {"verb": "submit", "jobs": list(jobs), "streams": dict(settings)}:
-            submissions = [decode_submission(job) for job in jobs]
-            host.submit_for_client(
-                submissions, ProcessSettings.from_fields(settings), next(iter(request.get(FDS, ())), None)
-            )
-            return {}
-        case {"verb": "capacity"}:
-            node, together = host.capacity, host.capacity_together
-            return {"node": asdict(node), "together": None if together is None else asdict(together)}
-        case {"verb": "quote"}:
-            return _quote_answer(host, request)
-        case {"verb": "leave"}:
-            host.ask_to_leave(only_without_jobs=bool(request.get("only_without_jobs", False)))
-            return {}
-        case {"verb": "page"}:
-            return {"url": host.open_page(request.get("job"))}
-        case {"job": str(job)}:
-            return _answer_about(host, JobId(job), request)
-    raise ValueError(f"no such request: {request}")
+    def hand_over(self) -> None:
+        """Leave the open jobs to another process.
 
+        They go on with what they hold, and at full speed if nobody comes before their leases end.
+        To be called by the thread of `run`, after that has returned. Nothing can be submitted any more. Raises
+        `JournalTaken` if another process has them already.
+        """
+        self.is_handed_over = True
+        self.run_for(_END_S_MAX, lambda: not self._coming)
+        with suppress(InvalidSpec):  # the next host then has more to read
+            self._upkeep.snapshot()
+        self._beat()
+        self.executor.release()
+        self._upkeep.close()
+        self.run_folder.record_left()
 
-def _policy_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Change the policy, if the request names one, and return it."""
-    before = host.policy
-    match request:
-        case {"policy": str(name), "parameters": dict(parameters)}:
-            host.change_policy(name, parameters)
-            host.settle()
-            return {"policy": name, "parameters": parameters, "before": before}
-    return {"policy": before, "parameters": dict(host.policy_parameters)}
+    def begin_to_close(self) -> bool:
+        """Take no more jobs if none is open and nobody waits for an answer; return whether that is so."""
+        self._is_closing = True  # first: one that comes now is either refused or seen
+        self._is_closing = self.all_ended() and not self.is_answering()
+        return self._is_closing
 
+    def end_jobs(self, cause: str) -> None:
+        """End the jobs that still run, without checkpoints; returns when they are gone and the journal has their ends.
 
-def _answer_about(host: LocalHost, job: JobId, request: dict[str, Any]) -> dict[str, Any]:
-    """Perform a request that acts on a job and return the answer."""
-    status = host.status(job)
-    match request:
-        case {"verb": "change", "change": dict(change)}:
-            return _change_answer(host, status, request.get("when"), change)
-        case {"verb": "stop"}:
-            cause = str(request.get("cause", "`punctual stop`"))
-            host.stop(job, cause, interrupts=bool(request.get("interrupts", False)))
-        case {"verb": "pause"}:
-            host.pause(job, str(request.get("cause", "")))
-        case {"verb": "resume"}:
-            host.resume(job)
-        case _:
-            raise ValueError(f"no such request: {request}")
-    host.settle()
-    return {"job": job}
-
-
-def _quote_answer(host: LocalHost, request: Mapping[str, Any]) -> dict[str, Any]:
-    """Quote a deadline for a known job, or for a submission that is not made; changes nothing."""
-    amounts = [Resources(float(cores)) for cores in request.get("cores", ())]
-    now = host.clocks()
-    if (told_job := request.get("submission")) is not None:
-        return quote_fields(host.quote(decode_submission(told_job).spec, amounts=amounts), now)
-    job, when = JobId(str(request["job"])), request.get("when")
-    deadline_s = None if when is None else host.moved_deadline_s(job, str(when), now)
-    return quote_fields(host.quote(job, deadline_s, amounts), now)
-
-
-def _full_standing(
-    host: LocalHost, status: JobStatus, now: Now, wait: Wait, budget: Mapping[str, Any]
-) -> dict[str, Any]:
-    facts = host.public_facts(status.id)
-    is_promised = facts.get("promised_until_wall") is not None
-    return {
-        **standing(status, now, wait, most_cores=budget.get("host_cores"), is_promised=is_promised, is_sent=True),
-        "paused": None if status.pause is None else status.pause.text(),
-        "waits_for": [name for name in status.spec.after if host.knows(name) and not host.has_ended(name)],
-        **facts,
-        **budget,
-    }
-
-
-def _change_answer(host: LocalHost, status: JobStatus, when: str | None, change: dict[str, Any]) -> dict[str, Any]:
-    """Change a job's declaration; `when`: a new deadline as its user writes it; `none`: drop the deadline."""
-    now = host.clocks()
-    if when is not None:
-        is_none = when.strip().lower() == NONE
-        change["deadline_s"] = inf if is_none else host.moved_deadline_s(status.id, when, now)
-    spec = host.change(status.id, SpecChange(**change))
-    host.settle()
-    deadline_at = None if spec.deadline_s is None else status.submitted_at + spec.deadline_s
-    return {
-        "job": spec.id,
-        "weight": spec.weight,
-        "floor_cores": spec.floor.cores,
-        "ceiling_cores": spec.ceiling.cores,
-        "workers": None if spec.worker is None else [spec.worker_counts()[0], spec.worker_counts()[-1]],
-        "budget_usd": spec.budget_usd,
-        "deadline_s": spec.deadline_s,
-        "deadline_wall": None if deadline_at is None else now.wall_of(deadline_at).isoformat(),
-        "left_s": None if deadline_at is None else deadline_at - now.at,
-    }
+        To be called by the thread of `run`, after that has returned. Raises `JournalTaken` if they are not this host's.
+        """
+        self._journal.check_claim()
+        for status in self.jobs():
+            if not status.ended:
+                self.stop(status.id, cause)
+        self.executor.close()
+        self.run_for(_END_S_MAX, self.all_ended)
+        self._upkeep.close()
 
 
 def _no_page(_: str | None) -> str:
     raise InvalidSpec("a page needs a process that serves it", "one that does not", "the host", "Use `punctual up`.")
-
-
-@contextmanager
-def local_host(
-    name: str,
-    options: HostOptions,
-    *,
-    facts: Mapping[str, Any] | None = None,
-    continues: bool = False,
-) -> Iterator[LocalHost]:
-    """Yield a new host without jobs. Leaving it ends those that still run; a journal that was written stays.
-
-    * `name`: name of the run; valid as a file's name.
-    * `facts`: kept in the run's record (JSON values).
-    * `continues`: write on in the journal of the run of this name, all of whose jobs have ended.
-
-    * Raises `InvalidSpec`: another run has the name, or the options cannot be used here.
-    * Raises `JournalUnusable`: the journal to write on is damaged, or of another version of Punctual.
-    """
-    run = create_run(name, {**(facts or {}), "options": asdict(options)}, continues=continues)
-    with ExitStack() as ending:
-        ending.push(tidying(run, is_new=not continues))
-        journal = ending.enter_context(SqliteJournal(run.journal))
-        journal.reset()
-        state = new_state(run, journal, Mailbox(clock_shift(journal.clock)))
-        policy = state.policy(options.policy)
-        site = new_setup(run, journal, options)
-        host = ending.enter_context(opened(state, site, policy))
-        site.join(state.time.from_machine)
-        yield host
-
-
-def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseException] | None, object, object], None]:
-    """Return an exit callback that removes the places of `run`, unless another process has taken them over.
-
-    `is_new`: its journal goes too if it has no job.
-    """
-
-    def tidy(kind: type[BaseException] | None, *_: object) -> None:
-        is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.supervised_jobs()))
-        if is_others or not run.is_steered_here():
-            return
-        is_empty = not run.jobs() and not fleets(run)
-        if is_new and is_empty:  # what could not even be put together leaves no journal behind
-            run.remove()
-        else:
-            run.remove_live_places()
-
-    return tidy
 
 
 def _check_names_are_free(jobs: Collection[str], run: RunFolder) -> None:
@@ -790,41 +837,3 @@ def _check_hardware(spec: JobSpec) -> None:
             f"job '{spec.id}'",
             "Leave it out: no limit on it could be enforced here. `punctual simulate` knows it.",
         )
-
-
-@contextmanager
-def opened(
-    state: HostState,
-    site: ExecutorSetup,
-    policy: tuple[str, Mapping[str, Any]],
-    begin: Callable[[LocalHost], None] = lambda _: None,
-    *,
-    take: bool = False,
-) -> Iterator[LocalHost]:
-    """Open the host to other processes; leaving it ends its jobs. If it cannot be opened, they are left as they are.
-
-    * `policy`: policy and parameters, as returned by `HostState.policy`.
-    * `begin`: called with the host before other processes can talk to it.
-    * `take`: take the socket of a host that hangs.
-    """
-    executor = site.executor
-    with ExitStack() as closing:
-        with ExitStack() as failing:
-            failing.callback(executor.release)
-            planner = closing.enter_context(SwitchingPlanner(*policy, alone=INLINE_POLICY, now=state.time.now))
-            host = LocalHost(state, site, planner if site.cpu_sets is None else ConfinedPlanner(planner, site.cpu_sets))
-            begin(host)
-            control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)
-            host.is_answering = control.is_answering
-            failing.pop_all()
-        try:
-            with control:
-                yield host
-            if not host.is_handed_over:
-                host.end_jobs("Punctual is ending")
-        except JournalTaken:  # another process steers the jobs now
-            executor.release()
-            raise
-        except BaseException:
-            executor.close()
-            raise

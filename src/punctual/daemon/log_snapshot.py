@@ -30,16 +30,16 @@ class LogSnapshot:
 
     def __init__(self, log: Path) -> None:
         self._files = ExitStack()
-        self._fds = _opened(log, self._files)
-        self._paths = [earlier_log(log), log][2 - len(self._fds) :]
-        self._statuses = [os.fstat(fd) for fd in self._fds]
-        self._sizes = [status.st_size for status in self._statuses]
-        self.n_bytes = sum(self._sizes)
+        fds = _opened(log, self._files)
+        paths = [earlier_log(log), log][2 - len(fds) :]
+        self._opened = [(path, fd, os.fstat(fd)) for path, fd in zip(paths, fds, strict=True)]
+        self.n_bytes = sum(status.st_size for _, _, status in self._opened)
 
     def pieces(self, begin: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from `begin` to before `end`."""
         with self._files:
-            for fd, size in zip(self._fds, self._sizes, strict=True):
+            for _, fd, status in self._opened:
+                size = status.st_size
                 at, until = min(begin, size), min(end, size)
                 while at < until and (piece := os.pread(fd, min(PIECE_BYTES, until - at), at)):
                     at += len(piece)
@@ -49,7 +49,7 @@ class LogSnapshot:
     def n_bytes_before(self, wall_s: float) -> int:
         """Return the bytes before the first line that was written, or may have been, after `wall_s`, seconds since 1970."""
         n_bytes = before = 0
-        for path, fd, status in zip(self._paths, self._fds, self._statuses, strict=True):
+        for path, fd, status in self._opened:
             noted = [*_times(path), (status.st_mtime, status.st_size)]
             known = [n for noted_s, n in noted if noted_s <= wall_s and 0 <= n <= status.st_size]
             if known:
@@ -68,17 +68,17 @@ def n_bytes_before(log: Path, wall_s: float) -> int:
         return kept.n_bytes_before(wall_s)
 
 
-class Skipping:
-    """Passes on all bytes after the first `n_bytes`."""
+def skipping(receive: Receive, n_bytes: int) -> Receive:
+    """Return a function that passes on all bytes after the first `n_bytes`."""
+    n_left = n_bytes
 
-    def __init__(self, receive: Receive, n_bytes: int) -> None:
-        self._receive, self._n_bytes = receive, n_bytes
-
-    def __call__(self, output: bytes) -> None:
-        rest = output[self._n_bytes :]
-        self._n_bytes = max(0, self._n_bytes - len(output))
+    def pass_on(output: bytes) -> None:
+        nonlocal n_left
+        rest, n_left = output[n_left:], max(0, n_left - len(output))
         if rest:
-            self._receive(rest)
+            receive(rest)
+
+    return pass_on
 
 
 def read_on(log: Path, place: LogPlace, n_bytes: int) -> tuple[bytes, LogPlace, bool]:

@@ -6,11 +6,9 @@ from math import inf
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from punctual.core.commands import JobCommand
 from punctual.core.events import Event
-from punctual.core.ids import JobId, Timer
+from punctual.core.ids import Timer
 from punctual.core.instants import moved
-from punctual.core.protocols import Executor, Sink
 from punctual.daemon.engine import Due, Query, Timers
 
 M = TypeVar("M")
@@ -51,10 +49,6 @@ class Mailbox:
         """Enter an event with instants of the monotonic clock."""
         self.post(moved(event, -self.shift_s))
 
-    def in_journal_time(self, executor: Executor) -> Executor:
-        """Wrap `executor`, which uses the monotonic clock, to use the journal's time."""
-        return _ClockShiftedExecutor(executor, self.shift_s) if self.shift_s else executor
-
     def pulse(self, call: Callable[[], None], every_s: float = 1.0) -> None:
         """Have `next` call `call` about every `every_s` seconds, however long it waits; a loop that hangs does not."""
         self._pulse, self._pulse_s, self._pulse_at = call, every_s, -inf
@@ -76,20 +70,17 @@ class Mailbox:
             if self._pulse is not None and now >= self._pulse_at:
                 self._pulse_at = now + self._pulse_s
                 self._pulse()
-            if due := self._timers.pop_due(now):
-                return Due(now, due)
             fire_at = self._timers.next_at()
+            if fire_at is not None and fire_at <= now:
+                return Due(now, self._timers.pop_due(now))
             wake_at = min(self._pulse_at, inf if fire_at is None else fire_at)
             try:
                 # Longest wait in one go, in seconds: the operating system refuses very long ones.
-                event = self._taken() or self._events.get(timeout=min(max(0.0, wake_at - now), 3600.0))
+                event = self._held or self._events.get(timeout=min(max(0.0, wake_at - now), 3600.0))
             except Empty:
                 continue
+            self._held = None
             return event if isinstance(event, Query) else self._with_those_behind(event)
-
-    def _taken(self) -> Event | Query | None:
-        held, self._held = self._held, None
-        return held
 
     def _with_those_behind(self, event: Event) -> Event | list[Event]:
         """Return `event` together with the events that are queued behind it."""
@@ -102,20 +93,3 @@ class Mailbox:
                 break
             events.append(behind)
         return events if len(events) > 1 else event
-
-
-class _ClockShiftedExecutor:
-    """Converts the instants of commands and events between the two clocks."""
-
-    def __init__(self, executor: Executor, shift_s: float) -> None:
-        self._executor = executor
-        self._shift_s = shift_s
-
-    def perform(self, command: JobCommand, sink: Sink) -> None:
-        self._executor.perform(moved(command, self._shift_s), self._received_by(sink))
-
-    def observe(self, job: JobId, at: float, sink: Sink) -> None:
-        self._executor.observe(job, at + self._shift_s, self._received_by(sink))
-
-    def _received_by(self, sink: Sink) -> Sink:
-        return lambda event: sink(moved(event, -self._shift_s))

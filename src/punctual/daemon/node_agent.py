@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, TypeGuard
 
@@ -358,15 +358,10 @@ class NodeAgent:
         """Return facts about jobs that only the executor has."""
         facts: dict[str, Any] = {}
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
-            workers, faults = self._contained.worker_status(job), self._contained.faults(job)
-            group, device = self._executor.group(job), self._contained.device_use(job)
-            if workers is not None or faults or device is not None or group is not None:
-                facts[job] = {
-                    "workers": None if workers is None else asdict(workers),
-                    "device": None if device is None else asdict(device),
-                    "faults": [fault.as_fields() for fault in faults],
-                    "group": None if group is None else [self._address, group[0], group[1].hex()],
-                }
+            told, group = self._contained.facts(job), self._executor.group(job)
+            if group is not None or any(told.values()):
+                address = None if group is None else [self._address, group[0], group[1].hex()]
+                facts[job] = {**told, "group": address}
         return facts
 
     # Events.

@@ -105,8 +105,7 @@ def _private(folder: Path) -> Path:
     with refused_if_unwritable(folder):
         for place in (folder.parent.parent, folder.parent, folder):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for place in (folder.parent, folder):
-            _check_owner(place, os.geteuid())
+        _check_owner({os.geteuid()}, folder.parent, folder)
         if folder.is_symlink():
             raise InvalidSpec(
                 "the folder of all runs must be none that a link leads to",
@@ -115,7 +114,7 @@ def _private(folder: Path) -> Path:
                 f"Put the link in place of '{folder.parent}', or set {HOME_VARIABLE} to the folder that is meant.",
             )
         # Who may write to a folder above could put another in place of ours, whose files we would remove.
-        _check_owner(folder.parent.parent, os.geteuid(), 0)
+        _check_owner({os.geteuid(), 0}, folder.parent.parent)
         _check_above(folder)
         if S_IMODE(folder.stat().st_mode) != 0o700:  # what is right already may lie where nothing can be changed
             folder.chmod(0o700)
@@ -185,12 +184,13 @@ def _has_list(folder: Path) -> bool:
     return True
 
 
-def _check_owner(folder: Path, *users: int) -> None:
-    for status in (folder.lstat(), folder.stat()):  # a link, and what it leads to
-        if status.st_uid not in users:
+def _check_owner(users: set[int], *folders: Path) -> None:
+    for folder in folders:
+        owners = {folder.lstat().st_uid, folder.stat().st_uid}  # of a link, and of what it leads to
+        if not owners <= users:
             raise InvalidSpec(
                 "the folder must belong to this user",
-                f"one of user {status.st_uid}",
+                f"one of user {max(owners - users)}",
                 f"'{folder}'",
                 f"Remove it, or set {HOME_VARIABLE} to a folder of your own.",
             )

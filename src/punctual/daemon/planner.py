@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
@@ -114,12 +114,6 @@ class SwitchingPlanner:
         #: A worker may be begun by the engine's thread, and by one that asks for a quote.
         self._lock = Lock()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """End the worker, if there is one."""
         if self._together is not None:
@@ -138,13 +132,13 @@ class SwitchingPlanner:
             and not snapshot.pools
             and not any(view.spec.guarantee for view in (*snapshot.holding, *snapshot.waiting))
         ):
-            self._stand_in(snapshot, sink)
+            sink(_stand_in(self._alone, snapshot, snapshot.at))
         elif self._together is not None:
             self._together.request(snapshot, sink)
         else:
             with suppress(RuntimeError):  # no thread can be had: it is begun for a later plan
                 self._begun()
-            self._stand_in(snapshot, lambda event: sink(_to_be_asked_again(event, snapshot)))
+            sink(_stand_in(self._alone, snapshot, snapshot.at, is_for_now=True))
 
     def quote(self, request: QuoteRequest, limit_s: float) -> Quote:
         try:
@@ -165,18 +159,6 @@ class SwitchingPlanner:
                 )
             return self._together
 
-    def _stand_in(self, snapshot: Snapshot, sink: Sink) -> None:
-        plan, cause = _stand_in_plan(self._alone, snapshot)
-        sink(PlanProposed(at=snapshot.at, plan=plan, revision=snapshot.revision, cause=cause))
-
-
-def _to_be_asked_again(event: Event, snapshot: Snapshot) -> Event:
-    """Mark the plan of a stand-in policy to be replaced as soon as the chosen policy has started."""
-    if not isinstance(event, PlanProposed) or event.plan is None:
-        return event
-    # While a worker starts another plan is asked for after so many seconds.
-    return replace(event, plan=replace(event.plan, ask_again_at=snapshot.at + 0.5))
-
 
 def _allocate(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
     try:
@@ -185,10 +167,17 @@ def _allocate(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
         return None, f"{type(error).__name__}: {error}"
 
 
-def _stand_in_plan(policy: Policy, snapshot: Snapshot) -> tuple[Plan | None, str]:
-    """Make the plan of a stand-in policy and keep the memory of the replaced one, such as its promises."""
+def _stand_in(policy: Policy, snapshot: Snapshot, at: float, *, is_for_now: bool = False) -> PlanProposed:
+    """Make the plan of a stand-in policy and keep the memory of the replaced one, such as its promises.
+
+    `is_for_now`: the plan is to be replaced as soon as the chosen policy has started.
+    """
     plan, cause = _allocate(policy, snapshot)
-    return (None if plan is None else replace(plan, carry=snapshot.carry)), cause
+    if plan is not None:
+        # While a worker starts another plan is asked for after so many seconds.
+        ask_again_at = snapshot.at + 0.5 if is_for_now else plan.ask_again_at
+        plan = replace(plan, carry=snapshot.carry, ask_again_at=ask_again_at)
+    return PlanProposed(at=at, plan=plan, revision=snapshot.revision, cause=cause)
 
 
 class ProcessPlanner:
@@ -225,12 +214,6 @@ class ProcessPlanner:
         self._loss, self._replace_at, self._pause_s = "", 0.0, _PAUSE_S_MIN
         self._thread = Thread(target=self._run, name="planner", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the worker. Requests that wait are not answered; the one in progress may be."""
@@ -299,20 +282,18 @@ class ProcessPlanner:
             question.answer.set_exception(QuoteFailed(f"the policy '{self._policy}' {failure}"))
 
     def _proposal(self, snapshot: Snapshot) -> Event:
-        plan: Plan | None
         try:
             until_at = time.monotonic() + self._limit_s
-            plan, cause = self._ask(lambda worker: worker.plan(snapshot, until_at)), ""
+            plan = self._ask(lambda worker: worker.plan(snapshot, until_at))
         except _StartingError:
-            plan, cause = _stand_in_plan(self._fallback, snapshot)
-            event = PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision, cause=cause)
-            return _to_be_asked_again(event, snapshot)
+            return _stand_in(self._fallback, snapshot, self._now(), is_for_now=True)
         except _NoPlanError as failure:
-            plan, why_not = _stand_in_plan(self._fallback, snapshot)
+            event = _stand_in(self._fallback, snapshot, self._now())
             cause = f"the policy '{self._policy}' {failure}; '{self._fallback_name}' planned instead"
-            if plan is None:
-                cause = f"the policy '{self._policy}' {failure}, and '{self._fallback_name}' failed: {why_not}"
-        return PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision, cause=cause)
+            if event.plan is None:
+                cause = f"the policy '{self._policy}' {failure}, and '{self._fallback_name}' failed: {event.cause}"
+            return replace(event, cause=cause)
+        return PlanProposed(at=self._now(), plan=plan, revision=snapshot.revision)
 
     def _ask(self, question: "Callable[[_PolicyProcess], T]") -> T:
         worker = self._present_worker()
@@ -393,31 +374,32 @@ class _PolicyProcess:
 
     def plan(self, snapshot: Snapshot, until_at: float) -> Plan:
         """Return the policy's plan by instant `until_at`; raises `_NoPlanError`."""
-        return _plan_in(self._asked(snapshot, until_at), snapshot.revision)
+        event = self._asked(snapshot, until_at, lambda answer: decode("PlanProposed", answer["plan"]))
+        plan = event.plan if isinstance(event, PlanProposed) else None
+        if plan is None or plan.revision != snapshot.revision:
+            raise _NoPlanError(f"gave no plan of revision {snapshot.revision}")
+        return plan
 
     def quote(self, request: QuoteRequest, until_at: float) -> Quote:
         """Return the policy's quote by instant `until_at`; raises `_NoPlanError`."""
-        answer = self._asked(request, until_at)
-        try:
-            return decode_quote(answer["quote"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise _LostError(f"gave a wrong answer: {str(error)[:300]}") from error
+        return self._asked(request, until_at, lambda answer: decode_quote(answer["quote"]))
 
-    def _asked(self, question: object, until_at: float) -> dict[str, Any]:
+    def _asked(self, question: object, until_at: float, read: Callable[[dict[str, Any]], T]) -> T:
         limit_s = until_at - time.monotonic()
         try:
             answer = self._answer(_pickled(question), until_at)
+            told = None if "failure" in answer else read(answer)
         except TimeoutError:
             if self._is_starting and time.monotonic() < self._give_up_at:
                 raise _StartingError("has not started yet") from None
             raise _LostError(f"took more than {span(limit_s)}") from None
         except (OSError, EOFError):
             raise _LostError(f"ended: {self._exit_cause()}") from None
-        except ValueError as error:
-            raise _LostError(f"gave a wrong answer: {error}") from error
-        if "failure" in answer:
+        except (KeyError, TypeError, ValueError, InvalidSpec) as error:
+            raise _LostError(f"gave a wrong answer: {str(error)[:300]}") from error
+        if told is None:
             raise _NoPlanError(f"failed: {answer['failure']}")
-        return answer
+        return told
 
     def _answer(self, request: bytes, until_at: float) -> dict[str, Any]:
         if self._is_awaited:
@@ -462,17 +444,6 @@ def _pickled(question: object) -> bytes:
         return pickle.dumps(question, protocol=5)
     except Exception as error:
         raise _NoPlanError(f"cannot be told what there is: {type(error).__name__}: {error}") from error
-
-
-def _plan_in(answer: dict[str, Any], revision: int) -> Plan:
-    try:
-        event = decode("PlanProposed", answer["plan"])
-    except (KeyError, TypeError, InvalidSpec) as error:
-        raise _LostError(f"gave a wrong answer: {str(error)[:300]}") from error
-    plan = event.plan if isinstance(event, PlanProposed) else None
-    if plan is None or plan.revision != revision:
-        raise _NoPlanError(f"gave no plan of revision {revision}")
-    return plan
 
 
 def _left_s(until_at: float) -> float:

@@ -3,14 +3,14 @@
 import json
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from punctual.core.ids import JobId, NodeId
 from punctual.daemon.agent_process import AgentProcess
-from punctual.daemon.host_options import limits
+from punctual.daemon.host_options import HostOptions, limits
 from punctual.daemon.logs import log_to_stderr
 from punctual.daemon.node_agent import AgentOptions
 from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
@@ -23,30 +23,12 @@ _AWAY = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RayOptions:
-    """Options of the process, as JSON values.
-
-    `name` is that of the agents, `names` the file for the names of nodes, `asks_names` whether the host is asked which of them are
-    machines of pools, and the rest as in a host's options.
-    """
-
-    name: str
-    address: str
-    actuator: str
-    lost_after_s: float
-    cluster: str
-    needs_token: bool
-    names: str
-    asks_names: bool = False
-
-
-def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
+def agents_of(name: str, options: HostOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
     """Return a function that, for a node and its address, returns the maker of the channel to the node's agent."""
 
     def start_of(node: NodeId, address: str) -> Callable[[], AgentProcess]:
         told = AgentOptions(
-            name=f"{options.name}-{file_name(JobId(node))}",
+            name=f"{name}-{file_name(JobId(node))}",
             node=node,
             actuator=options.actuator,
             lost_after_s=options.lost_after_s,
@@ -57,23 +39,30 @@ def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], Agent
     return start_of
 
 
-def opened(options: RayOptions) -> BridgedCluster:
-    """Connect to the cluster; raises `InvalidSpec` if it cannot be reached, or lacks the required token check."""
+def opened(name: str, names: str, options: Mapping[str, Any], *, asks_names: bool) -> BridgedCluster:
+    """Connect to the cluster; raises `InvalidSpec` if it cannot be reached, or lacks the required token check.
+
+    * `name`: name of the agents.
+    * `names`: file for the names of nodes.
+    * `options`: the host's, as JSON values.
+    * `asks_names`: whether the host is asked which nodes are machines of pools.
+    """
     # Once a connection is lost, Ray would start a cluster of its own on this machine at the next call.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
+    host = HostOptions(**options)
     return RayMembers(
-        options.address,
-        options.name,
-        agents_of(options),
-        limits(options.cluster),
-        Path(options.names),
-        needs_token=options.needs_token,
-        asks_names=options.asks_names,
+        host.address,
+        name,
+        agents_of(name, host),
+        limits(host.cluster),
+        Path(names),
+        needs_token=not host.allow_unauthenticated_ray,
+        asks_names=asks_names,
     )
 
 
 if __name__ == "__main__":
     log_to_stderr("%(message)s")
-    sys.exit(BridgeEnd(partial(opened, RayOptions(**json.loads(sys.argv[1]))), _AWAY).run())
+    sys.exit(BridgeEnd(partial(opened, **json.loads(sys.argv[1])), _AWAY).run())

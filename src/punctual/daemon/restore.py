@@ -1,20 +1,35 @@
-"""Restore a run whose host was killed or hangs, and make a host that continues its jobs."""
+"""Make hosts: new ones, and those that continue a run whose host was killed or hangs; record what killed hosts have left."""
 
+import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
 from functools import partial
+from typing import Any
 
-from punctual.core.commands import LaunchJob, StopJob
+from punctual.core.codec import decode
+from punctual.core.commands import LaunchJob, SetTimer, StopJob
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, NodeJoined, NodeNoticed, ProgressReported, SteeringResumed
+from punctual.core.events import (
+    Event,
+    JobFailed,
+    JobSubmitted,
+    NodeJoined,
+    NodeNoticed,
+    ProgressReported,
+    SteeringResumed,
+)
 from punctual.core.ids import JobId
 from punctual.core.instants import moved
-from punctual.core.job import Allocation
+from punctual.core.job import ENDED, Allocation, JobState
+from punctual.core.lifecycle import about, end_state
+from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
-from punctual.core.status import JobStatus
-from punctual.daemon.adoption import actuator_of, adopted, claimed
+from punctual.daemon.adoption import actuator_of, adopted, claimed, recorded_end
+from punctual.daemon.control_answers import answer_control
+from punctual.daemon.control_socket import ControlSocket
+from punctual.daemon.cpu_sets import ConfinedPlanner
 from punctual.daemon.host_executor import (
     HERE,
     ExecutorSetup,
@@ -22,36 +37,26 @@ from punctual.daemon.host_executor import (
     cluster_site,
     local_executor,
     local_site,
+    new_setup,
 )
-from punctual.daemon.host_options import HostOptions
-from punctual.daemon.host_state import HostState
-from punctual.daemon.local_host import STOPPED_UNSTEERED, LocalHost, opened, tidying
-from punctual.daemon.machine_providers import has_machines
-from punctual.daemon.restored_state import (
-    missed_events,
-    missed_submissions,
-    record_ended,
-    restored_state,
-)
-from punctual.daemon.run_folder import RunFolder
-from punctual.executors.local.orphans import end_orphans
+from punctual.daemon.host_options import INLINE_POLICY, HostOptions
+from punctual.daemon.host_state import HostState, facts_of_end, new_state
+from punctual.daemon.local_host import STOPPED_UNSTEERED, LocalHost
+from punctual.daemon.machine_providers import fleets, has_machines
+from punctual.daemon.planner import SwitchingPlanner
+from punctual.daemon.run_folder import RunFolder, create_run
+from punctual.daemon.runs import live_folders
+from punctual.executors.local.orphans import end_left, end_orphans, processes_of
 from punctual.executors.local.output import JobInputs
+from punctual.journal.errors import JournalTaken, JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
 
 _ADOPTED = Reason("adopted", "the job was running when its host was resumed")
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """Site of a resumed run, with the jobs that still run.
-
-    * `granted`: allocation of each job that still runs.
-    * `missed`: returns the events since the instant of the journal's last message, in the journal's time.
-    """
-
-    site: ExecutorSetup
-    granted: Mapping[JobId, Allocation]
-    missed: Callable[[float], Iterable[Event]]
+#: Site of a resumed run, the allocation of each job that still runs, and the events since the instant of the journal's last
+#: message, in the journal's time.
+Resumed = tuple[ExecutorSetup, Mapping[JobId, Allocation], Iterable[Event]]
 
 
 class AllEndedError(InvalidSpec):
@@ -106,31 +111,29 @@ def resumed_host(run: RunFolder, *, take: bool = False, is_service: bool = False
                 f"job '{run.name}'",
                 "See `punctual ps` for what runs, and whether it is steered.",
             )
-        options = HostOptions.of(run.record())
-        policy = state.policy(options.policy)
+        options = HostOptions.of(run.facts())
+        state.policy(options.policy)  # raises before the jobs are touched
         # The socket is the last host's: with it, who looks now would take this one for a host that hangs.
         run.socket.unlink(missing_ok=True)
-        is_local = options.engine == "local"
-        steer = partial(run.record_steering, is_service=is_service)
+        resume = _local_site if options.engine == "local" else _cluster_site
         ending.push(tidying(run))
         with ExitStack() as failing:
             failing.callback(_leave, run)
-            resumed = (
-                _local_site(state, options, jobs, steer) if is_local else _cluster_site(state, options, jobs, steer)
-            )
+            steer = partial(run.record_steering, is_service=is_service)
+            site, granted, missed = resume(state, options, jobs, steer, last_at)
 
             def begin(host: LocalHost) -> None:
-                host.take_in(resumed.missed(last_at))
-                host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(resumed.granted)))
-                if not is_local:
-                    resumed.site.join(state.time.from_machine)
-                for job in resumed.granted:
+                host.take_in(missed)
+                host.post(SteeringResumed(at=host.now(), lost_at=last_at, granted=dict(granted)))
+                if site.capacity is None:
+                    site.join(state.time.from_machine)
+                for job in granted:
                     if run.is_stopping(job):
                         host.stop(job, STOPPED_UNSTEERED)
                 for submission in submissions:
                     host.resubmit(submission)
 
-            host = ending.enter_context(opened(state, resumed.site, policy, begin, take=take))
+            host = ending.enter_context(opened(state, site, begin, take=take))
             failing.pop_all()
         yield host
 
@@ -141,7 +144,9 @@ def _leave(run: RunFolder) -> None:
         run.record_left()
 
 
-def _local_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
+def _local_site(
+    state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None], last_at: float
+) -> Resumed:
     """Make the site of this machine, with the jobs whose supervisors run.
 
     `steer`: writes down that this process steers the run, once nobody else does.
@@ -160,7 +165,7 @@ def _local_site(state: HostState, options: HostOptions, jobs: list[JobId], steer
             kept[job].close()
     site = local_site(run, executor, options, inputs)
     # Only now: until it was claimed a job may still have ended.
-    return Resumed(site, granted, lambda last_at: _missed_here(state, last_at, granted, site))
+    return site, granted, _missed_here(state, last_at, granted, site)
 
 
 def _missed_here(
@@ -171,12 +176,15 @@ def _missed_here(
     nodes = state.board.nodes()
     if last_at < -state.time.shift_s and any(node.ends_at is not None for node in nodes):  # the machine is back
         yield NodeNoticed(at=state.time.now(), node=HERE, ends_at=None)
-    known = {node.id: (node.capacity, node.jobs_at_once) for node in nodes}
-    if site.capacity is not None and known.get(HERE) != (site.capacity, site.jobs_at_once):
-        yield NodeJoined(at=state.time.now(), node=HERE, capacity=site.capacity, jobs_at_once=site.jobs_at_once)
+    if site.capacity is not None:
+        now = site.capacity, site.options.jobs_at_once_on(site.capacity)
+        if now not in [(node.capacity, node.jobs_at_once) for node in nodes if node.id == HERE]:
+            yield NodeJoined(at=state.time.now(), node=HERE, capacity=now[0], jobs_at_once=now[1])
 
 
-def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None]) -> Resumed:
+def _cluster_site(
+    state: HostState, options: HostOptions, jobs: list[JobId], steer: Callable[[], None], last_at: float
+) -> Resumed:
     """Make the site of a cluster's nodes, with the jobs that their agents have."""
     steer()
     nodes = [node.id for node in state.board.nodes()]
@@ -190,23 +198,17 @@ def _cluster_site(state: HostState, options: HostOptions, jobs: list[JobId], ste
         raise
     in_journal_time = [moved(event, -state.time.shift_s) for event in events]
     held = {job: granted[job] for job in jobs if job in granted}
-    return Resumed(
-        cluster_site(executor, options),
-        held,
-        lambda last_at: (replace(event, at=max(event.at, last_at)) for event in in_journal_time),
-    )
+    missed = [replace(event, at=max(event.at, last_at)) for event in in_journal_time]
+    return cluster_site(executor, options), held, missed
 
 
 def _launched(state: HostState, job: JobId) -> tuple[LaunchJob, ProgressReported | None]:
-    """Return the launch of a job and its last progress report, in the time of this machine."""
+    """Return the command that would start a job as it is, and its last progress report, in the time of this machine.
+
+    Later commands have higher numbers.
+    """
     status = state.board.job(job)
-    launch, latest = state.time.to_machine(_launch_of(status)), _latest_of(status)
-    return launch, None if latest is None else state.time.to_machine(latest)
-
-
-def _launch_of(status: JobStatus) -> LaunchJob:
-    """Return the command that would start the job as it is; later commands have higher numbers."""
-    return LaunchJob(
+    launch = LaunchJob(
         at=status.submitted_at,
         job=status.id,
         request=0,
@@ -216,13 +218,9 @@ def _launch_of(status: JobStatus) -> LaunchJob:
         program=status.program,
         submitted_at=status.submitted_at,
     )
-
-
-def _latest_of(status: JobStatus) -> ProgressReported | None:
-    """Return the job's last progress report; None: it has reported nothing."""
     if status.unit_at is None:
-        return None
-    return ProgressReported(
+        return state.time.to_machine(launch), None
+    latest = ProgressReported(
         at=status.unit_at,
         job=status.id,
         steps_done=status.steps_done,
@@ -231,3 +229,273 @@ def _latest_of(status: JobStatus) -> ProgressReported | None:
         used_core_s=status.used_core_s,
         landed=status.landed,
     )
+    return state.time.to_machine(launch), state.time.to_machine(latest)
+
+
+# New hosts.
+
+
+@contextmanager
+def local_host(
+    name: str,
+    options: HostOptions,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    continues: bool = False,
+) -> Iterator[LocalHost]:
+    """Yield a new host without jobs. Leaving it ends those that still run; a journal that was written stays.
+
+    * `name`: name of the run; valid as a file's name.
+    * `facts`: kept in the run's record (JSON values).
+    * `continues`: write on in the journal of the run of this name, all of whose jobs have ended.
+
+    * Raises `InvalidSpec`: another run has the name, or the options cannot be used here.
+    * Raises `JournalUnusable`: the journal to write on is damaged, or of another version of Punctual.
+    """
+    run = create_run(name, {**(facts or {}), "options": asdict(options)}, continues=continues)
+    with ExitStack() as ending:
+        ending.push(tidying(run, is_new=not continues))
+        journal = ending.enter_context(SqliteJournal(run.journal))
+        journal.reset()
+        state = new_state(run, journal)
+        site = new_setup(run, journal, options)
+        host = ending.enter_context(opened(state, site))
+        site.join(state.time.from_machine)
+        yield host
+
+
+def tidying(run: RunFolder, *, is_new: bool = False) -> Callable[[type[BaseException] | None, object, object], None]:
+    """Return an exit callback that removes the places of `run`, unless another process has taken them over.
+
+    `is_new`: its journal goes too if it has no job.
+    """
+
+    def tidy(kind: type[BaseException] | None, *_: object) -> None:
+        is_others = kind is not None and (issubclass(kind, JournalTaken) or bool(run.supervised_jobs()))
+        if is_others or not run.is_steered_here():
+            return
+        is_empty = not run.jobs() and not fleets(run)
+        if is_new and is_empty:  # what could not even be put together leaves no journal behind
+            run.remove()
+        else:
+            run.remove_live_places()
+
+    return tidy
+
+
+@contextmanager
+def opened(
+    state: HostState,
+    site: ExecutorSetup,
+    begin: Callable[[LocalHost], None] = lambda _: None,
+    *,
+    take: bool = False,
+) -> Iterator[LocalHost]:
+    """Open the host to other processes; leaving it ends its jobs. If it cannot be opened, they are left as they are.
+
+    * `begin`: called with the host before other processes can talk to it.
+    * `take`: take the socket of a host that hangs.
+    """
+    executor = site.executor
+    with ExitStack() as closing:
+        with ExitStack() as failing:
+            failing.callback(executor.release)
+            planner = SwitchingPlanner(*state.policy(site.options.policy), alone=INLINE_POLICY, now=state.time.now)
+            closing.callback(planner.close)
+            host = LocalHost(state, site, planner if site.cpu_sets is None else ConfinedPlanner(planner, site.cpu_sets))
+            begin(host)
+            control = ControlSocket(state.run.socket, partial(answer_control, host), take=take)
+            host.is_answering = control.is_answering
+            failing.pop_all()
+        try:
+            with control:
+                yield host
+            if not host.is_handed_over:
+                host.end_jobs("Punctual is ending")
+        except JournalTaken:  # another process steers the jobs now
+            executor.release()
+            raise
+        except BaseException:
+            executor.close()
+            raise
+
+
+# The state of a run.
+
+
+def restored_state(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
+    """Return the state that the journal leads to, and the instant of its last message.
+
+    Where the last snapshot is of another version of Punctual, all messages are taken, if they are there.
+
+    Raises `JournalUnusable`: the snapshots cannot be used, and the messages before them do not all exist any more.
+    """
+    snapshot = journal.latest_snapshot()
+    if snapshot is not None:
+        state = new_state(run, journal)
+        try:
+            state.load(snapshot[1])
+        except Exception as error:
+            if journal.compacted_until > journal.begun_after:
+                raise _of_other_version(run, error) from error
+        else:
+            return state, _fold(state, journal, snapshot[0])
+    return state_by_messages(run, journal)
+
+
+def state_by_messages(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float]:
+    """Fold all readable messages of the present state; return it and the instant of the last message.
+
+    Where the journal was thinned out, its `board` says how the jobs stand, and its `scheduler` is not to be used.
+    """
+    state = new_state(run, journal)
+    return state, _fold(state, journal, journal.begun_after)
+
+
+def _of_other_version(run: RunFolder, error: Exception) -> JournalUnusable:
+    version = run.facts().get("version")
+    writer = f"Punctual {version}" if version else "the Punctual that wrote it"
+    return JournalUnusable(
+        "the last snapshot of the journal must be of this version of Punctual",
+        error.got if isinstance(error, InvalidSpec) else f"{type(error).__name__}: {error}",
+        str(run.journal),
+        f"Nothing is lost, and jobs that run go on. Install {writer}, have it end the jobs (`punctual up`, or `punctual "
+        "attach JOB`), and update then; or give the jobs up (`punctual stop JOB`).",
+    )
+
+
+def _fold(state: HostState, journal: SqliteJournal, sequence: int) -> float:
+    """Fold the messages after number `sequence` into the state; return the instant of the last one."""
+    last_at = 0.0
+    for number, message in journal.read_from(max(1, sequence)):  # the last one of the snapshot tells the time
+        last_at = max(last_at, message.at)
+        if number > sequence:
+            if isinstance(message, Event):
+                state.scheduler.handle(message)
+            state.board.fold(message)
+    return last_at
+
+
+def record_ended(state: HostState) -> None:
+    """Bring the run's record up to the journal: its host may have been killed between the two writes."""
+    open_jobs = state.run.open_jobs()
+    standing = {status.id: status.state for status in state.board.jobs()}
+    standing.update(_ends_of_forgotten(state.journal, [job for job in open_jobs if job not in standing]))
+    now, bill = state.clocks(), state.scheduler.bill
+    for job in open_jobs:
+        if job not in standing and (state.run.submission(job) is not None or state.run.supervisor_pid(job) is not None):
+            continue  # it is still to be submitted; or it runs, and the journal has lost it
+        job_state = standing.get(job, "failed")
+        if job_state in ENDED:
+            facts = facts_of_end(state.board.job(job), now, bill) if state.board.knows(job) else None
+            state.run.record_end(job, job_state, facts)
+
+
+def _ends_of_forgotten(journal: SqliteJournal, jobs: Sequence[JobId]) -> dict[JobId, JobState]:
+    """Return the ends of jobs that the board no longer remembers; jobs that have not ended are left out."""
+    if not jobs:
+        return {}
+    ends: dict[JobId, JobState] = {}
+    for _, message in journal.read_of(jobs):
+        job, state = about(message), end_state(message)
+        if job is not None and job in jobs and state is not None:
+            ends[job] = state
+    return ends
+
+
+def missed_submissions(state: HostState) -> list[JobSubmitted]:
+    """Return the jobs that the host had accepted and that are not in its journal."""
+    known = {status.id for status in state.board.jobs()}
+    kept = [state.run.submission(job) for job in state.run.open_jobs() if job not in known]
+    events = [decode(JobSubmitted.__name__, text) for text in kept if text is not None]
+    return [event for event in events if isinstance(event, JobSubmitted)]
+
+
+def missed_events(state: HostState, last_at: float, kept: Container[JobId] = ()) -> Iterator[tuple[Event, ...]]:
+    """Yield, for each open job whose process ended unsteered, its last progress report, if any, and its end.
+
+    * `last_at`: instant of the last message.
+    * `kept`: jobs that still run.
+    """
+    run = state.run
+    for job, recorded in run.jobs().items():
+        record = run.end_record(job) if job not in kept else None
+        if record is None:
+            continue
+        status = state.board.job(job) if state.board.knows(job) else None
+        if record.get("ended") != 0 and status is not None and (status.ended or status.state == "queued"):
+            run.forget_end(job)
+            continue
+        report, event = recorded_end(job, record, shift_s=state.time.shift_s, at_least=last_at)
+        if recorded == "stopping" and isinstance(event, JobFailed):
+            event = replace(event, cause=STOPPED_UNSTEERED, retryable=False, is_stopped=True)
+        yield (event,) if report is None else (report, event)
+
+
+# What killed hosts have left.
+
+
+def sweep() -> None:
+    """End jobs without a supervisor, record ends that no process saw, and remove files that are not needed."""
+    end_orphans()
+    for run in live_folders():
+        if run.is_live() or run.machine() is not None:
+            continue
+        # End remaining processes of jobs whose supervisor was killed.
+        if _unkept(run):
+            with suppress(InvalidSpec), SqliteJournal(run.journal):  # nobody resumes the run meanwhile
+                end_left(partial(_unkept, run))
+        note_ends(run)
+        if not run.supervised_jobs() and not run.open_jobs():
+            run.remove_live_places()
+
+
+def _unkept(run: RunFolder) -> list[int]:
+    """Return the processes of open jobs that no supervisor looks after any more."""
+    return processes_of(*(run.takeover_socket(job) for job in run.open_jobs() if run.supervisor_pid(job) is None))
+
+
+def note_ends(run: RunFolder) -> None:
+    """Write the ends of jobs that ended unsteered into the journal and the record of a run.
+
+    A job whose process has failed, and that may be started again, has not ended: it waits for who resumes the run.
+    """
+    if not any(run.end_record(job) for job in run.open_jobs()):
+        return
+    with suppress(InvalidSpec, sqlite3.Error), SqliteJournal(run.journal) as journal:
+        # Otherwise somebody resumes the run just now and will do it, the journal cannot be read, or its disk is full.
+        state, last_at, handle = _restored(run, journal)
+        record_ended(state)
+        for events in missed_events(state, last_at):
+            _note(state, events, handle)
+
+
+def give_up(run: RunFolder, jobs: list[JobId], cause: str) -> None:
+    """End jobs that have no process any more and that are not to be resumed."""
+    with SqliteJournal(run.journal) as journal:
+        state, last_at, handle = _restored(run, journal)
+        end_left(partial(processes_of, *map(run.takeover_socket, jobs)))
+        for job in jobs:
+            _note(state, [JobFailed(at=last_at, job=job, cause=cause, is_stopped=True)], handle)
+
+
+def _restored(run: RunFolder, journal: SqliteJournal) -> tuple[HostState, float, Callable[[Event], Iterable[Message]]]:
+    """Restore a run: its state, the instant of the journal's last message, and the function that handles an event."""
+    try:
+        state, last_at = restored_state(run, journal)
+    except JournalUnusable:  # nobody can go on with its jobs: nothing follows from an end
+        return *state_by_messages(run, journal), lambda _: ()
+    return state, last_at, state.scheduler.handle
+
+
+def _note(state: HostState, events: Sequence[Event], handle: Callable[[Event], Iterable[Message]]) -> None:
+    """Journal a job's end and its consequences: jobs that were to run after it may end with it."""
+    told = (message for event in events for message in (event, *handle(event)))
+    messages = [message for message in told if not isinstance(message, SetTimer)]  # whoever goes on sets its own
+    ends = [(job, ended) for message in messages if (job := about(message)) and (ended := end_state(message))]
+    if ends:
+        state.journal.append(messages)
+        for message in messages:
+            state.board.fold(message)
+    for job, ended in ends:
+        state.run.record_end(job, ended, facts_of_end(state.board.job(job), state.clocks(), state.scheduler.bill))

@@ -154,9 +154,7 @@ class RunFolder:
 
     def is_stopping(self, job: JobId) -> bool:
         """Whether its user has asked the supervisor to end the job."""
-        with suppress(InvalidSpec):
-            return self.records.state_of(job) == "stopping"
-        return False
+        return self.jobs().get(job) == "stopping"
 
     def record_job(self, job: JobId, state: JobState) -> None:
         """Record a job's state; the cost does not depend on the number of jobs."""
@@ -169,12 +167,6 @@ class RunFolder:
         """
         with refused_if_unwritable(self.state_dir):
             self.records.add(jobs)
-
-    def pause(self, job: JobId) -> str | None:
-        """Return in words by whom a job was paused and why; None: by no user, or it cannot be read."""
-        with suppress(InvalidSpec):
-            return self.records.pause_of(job)
-        return None
 
     def supervisor_pid(self, job: JobId) -> int | None:
         """Process id of the job's supervisor, if it runs; it outlives the process that steers the job."""
@@ -231,11 +223,9 @@ class RunFolder:
 
     def start_facts(self, job: JobId) -> StartFacts | None:
         """Return the facts with which the job's process starts; None: it has ended."""
-        start = self.records.start_of(job)
-        if start is None:
+        if (start := self.records.start_of(job)) is None:
             return None
-        fields = start.get("streams")
-        settings = ProcessSettings.from_fields(fields or {})
+        settings = ProcessSettings.from_fields(start.get("streams") or {})
         return StartFacts(environment=start.get("environment", {}), argv=start.get("argv"), settings=settings)
 
     def submission(self, job: JobId) -> str | None:
@@ -312,21 +302,17 @@ class RunFolder:
     @contextmanager
     def followed(self) -> Iterator[None]:
         """Show other processes that this one waits for jobs of the run, and will steer them if no other does."""
-        try:
-            file = os.open(self._followers_file(), os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # all its jobs have ended
+        with ExitStack() as closing:
+            with suppress(FileNotFoundError):  # all its jobs have ended
+                file = os.open(self._followers_file, os.O_CREAT | os.O_RDONLY | os.O_CLOEXEC, 0o600)
+                closing.callback(os.close, file)
+                fcntl.flock(file, fcntl.LOCK_SH)
             yield
-            return
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH)
-            yield
-        finally:
-            os.close(file)
 
     def is_followed(self) -> bool:
         """Whether any process is within `followed`."""
         try:
-            file = os.open(self._followers_file(), os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self._followers_file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -337,6 +323,7 @@ class RunFolder:
             os.close(file)
         return False
 
+    @property
     def _followers_file(self) -> Path:
         return self.runtime_dir / "followers"
 

@@ -34,6 +34,7 @@ class KnownJob:
       them, each has a title by which it is found.
     * `name`: name that it was given; several jobs may have it, one after the other.
     * `ended_at`: wall time of its end, in seconds since 1970; None: not known.
+    * `pause`: by whom it was paused and why, in words; None: by no user.
     """
 
     run: RunFolder
@@ -42,6 +43,7 @@ class KnownJob:
     steering: Steering
     name: str = ""
     ended_at: float | None = None
+    pause: str | None = None
 
 
 def known_runs() -> list[RunFolder]:
@@ -58,11 +60,11 @@ def known_jobs() -> list[KnownJob]:
 
 def with_own_titles(jobs: Sequence[KnownJob]) -> list[KnownJob]:
     """Return all jobs, with a number in the title of each whose name means another one, as `find_job` has it."""
-    same: dict[str, list[tuple[int, KnownJob]]] = {}
-    for numbered in enumerate(jobs):
-        for text in {numbered[1].title, numbered[1].name}:
-            same.setdefault(text, []).append(numbered)
-    meant = {text: max(alike, key=_newest)[1] for text, alike in same.items() if len(alike) > 1}
+    same: dict[str, list[KnownJob]] = {}
+    for job in jobs:
+        for text in {job.title, job.name}:
+            same.setdefault(text, []).append(job)
+    meant = {text: _last(alike) for text, alike in same.items() if len(alike) > 1}
     titled: list[KnownJob] = []
     for job in jobs:
         title = job.title
@@ -97,6 +99,7 @@ def jobs_of(run: RunFolder) -> list[KnownJob]:
             _steering(run, row.id, row.state, is_live=is_live),
             row.name,
             row.ended_at,
+            row.pause,
         )
         for row in rows
     ]
@@ -116,12 +119,8 @@ def find_job(text: str | None, among: Iterable[KnownJob]) -> KnownJob:
     Raises `InvalidSpec`: there is no such job, or more than one.
     """
     jobs = list(among)
-    exact = (
-        [max(enumerate(same), key=_newest)[1]]
-        if (same := [job for job in jobs if text in (job.title, job.name)])
-        else []
-    )
-    matching = exact or [job for job in jobs if job.title.startswith(text or "")]
+    exact = _last([job for job in jobs if text in (job.title, job.name)])
+    matching = [exact] if exact is not None else [job for job in jobs if job.title.startswith(text or "")]
     if len(matching) == 1:
         return matching[0]
     raise _ambiguous(text, matching, jobs)
@@ -147,17 +146,17 @@ def open_job(text: str | None) -> KnownJob:
 
 def has_finished(name: JobId) -> bool:
     """Whether the last job of that name has ended with success."""
-    same = [job for job in known_jobs() if name in (job.title, job.name)]
-    if not same:
-        return False
-    last = max(enumerate(same), key=_newest)[1]
-    return last.steering == "ended" and last.run.jobs().get(last.job) == "finished"
+    last = _last([job for job in known_jobs() if name in (job.title, job.name)])
+    return last is not None and last.steering == "ended" and last.run.jobs().get(last.job) == "finished"
 
 
-def _newest(numbered: tuple[int, KnownJob]) -> tuple[bool, float, int]:
-    """Return the key by which the largest of jobs, numbered in order of submission, is open, or else the newest."""
-    number, job = numbered
-    return job.steering != "ended", job.ended_at or _written_at(job), number
+def _last(same: Sequence[KnownJob]) -> KnownJob | None:
+    """Return of jobs of one name, in order of submission, the one that has not ended, or else the last; None: there is none."""
+
+    def age(job: KnownJob) -> tuple[bool, float]:
+        return job.steering != "ended", job.ended_at or _written_at(job)
+
+    return max(reversed(same), key=age, default=None)
 
 
 def _steering(run: RunFolder, job: JobId, state: JobState, *, is_live: bool) -> Steering:

@@ -4,11 +4,12 @@ import fcntl
 import os
 import re
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.paths import refused_if_unwritable, runtime_root
@@ -85,17 +86,17 @@ def run_to_continue() -> RunFolder | None:
 
 def daemon_run() -> RunFolder | None:
     """Return the run of the daemon that a new job joins; None: there is no daemon."""
-    return next((run for run in live_folders() if _is_shared(run) and run.is_live()), None)
+    return next((run for run in live_folders() if run.is_live() and _is_shared(run)), None)
 
 
-def is_outdated(run: RunFolder) -> bool:
+def is_outdated(run: RunFolder, facts: Mapping[str, Any]) -> bool:
     """Whether a daemon of this process is to take the place of that of `run`: a service stays as it is.
 
-    That one is of another version of Punctual, or may not give jobs the niceness or the limits of this process.
+    That one is of another version of Punctual, or may not give jobs the niceness or the limits of this process. `facts`: the run's.
     """
     if run.has_service():
         return False
-    if run.facts().get("version") != __version__ or too_nice(run) is not None:
+    if facts.get("version") != __version__ or too_nice(run) is not None:
         return True
     if (pid := run.daemon_pid()) is None or not lower_limits(pid, own := own_limits()):
         return False

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -50,8 +50,6 @@ class StatusReader(ABC):
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
         self._listeners: list[tuple[Callable[[Any], None], tuple[type[Message], ...]]] = []
-        #: Listeners of each kind of message that has come.
-        self._listeners_of: dict[type[Message], tuple[Callable[[Any], None], ...]] = {}
 
     @abstractmethod
     def now(self) -> float:
@@ -71,7 +69,6 @@ class StatusReader(ABC):
         `kinds`: only with messages of these; empty: with all.
         """
         self._listeners.append((listener, kinds))
-        self._listeners_of = {}
 
     def nodes(self) -> tuple[Node, ...]:
         """Return the present nodes in order of their ids."""
@@ -111,41 +108,26 @@ class StatusReader(ABC):
         return False
 
     def _tell(self, message: Message) -> None:
-        kind = type(message)
-        if (listeners := self._listeners_of.get(kind)) is None:
-            listeners = tuple(listener for listener, kinds in self._listeners if not kinds or kind in kinds)
-            self._listeners_of[kind] = listeners
-        for listener in listeners:
-            listener(message)
+        for listener, kinds in self._listeners:
+            if not kinds or isinstance(message, kinds):
+                listener(message)
 
 
-class HostForecasts:
-    """Forecasts from the host's last answer; the journal does not have them."""
+def forecast_in(standing: Mapping[str, Any]) -> tuple[Forecast | None, float | None]:
+    """Return a job's forecast, and the steps that it is expected to take in all, as its host says; None: not known.
 
-    def __init__(self) -> None:
-        self._told: Mapping[str, Mapping[str, Any]] = {}
-
-    def take(self, standings: Sequence[Mapping[str, Any]]) -> None:
-        """Store the host's forecast of each job."""
-        self._told = {str(standing["job"]): standing for standing in standings}
-
-    def standing_of(self, job: JobId) -> Mapping[str, Any]:
-        """Return how the host says that the job stands; empty: it has not said so."""
-        return self._told.get(job, {})
-
-    def forecast(self, job: JobId) -> tuple[Forecast | None, float | None]:
-        """Return the job's forecast, and the steps that it is expected to take in all; None: not known."""
-        told = self.standing_of(job)
-        steps = told.get("steps_expected") or told.get("steps_total")
-        if told.get("forecast_s") is None:
-            return None, steps
-        forecast = Forecast(
-            finish_s=told["forecast_s"],
-            std_s=told["forecast_std_s"],
-            earliest_finish_s=told["earliest_finish_s"],
-            feasible=told["feasible"],
-        )
-        return forecast, steps
+    The journal does not have them.
+    """
+    steps = standing.get("steps_expected") or standing.get("steps_total")
+    if standing.get("forecast_s") is None:
+        return None, steps
+    forecast = Forecast(
+        finish_s=standing["forecast_s"],
+        std_s=standing["forecast_std_s"],
+        earliest_finish_s=standing["earliest_finish_s"],
+        feasible=standing["feasible"],
+    )
+    return forecast, steps
 
 
 def measured(status: JobStatus) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -100,8 +100,8 @@ def open_to_read(path: Path, ending: ExitStack) -> sqlite3.Connection | None:
     return connection
 
 
-def open_to_write(path: Path) -> sqlite3.Connection:
-    """Open the file; make it, with mode 0600, if it is missing.
+def open_to_write(path: Path, begin: Callable[[sqlite3.Connection], object] = lambda _: None) -> sqlite3.Connection:
+    """Open the file; make it, with mode 0600, if it is missing. `begin`: called with the connection, which it may refuse.
 
     * Raises `InvalidSpec`: the file cannot be opened.
     * Raises `StoreUnreachable`: this user may not use it.
@@ -114,6 +114,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         connection = failing.enter_context(closing(connect(path, "rw")))
         with _refused(path):
             _prepare(connection, path)
+            begin(connection)
         failing.pop_all()
     return connection
 
@@ -151,7 +152,7 @@ def pragma(connection: sqlite3.Connection, name: str) -> int:
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def unwritable(path: Path, error: sqlite3.OperationalError) -> InvalidSpec:
+def _unwritable(path: Path, error: sqlite3.OperationalError) -> InvalidSpec:
     """Return the error to raise where SQLite could not open or write the file."""
     must = "the journal must be one that can be opened"
     if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:  # the lowest byte says what kind it is
@@ -189,7 +190,7 @@ def _refused(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise unwritable(path, error) from error
+        raise _unwritable(path, error) from error
     except sqlite3.DatabaseError as error:
         raise _no_journal(path, str(error)) from error
 

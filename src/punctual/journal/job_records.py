@@ -7,16 +7,15 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobState
-from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_to_read, open_to_write, readable, unwritable
+from punctual.journal.file import DELETE_MESSAGES, FACT, SET_FACT, open_to_read, open_to_write, readable
 from punctual.journal.owner import Owner
-from punctual.journal.sqlite import begin_ending_writer
+from punctual.journal.sqlite import open_ending_writer
 
 #: Name of the fact that holds the facts about a run.
 _RUN = "run"
@@ -57,13 +56,15 @@ class NewJob:
 class JobRow:
     """A job, the name that it was given, and its last recorded state.
 
-    `ended_at`: wall time of its end, in seconds since 1970; None: it has not ended.
+    * `ended_at`: wall time of its end, in seconds since 1970; None: it has not ended.
+    * `pause`: by whom it was paused and why, in words; None: by no user.
     """
 
     id: JobId
     name: str
     state: JobState
     ended_at: float | None = None
+    pause: str | None = None
 
 
 class JobRecords:
@@ -95,7 +96,9 @@ class JobRecords:
         """Return the jobs with their last recorded states, in order of submission."""
         return [
             JobRow(*row)
-            for row in self._rows("SELECT id, name, state, ended_at FROM job WHERE NOT is_removed ORDER BY rowid")
+            for row in self._rows(
+                "SELECT id, name, state, ended_at, pause FROM job WHERE NOT is_removed ORDER BY rowid"
+            )
         ]
 
     def removed(self) -> set[JobId]:
@@ -113,11 +116,6 @@ class JobRecords:
         rows = self._rows("SELECT id, request_digest FROM job WHERE request_key = ?", key)
         return rows[0] if rows else None
 
-    def state_of(self, job: JobId) -> JobState | None:
-        """Return a job's last recorded state; None: there is no such job."""
-        rows = self._rows("SELECT state FROM job WHERE id = ?", job)
-        return rows[0][0] if rows else None
-
     def set_state(self, job: JobId, state: JobState) -> None:
         """Record a job's state."""
         with self._writing() as connection:
@@ -131,11 +129,6 @@ class JobRecords:
         """Record in words by whom the job was paused and why; None: it was resumed."""
         with self._writing() as connection:
             connection.execute("UPDATE job SET pause = ? WHERE id = ?", (told, job))
-
-    def pause_of(self, job: JobId) -> str | None:
-        """Return in words by whom the job was paused and why; None: by no user."""
-        rows = self._rows("SELECT pause FROM job WHERE id = ?", job)
-        return rows[0][0] if rows else None
 
     def end(self, job: JobId, state: JobState, facts: Mapping[str, Any] | None) -> None:
         """Record that the job has ended, with `facts` about it, and forget what only an open job needs."""
@@ -184,12 +177,10 @@ class JobRecords:
 
     # The file.
 
-    def _json(self, query: str, *values: str) -> dict[str, Any] | None:
-        rows = self._rows(query, *values)
-        if not rows or rows[0][0] is None:
-            return None
+    def _json(self, query: str, value: str) -> dict[str, Any] | None:
+        rows = self._rows(query, value)
         with readable(self.path):
-            told: dict[str, Any] = json.loads(rows[0][0])
+            told: dict[str, Any] | None = json.loads(rows[0][0]) if rows and rows[0][0] is not None else None
         return told
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
@@ -197,26 +188,17 @@ class JobRecords:
             connection = open_to_read(self.path, ending)
             return [] if connection is None else connection.execute(query, values).fetchall()
 
-    def _begin(self, *, is_durable: bool) -> sqlite3.Connection:
-        connection = open_to_write(self.path)
-        try:
+    @contextmanager
+    def _writing(self, *, is_durable: bool = False) -> Iterator[sqlite3.Connection]:
+        def begin(connection: sqlite3.Connection) -> None:
             connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
             connection.execute("PRAGMA secure_delete = ON")  # a job's secrets go with its end
             connection.execute("BEGIN IMMEDIATE")
-        except BaseException as error:
-            connection.close()
-            if isinstance(error, sqlite3.OperationalError):
-                raise unwritable(self.path, error) from error
-            raise
-        return connection
 
-    @contextmanager
-    def _writing(self, *, is_durable: bool = False) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
             raise FileNotFoundError(errno.ENOENT, "no such file", str(self.path))
         try:
-            begun = begin_ending_writer(self.path, partial(self._begin, is_durable=is_durable), Owner.is_stopped)
-            with closing(begun) as connection:
+            with closing(open_ending_writer(self.path, begin, Owner.is_stopped)) as connection:
                 yield connection
                 connection.execute("COMMIT")
         except (sqlite3.Error, InvalidSpec) as error:

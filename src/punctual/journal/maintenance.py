@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from math import inf
 
@@ -84,7 +84,17 @@ class JournalMaintenance:
     def __call__(self, messages: Sequence[Message]) -> None:
         self._n_messages += len(messages)
         at = messages[-1].at
-        _ = self._snapshot(at) or self._thin() or self._fold(at) or self._vacuum()
+        if self._saved_at == -inf:  # the first message: time is counted from here
+            self._saved_at = at
+        if self._limits.snapshot_is_due(self._n_messages, at - self._saved_at, self._took_s):
+            self._snapshot_if_possible(at)
+        elif len(self._snapshots) >= 2 and self._compacted_until < self._snapshots[0]:
+            self._thin()
+        else:
+            if at >= self._fold_at and self._fold_is_due(at):
+                self._fold_beside_if_idle()
+            if self._is_vacuuming:
+                self._is_vacuuming = self._journal.give_back(self._limits.free_pages, self._limits.vacuum_pages)
 
     def snapshot(self) -> None:
         """Make a snapshot now; raises `InvalidSpec` if the state cannot be kept."""
@@ -110,11 +120,7 @@ class JournalMaintenance:
         if self._folding is not None:
             self._folding.join()
 
-    def _snapshot(self, at: float) -> bool:
-        if self._saved_at == -inf:  # the first message: time is counted from here
-            self._saved_at = at
-        if not self._limits.snapshot_is_due(self._n_messages, at - self._saved_at, self._took_s):
-            return False
+    def _snapshot_if_possible(self, at: float) -> None:
         # Noted before, so that what fails is tried again a while later and not with the next message.
         self._n_messages, self._saved_at = 0, at
         try:
@@ -123,12 +129,9 @@ class JournalMaintenance:
             raise
         except InvalidSpec as error:
             _LOG.warning("the journal in %s stays as long as it is: %s", self._journal.place, error)
-        return True
 
-    def _thin(self) -> bool:
+    def _thin(self) -> None:
         """Thin the next piece before the older of the two snapshots; a start from either needs all later messages."""
-        if len(self._snapshots) < 2 or self._compacted_until >= self._snapshots[0]:
-            return False
         until = self._snapshots[0]
         rows = self._journal.rows_from(self._compacted_until + 1, self._limits.thin_messages)
         if rows and rows[-1][0] < until:
@@ -136,30 +139,24 @@ class JournalMaintenance:
         self._journal.thin(self._thinning.take(row for row in rows if row[0] <= until), until)
         self._compacted_until = until
         self._is_vacuuming = self._is_vacuuming or until == self._snapshots[0]
-        return True
 
-    def _fold(self, at: float) -> bool:
-        """Fold the write-ahead file into the database, in the background, because that waits for the disk."""
-        file = self._journal.path
-        if at < self._fold_at:
-            return False
+    def _fold_is_due(self, at: float) -> bool:
         self._fold_at = at + self._limits.fold_s
+        file = self._journal.path
         try:
             n_bytes = file.with_name(f"{file.name}-wal").stat().st_size
         except FileNotFoundError:
             return False
-        return (n_bytes >= self._limits.wal_bytes or self._is_scrubbing) and self._fold_beside_if_idle()
+        return n_bytes >= self._limits.wal_bytes or self._is_scrubbing
 
-    def _fold_beside_if_idle(self) -> bool:
+    def _fold_beside_if_idle(self) -> None:
+        """Fold the write-ahead file into the database, in the background, because that waits for the disk."""
         if self._folding is not None and self._folding.is_alive():
-            return False
+            return
         folding = threading.Thread(target=self._fold_beside, name="punctual-journal", daemon=True)
-        try:
+        with suppress(RuntimeError):  # no thread can be had: the file grows until the next try
             folding.start()
-        except RuntimeError:  # no thread can be had: the file grows until the next try
-            return False
-        self._folding = folding
-        return True
+            self._folding = folding
 
     def _fold_beside(self) -> None:
         file, mode = self._journal.path, "TRUNCATE" if self._is_scrubbing else "PASSIVE"
@@ -170,9 +167,3 @@ class JournalMaintenance:
                 self._is_scrubbing = self._is_scrubbing and bool(is_held_up)
         except sqlite3.Error as error:
             _LOG.warning("the journal '%s' could not be tidied: %s", file, error)
-
-    def _vacuum(self) -> bool:
-        if not self._is_vacuuming:
-            return False
-        self._is_vacuuming = self._journal.give_back(self._limits.free_pages, self._limits.vacuum_pages)
-        return True

@@ -6,9 +6,10 @@ its clock, the extent of its thinning).
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from threading import RLock
@@ -33,7 +34,6 @@ from punctual.journal.file import (
     place_of,
     pragma,
     readable,
-    unwritable,
 )
 from punctual.journal.owner import Owner, this_process
 
@@ -49,16 +49,14 @@ _ACKNOWLEDGED = frozenset(
         "NodeNoticed",
     }
 )
-T = TypeVar("T")
 _R = TypeVar("_R", ClockRecord, Owner)
 #: Subjects of messages that may concern every job.
 _ABOUT_ALL = ("NodeJoined", "NodeLost", "PolicyChanged", "SteeringResumed", "WarnUser")
 #: Rows fetched at once, so that a slow reader holds no transaction open and the store can be tidied behind it.
 _N_ROWS = 500
 _APPEND = "INSERT INTO message (sequence, kind, body, subject) VALUES (?, ?, ?, ?)"
-_READ = "SELECT sequence, kind, body FROM message WHERE sequence >= ? ORDER BY sequence LIMIT ?"
 #: Kinds and subjects come as lists, because a query may have only so many conditions, and a run any number of jobs.
-_READ_WANTED = """
+_READ = """
     SELECT sequence, kind, body FROM message WHERE sequence BETWEEN ? AND ?
         AND kind NOT IN (SELECT value FROM json_each(?)) AND (? OR kind IN (SELECT value FROM json_each(?)))
         ORDER BY sequence LIMIT ?
@@ -79,6 +77,7 @@ _READ_OF = f"""
     ) ORDER BY sequence
 """  # noqa: S608
 _LAST = "SELECT coalesce(max(sequence), 0) FROM message"
+_SNAPSHOT = "SELECT checksum, state FROM snapshot WHERE sequence = ?"
 _SAVE = "INSERT OR REPLACE INTO snapshot (sequence, checksum, state) VALUES (?, ?, ?)"
 _KEEP_NEWEST = (
     "DELETE FROM snapshot WHERE sequence NOT IN (SELECT sequence FROM snapshot ORDER BY sequence DESC LIMIT ?)"
@@ -97,6 +96,9 @@ class About:
     kinds: tuple[str, ...] = ()
     but_kinds: tuple[str, ...] = ()
     until: int = 2**63 - 1
+
+
+_ALL = About()
 
 
 class SqliteJournal:
@@ -132,31 +134,16 @@ class SqliteJournal:
         self._lock = RLock()
         self._ending = ExitStack()
         if not read_only:
-            begin_ending_writer(path, lambda: self._begin(take), lambda _: take)
+            open_ending_writer(path, partial(self._claim, take=take), lambda _: take)
             return
         with ExitStack() as failing:
-            self._connection = self._opened_to_read(failing)
+            connection = open_to_read(path, failing)
+            if connection is None:
+                remedy = "Look at `punctual ps` for the known runs."
+                raise InvalidSpec("the journal must exist", "no such file", self.place, remedy)
+            self._connection = connection
             self.last_written = self.last_sequence
             self._ending = failing.pop_all()
-
-    def _opened_to_read(self, ending: ExitStack) -> sqlite3.Connection:
-        connection = open_to_read(self.path, ending)
-        if connection is None:
-            remedy = "Look at `punctual ps` for the known runs."
-            raise InvalidSpec("the journal must exist", "no such file", self.place, remedy)
-        return connection
-
-    def _begin(self, take: bool) -> None:
-        self._connection = open_to_write(self.path)
-        try:
-            self._claim(take=take)
-            self.last_written = self.last_sequence
-        except sqlite3.OperationalError as error:
-            self._connection.close()
-            raise unwritable(self.path, error) from error
-        except BaseException:
-            self.close()
-            raise
 
     @property
     def place(self) -> str:
@@ -173,16 +160,15 @@ class SqliteJournal:
         """
         numbered = enumerate(messages, start=self.last_written + 1)
         rows = [(number, kind_of(message), encode(message), subject_of(message)) for number, message in numbered]
-        with self.writing(is_durable=any(kind in _ACKNOWLEDGED for _, kind, _, _ in rows)):
-            for row in rows:
-                self._connection.execute(_APPEND, row)
-        self.last_written = rows[-1][0] if rows else self.last_written
+        with self.writing(is_durable=not _ACKNOWLEDGED.isdisjoint([row[1] for row in rows])):
+            self._connection.executemany(_APPEND, rows)
+        self.last_written += len(rows)
         return self.last_written
 
-    def read_from(self, sequence: int, wanted: About | None = None) -> Iterator[tuple[int, Message]]:
+    def read_from(self, sequence: int, wanted: About = _ALL) -> Iterator[tuple[int, Message]]:
         """Messages numbered `sequence` and above, in order; numbers are missing where the journal was thinned out.
 
-        With `wanted`, only those; the others are not even fetched.
+        Only those `wanted`; the others are not even fetched.
         """
         while rows := self.rows_from(sequence, _N_ROWS, wanted):
             for number, kind, body in rows:
@@ -196,31 +182,26 @@ class SqliteJournal:
         """
         subjects = json.dumps((*jobs, *_ABOUT_ALL))
         wanted = {*jobs, None}
-        while rows := self._rows_of(subjects, sequence):
+        while rows := self._rows(_READ_OF, {"subjects": subjects, "first": sequence, "n": _N_ROWS}):
             for number, kind, body in rows:
                 if about(message := self._message(number, kind, body)) in wanted:
                     yield number, message
             sequence = rows[-1][0] + 1
 
-    def rows_from(self, sequence: int, n_rows: int, wanted: About | None = None) -> list[Row]:
+    def rows_from(self, sequence: int, n_rows: int, wanted: About = _ALL) -> list[Row]:
         """Return up to `n_rows` messages from `sequence` on: number, kind and text; filtered by `wanted`."""
-        query, conditions = _READ, list[str | int]()
-        if wanted is not None:
-            kinds, but_kinds = json.dumps(wanted.kinds), json.dumps(wanted.but_kinds)
-            query, conditions = _READ_WANTED, [wanted.until, but_kinds, not wanted.kinds, kinds]
-        with self._reading() as connection:
-            return connection.execute(query, (sequence, *conditions, n_rows)).fetchall()
+        kinds, but_kinds = json.dumps(wanted.kinds), json.dumps(wanted.but_kinds)
+        return self._rows(_READ, (sequence, wanted.until, but_kinds, not wanted.kinds, kinds, n_rows))
 
-    def _rows_of(self, subjects: str, sequence: int) -> list[Row]:
-        asked = {"subjects": subjects, "first": sequence, "n": _N_ROWS}
-        with self._reading() as connection:
-            return connection.execute(_READ_OF, asked).fetchall()
+    def _rows(self, query: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
+        """Return all rows of a query; raises `JournalUnusable` if the file is damaged, and `StoreUnreachable` if it cannot be read now."""
+        with self._lock, readable(self.path):
+            return self._connection.execute(query, values).fetchall()
 
     @property
     def last_sequence(self) -> int:
         """Number of the last message; 0 without messages."""
-        with self._reading() as connection, closing(connection.execute(_LAST)) as cursor:
-            return int(cursor.fetchone()[0])
+        return int(self._rows(_LAST)[0][0])
 
     def _message(self, number: int, kind: str, body: str) -> Message:
         try:
@@ -248,29 +229,17 @@ class SqliteJournal:
         Raises `JournalUnusable`: all snapshots are damaged, and the messages before them do not all exist any more.
         """
         for sequence in reversed(self.snapshot_sequences()):
-            checksum, state = self._snapshot(sequence) or (b"", b"")
-            if isinstance(state, bytes) and _checksum(sequence, state) == checksum:
-                return sequence, state
+            with suppress(sqlite3.DatabaseError), self._lock:
+                for checksum, state in self._connection.execute(_SNAPSHOT, (sequence,)).fetchall():
+                    if isinstance(state, bytes) and _checksum(sequence, state) == checksum:
+                        return sequence, state
         if self.compacted_until > self.begun_after:
             raise damaged(self.path, "none of the last two snapshots that is")
         return None
 
     def snapshot_sequences(self) -> list[int]:
         """Numbers of the last messages of the snapshots, damaged or not, the oldest first."""
-        with self._reading() as connection:
-            rows = connection.execute("SELECT sequence FROM snapshot ORDER BY sequence").fetchall()
-        return [sequence for (sequence,) in rows]
-
-    def _snapshot(self, sequence: int) -> tuple[object, object] | None:
-        """Checksum and state of the snapshot of that number; None: it cannot be read."""
-        try:
-            with self._lock:
-                row: tuple[object, object] = self._connection.execute(
-                    "SELECT checksum, state FROM snapshot WHERE sequence = ?", (sequence,)
-                ).fetchone()
-        except sqlite3.DatabaseError:
-            return None
-        return row
+        return [sequence for (sequence,) in self._rows("SELECT sequence FROM snapshot ORDER BY sequence")]
 
     # Beginnings.
 
@@ -297,8 +266,7 @@ class SqliteJournal:
 
     def period_of(self, job: JobId) -> tuple[int, int]:
         """Return the numbers of the first and last message of the state that had the job."""
-        with self._reading() as connection:
-            (at,) = connection.execute("SELECT min(sequence) FROM message WHERE subject = ?", (job,)).fetchone()
+        ((at,),) = self._rows("SELECT min(sequence) FROM message WHERE subject = ?", (job,))
         bounds = sorted({0, *self._beginnings(), 2**63 - 1})
         first = max(begun_after for begun_after in bounds[:-1] if begun_after < (at or 1))
         return first + 1, bounds[bounds.index(first) + 1]
@@ -315,8 +283,7 @@ class SqliteJournal:
         The last message stays, whose number would be given again.
         """
         with self.writing():
-            last = self.last_sequence
-            removed = [(sequence,) for sequence in sequences if sequence < last]
+            removed = [(sequence,) for sequence in sequences if sequence < self.last_written]
             self._connection.executemany("DELETE FROM message WHERE sequence = ?", removed)
             self._set_fact("compacted_until", until)
 
@@ -363,18 +330,11 @@ class SqliteJournal:
             raise damaged(self.path, f"`{name}` that is {text!r}"[:200]) from error
 
     def _fact(self, name: str) -> Any:
-        with self._reading() as connection, closing(connection.execute(FACT, (name,))) as cursor:
-            row = cursor.fetchone()
-        return None if row is None else row[0]
+        rows = self._rows(FACT, (name,))
+        return rows[0][0] if rows else None
 
     def _set_fact(self, name: str, value: str | int) -> None:
         self._connection.execute(SET_FACT, (name, value))
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection; raises `JournalUnusable` if the file is damaged, and `StoreUnreachable` if it cannot be read now."""
-        with self._lock, readable(self.path):
-            yield self._connection
 
     def _record_clock(self) -> None:
         now = self._now or clock_now()
@@ -396,15 +356,29 @@ class SqliteJournal:
             raise self._taken(self.owner)
 
     @contextmanager
-    def writing(self, *, is_durable: bool = False) -> Iterator[None]:
-        """A transaction of the process that has claimed the journal; raises `JournalTaken` for any other."""
-        with self._transaction(is_durable=is_durable):
-            if self._fact("owner") != self._owner:
-                raise self._taken(self.owner)
-            yield
+    def writing(self, *, is_durable: bool = False, claims: bool = False) -> Iterator[None]:
+        """A transaction of the process that has claimed the journal; raises `JournalTaken` for any other, unless it `claims`."""
+        execute = self._connection.execute
+        with self._lock:
+            try:
+                if is_durable:
+                    execute("PRAGMA synchronous = FULL")
+                execute("BEGIN IMMEDIATE")
+                if not claims and execute(FACT, ("owner",)).fetchone() != (self._owner,):
+                    raise self._taken(self.owner)  # noqa: TRY301 -- what has begun is rolled back
+                yield
+                execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    execute("ROLLBACK")
+                raise
+            finally:
+                if is_durable:
+                    execute("PRAGMA synchronous = NORMAL")
 
-    def _claim(self, *, take: bool) -> None:
-        with self._transaction():
+    def _claim(self, connection: sqlite3.Connection, *, take: bool) -> None:
+        self._connection = connection
+        with self.writing(claims=True):
             owner = self.owner
             if owner is not None and owner.may_live():
                 if not take:
@@ -413,6 +387,7 @@ class SqliteJournal:
                     owner.kill()
             self._set_fact("owner", self._owner)
             self._record_clock()
+            self.last_written = self.last_sequence
 
     def _taken(self, owner: Owner | None) -> JournalTaken:
         got = "one that was closed" if owner is None else f"one of process {owner.pid} on '{owner.machine}'"
@@ -420,26 +395,6 @@ class SqliteJournal:
             "a journal must be written by the process that claimed it last", got, self.place,
             "Let that process steer the jobs, or end it first.",
         )  # fmt: skip
-
-    @contextmanager
-    def _transaction(self, *, is_durable: bool = False) -> Iterator[None]:
-        with self._lock, self._through_to_disk() if is_durable else nullcontext():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _through_to_disk(self) -> Iterator[None]:
-        self._connection.execute("PRAGMA synchronous = FULL")
-        try:
-            yield
-        finally:
-            self._connection.execute("PRAGMA synchronous = NORMAL")
 
     def close(self) -> None:
         """Release the journal; it has no owner until it is opened again."""
@@ -459,20 +414,22 @@ class SqliteJournal:
         self.close()
 
 
-def begin_ending_writer(path: Path, begin: Callable[[], T], may_end: Callable[[Owner], bool]) -> T:
-    """Return `begin()`, which writes the file; a writer that keeps the file locked is killed first, if `may_end` says so.
+def open_ending_writer(
+    path: Path, begin: Callable[[sqlite3.Connection], object], may_end: Callable[[Owner], bool]
+) -> sqlite3.Connection:
+    """Open the file as `open_to_write` does; a writer that keeps it locked is killed first, if `may_end` says so.
 
     A process that was stopped within a write keeps the lock until it goes on.
     """
     try:
-        return begin()
+        return open_to_write(path, begin)
     except JournalBusy:
         with SqliteJournal(path, read_only=True) as reader:
             owner = reader.owner
         if owner is None or not may_end(owner):
             raise
         owner.kill()
-        return begin()
+        return open_to_write(path, begin)
 
 
 def subject_of(message: Message) -> str | None:

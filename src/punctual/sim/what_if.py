@@ -33,7 +33,7 @@ from punctual.core.units import DAY_S, span
 from punctual.core.verdict import Verdict, verdict
 from punctual.daemon.host_state import HostState, new_state
 from punctual.daemon.policy_worker import end_with
-from punctual.daemon.restored_state import restored_state
+from punctual.daemon.restore import restored_state
 from punctual.daemon.run_folder import RunFolder, run_named
 from punctual.sim.job import SimJob
 from punctual.sim.recorded import HELD_BACK_FRAC, ProportionalSpeed
@@ -115,7 +115,7 @@ def what_if(run: RunFolder, policy: str, parameters: Mapping[str, Any], limit_s:
         state, last_at = restored_state(run, journal)
         at = max(last_at, state.time.now())
         # State at the same instant: reading the journal again would include later messages.
-        again = new_state(run, journal, state.time)
+        again = new_state(run, journal)
         again.load(state.dumped())
         name, made_with = state.board.policy or (str(run.facts().get("options", {}).get("policy", "")), {})
         open_jobs = {status.id: status.deadline_at for status in state.board.jobs() if not status.ended}
