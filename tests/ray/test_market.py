@@ -108,7 +108,7 @@ def events_of(kind: type) -> list[Any]:
 
 
 def n_workers(host: LocalHost) -> int:
-    status = host.executor.worker_status(JOB) if host.knows(JOB) else None
+    status = host.executor.facts(JOB).workers if host.knows(JOB) else None
     return 0 if status is None else status.n_workers
 
 
@@ -121,7 +121,7 @@ def nodes(host: LocalHost) -> set[str]:
 
 
 def n_redone(host: LocalHost) -> int:
-    status = host.executor.worker_status(JOB)
+    status = host.executor.facts(JOB).workers
     assert status is not None
     return status.n_steps_redone
 

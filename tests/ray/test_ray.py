@@ -227,7 +227,7 @@ def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path
         host.submit(submission_of(job, time.monotonic(), host.capacity, host.capacity_together))
 
         def n_workers() -> int:
-            status = host.executor.worker_status(JobId("job"))
+            status = host.executor.facts(JobId("job")).workers
             return 0 if status is None else status.n_workers
 
         until_all(host, lambda: n_workers() == 2)

@@ -4,13 +4,12 @@ import logging
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from punctual.channel import DeviceUse, WorkerStatus
 from punctual.core.commands import JobCommand
-from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobWarned
 from punctual.core.ids import JobId
 from punctual.core.protocols import Executor, Sink
 from punctual.core.recent_messages import Reason
+from punctual.executors.job_facts import JobFacts
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,11 +29,9 @@ class HostExecutor(Executor, Protocol):
         """Renew the jobs' lease, and name the jobs that stay paused when it ends."""
         ...
 
-    def worker_status(self, job: JobId) -> WorkerStatus | None: ...
-
-    def device_use(self, job: JobId) -> DeviceUse | None: ...
-
-    def faults(self, job: JobId) -> list[InvalidSpec]: ...
+    def facts(self, job: JobId) -> JobFacts:
+        """Return the facts about a job that only its executor has."""
+        ...
 
     def release(self) -> None:
         """Leave running jobs to the next owner; no further events are sent."""
@@ -74,14 +71,8 @@ class Contained:
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
         self._call(lambda: self._executor.renew(is_paused_by_user), None, None, "renewed")
 
-    def worker_status(self, job: JobId) -> WorkerStatus | None:
-        return self._call(lambda: self._executor.worker_status(job), None, job, "asked")
-
-    def device_use(self, job: JobId) -> DeviceUse | None:
-        return self._call(lambda: self._executor.device_use(job), None, job, "asked")
-
-    def faults(self, job: JobId) -> list[InvalidSpec]:
-        return self._call(lambda: self._executor.faults(job), [], job, "asked")
+    def facts(self, job: JobId) -> JobFacts:
+        return self._call(lambda: self._executor.facts(job), JobFacts(), job, "asked")
 
     def release(self) -> None:
         self._executor.release()

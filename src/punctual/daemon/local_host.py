@@ -552,18 +552,10 @@ class LocalHost(Host):
 
     def _end_facts(self, job: JobId) -> dict[str, Any]:
         """Return the facts of an ended job for the list of past jobs, with those that only the executor has."""
-        workers, faults, device = (
-            self.executor.worker_status(job),
-            self.executor.faults(job),
-            self.executor.device_use(job),
-        )
+        facts = self.executor.facts(job).as_fields()
         return {
             **facts_of_end(self.status(job), self.clocks(), self._scheduler.bill),
-            "faults": [
-                {"must": fault.must, "got": fault.got, "where": fault.where, "remedy": fault.remedy} for fault in faults
-            ],
-            "workers": None if workers is None else asdict(workers),
-            "device": None if device is None else asdict(device),
+            **{name: facts[name] for name in ("faults", "workers", "device")},
             "controller_cpu_s": time.process_time() - self._cpu_before_s.pop(job, time.process_time()),
         }
 

@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, TypeGuard
 
@@ -41,6 +41,8 @@ from punctual.executors.cluster.channel import (
     encode_message,
 )
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
+from punctual.executors.job_facts import JobFacts
+from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.output import StartFacts
 from punctual.executors.local.supervisor_client import LEASE_S
@@ -178,7 +180,7 @@ class NodeAgent:
         self._open.update(dict.fromkeys(jobs, LogPlace()))
         with ExitStack() as claims:
             kept = claimed(run, jobs, claims)
-            executor = LocalExecutor(
+            context = ExecutorContext(
                 node=self._options.node,
                 runtime_dir=run.runtime_dir,
                 actuator=actuator_of(kept, self._options.actuator),
@@ -189,6 +191,7 @@ class NodeAgent:
                 end_file_of=run.end_file,
                 log_of=run.log,
             )
+            executor = LocalExecutor(context)
             granted = adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
             claims.pop_all()
             executor.follow()
@@ -358,15 +361,11 @@ class NodeAgent:
         """Return facts about jobs that only the executor has."""
         facts: dict[str, Any] = {}
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
-            workers, faults = self._contained.worker_status(job), self._contained.faults(job)
-            group, device = self._executor.group(job), self._contained.device_use(job)
-            if workers is not None or faults or device is not None or group is not None:
-                facts[job] = {
-                    "workers": None if workers is None else asdict(workers),
-                    "device": None if device is None else asdict(device),
-                    "faults": [fault.as_fields() for fault in faults],
-                    "group": None if group is None else [self._address, group[0], group[1].hex()],
-                }
+            known = self._contained.facts(job)
+            if known.group is not None:
+                known = replace(known, group=(self._address, *known.group[1:]))
+            if known != JobFacts():
+                facts[job] = known.as_fields()
         return facts
 
     # Events.

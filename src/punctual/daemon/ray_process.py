@@ -6,11 +6,9 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from punctual.core.ids import JobId, NodeId
 from punctual.daemon.agent_process import AgentProcess
-from punctual.daemon.host_options import limits
 from punctual.daemon.logs import log_to_stderr
 from punctual.daemon.node_agent import AgentOptions
 from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
@@ -27,18 +25,14 @@ _AWAY = (
 class RayOptions:
     """Options of the process, as JSON values.
 
-    `name` is that of the agents, `names` the file for the names of nodes, `asks_names` whether the host is asked which of them are
-    machines of pools, and the rest as in a host's options.
+    `name` is that of the agents, and the rest as in a host's options.
     """
 
     name: str
     address: str
     actuator: str
     lost_after_s: float
-    cluster: str
     needs_token: bool
-    names: str
-    asks_names: bool = False
 
 
 def agents_of(options: RayOptions) -> Callable[[NodeId, str], Callable[[], AgentProcess]]:
@@ -63,15 +57,7 @@ def opened(options: RayOptions) -> BridgedCluster:
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
-    return RayMembers(
-        options.address,
-        options.name,
-        agents_of(options),
-        limits(options.cluster),
-        Path(options.names),
-        needs_token=options.needs_token,
-        asks_names=options.asks_names,
-    )
+    return RayMembers(options.address, options.name, agents_of(options), needs_token=options.needs_token)
 
 
 if __name__ == "__main__":

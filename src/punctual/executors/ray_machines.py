@@ -21,6 +21,7 @@ from punctual.executors.cluster.machines import (
     Offer,
     PoolTerms,
     Started,
+    check_head,
     check_options,
     offer_as_described,
     wait_s_in,
@@ -217,13 +218,7 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
     where = "`machines.options`"
     check_options(options, ("wait_s",), "Ray", where)
     wait_s = wait_s_in(options, where)
-    if place.address.startswith("ray://"):
-        raise InvalidSpec(
-            "machines of Ray's autoscaler must be asked for at its head",
-            f"'{place.address}', which is for clients",
-            "`--address`",
-            "Write that of Ray's head, HOST:PORT; the usual port is 6379.",
-        )
+    check_head(place.address, "Ray's autoscaler")
     labels = {pool.spec.name: _labels(pool) for pool in pools}
     for name, wanted in labels.items():
         other = next((other for other in labels if other != name and labels[other].items() <= wanted.items()), None)

@@ -23,6 +23,7 @@ from punctual.executors.cluster.machines import (
     Offer,
     PoolTerms,
     Started,
+    check_head,
     check_options,
     machine_by_label,
     offer_as_described,
@@ -294,13 +295,7 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
     wait_s_in(options, where)
     if not isinstance(options.get("ray", ""), str):
         raise InvalidSpec("`ray` must be a command", repr(options["ray"]), where, 'Write for example `ray = "ray"`.')
-    if place.address.startswith("ray://"):
-        raise InvalidSpec(
-            "machines of Slurm must know the address at which nodes join",
-            f"'{place.address}', which is for clients",
-            "`--address`",
-            "Write that of Ray's head, HOST:PORT; the usual port is 6379.",
-        )
+    check_head(place.address, "Slurm")
     missing = [command for command in ("sbatch", "squeue", "scancel") if shutil.which(command) is None]
     if missing:
         raise InvalidSpec(

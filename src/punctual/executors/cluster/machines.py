@@ -168,6 +168,17 @@ def wait_s_in(options: Mapping[str, Any], where: str) -> float:
     return float(wait_s)
 
 
+def check_head(address: str, whose: str) -> None:
+    """Raise `InvalidSpec` if a cluster's address is one for clients, which is of no use to machines of `whose` kind."""
+    if address.startswith("ray://"):
+        raise InvalidSpec(
+            f"machines of {whose} must know the address of Ray's head",
+            f"'{address}', which is for clients",
+            "`--address`",
+            "Write that of Ray's head, HOST:PORT; the usual port is 6379.",
+        )
+
+
 def machine_by_label(facts: NodeFacts) -> NodeId | None:
     """Return the machine that a node's label names; None: it has no such label."""
     name = facts.labels.get(MACHINE_LABEL)

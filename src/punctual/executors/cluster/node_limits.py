@@ -10,7 +10,7 @@ from punctual.core.ids import NodeId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """A node as the cluster describes it: its names, the one for people first, its resources and labels, and its id there."""
+    """A node as the cluster describes it: its host name and address, its resources and labels, and its id there."""
 
     names: Sequence[str]
     cores: float

@@ -297,13 +297,13 @@ def discard(fd: int, error: OSError | None = None) -> None:
 
 
 def new_channel(terminal_size: tuple[int, int] | None) -> tuple[int, int]:
-    """Open a pipe, or a terminal of so many rows and columns, for a job's output; return the ends to read and to write."""
-    return os.pipe() if terminal_size is None else _terminal(*terminal_size)
+    """Open a pipe, or a terminal of so many rows and columns, for a job's output; return the ends to read and to write.
 
-
-def _terminal(rows: int, columns: int) -> tuple[int, int]:
-    """Open a terminal that passes output on unchanged; return its two ends."""
+    The terminal passes output on unchanged.
+    """
+    if terminal_size is None:
+        return os.pipe()
     read_fd, write_fd = pty.openpty()
     tty.setraw(write_fd)
-    fcntl.ioctl(write_fd, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+    fcntl.ioctl(write_fd, termios.TIOCSWINSZ, struct.pack("4H", *terminal_size, 0, 0))
     return read_fd, write_fd
