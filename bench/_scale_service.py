@@ -20,7 +20,7 @@ from punctual.core.events import Event, PlanProposed
 from punctual.daemon import host_executor
 from punctual.daemon.engine import Engine
 from punctual.executors.cluster.bridge import BridgedMembers
-from punctual.executors.cluster.node_names import NodeNames
+from punctual.executors.cluster.node_limits import NodeNames
 
 _decided: list[tuple[str, float]] = []
 _planned: list[float] = []

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from punctual.core.ids import NodeId
-from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
-from punctual.executors.cluster.node_names import NodeNames
+from punctual.executors.cluster.node_limits import NodeFacts, NodeNames, NodeOverride
 
 
 class Cluster:

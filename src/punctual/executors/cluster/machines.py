@@ -130,12 +130,31 @@ class MachineProvider(Protocol):
         ...
 
 
-def offer_as_described(pools: Sequence[PoolTerms]) -> dict[str, Offer]:
-    """Return the offer of each pool as its file describes it: always its most machines, at one price."""
-    return {
-        pool.spec.name: Offer(spec=pool.spec, price_usd_h=pool.price_usd_h or 0.0, obtainable=pool.spec.most)
-        for pool in pools
-    }
+class DescribedMachines:
+    """Base of providers that offer each pool as its file describes it, always its most machines: only an order shows what can be had.
+
+    A subclass notes the machines that it has lost in `_lost`.
+    """
+
+    def __init__(self, pools: Sequence[PoolTerms]) -> None:
+        self._pools = {pool.spec.name: pool for pool in pools}
+        self._lost: dict[NodeId, str] = {}
+
+    def offers(self) -> Mapping[str, Offer]:
+        """Return the most machines of each pool, at one price."""
+        return {
+            name: Offer(spec=pool.spec, price_usd_h=pool.price_usd_h or 0.0, obtainable=pool.spec.most)
+            for name, pool in self._pools.items()
+        }
+
+    def lost(self) -> Mapping[NodeId, str]:
+        """Return the lost machines, and why."""
+        lost, self._lost = self._lost, {}
+        return lost
+
+    def noticed(self) -> Mapping[NodeId, float]:
+        """Return nothing: the cluster tells which machines are to be taken away."""
+        return {}
 
 
 def machine_name(pool: str, number: int) -> NodeId:

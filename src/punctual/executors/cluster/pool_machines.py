@@ -127,16 +127,16 @@ class PoolMachines:
         self._commands.put(None)
         self._thread.join(limit_s)
 
-        done: SimpleQueue[bool] = SimpleQueue()
+        done = list[bool]()
 
         def close() -> None:
-            done.put(self._is_done(lambda: self._provider.close(for_good=for_good)))
+            done.append(self._is_done(lambda: self._provider.close(for_good=for_good)))
 
-        threading.Thread(target=close, name="punctual-machines-end", daemon=True).start()
-        with suppress(Empty):
-            is_closed = done.get(timeout=limit_s)
-            if for_good and is_closed and not self._thread.is_alive():  # else an order may be under way
-                self._on_ended()
+        closing = threading.Thread(target=close, name="punctual-machines-end", daemon=True)
+        closing.start()
+        closing.join(limit_s)
+        if for_good and done == [True] and not self._thread.is_alive():  # else an order may be under way
+            self._on_ended()
         with self._lock:
             nodes = list(self._pool_of) if for_good else []
         for node in nodes:

@@ -3,7 +3,7 @@
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -160,18 +160,17 @@ def command_group() -> Iterator[None]:
         yield
     finally:
         if base is not None and group is not None:
-            leave_command_group([os.getpid()])
+            leave_command_group(os.getpid())
             remove_dir(group)
             remove_abandoned(group.parent)
 
 
-def leave_command_group(pids: Sequence[int]) -> None:
-    """Move processes that a command has started out of its group, to outlive it; others stay where they are."""
+def leave_command_group(pid: int) -> None:
+    """Move a process that a command has started out of its group, to outlive it; another one stays where it is."""
     base = _writable_folder()
-    for pid in pids:
-        with suppress(OSError):  # it has ended, or there are no such groups
-            if base is not None and f"-{COMMAND_GROUP}\n" in Path(f"/proc/{pid}/cgroup").read_text():
-                (base / "cgroup.procs").write_text(str(pid))
+    with suppress(OSError):  # it has ended, or there are no such groups
+        if base is not None and f"-{COMMAND_GROUP}\n" in Path(f"/proc/{pid}/cgroup").read_text():
+            (base / "cgroup.procs").write_text(str(pid))
 
 
 def _writable_folder() -> Path | None:

@@ -152,7 +152,9 @@ class LocalExecutor:
     def _begin(self, command: LaunchJob, sink: Sink) -> None:
         """Start a process for the job; raises if that is impossible."""
         process = JobProcess.made(self._context, command)
-        self._forget_oldest()
+        ended = [job for job, run in self._runs.items() if run.ended]
+        for job in ended[:-_N_ENDED_MAX]:
+            del self._runs[job]
         run = self._runs[command.job] = JobRun(self._context, command, sink, process)
         try:
             run.start()
@@ -160,9 +162,3 @@ class LocalExecutor:
             del self._runs[command.job]
             process.clear_away()
             raise
-
-    def _forget_oldest(self) -> None:
-        """Forget all ended jobs but the last."""
-        ended = [job for job, run in self._runs.items() if run.ended]
-        for job in ended[:-_N_ENDED_MAX]:
-            del self._runs[job]

@@ -317,6 +317,9 @@ class JobProcess:
         self, argv: Sequence[str], facts: StartFacts, group: JobGroup, supervisor_pid: int
     ) -> LaunchRequest:
         program, settings = self.program, facts.settings
+        # The rest of its allocation is known when it is asked to end.
+        is_in_allocation = allocation_left_s(facts.environment) is not None
+        asked_s, default_s = self._launch.spec.ends.grace_s, None if is_in_allocation else self._context.stop_grace_s
         page = None if self._page_fd is None else str(page_path(supervisor_pid, self._page_fd))
         return LaunchRequest(
             **vars(group.files),
@@ -327,7 +330,7 @@ class JobProcess:
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             fence_s=self._context.fence_s,
-            grace_s=self._grace_s(facts.environment),
+            grace_s=default_s if asked_s is None else asked_s,
             logs=self._logs,
             takeover_fd=self._takeover_fd,
             actuator=self._context.chosen.actuator.name,
@@ -338,12 +341,6 @@ class JobProcess:
             page_fd=self._page_fd,
             asked_memory_bytes=self._launch.spec.ceiling.memory_bytes,
         )
-
-    def _grace_s(self, inherited: Mapping[str, str]) -> float | None:
-        """Grace period of the process in seconds, for its supervisor; None: the rest of its allocation at that time."""
-        asked_s = self._launch.spec.ends.grace_s
-        in_allocation = asked_s is None and allocation_left_s(inherited) is not None
-        return None if in_allocation else stop_grace_s(asked_s, {}, self._context.stop_grace_s)
 
     def _environment(self, page: str | None, inherited: Mapping[str, str]) -> dict[str, str]:
         spec, job = self._launch.spec, self._launch.job

@@ -99,7 +99,7 @@ class SupervisorLink:
         if line is not None:
             self.pid = line.get("keeper", self.pid)
             if "ready" in line:
-                leave_command_group([self.pid])
+                leave_command_group(self.pid)
             if "keeper" in line:
                 with suppress(ProcessLookupError):  # it has just been killed
                     self._supervisor_fd = os.pidfd_open(self.pid)
