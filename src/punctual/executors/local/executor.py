@@ -40,11 +40,10 @@ class LocalExecutor:
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
         """Perform the command and answer through `sink`, from this thread or another; never blocks."""
-        match command:
-            case LaunchJob():
-                self._launch(command, sink)
-            case ResizeJob() | StopJob():
-                self._change(command, sink)
+        if isinstance(command, LaunchJob):
+            self._launch(command, sink)
+        else:
+            self._change(command, sink)
 
     def take_over(
         self, kept: AdoptableJob, launch: LaunchJob, latest: ProgressReported | None, sink: Sink

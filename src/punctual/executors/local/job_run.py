@@ -111,12 +111,11 @@ class JobRun:
         #: Instant by which a process that was asked to leave must have left.
         self._leave_by = inf
         self._was_asked_to_leave = False
-        self._told_unheld = False
         #: The command to end; None: there was none. Seconds after which it was ended by force; None: it was not.
         self._stop: StopJob | None = None
         self._forced_after_s: float | None = None
         self._faults: Sequence[InvalidSpec] = ()
-        #: Failures that are in the log already.
+        #: Failures that are in the log already, and warnings that were given.
         self._noted: set[str] = set()
         self.ended = False
         #: Instant at which its end was posted; earlier commands were made without knowing it. Infinite: another's job;
@@ -243,8 +242,7 @@ class JobRun:
     def terminate(self, grace_s: float = 0.0) -> None:
         """End the job: SIGTERM to its own process, after `grace_s` to all, then SIGKILL; also for a hanging supervisor."""
         with self._lock:
-            now, job = time.monotonic(), self._launch.job
-            self._stop = self._stop or StopJob(at=now, job=job, cause="Punctual is ending")
+            self._stop = self._stop or StopJob(at=time.monotonic(), job=self._launch.job, cause="Punctual is ending")
             if self._has_left and not self.ended:
                 self._tell_end(stopped(self._stop))
             if not self.ended:
@@ -404,8 +402,7 @@ class JobRun:
             elif self._was_asked_to_leave:  # an earlier process has made room; the next command may start another
                 self._has_left = True
                 if self._answer_to is None:
-                    cause = f"it could not be started again: {cause_of(error)}"
-                    self._tell_end(self._failed(cause))
+                    self._tell_end(self._failed(f"it could not be started again: {cause_of(error)}"))
                 self._answer(cause_of(error), short_of(error))
             else:
                 self.ended = True  # and nobody is told that it is: to whatever comes next it is unknown
@@ -592,8 +589,8 @@ class JobRun:
             warnings.append(Reason("unreadable-progress", sample.unreadable))
         warnings += process.progress.new_notices()
         can_cap = self._context.chosen.actuator.can_cap
-        if not can_cap and (sample.is_read or not process.can_pace) and not self._told_unheld:
-            self._told_unheld = True
+        if not can_cap and (sample.is_read or not process.can_pace) and _UNHELD.code not in self._noted:
+            self._noted.add(_UNHELD.code)
             warnings.append(_UNHELD)
         for warning in warnings:
             sink(JobWarned(at=at, job=job, reason=warning))

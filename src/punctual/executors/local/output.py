@@ -50,11 +50,6 @@ class ProcessSettings:
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     cpus: tuple[int, ...] = ()
 
-    @property
-    def redirects_errors(self) -> bool:
-        """Whether standard output is a terminal, and standard error goes elsewhere."""
-        return self.terminal_size is not None and self.is_split
-
     @classmethod
     def here(cls, receive: Receive | None) -> Self:
         """Return settings like this process's own; with a receiver of the output that goes to one place there is one log."""

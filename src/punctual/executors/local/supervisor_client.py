@@ -76,7 +76,7 @@ class SupervisorLink:
             return
         # Check whether the supervisor has read the earlier messages.
         n_bytes = array.array("i", [0])
-        with suppress(OSError):  # it has ended, or this system does not tell
+        with suppress(OSError, ValueError):  # it has ended, is just being connected again, or this system does not tell
             fcntl.ioctl(self._connection, termios.TIOCOUTQ, n_bytes)
         if not n_bytes[0]:
             self._unheard_since = None
@@ -184,8 +184,11 @@ class SupervisorLink:
         """
         self._hang_up()
         self._signal(signal.SIGCONT)
-        if self._supervisor_fd is not None and not _ends_within(self._supervisor_fd, _END_S_MAX):
-            self._signal(signal.SIGKILL)
+        if self._supervisor_fd is not None:
+            poll = select.poll()
+            poll.register(self._supervisor_fd, select.POLLIN)
+            if not poll.poll(_END_S_MAX * 1e3):
+                self._signal(signal.SIGKILL)
         self._close_supervisor_fd()
         if self._process is not None:
             try:
@@ -208,12 +211,6 @@ class SupervisorLink:
                 signal.pidfd_send_signal(self._supervisor_fd, number)
             elif self._process is not None and not self.pid:
                 self._process.send_signal(number)
-
-
-def _ends_within(pid_fd: int, most_s: float) -> bool:
-    poll = select.poll()
-    poll.register(pid_fd, select.POLLIN)
-    return bool(poll.poll(most_s * 1e3))
 
 
 def start_supervisor(
