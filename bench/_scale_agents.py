@@ -12,13 +12,14 @@ sys.path.append(str(Path(__file__).parents[1]))  # the pretended jobs are those 
 
 from tests.plants.dry_run import DryRun
 
-from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId, NodeId
 from punctual.core.resources import Resources, total
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.executors.cluster.bridge_end import BridgeEnd
-from punctual.executors.cluster.channel import Bundle, DirectChannel, NodeChannel, threaded
-from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
+from punctual.executors.cluster.channel import Answer, Bundle, NodeChannel, Request
+from punctual.executors.cluster.link_loop import in_thread
+from punctual.executors.cluster.node_limits import NodeFacts
+from punctual.executors.job_facts import JobFacts
 
 #: Of a job of four hours that needs a tenth of a core.
 STEPS_PER_CORE_S, N_STEPS = 100.0, 144_000
@@ -32,12 +33,8 @@ class PretendedJobs(DryRun):
 
     def renew(self, _: object) -> None: ...
 
-    def worker_status(self, _: JobId) -> None: ...
-
-    def group(self, _: JobId) -> None: ...
-
-    def faults(self, _: JobId) -> list[InvalidSpec]:
-        return []
+    def facts(self, _: JobId) -> JobFacts:
+        return JobFacts()
 
     def release(self) -> None: ...
 
@@ -50,21 +47,29 @@ class PretendingAgent(NodeAgent):
         return PretendedJobs(steps_per_core_s=STEPS_PER_CORE_S, n_steps=N_STEPS)
 
 
+def _channel_to(agent: NodeAgent) -> NodeChannel:
+    async def channel(request: Request, _: float) -> Answer:
+        return await in_thread(agent.answer, request)
+
+    return channel
+
+
 class PretendingAgents:
     """The agents, as the process that talks to Ray has them."""
 
     def __init__(self, n_agents: int) -> None:
         nodes = [NodeId(f"node-{i:03d}") for i in range(n_agents)]
         agents = {node: PretendingAgent(AgentOptions(name=f"scale-{node}", node=node)) for node in nodes}
-        self._channels = {node: threaded(DirectChannel(agent.answer)) for node, agent in agents.items()}
+        self._nodes: dict[str, NodeFacts] = {
+            node: NodeFacts(names=(node, ""), cores=1.0, gpus=0.0, id=node) for node in nodes
+        }
+        self._channels = {node: _channel_to(agent) for node, agent in agents.items()}
 
-    def channels(self) -> Mapping[NodeId, NodeChannel]:
-        return self._channels
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        return self._nodes
 
-    def unnamed(self) -> Mapping[str, NodeFacts]:
-        return {}
-
-    def name(self, names: Mapping[str, tuple[NodeId, NodeOverride] | None]) -> None: ...
+    def channel(self, _: str, name: NodeId) -> NodeChannel:
+        return self._channels[name]
 
     def request(self, bundles: Sequence[Bundle]) -> None: ...
 

@@ -22,6 +22,7 @@ from punctual.daemon import host_executor
 from punctual.daemon.engine import Engine
 from punctual.daemon.planner import SwitchingPlanner
 from punctual.executors.cluster.bridge import BridgedMembers
+from punctual.executors.cluster.node_limits import NodeNames
 
 _decided: list[tuple[str, float]] = []
 _planned: list[float] = []
@@ -73,7 +74,7 @@ def tell(folder: Path) -> None:
 
 if __name__ == "__main__":
     agents = [sys.executable, str(Path(__file__).with_name("_scale_agents.py")), sys.argv[1]]
-    host_executor.members_of = lambda *_: BridgedMembers(agents)
+    host_executor.members_of = lambda *_: BridgedMembers(agents, NodeNames())
     Engine._deliver, SwitchingPlanner.request = _timed, _noted  # type: ignore[method-assign, assignment]  # noqa: SLF001 -- timed as they are
     threading.Thread(target=tell, args=(Path(sys.argv[2]),), daemon=True).start()
     sys.argv = ["punctual", "up", "--engine", "ray", "--listen", "127.0.0.1:0", "--json"]

@@ -13,7 +13,6 @@ from punctual.core.job import JobSpec, JobView
 from punctual.core.resources import Resources
 from punctual.daemon.host_executor import requested
 from punctual.daemon.host_options import HostOptions
-from punctual.daemon.mailbox import MonotonicClock
 from punctual.executors.cluster.channel import Bundle
 from punctual.executors.cluster.executor import ClusterExecutor
 
@@ -82,7 +81,7 @@ def test_the_cluster_is_asked_once_and_again_when_it_is_no_longer_needed(
     members: FixedMembers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("punctual.executors.cluster.executor._POLL_INTERVAL_S", 0.01)
-    executor = ClusterExecutor(members, generation=1, clock=MonotonicClock())
+    executor = ClusterExecutor(members, generation=1)
     try:
         for _ in range(3):
             executor.want([{"CPU": 2, "GPU": 0}])

@@ -42,7 +42,6 @@ from punctual.daemon import host_executor
 from punctual.daemon.agent_process import AgentProcess, drain_here
 from punctual.daemon.control_socket import ControlSocket
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.daemon.restore import local_host, resumed_host
 from punctual.daemon.run_folder import agent_run, run_named
@@ -195,7 +194,7 @@ def test_instants_of_a_node_with_another_clock_are_converted(closing: ExitStack,
     host_clock = ShiftedClock(1000.0)
     events: list[Event] = []
     executor = ClusterExecutor(
-        FixedMembers({A: direct(agent)}), generation=1, clock=host_clock, start_facts_of=lambda _: StartFacts(environment=os.environ),
+        FixedMembers({A: direct(agent)}), generation=1, now=host_clock.now, start_facts_of=lambda _: StartFacts(environment=os.environ),
         jobs_at_once=lambda capacity: round(7 * capacity.cores),
     )  # fmt: skip
     closing.callback(executor.close)
@@ -215,7 +214,7 @@ def test_instants_of_a_node_with_another_clock_are_converted(closing: ExitStack,
 def test_a_job_whose_variables_are_gone_is_not_started_without_them(closing: ExitStack, folder: Path) -> None:
     members = FixedMembers({A: direct(agent_of(closing, A))})
     events: list[Event] = []
-    executor = ClusterExecutor(members, generation=1, clock=MonotonicClock(), start_facts_of=lambda _: None)
+    executor = ClusterExecutor(members, generation=1, start_facts_of=lambda _: None)
     closing.callback(executor.close)
     executor.start(events.append)
     executor.perform(launch(A, folder), events.append)

@@ -14,7 +14,6 @@ import pytest
 from tests.daemon.live_jobs import PACED
 
 from punctual.core.commands import JobCommand, ResizeJob, StopJob
-from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, GrantApplied, GrantFailed, JobStarted, JobWarned
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message, Sink
@@ -22,7 +21,9 @@ from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import Contained
 from punctual.daemon.local_host import LocalHost
 from punctual.daemon.restore import local_host
-from punctual.executors.local.executor import LocalExecutor, PacingOnly, PacingOnlyGroup
+from punctual.executors.job_facts import JobFacts
+from punctual.executors.local.actuator import Actuator, JobGroup
+from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.grant import JobGrant
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import JobProcess
@@ -49,8 +50,8 @@ ERRORS: list[Callable[[], Exception]] = [
 
 #: The calls by which a job is started, changed, looked at and ended.
 CALLS: list[tuple[type, str]] = [
-    *((LocalExecutor, name) for name in ("perform", "observe", "worker_status", "faults")),
-    *((JobRun, name) for name in ("start", "resize", "observe", "renew", "stop", "terminate", "faults")),
+    *((LocalExecutor, name) for name in ("perform", "observe", "facts")),
+    *((JobRun, name) for name in ("start", "resize", "observe", "renew", "stop", "terminate", "facts")),
     *((JobRun, name) for name in ("_see_through", "_begin", "_put", "_end", "_report", "_answer")),
     *(
         (JobProcess, name)
@@ -62,7 +63,7 @@ CALLS: list[tuple[type, str]] = [
         (PageProgress, name)
         for name in ("latest", "landed_at", "new_phases", "new_losses", "pace", "heartbeat", "begin")
     ),
-    *((PacingOnlyGroup, name) for name in ("grant", "used_core_s", "final_core_s")),
+    *((JobGroup, name) for name in ("grant", "used_core_s", "final_core_s")),
     *((SupervisorLink, name) for name in ("send", "read", "renew", "await_end", "terminate", "finish")),
     (JobProcess, "follow"),
     (LogTail, "finish"),
@@ -73,8 +74,7 @@ AT_THE_END = {
     "terminate",
     "end",
     "_end",
-    "faults",
-    "worker_status",
+    "facts",
     "finish",
     "final_core_s",
     "landed_at",
@@ -106,16 +106,16 @@ class Saboteur:
         #: What belongs to which job.
         self._job_of: dict[int, JobId] = {}
         self.links: list[SupervisorLink] = []
-        made, started, opened = JobProcess.__init__, JobProcess._start_supervisor, PacingOnly.open
+        made, started, opened = JobProcess.__init__, JobProcess._start_supervisor, Actuator.open
         paged: Callable[..., None] = PageProgress.__init__
 
-        def make(process: JobProcess, context: Any, program: Any, launch: Any, *more: Any) -> None:
+        def make(process: JobProcess, context: Any, launch: Any, *more: Any) -> None:
             def begin(progress: PageProgress, *given: Any) -> None:
                 paged(progress, *given)
                 self._job_of[id(progress)] = launch.job
 
             patch.setattr(PageProgress, "__init__", begin)
-            made(process, context, program, launch, *more)
+            made(process, context, launch, *more)
 
         def start(process: JobProcess, settings: ProcessSettings) -> SupervisorLink:
             link = started(process, settings)
@@ -123,14 +123,14 @@ class Saboteur:
             self.links.append(link)
             return link
 
-        def open_group(actuator: PacingOnly, job: JobId, supervisor_pid: int) -> PacingOnlyGroup:
+        def open_group(actuator: Actuator, job: JobId, supervisor_pid: int) -> JobGroup:
             group = opened(actuator, job, supervisor_pid)
             self._job_of[id(group)] = job
             return group
 
         patch.setattr(JobProcess, "__init__", make)
         patch.setattr(JobProcess, "_start_supervisor", start)
-        patch.setattr(PacingOnly, "open", open_group)
+        patch.setattr(Actuator, "open", open_group)
 
     def breaks(self, kind: type, name: str, error: Callable[[], Exception]) -> None:
         job, original = JobId(f"broken-{kind.__name__}-{name.strip('_')}".lower()), getattr(kind, name)
@@ -240,13 +240,7 @@ class Failing:
     def renew(self, is_paused_by_user: Callable[[JobId], bool] = lambda _: False) -> None:
         raise MemoryError
 
-    def worker_status(self, job: JobId) -> None:
-        raise KeyError(job)
-
-    def device_use(self, job: JobId) -> None:
-        raise KeyError(job)
-
-    def faults(self, job: JobId) -> list[InvalidSpec]:
+    def facts(self, job: JobId) -> JobFacts:
         raise KeyError(job)
 
     def release(self) -> None: ...
@@ -260,7 +254,7 @@ def test_what_fails_is_told_once_of_each_job(caplog: pytest.LogCaptureFixture) -
         for job in (JobId("a"), JobId("b")):
             contained.perform(StopJob(at=1.0, job=job, cause="enough"), events.append)
             contained.observe(job, 2.0, events.append)
-            assert contained.facts(job) == {"workers": None, "device": None, "faults": []}
+            assert contained.facts(job) == JobFacts()
         contained.renew()
     told = [(event.job, event.reason.code) for event in events if isinstance(event, JobWarned)]
     assert told == [("a", "not-commanded"), ("a", "not-observed"), ("b", "not-commanded"), ("b", "not-observed")]

@@ -30,6 +30,7 @@ from punctual.daemon.node_agent import AgentOptions, NodeAgent
 from punctual.daemon.run_folder import RunFolder, agent_run
 from punctual.executors.cluster.channel import AgentChannel, Answer, Request, decode_message, encode_message
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.job_facts import JobFacts
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_signals import descendants
 from punctual.executors.local.output import earlier_log
@@ -262,7 +263,7 @@ def test_the_logs_of_many_jobs_come_in_answers_that_can_be_passed_on(
 def test_a_job_that_says_where_others_join_it_before_it_says_anything_else_is_told(
     agent: NodeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LocalExecutor, "group", lambda *_: (7, b"key"))
+    monkeypatch.setattr(LocalExecutor, "facts", lambda *_: JobFacts(group=("", 7, b"key".hex())))
     asker = Asker(direct(agent))
     asker.launch(launch(WAITS, tmp_path))
     facts = wait_until(lambda: asker.poll()["facts"])

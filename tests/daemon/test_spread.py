@@ -38,7 +38,6 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.daemon import host_executor
 from punctual.daemon.local_host import LocalHost
-from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import NodeAgent
 from punctual.daemon.restore import local_host
 from punctual.daemon.run_folder import agent_run
@@ -115,7 +114,7 @@ class Cluster:
         return seen[-1].steps_done if seen and isinstance(seen[-1], ProgressReported) else -1.0
 
     def n_workers(self) -> int:
-        status = self.executor.worker_status(JOB)
+        status = self.executor.facts(JOB).workers
         return 0 if status is None else status.n_workers
 
     def pids(self, node: NodeId) -> list[int]:
@@ -156,7 +155,7 @@ def test_a_job_grows_to_a_second_node_and_back_and_its_weights_are_those_of_one_
     (tmp_path / "fast").touch()
     assert isinstance(cluster.end(), JobFinished)
     assert (tmp_path / "seen").read_text() == "1 2"
-    status = cluster.executor.worker_status(JOB)
+    status = cluster.executor.facts(JOB).workers
     assert status is not None
     assert (status.n_workers_lost, status.n_steps_redone) == (0, 0)
     assert reference.wait() == 0
@@ -334,7 +333,7 @@ def test_a_job_that_has_finished_is_not_lost_with_its_first_node_while_its_parts
         at=now, job=JOB, request=1, spec=JobSpec(id=JOB, ceiling=ONE, worker=ONE), grant=BOTH, reason=WHY, program=None,
         submitted_at=now,
     )  # fmt: skip
-    spread = SpreadJob(launch, A, MonotonicClock(), lambda *_: True, told.append)
+    spread = SpreadJob(launch, A, time.monotonic, lambda *_: True, told.append)
     spread.parts = {B: JobPart("there", ONE, ONE)}
     finished = JobFinished(at=now, job=JOB, landed_at=now)
     assert spread.end(finished)
@@ -348,7 +347,7 @@ def test_a_host_that_comes_back_goes_on_with_a_job_on_two_nodes(cluster: Cluster
     cluster.executor.release()
     later: list[Event] = []
     cluster.executor = ClusterExecutor(
-        FixedMembers(cluster.wires), generation=2, clock=MonotonicClock(), known=(A, B), report_s=0.02,
+        FixedMembers(cluster.wires), generation=2, known=(A, B), report_s=0.02,
         start_facts_of=lambda _: StartFacts(environment=os.environ),
     )  # fmt: skip
     closing.callback(cluster.executor.close)
@@ -390,8 +389,8 @@ def test_a_host_gives_a_job_of_workers_more_than_one_node_has(
         host.submit(submission_of(options, time.monotonic(), host.capacity, host.capacity_together))
 
         def has_two_workers() -> bool:
-            workers = host.executor.facts(JOB)["workers"]
-            return workers is not None and workers["n_workers"] == 2
+            status = host.executor.facts(JOB).workers
+            return status is not None and status.n_workers == 2
 
         host.run_for(PATIENCE_S, has_two_workers)
         assert host.status(JOB).granted == {A: Resources(cores), B: Resources(cores)}
@@ -410,8 +409,8 @@ def test_workers_leave_a_node_that_is_drained_and_come_back_while_the_others_tra
 
         def until(n_workers: int, on: set[NodeId]) -> None:
             def holds() -> bool:
-                workers = host.executor.facts(JOB)["workers"]
-                return bool(workers and workers["n_workers"] == n_workers and host.status(JOB).granted.keys() == on)
+                status = host.executor.facts(JOB).workers
+                return status is not None and status.n_workers == n_workers and host.status(JOB).granted.keys() == on
 
             host.run_for(PATIENCE_S, holds)
             assert holds()

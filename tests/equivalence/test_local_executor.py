@@ -7,6 +7,7 @@ ends when it finds a file, which is made when the message comes that it waits fo
 
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +39,7 @@ from punctual.core.scheduler import Periods, Scheduler
 from punctual.daemon.engine import Engine
 from punctual.daemon.mailbox import Mailbox
 from punctual.daemon.planner import InlinePlanner
+from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.executor import LocalExecutor
 from punctual.sim.fake_clock import FakeClock
 from punctual.sim.job import SimJob
@@ -148,7 +150,10 @@ def live_with_real_processes(folder: Path) -> list[Message]:
         (lambda message: is_about(GrantApplied, GROWS)(message) and held(message) == 2.0, gates[GROWS].touch),
         (is_about(JobStarted, WAITS), gates[WAITS].touch),
     ])  # fmt: skip
-    with LocalExecutor(node=NODE.id, runtime_dir=folder / "run", actuator="pacing") as executor:
+    context = ExecutorContext(
+        node=NODE.id, runtime_dir=folder / "run", actuator="pacing", log_of=lambda job: folder / f"{job}.log"
+    )
+    with closing(LocalExecutor(context)) as executor:
         engine = Engine(
             shares, executor, InlinePlanner(Shares()), journal=journal, time=mailbox, listeners=[script.listen]
         )

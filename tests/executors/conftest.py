@@ -23,8 +23,10 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.executors.local.actuator import Unusable, choose
 from punctual.executors.local.cgroup_files import FOLDER, hierarchy
-from punctual.executors.local.cgroup_v1 import CgroupV1
-from punctual.executors.local.executor import LocalExecutor, actuators
+from punctual.executors.local.cgroups import CgroupV1, actuators
+from punctual.executors.local.context import ExecutorContext
+from punctual.executors.local.devices import DevicePool
+from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_signals import descendants
 
 E = TypeVar("E")
@@ -78,10 +80,13 @@ class Stage:
             on_kept(job, supervisor)
 
         self.program = Program(**{"argv": (sys.executable, "-c", code), **options})
-        self._executor = LocalExecutor(
-            node=NODE, runtime_dir=self.runtime_dir, log_of=lambda _: self.log, on_kept=kept,
-            **{"actuator": "pacing", "stop_grace_s": 10.0, **given},
-        )  # fmt: skip
+        if "devices" in given:
+            given["devices"] = DevicePool(given["devices"])
+        given = {"actuator": "pacing", "stop_grace_s": 10.0, **given}
+        context = ExecutorContext(
+            node=NODE, runtime_dir=self.runtime_dir, log_of=lambda _: self.log, on_kept=kept, **given
+        )
+        self._executor = LocalExecutor(context)
 
     def launch_command(self, grant: Resources, spec: JobSpec) -> LaunchJob:
         """A launch of the program prepared."""

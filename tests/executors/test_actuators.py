@@ -10,17 +10,9 @@ from tests.executors.conftest import SPIN, until
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.executors.local import cgroup_files
-from punctual.executors.local.actuator import (
-    Actuator,
-    Unusable,
-    choose,
-    limit_us,
-    try_out,
-)
+from punctual.executors.local.actuator import Actuator, Unusable, choose
 from punctual.executors.local.cgroup_files import Hierarchy, group_name, hierarchy, remove_abandoned
-from punctual.executors.local.cgroup_v1 import CgroupV1
-from punctual.executors.local.cgroup_v2 import CgroupV2, UserScope
-from punctual.executors.local.executor import PacingOnly, in_force
+from punctual.executors.local.cgroups import CgroupV1, CgroupV2, UserScope, in_force, limit_us, try_out
 from punctual.executors.local.process_tree import TreeUsage, cpu_clock_ns
 
 JOB = JobId("train/1")
@@ -71,7 +63,7 @@ def test_hierarchies_that_are_not_mounted_or_not_visible() -> None:
     ],
 )
 def test_limits(cores: float, quota_us: int | None, period_us: int) -> None:
-    assert limit_us(cores, n_cpus=2) == (quota_us, period_us)
+    assert limit_us(cores, 2) == (quota_us, period_us)
 
 
 # Choosing.
@@ -89,14 +81,14 @@ class Refused:
 
 
 def candidates() -> list[Actuator]:
-    return [Refused(), PacingOnly()]  # type: ignore[list-item]
+    return [Refused(), Actuator()]  # type: ignore[list-item]
 
 
 def test_the_first_usable_one_is_chosen_and_the_choice_explained() -> None:
     chosen = choose("auto", candidates())
     assert chosen.actuator.name == "pacing"
     assert "refused: '/some/file'" in chosen.reason
-    assert "first choice" in choose("auto", [PacingOnly()]).reason
+    assert "first choice" in choose("auto", [Actuator()]).reason
     assert choose("pacing", candidates()).reason == "pacing was asked for."
 
 
@@ -109,10 +101,10 @@ def test_one_that_was_asked_for_must_be_usable() -> None:
 def test_of_those_of_the_name_under_which_jobs_run_a_usable_one_takes_over(
     monkeypatch: pytest.MonkeyPatch, n_usable: int
 ) -> None:
-    refused, usable = Refused(), PacingOnly()
-    monkeypatch.setattr(PacingOnly, "name", Refused.name)
+    refused, usable = Refused(), Actuator()
+    monkeypatch.setattr(Actuator, "name", Refused.name)
     found = [refused, usable] if n_usable else [refused]
-    monkeypatch.setattr("punctual.executors.local.executor.actuators", lambda: found)
+    monkeypatch.setattr("punctual.executors.local.cgroups.actuators", lambda: found)
     assert in_force(Refused.name).actuator is found[-1], "jobs that run can be found by any of them"
 
 
@@ -147,7 +139,8 @@ def test_abandoned_groups_are_removed_and_no_others(tmp_path: Path) -> None:
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New groups come with their files, as the kernel makes them."""
+    """New groups come with their files, as the kernel makes them, on a machine of two processors."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     original = cgroup_files.make_dir
 
     def make_dir(folder: Path) -> None:
@@ -163,8 +156,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         if "memory" in folder.parts:
             (folder / "memory.limit_in_bytes").write_text("0\n")
 
-    for module in ("cgroup_v1", "cgroup_v2"):
-        monkeypatch.setattr(f"punctual.executors.local.{module}.make_dir", make_dir)
+    monkeypatch.setattr("punctual.executors.local.cgroups.make_dir", make_dir)
 
 
 @pytest.fixture
@@ -179,7 +171,7 @@ def base(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("n_hierarchies", [1, 2])
 def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
     cpu, cpuacct = tmp_path / "cpu", tmp_path / ("cpu" if n_hierarchies == 1 else "cpuacct")
-    group = CgroupV1(cpu, cpuacct, n_cpus=2).open(JOB, 1)
+    group = CgroupV1(cpu, cpuacct).open(JOB, 1)
     assert group.granted_cores() == 2.0
     assert group.grant(0.25) == 0.25
     (quota,) = (cpu / "punctual").glob("*/cpu.cfs_quota_us")
@@ -195,6 +187,9 @@ def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
     assert group.final_core_s("2000000000\n", 0.0) == 2.0
     assert group.final_core_s("", 3.0) == 3.0
     assert group.processes() == [11, 12]
+    found = CgroupV1(cpu, cpuacct).find(group.files, 1)
+    group.grant(0.02)
+    assert found.granted_cores() == 0.02, "a job that is taken over keeps its period, too"
     assert len(group.files.cgroup_procs_files) == n_hierarchies
     assert len(group.files.remove_dirs) == 2 * n_hierarchies
 
@@ -204,8 +199,8 @@ def test_version_1(tmp_path: Path, n_hierarchies: int) -> None:
 def test_what_a_period_left_is_made_up_for_within_what_the_kernel_takes(
     base: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group = CgroupV1(base, base, n_cpus=2).open(JOB, 1) if version == 1 else CgroupV2(base, n_cpus=2).open(JOB, 1)
-    quota = group.files.lift[0][0]
+    group = CgroupV1(base, base).open(JOB, 1) if version == 1 else CgroupV2(base).open(JOB, 1)
+    quota = Path(group.files.lift[0][0])
     burst = quota.parent / ("cpu.cfs_burst_us" if version == 1 else "cpu.max.burst")
     original, n_writes = Path.write_text, dict.fromkeys((quota, burst), 0)
 
@@ -244,7 +239,7 @@ def test_version_1_says_what_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("kernel")
 def test_version_2(base: Path) -> None:
-    group = CgroupV2(base, n_cpus=2).open(JOB, 1)
+    group = CgroupV2(base).open(JOB, 1)
     assert (base / "cgroup.subtree_control").read_text() == "+cpu"
     assert (base / "punctual" / "cgroup.subtree_control").read_text() == "+cpu"
     assert group.granted_cores() == 2.0
@@ -259,7 +254,7 @@ def test_version_2(base: Path) -> None:
     assert group.final_core_s("usage_usec 3000000\n", 0.0) == 3.0
     assert group.final_core_s("", 4.0) == 4.0
     assert group.processes() == [11, 12]
-    assert group.files.lift == ((quota, "max 20000"),)
+    assert group.files.lift == [[str(quota), "max 20000"]]
 
 
 @pytest.mark.usefixtures("kernel")
@@ -273,15 +268,15 @@ def test_version_2_has_memory_counted_where_that_was_delegated(base: Path) -> No
 def test_version_1_counts_memory_in_a_group_of_its_own_and_finds_it_again(
     tmp_path: Path,
 ) -> None:
-    actuator = CgroupV1(tmp_path / "cpu", tmp_path / "cpuacct", n_cpus=2, memory=tmp_path / "memory")
+    actuator = CgroupV1(tmp_path / "cpu", tmp_path / "cpuacct", memory=tmp_path / "memory")
     files = actuator.open(JOB, 1).files
     (group,) = (tmp_path / "memory" / "punctual").iterdir()
-    assert group / "cgroup.procs" in files.cgroup_procs_files
-    assert {group, group.parent} <= set(files.remove_dirs)
+    assert str(group / "cgroup.procs") in files.cgroup_procs_files
+    assert {str(group), str(group.parent)} <= set(files.remove_dirs)
     found = actuator.find(files, 1)
     assert found.memory.can_limit
     assert found.grant(0.25) == 0.25
-    assert [path.parent for _, path, _ in found.files.counters] == [group] * 2
+    assert [Path(path).parent for path, _ in found.files.counters.values()] == [group] * 2
 
 
 @pytest.mark.usefixtures("kernel")
@@ -325,7 +320,7 @@ def test_a_scope_needs_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A `systemd-run` that does what is written into it, with the command it was given in "$@"."""
-    monkeypatch.setattr("punctual.executors.local.cgroup_v2._RUNS_SYSTEMD", tmp_path)
+    monkeypatch.setattr("punctual.executors.local.cgroups._RUNS_SYSTEMD", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     script = tmp_path / "systemd-run"
     script.touch(mode=0o700)
@@ -348,10 +343,10 @@ def test_a_scope_that_systemd_does_not_give(systemd: Path, answer: str, expected
 @pytest.mark.usefixtures("kernel")
 def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     systemd.write_text("#!/bin/sh\necho cpuset cpu\n")
-    scope = UserScope(base, n_cpus=2)
+    scope = UserScope(base)
     scope.check()
     assert scope.supervisor_prefix[-1] == "--"
-    monkeypatch.setattr("punctual.executors.local.cgroup_v2.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
+    monkeypatch.setattr("punctual.executors.local.cgroups.hierarchy", lambda *_, **__: Hierarchy(base.parent, base))
     moved: list[str] = []
     original = Path.write_text
 
@@ -368,7 +363,7 @@ def test_a_job_in_a_scope(systemd: Path, base: Path, monkeypatch: pytest.MonkeyP
     assert moved == [str(supervisor_pid)], "no process is left where it would forbid a limited group"
     (base / "job" / "cpu.max").write_text("max 100000\n")
     assert group.grant(0.5) == 0.5
-    assert group.files.remove_dirs == (base / "job",)
+    assert group.files.remove_dirs == [str(base / "job")]
 
 
 # Usage of process trees.

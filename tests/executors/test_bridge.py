@@ -14,7 +14,7 @@ from punctual.executors.cluster import bridge
 from punctual.executors.cluster.bridge import BridgedMembers
 from punctual.executors.cluster.channel import Answer, ChannelLost
 from punctual.executors.cluster.link_loop import LinkLoop
-from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
+from punctual.executors.cluster.node_limits import NodeFacts, NodeNames, NodeOverride
 
 SCRIPT = Path(__file__).parents[1] / "plants" / "bridge_process.py"
 ECHO, SLOW, GONE = NodeId("echo"), NodeId("slow"), NodeId("gone")
@@ -30,8 +30,8 @@ def loop() -> Iterator[LinkLoop]:
 @pytest.fixture
 def members(loop: LinkLoop, monkeypatch: pytest.MonkeyPatch) -> Iterator[BridgedMembers]:
     monkeypatch.setattr(bridge, "_AGAIN_S", 0.02)
-    made = BridgedMembers([sys.executable, str(SCRIPT)])
-    made.open(loop)
+    made = BridgedMembers([sys.executable, str(SCRIPT)], NodeNames())
+    made.open(loop, None)
     yield made
     made.close(for_good=True)
 
@@ -101,23 +101,31 @@ def test_a_process_that_has_lost_its_cluster_for_good_makes_way_for_another(
     wait_until(lambda: answering() != pid)
 
 
-def test_a_node_is_used_once_the_host_has_named_it_and_so_again_by_the_process_that_follows(loop: LinkLoop) -> None:
+def test_machines_of_pools_have_the_names_and_limits_that_the_host_says_and_so_by_the_process_that_follows(
+    loop: LinkLoop,
+) -> None:
     seen: list[NodeFacts] = []
 
     def name_of(facts: NodeFacts) -> tuple[NodeId, NodeOverride] | None:
+        if facts.names[0] != ECHO:
+            return None
         seen.append(facts)
-        return (NodeId("spot-0"), NodeOverride(cores=1.0, device="red")) if len(seen) > 1 else None
+        if len(seen) == 1:
+            raise ConnectionError("its provider does not answer yet")
+        return NodeId("spot-0"), NodeOverride(cores=1.0, device="red")
 
-    members = BridgedMembers([sys.executable, str(SCRIPT)])
-    members.name_by(name_of)
-    members.open(loop)
+    members = BridgedMembers([sys.executable, str(SCRIPT)], NodeNames())
+    members.open(loop, name_of)
     try:
-        wait_until(lambda: seen)
-        assert (seen[0].id, seen[0].labels) == ("4f2a", {"color": "red"})
+        assert members.channels().keys() == {SLOW, GONE}
+        assert members.channels().keys() == {SLOW, GONE, "spot-0"}
+        assert (seen[0].id, seen[0].labels) == ("id-echo", {"color": "red"})
         with pytest.raises(ChannelLost):
-            asked(loop, members, ECHO, die=True)
-        wait_until(lambda: is_known(members) and NodeId("spot-0") in members.channels())
-        assert asked(loop, members, NodeId("spot-0")) == {"cores": 1.0, "device": "red"}
+            asked(loop, members, NodeId("spot-0"), die=True)
+        wait_until(lambda: is_known(members) and _pid_of(loop, members, NodeId("spot-0")) is not None)
+        answer = asked(loop, members, NodeId("spot-0"), say="")
+        assert (answer["name"], answer["capacity"]["cores"], answer["device"]) == ("spot-0", 1.0, "red")
+        assert len(seen) == 2
     finally:
         members.close(for_good=True)
 
@@ -130,9 +138,9 @@ def is_known(members: BridgedMembers) -> bool:
 
 
 def test_a_cluster_that_cannot_be_reached_is_told_as_the_process_tells_it(loop: LinkLoop) -> None:
-    members = BridgedMembers([sys.executable, str(SCRIPT), "refuse"])
+    members = BridgedMembers([sys.executable, str(SCRIPT), "refuse"], NodeNames())
     with pytest.raises(InvalidSpec, match="it must be there"):
-        members.open(loop)
+        members.open(loop, None)
     members.close(for_good=True)
 
 
@@ -149,8 +157,8 @@ def test_what_the_cluster_is_to_have_room_for_is_told_to_the_process_and_to_the_
     wait_until(lambda: "cpus-3" in members.channels())
 
 
-def _pid_of(loop: LinkLoop, members: BridgedMembers) -> object:
+def _pid_of(loop: LinkLoop, members: BridgedMembers, node: NodeId = ECHO) -> object:
     try:
-        return asked(loop, members, ECHO, say="")["pid"]
+        return asked(loop, members, node, say="")["pid"]
     except ChannelLost:
         return None

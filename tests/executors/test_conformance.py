@@ -23,6 +23,7 @@ from punctual.core.resources import Resources
 from punctual.daemon.agent_process import AgentProcess
 from punctual.daemon.node_agent import AgentOptions
 from punctual.executors.cluster.channel import AgentChannel
+from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.executor import LocalExecutor
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
@@ -109,7 +110,10 @@ def program_of(fate: Fate, folder: Path) -> Program:
 
 class LocalStage(ExecutorStage):
     def __init__(self, folder: Path, actuator: str) -> None:
-        executor = LocalExecutor(node=NODE, runtime_dir=folder / "runtime", actuator=actuator)
+        context = ExecutorContext(
+            node=NODE, runtime_dir=folder / "runtime", actuator=actuator, log_of=lambda _: folder / "output.log"
+        )
+        executor = LocalExecutor(context)
         super().__init__(executor, NODE)
         self._local = executor
         self._folder = folder

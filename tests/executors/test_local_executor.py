@@ -36,7 +36,7 @@ from punctual.core.job import JobSpec
 from punctual.core.program import Program
 from punctual.core.resources import Resources
 from punctual.executors.local import executor, job_run, launch
-from punctual.executors.local.executor import PacingOnlyGroup
+from punctual.executors.local.actuator import JobGroup
 from punctual.executors.local.job_files import read_end
 from punctual.executors.local.job_run import JobRun
 from punctual.executors.local.launch import MEMORY_NAME, JobProcess, new_page, page_path
@@ -69,7 +69,7 @@ def test_a_job_that_trains_lands_and_finishes(stage: Stage) -> None:
     assert last.landed
     assert last.used_core_s >= 0.04
     assert ended.landed_at == last.unit_at < ended.at
-    assert stage.executor.faults(JOB) == []
+    assert not stage.executor.facts(JOB).faults
 
 
 def test_usage_is_reported_before_there_is_progress(stage: Stage) -> None:
@@ -116,8 +116,8 @@ def test_a_job_that_cannot_reach_its_page_is_steered_by_what_it_prints(stage: St
 
 def test_no_job_is_run_where_proc_has_other_numbers(unshare: list[str], tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from punctual.executors.local.executor import LocalExecutor\n"
-        "LocalExecutor(node='here', runtime_dir=Path(sys.argv[1]))"
+        "import sys; from pathlib import Path; from punctual.executors.local.context import ExecutorContext\n"
+        "ExecutorContext(node='here', runtime_dir=Path(sys.argv[1]), log_of=Path)"
     )
     done = subprocess.run([*unshare, sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
     assert "`/proc` must show the processes of the PID namespace" in done.stderr
@@ -189,7 +189,7 @@ def test_commands_about_unknown_jobs(stage: Stage) -> None:
     assert failed == JobFailed(at=0.0, job=JobId("other"), cause="x", is_stopped=True, is_due=True)
     stage.executor.observe(JOB, 0.0, stage.sink)
     assert len(stage.events) == 2
-    assert stage.executor.faults(JOB) == []
+    assert not stage.executor.facts(JOB).faults
 
 
 def test_commands_made_when_the_end_of_the_job_was_on_its_way_start_and_answer_nothing(stage: Stage) -> None:
@@ -259,7 +259,7 @@ def test_a_job_that_fails(stage: Stage, code: str, exit_code: int, cause: str, r
     assert ended.exit_code == exit_code
     assert cause in ended.cause
     assert ended.retryable == retryable
-    assert stage.executor.faults(JOB) == []
+    assert not stage.executor.facts(JOB).faults
 
 
 def test_a_program_that_cannot_be_run(stage: Stage) -> None:
@@ -511,7 +511,7 @@ def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     ended = stage.wait(JobFinished)
     assert ended.landed_at >= seen.at
-    assert stage.executor.faults(JOB) == []
+    assert not stage.executor.facts(JOB).faults
     assert stage.log.read_text() == "step 1/3\nstep 2/3\nstep 3/3\n"
 
 
@@ -532,7 +532,7 @@ def test_progress_is_read_from_the_output(stage: Stage, tmp_path: Path) -> None:
 def test_faults_are_found_at_the_end(stage: Stage, code: str, words: str) -> None:
     stage.run(code)
     assert isinstance(stage.ended(), JobFinished)
-    (fault,) = stage.executor.faults(JOB)
+    (fault,) = stage.executor.facts(JOB).faults
     assert words in str(fault)
     assert "job 'job'" in str(fault)
 
@@ -545,7 +545,7 @@ def test_a_program_that_is_only_read_has_no_faults_and_what_is_missing_is_told(
     stage.prepare(code, progress_pattern=pattern)
     stage.launch(work_steps=10)
     assert isinstance(stage.ended(), JobFinished)
-    assert stage.executor.faults(JOB) == []
+    assert not stage.executor.facts(JOB).faults
     warned = [event.reason for event in stage.events if isinstance(event, JobWarned)][-1]
     assert warned.code == "ended-early"
     assert "counted to 3 of 10 steps" in warned.text
@@ -562,7 +562,7 @@ def test_a_launcher_that_does_not_wait_is_told_what_it_left_running(stage: Stage
 def test_a_program_that_says_nothing_has_no_faults(stage: Stage, code: str) -> None:
     stage.run(code)
     assert isinstance(stage.ended(), JobFinished)
-    assert stage.executor.faults(JOB) == []
+    assert not stage.executor.facts(JOB).faults
 
 
 def test_the_output_of_a_program_without_track_is_read_on_both_streams(stage: Stage) -> None:
@@ -765,7 +765,7 @@ def _lose_groups(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def refuse(*_: object) -> float:
         raise OSError(number, "gone", "cpu.max")
 
-    monkeypatch.setattr(PacingOnlyGroup, "grant", refuse)
+    monkeypatch.setattr(JobGroup, "grant", refuse)
 
 
 @pytest.mark.cgroup

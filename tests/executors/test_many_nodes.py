@@ -23,6 +23,7 @@ from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, Request, encode_message
 from punctual.executors.cluster.executor import ClusterExecutor
 from punctual.executors.cluster.link_loop import LinkLoop, in_thread
+from punctual.executors.cluster.node_limits import NameOf
 from punctual.executors.cluster.poll_schedule import PollSchedule
 
 A, B = NodeId("node-a"), NodeId("node-b")
@@ -68,7 +69,7 @@ class Nodes:
         self.failure: Exception | None = None
         self.n_looks = 0
 
-    def open(self, loop: LinkLoop) -> None: ...
+    def open(self, loop: LinkLoop, name_of: NameOf | None) -> None: ...
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
         self.n_looks += 1
@@ -90,7 +91,7 @@ def joined(
     closing: ExitStack, members: Any, n_nodes: int, lost_after_s: float = 60.0
 ) -> tuple[ClusterExecutor, list[Event]]:
     events: list[Event] = []
-    executor = ClusterExecutor(members, generation=1, clock=MonotonicClock(), lost_after_s=lost_after_s)
+    executor = ClusterExecutor(members, generation=1, lost_after_s=lost_after_s)
     closing.callback(executor.close)
     executor.start(events.append)
     wait_until(lambda: len([event for event in events if isinstance(event, NodeJoined)]) == n_nodes)
@@ -143,7 +144,7 @@ def test_a_node_that_is_lost_and_leaves_and_comes_back_is_to_have_nothing_left(c
 def resuming(closing: ExitStack, nodes: Mapping[NodeId, QuietNode], lost_after_s: float = 60.0) -> ClusterExecutor:
     """The executor of a host that has come back and knows these nodes."""
     executor = ClusterExecutor(
-        Nodes(nodes), generation=2, clock=MonotonicClock(), known=nodes, lost_after_s=lost_after_s  # type: ignore[arg-type]
+        Nodes(nodes), generation=2, known=nodes, lost_after_s=lost_after_s  # type: ignore[arg-type]
     )  # fmt: skip
     closing.callback(executor.close)
     return executor

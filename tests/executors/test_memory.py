@@ -17,8 +17,6 @@ from punctual.executors.local.memory import (
     PEAK_BYTES,
     CgroupMemory,
     JobMemory,
-    MemoryGauge,
-    TreeMemory,
     lack_of_memory,
     memory_of,
 )
@@ -148,28 +146,28 @@ def test_a_group_is_limited_and_cannot_swap_instead(tmp_path: Path, version: int
     assert (tmp_path / limit).read_text() == str(LIMIT_BYTES)
     assert (tmp_path / swap).read_text() == ("0" if version == 2 else str(LIMIT_BYTES))
     assert memory.used_bytes() == 40 * MIB
-    assert {path.name for _, path, _ in memory.files.counters} <= {
+    assert {Path(path).name for path, _ in memory.counters.values()} <= {
         "memory.events", "memory.peak", "memory.oom_control", "memory.max_usage_in_bytes"
     }  # fmt: skip
 
 
 def test_where_a_group_does_not_count_memory_processes_are_looked_at(tmp_path: Path) -> None:
-    assert isinstance(memory_of(group_of(tmp_path, 2), os.getpid()), CgroupMemory)
-    assert isinstance(memory_of(tmp_path / "none", os.getpid()), TreeMemory)
-    assert isinstance(memory_of(None, os.getpid()), TreeMemory)
-    assert TreeMemory(lambda: [os.getpid(), 1 << 22]).used_bytes() > MIB
+    def processes() -> list[int]:
+        return [os.getpid(), 1 << 22]
+
+    assert memory_of([tmp_path / "none", group_of(tmp_path, 2)], processes).can_limit
+    for folders in ([tmp_path / "none"], []):
+        memory = memory_of(folders, processes)
+        assert not memory.can_limit
+        assert memory.used_bytes() > MIB
 
 
-class Slow:
+class Slow(JobMemory):
     """Memory that takes long to look at."""
 
-    files = TreeMemory.files
-    can_limit = False
-
     def __init__(self) -> None:
+        super().__init__(list)
         self.n_looks = 0
-
-    def limit(self, n_bytes: int) -> None: ...
 
     def used_bytes(self) -> int:
         self.n_looks += 1
@@ -179,10 +177,9 @@ class Slow:
 
 
 def test_memory_is_looked_at_seldom_and_what_was_seen_last_stands() -> None:
-    slow: JobMemory = Slow()
-    gauge = MemoryGauge(slow)
-    assert [gauge.read() for _ in range(3)] == [5, 5, 5]
-    assert gauge.peak_bytes == 5
+    memory = Slow()
+    assert [memory.read() for _ in range(3)] == [5, 5, 5]
+    assert memory.peak_bytes == 5
 
 
 # In words.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests import page_layout as layout
-from tests.core.desk import HERE, A, Desk, cores, only
+from tests.core.desk import A, Desk, cores, only
 from tests.executors.conftest import JOB, SPIN, Stage
 
 from punctual import channel as wire
@@ -17,10 +17,9 @@ from punctual import registry
 from punctual.channel import PAGE_BYTES, Declaration, PhaseEntry, ProgramState, SharedBlock, WorkerStatus, WorkerTarget
 from punctual.core.commands import LaunchJob, ResizeJob
 from punctual.core.control import PacingLine
-from punctual.core.events import Event, JobFinished, JobStarted, JobWarned
+from punctual.core.events import Event, JobFinished, JobStarted, JobWarned, LossReported, PhaseReported
 from punctual.daemon.adoption import recorded_end
 from punctual.daemon.run_folder import boot_id
-from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.progress import PageProgress
 
 EDGES = [0, 1, 7, 40, -1, -(2**63), 2**63 - 1, 2**53, 2**53 + 1, 2**28, 2**29 - 1, 2**31, 2**32, 3_000]
@@ -60,13 +59,12 @@ def memory() -> mmap.mmap:
 
 def reported(progress: PageProgress, at: float, used_core_s: float) -> list[Event]:
     """What an executor tells of the job."""
-    events = JobEvents(A, HERE)
     phases, losses = progress.new_phases(), progress.new_losses()
     sample, _ = progress.latest(used_core_s), progress.device_use()
     return [
-        *([] if phases is None else [events.phases(at, phases)]),
-        *([events.losses(at, losses)] if losses else []),
-        events.progress(at, sample, 0.0, used_core_s),
+        *([] if phases is None else [PhaseReported(at=at, job=A, phases=phases)]),
+        *([LossReported(at=at, job=A, losses=losses)] if losses else []),
+        sample.report(at, A, 0.0, used_core_s),
     ]
 
 

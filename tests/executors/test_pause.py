@@ -21,7 +21,7 @@ from punctual.executors.local import freezer as freezers
 from punctual.executors.local import grant as grants
 from punctual.executors.local.actuator import Choice, Unusable
 from punctual.executors.local.cgroup_files import hierarchy
-from punctual.executors.local.cgroup_v1 import CgroupV1
+from punctual.executors.local.cgroups import CgroupV1
 from punctual.executors.local.devices import DevicePool, JobDevices
 from punctual.executors.local.freezer import SignalFreezer
 from punctual.executors.local.job_files import takeover_socket_of

@@ -27,6 +27,7 @@ from punctual.core.resources import Resources
 from punctual.daemon.mailbox import MonotonicClock
 from punctual.executors.cluster import executor as cluster_executor
 from punctual.executors.cluster.executor import ClusterExecutor
+from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.machines import MACHINE_LABEL, MachinesUnknown, Offer, Started, machine_by_label
 from punctual.executors.cluster.node_limits import NameOf, NodeFacts
 
@@ -37,7 +38,8 @@ FIRST, SECOND, THIRD = (NodeId(f"spot-{i}") for i in range(3))
 class NamedNodes(Nodes):
     """Nodes of which some have the label of a machine."""
 
-    def name_by(self, name_of: NameOf) -> None:
+    def open(self, loop: LinkLoop, name_of: NameOf | None) -> None:
+        assert name_of is not None
         self.name_of = name_of
 
     def add(self, label: str) -> QuietNode:
@@ -134,7 +136,7 @@ class Stage:
         self.events: list[Event] = []
         self.clock = ShiftedClock()
         self.executor = ClusterExecutor(
-            cloud.members, generation=1, clock=self.clock, provider=cloud, **options  # type: ignore[arg-type]
+            cloud.members, generation=1, now=self.clock.now, provider=cloud, **options  # type: ignore[arg-type]
         )  # fmt: skip
         closing.callback(self.executor.close)
 

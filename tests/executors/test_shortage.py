@@ -147,7 +147,7 @@ def test_jobs_that_have_ended_keep_no_descriptor(stage: Stage) -> None:
         stage.launch()
         assert isinstance(stage.ended(), JobFinished)
     assert n_files() == n_before
-    assert stage.executor.faults(JOB) == []
+    assert not stage.executor.facts(JOB).faults
 
 
 def test_a_job_that_runs_takes_five_descriptors(stage: Stage) -> None:

@@ -10,7 +10,7 @@ from punctual.core.ids import NodeId
 from punctual.core.pools import PoolSpec
 from punctual.core.resources import Resources
 from punctual.executors.cluster.machines import ClusterPlace, MachinesUnknown, PoolTerms
-from punctual.executors.slurm_machines import SlurmMachines, SlurmOptions
+from punctual.executors.slurm_machines import SlurmMachines
 
 SPOT = PoolSpec(name="spot", capacity=Resources(cores=1.0), market="spot", most=4)
 _PROGRAM = '#!/bin/sh\necho "$0 $*" >> "{folder}/asked"\ncat "{folder}/answer.$(basename "$0")"\n'
@@ -44,7 +44,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandInSlurm:
 def machines(slurm: StandInSlurm, tmp_path: Path) -> SlurmMachines:
     """The provider, with one machine that runs as job 7."""
     place = ClusterPlace(address="127.0.0.1:1", name="service", folder=str(tmp_path))
-    made = SlurmMachines([PoolTerms(spec=SPOT, price_usd_h=1.0, amounts={"cores": 1.0})], place, SlurmOptions())
+    made = SlurmMachines([PoolTerms(spec=SPOT, price_usd_h=1.0, amounts={"cores": 1.0})], place)
     slurm.answer("sbatch", ["7"])
     slurm.answer("squeue", [_line("RUNNING")])
     assert list(made.start(SPOT, [NodeId("spot-0")]).nodes) == ["spot-0"]

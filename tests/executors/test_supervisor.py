@@ -1,6 +1,7 @@
 """What the supervisor does by itself, whatever has become of the process that started it."""
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -372,8 +373,8 @@ def test_who_takes_over_a_job_whose_end_cannot_be_written_is_told(keep: Keep, ad
         until(lambda: not is_alive(job))
         kept = until(lambda: take_over(address))
         assert kept is not None
-        last = kept.link.read()
-        kept.link.close()
+        last = kept.read()
+        kept.close()
         may_write(disk, True)
     assert last is not None
     assert last["ended"] == 7
@@ -438,18 +439,18 @@ def keep_with_socket(keep: Keep, address: Path, code: str, **request: Any) -> Su
 def test_a_job_that_nobody_steers_is_handed_over_with_what_its_supervisor_knows(
     keep: Keep, address: Path, tmp_path: Path
 ) -> None:
-    link = keep_with_socket(keep, address, GOES_ON, actuator="pacing", progress_pattern="auto")
+    link = keep_with_socket(keep, address, GOES_ON, actuator="pacing")
     pid = started(link)
     link.release()
     kept = until(lambda: take_over(address))
     assert kept is not None
-    assert (kept.job_pid, kept.link.pid) == (pid, link.pid)
-    assert (kept.request.actuator, kept.request.progress_pattern, kept.request.environment) == ("pacing", "auto", {})
+    assert (kept.job_pid, kept.pid) == (pid, link.pid)
+    assert (kept.request.actuator, kept.request.environment) == ("pacing", {})
     (tmp_path / "go").touch()
-    last = kept.link.read()
+    last = kept.read()
     assert last is not None
     assert last["ended"] == 7
-    kept.link.close()
+    kept.close()
     assert not address.exists()
 
 
@@ -472,7 +473,7 @@ def test_a_job_can_be_released_and_taken_over_again_and_again(keep: Keep, addres
         kept = until(lambda: take_over(address))
         assert kept is not None
         assert take_over(address) is None
-        kept.link.close()
+        kept.close()
     until(lambda: written(quota))
     assert is_alive(pid)
 
@@ -499,6 +500,23 @@ def test_a_renewal_before_the_request_is_no_part_of_it() -> None:
     link.close()
 
 
+def test_a_job_whose_supervisor_is_of_another_version_is_handed_over(address: Path) -> None:
+    request = {"argv": ["train"], "actuator": "pacing", "what_an_earlier_version_had": 1}
+    told = {"keeper": os.getpid(), "started": 7, "at_ns": 5 * 10**9, "request": request}
+    with listen_for_takeover(address) as listening, ThreadPoolExecutor(1) as pool:
+
+        def hand_over() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(json.dumps(told).encode() + b"\n")
+
+        pool.submit(hand_over)
+        kept = take_over(address)
+    assert kept is not None
+    assert (kept.job_pid, kept.started_at, kept.request.argv) == (7, 5.0, ["train"])
+    kept.close()
+
+
 def test_a_connection_on_which_nothing_is_said_is_given_up(keep: Keep, address: Path, tmp_path: Path) -> None:
     quota = tmp_path / "quota"
     link = keep_with_socket(keep, address, GOES_ON, lift=[[str(quota), "max"]], lease_s=0.2)
@@ -508,7 +526,7 @@ def test_a_connection_on_which_nothing_is_said_is_given_up(keep: Keep, address: 
     assert is_alive(pid)
     kept = until(lambda: take_over(address))
     assert kept is not None
-    kept.link.close()
+    kept.close()
 
 
 def test_a_process_that_was_stopped_for_too_long_steers_again(keep: Keep, address: Path, tmp_path: Path) -> None:
@@ -527,7 +545,7 @@ def test_it_does_not_steer_again_what_another_process_has_taken_over(keep: Keep,
     assert kept is not None
     with pytest.raises(SteeringLostError):
         Expired(link).await_end(address, None, lambda: None)
-    kept.link.close()
+    kept.close()
 
 
 def test_it_finds_the_end_of_a_job_that_ended_meanwhile(keep: Keep, address: Path, tmp_path: Path) -> None:

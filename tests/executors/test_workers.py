@@ -157,7 +157,7 @@ from tests.executors.test_workers import launch, resize
 folder = Path(sys.argv[1])
 stage = Stage(folder / "runtime")
 launch(stage, (folder / "agent.py").read_text())
-until(lambda: stage.executor.worker_status(JOB).n_workers)
+until(lambda: stage.executor.facts(JOB).workers.n_workers)
 resize(stage, 3)
 (folder / "asked").touch()
 time.sleep(60)
@@ -187,4 +187,4 @@ def test_a_change_in_the_middle_of_which_the_one_who_asked_died_is_answered_to_t
     resize(stage, 3)
     (tmp_path / "go").touch()
     assert stage.wait(GrantApplied).granted == {NODE: WORKER * 3}
-    assert stage.executor.worker_status(JOB).n_workers == 3
+    assert stage.executor.facts(JOB).workers.n_workers == 3

@@ -6,22 +6,15 @@ A request with ``{"die": true}`` ends the process, one with ``{"lose": true}`` i
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from threading import Event
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge_end import BridgeEnd, ConnectionEnded
-from punctual.executors.cluster.channel import (
-    Answer,
-    Bundle,
-    ChannelLost,
-    DirectChannel,
-    NodeChannel,
-    Request,
-    threaded,
-)
-from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
+from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, NodeChannel, Request
+from punctual.executors.cluster.link_loop import in_thread
+from punctual.executors.cluster.node_limits import NodeFacts
 
 _lost = Event()
 _slow_until_at = time.monotonic() + 1.0
@@ -34,7 +27,8 @@ def echo(request: Request) -> Answer:
         _lost.set()
     sys.stdout.write("a library prints what it likes\n")
     sys.stdout.flush()
-    return {"said": request["say"], "pid": os.getpid()}
+    capacity = {"cores": 2.0, "gpus": 0.0, "memory_bytes": 1.0}
+    return {"said": request["say"], "pid": os.getpid(), "capacity": capacity, "device": "blue"}
 
 
 def slow(request: Request) -> Answer:
@@ -42,43 +36,39 @@ def slow(request: Request) -> Answer:
     return echo(request)
 
 
-def limited(limit: NodeOverride) -> Callable[[Request], Answer]:
-    return lambda _: {"cores": limit.cores, "device": limit.device}
-
-
 def gone(_: Request) -> Answer:
     raise ChannelLost("it is gone")
 
 
 class Agents:
-    """Three; where the cluster is asked for room a second time another one, whose name is what was asked for; and one without a name."""
+    """Three; and where the cluster is asked for room a second time another one, whose name is what was asked for."""
 
     def __init__(self) -> None:
         self._n_requests = 0
         agents = {"echo": echo, "slow": slow, "gone": gone}
-        self._channels = {NodeId(name): threaded(DirectChannel(agent)) for name, agent in agents.items()}
-        self._unnamed = {"4f2a": NodeFacts(names=("host",), cores=1.0, gpus=0.0, labels={"color": "red"}, id="4f2a")}
+        self._agents: dict[str, Callable[[Request], Answer]] = dict(agents)
 
-    def channels(self) -> dict[NodeId, NodeChannel]:
+    def nodes(self) -> dict[str, NodeFacts]:
         if _lost.is_set():
             raise ConnectionEnded
-        return dict(self._channels)
+        return {
+            f"id-{name}": NodeFacts(names=(name, "here"), cores=1.0, gpus=0.0, labels={"color": "red"}, id=f"id-{name}")
+            for name in self._agents
+        }
 
-    def unnamed(self) -> dict[str, NodeFacts]:
-        return self._unnamed
+    def channel(self, id: str, name: NodeId) -> NodeChannel:
+        agent = self._agents[id.removeprefix("id-")]
 
-    def name(self, names: Mapping[str, tuple[NodeId, NodeOverride] | None]) -> None:
-        for id, named in names.items():
-            del self._unnamed[id]
-            if named is not None:
-                self._channels = {**self._channels, named[0]: threaded(DirectChannel(limited(named[1])))}
+        async def channel(request: Request, _: float) -> Answer:
+            return {**await in_thread(agent, request), "name": name}
+
+        return channel
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         self._n_requests += 1
         if self._n_requests == 1:
             raise ConnectionError("it cannot be asked yet")
-        name = NodeId(f"cpus-{sum(bundle['CPU'] for bundle in bundles)}")
-        self._channels = {**self._channels, name: threaded(DirectChannel(echo))}
+        self._agents = {**self._agents, f"cpus-{sum(bundle['CPU'] for bundle in bundles)}": echo}
 
     def close(self, *, for_good: bool) -> None: ...
 

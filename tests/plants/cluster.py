@@ -4,7 +4,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tests.executors.conftest import is_alive
@@ -13,22 +14,27 @@ from tests.waiting import wait_until
 from punctual.core.events import Event, NodeJoined
 from punctual.core.ids import NodeId
 from punctual.daemon.agent_process import AgentProcess
-from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.node_agent import AgentOptions, NodeAgent
-from punctual.executors.cluster.channel import (
-    AgentChannel,
-    Answer,
-    Bundle,
-    ChannelLost,
-    DirectChannel,
-    NodeChannel,
-    Request,
-    threaded,
-)
+from punctual.executors.cluster.channel import AgentChannel, Answer, Bundle, ChannelLost, NodeChannel, Request
 from punctual.executors.cluster.executor import ClusterExecutor
-from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.executors.cluster.link_loop import LinkLoop, in_thread
 from punctual.executors.cluster.node_limits import NameOf
 from punctual.executors.local.output import StartFacts
+
+
+class DirectChannel:
+    """Channel to an agent in this process."""
+
+    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+        self._answer = answer
+
+    def call(self, request: Request, limit_s: float) -> Answer:
+        return self._answer(request)
+
+
+def threaded(channel: AgentChannel) -> NodeChannel:
+    """Return a channel to a node's agent through a blocking one: each request has a thread."""
+    return partial(in_thread, channel.call)
 
 
 class FixedMembers:
@@ -38,9 +44,7 @@ class FixedMembers:
         self._nodes = {node: threaded(channel) for node, channel in channels.items()}
         self.requests: list[list[Bundle]] = []
 
-    def name_by(self, name_of: NameOf) -> None: ...
-
-    def open(self, loop: LinkLoop) -> None: ...
+    def open(self, loop: LinkLoop, name_of: NameOf | None) -> None: ...
 
     def add(self, node: NodeId, channel: AgentChannel) -> None:
         self._nodes = {**self._nodes, node: threaded(channel)}
@@ -101,7 +105,7 @@ def joined_executor(
 ) -> ClusterExecutor:
     """An executor whose nodes have all joined."""
     executor = ClusterExecutor(
-        FixedMembers(channels), generation=generation, clock=MonotonicClock(),
+        FixedMembers(channels), generation=generation,
         start_facts_of=lambda _: StartFacts(environment=os.environ), report_s=0.02, **options,
     )  # fmt: skip
     executor.start(events.append)

@@ -6,14 +6,7 @@ from typing import Any
 
 from punctual.core.ids import NodeId
 from punctual.core.pools import PoolSpec
-from punctual.executors.cluster.machines import (
-    ClusterPlace,
-    MachinesUnknown,
-    Offer,
-    PoolTerms,
-    Started,
-    offer_as_described,
-)
+from punctual.executors.cluster.machines import ClusterPlace, DescribedMachines, MachinesUnknown, PoolTerms, Started
 from punctual.executors.cluster.node_limits import NodeFacts
 
 
@@ -22,20 +15,18 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
     return FileMachines(pools, Path(options["cloud"]), place.name)
 
 
-class FileMachines:
+class FileMachines(DescribedMachines):
     """Its machines never join. A file `away` in the folder makes it silent."""
 
     poll_interval_s, retry_s = 0.05, 60.0
 
     def __init__(self, pools: Sequence[PoolTerms], cloud: Path, service: str) -> None:
-        self._pools, self._cloud, self._service = pools, cloud, service
+        super().__init__(pools)
+        self._cloud, self._service = cloud, service
 
     def _check(self) -> None:
         if (self._cloud / "away").exists():
             raise MachinesUnknown("the cloud does not answer")
-
-    def offers(self) -> Mapping[str, Offer]:
-        return offer_as_described(self._pools)
 
     def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
         self._check()
@@ -51,12 +42,6 @@ class FileMachines:
     def machines(self) -> Collection[NodeId]:
         self._check()
         return [NodeId(file.name.partition("@")[2]) for file in self._cloud.glob(f"{self._service}@*")]
-
-    def lost(self) -> Mapping[NodeId, str]:
-        return {}
-
-    def noticed(self) -> Mapping[NodeId, float]:
-        return {}
 
     def name_of(self, facts: NodeFacts) -> NodeId | None:
         return None

@@ -108,8 +108,8 @@ def events_of(kind: type) -> list[Any]:
 
 
 def n_workers(host: LocalHost) -> int:
-    workers = host.executor.facts(JOB)["workers"] if host.knows(JOB) else None
-    return 0 if workers is None else int(workers["n_workers"])
+    status = host.executor.facts(JOB).workers if host.knows(JOB) else None
+    return 0 if status is None else status.n_workers
 
 
 def steps(host: LocalHost) -> float:
@@ -121,7 +121,9 @@ def nodes(host: LocalHost) -> set[str]:
 
 
 def n_redone(host: LocalHost) -> int:
-    return int(host.executor.facts(JOB)["workers"]["n_steps_redone"])
+    status = host.executor.facts(JOB).workers
+    assert status is not None
+    return status.n_steps_redone
 
 
 def begin(host: LocalHost, folder: Path, n_machines: int = 2, **more: Any) -> None:

@@ -227,8 +227,8 @@ def test_an_elastic_job_has_workers_on_both_nodes(options: HostOptions, tmp_path
         host.submit(submission_of(job, time.monotonic(), host.capacity, host.capacity_together))
 
         def n_workers() -> int:
-            workers = host.executor.facts(JobId("job"))["workers"]
-            return 0 if workers is None else int(workers["n_workers"])
+            status = host.executor.facts(JobId("job")).workers
+            return 0 if status is None else status.n_workers
 
         until_all(host, lambda: n_workers() == 2)
         assert len(host.status(JobId("job")).granted) == 2

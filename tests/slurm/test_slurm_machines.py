@@ -14,7 +14,7 @@ from punctual.core.ids import NodeId
 from punctual.core.pools import PoolSpec
 from punctual.core.resources import Resources
 from punctual.executors.cluster.machines import ClusterPlace, MachinesUnknown, PoolTerms
-from punctual.executors.slurm_machines import SlurmMachines, SlurmOptions
+from punctual.executors.slurm_machines import SlurmMachines
 
 SPOT = PoolSpec(name="spot", capacity=Resources(cores=1.0), market="spot", most=4)
 
@@ -29,8 +29,7 @@ def make(slurm: SlurmCluster, stand_in: Path, tmp_path: Path) -> Iterator[Maker]
 
     def make(sbatch: Sequence[str] = ("--constraint=spot",), pool: PoolSpec = SPOT, **changes: Any) -> SlurmMachines:
         terms = PoolTerms(spec=pool, price_usd_h=1.0, amounts={"cores": 1.0}, options={"sbatch": sbatch})
-        options = SlurmOptions(ray=str(stand_in), wait_s=changes.pop("wait_s", 60.0))
-        made.append(SlurmMachines([terms], place, options, **changes))
+        made.append(SlurmMachines([terms], place, ray=str(stand_in), **changes))
         return made[-1]
 
     yield make
@@ -166,7 +165,7 @@ def test_another_process_of_the_service_finds_its_machines_and_another_service_d
     later = make()
     assert machines(later) == names(0, 1)
     pool = PoolTerms(spec=SPOT, price_usd_h=1.0)
-    other = SlurmMachines([pool], ClusterPlace(address="a:1", name="other", folder=str(tmp_path)), SlurmOptions())
+    other = SlurmMachines([pool], ClusterPlace(address="a:1", name="other", folder=str(tmp_path)))
     assert machines(other) == []
     other.close(for_good=True)
     assert len(slurm.jobs()) == 2

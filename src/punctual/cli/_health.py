@@ -27,7 +27,7 @@ from punctual.daemon.runs import known_runs, live_folders
 from punctual.daemon.sharing import too_nice
 from punctual.distribution import install_command, missing_modules
 from punctual.executors.local.actuator import choose
-from punctual.executors.local.executor import actuators
+from punctual.executors.local.cgroups import actuators
 from punctual.executors.ray_access import OPEN_TO_ALL, asks_for_token
 from punctual.executors.slurm_commands import SlurmFailure, slurm_answer
 from punctual.journal.boot import boot_id, clock_now

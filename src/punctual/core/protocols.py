@@ -96,9 +96,3 @@ class Journal(Protocol):
     def read_from(self, sequence: int) -> Iterator[tuple[int, Message]]:
         """Messages numbered `sequence` and above, in order. The first ever has number 1."""
         ...
-
-
-class Clock(Protocol):
-    """Monotonic seconds. Used by the runtime only."""
-
-    def now(self) -> float: ...

@@ -18,11 +18,12 @@ from punctual.core.protocols import Sink
 from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder, boot_id
 from punctual.executors.local.actuator import Choice
-from punctual.executors.local.ending import cause_of_failure, is_retryable
-from punctual.executors.local.executor import LocalExecutor, in_force
+from punctual.executors.local.cgroups import in_force
+from punctual.executors.local.ending import failed
+from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.job_signals import GRACE_S
 from punctual.executors.local.orphans import end_left, processes_of
-from punctual.executors.local.progress import PageProgress, ProgressSample
+from punctual.executors.local.progress import PageProgress
 from punctual.executors.local.supervisor_client import LEASE_S, AdoptableJob, take_over
 
 _LOG = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ def adopted(
                     "Take it over as the user who started it; it goes on meanwhile.",
                 ) from error
             _LOG.warning("job '%s' cannot be gone on with, and is started again: %s", job, error)
-            claim.link.kill()
+            claim.kill()
             _end_unkept(run, job)
     return granted
 
@@ -139,7 +140,10 @@ def recorded_end(
     landed_at = page.landed_at()
     if landed_at is not None and isinstance(event, JobFinished):
         event = replace(event, landed_at=landed_at - shift_s)
-    return _last_report(event, page.latest(0.0), float(record["core_s"]), shift_s), event
+    sample = page.latest(0.0)
+    assert sample.unit_at is not None
+    sample = replace(sample, unit_at=sample.unit_at - shift_s, active_s=0.0)  # another process may have its number now
+    return sample.report(event.at, job, event.at, float(record["core_s"])), event
 
 
 def _end_of(job: JobId, record: Mapping[str, Any], *, shift_s: float, at_least: float) -> JobFinished | JobFailed:
@@ -151,15 +155,7 @@ def _end_of(job: JobId, record: Mapping[str, Any], *, shift_s: float, at_least: 
         return JobFinished(at=at, job=job, landed_at=ended_at)
     if record.get("fenced"):
         return JobFailed(at=at, job=job, cause=FENCED, retryable=True, is_lost=True)
-    cause, out_of_memory = cause_of_failure(record)
-    return JobFailed(
-        at=at,
-        job=job,
-        cause=cause,
-        exit_code=code,
-        retryable=is_retryable(code) or out_of_memory,
-        out_of_memory=out_of_memory,
-    )
+    return failed(job, at, record)
 
 
 def _page_left(record: Mapping[str, Any]) -> PageProgress | None:
@@ -169,18 +165,3 @@ def _page_left(record: Mapping[str, Any]) -> PageProgress | None:
     except (PageError, TypeError, ValueError):
         return None
     return page if record.get("boot") == boot_id() and page.latest(0.0).unit_at is not None else None
-
-
-def _last_report(
-    event: JobFinished | JobFailed, sample: ProgressSample, used_core_s: float, shift_s: float
-) -> ProgressReported:
-    assert sample.unit_at is not None
-    return ProgressReported(
-        at=event.at,
-        job=event.job,
-        steps_done=sample.steps_done,
-        steps_total=sample.steps_total,
-        unit_at=sample.unit_at - shift_s,
-        used_core_s=used_core_s,
-        landed=sample.landed,
-    )

@@ -3,17 +3,15 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Protocol
 
-from punctual.channel import DeviceUse, WorkerStatus
 from punctual.core.commands import JobCommand
-from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobWarned
 from punctual.core.ids import JobId
 from punctual.core.instants import moved
 from punctual.core.protocols import Executor, Sink
 from punctual.core.recent_messages import Reason
+from punctual.executors.job_facts import JobFacts
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,11 +29,9 @@ class HostExecutor(Executor, Protocol):
         """Renew the jobs' lease, and name the jobs that stay paused when it ends."""
         ...
 
-    def worker_status(self, job: JobId) -> WorkerStatus | None: ...
-
-    def device_use(self, job: JobId) -> DeviceUse | None: ...
-
-    def faults(self, job: JobId) -> list[InvalidSpec]: ...
+    def facts(self, job: JobId) -> JobFacts:
+        """Return the facts about a job that only its executor has."""
+        ...
 
     def release(self) -> None:
         """Leave running jobs to the next owner; no further events are sent."""
@@ -79,14 +75,11 @@ class Contained:
         with self._caught("renewed", None):
             self._executor.renew(is_paused_by_user)
 
-    def facts(self, job: JobId) -> dict[str, Any]:
-        """Return what only the executor knows of the job, as plain fields: its workers and device, if any, and its faults."""
-        facts: dict[str, Any] = {"workers": None, "device": None, "faults": []}
+    def facts(self, job: JobId) -> JobFacts:
+        """Return what only the executor knows of the job."""
+        facts = JobFacts()
         with self._caught("asked", job):
-            workers, device = self._executor.worker_status(job), self._executor.device_use(job)
-            facts["workers"] = None if workers is None else asdict(workers)
-            facts["device"] = None if device is None else asdict(device)
-            facts["faults"] = [fault.as_fields() for fault in self._executor.faults(job)]
+            facts = self._executor.facts(job)
         return facts
 
     @contextmanager

@@ -147,7 +147,8 @@ class JobFollower(StatusReader):
             of_job = settings if facts is None else facts.settings
             for fd, log in enumerate(logs_of(run.log(job), of_job), start=1):
                 # Errors that the user has sent elsewhere than to the terminal go there, past the display.
-                receive = None if fd == 2 and settings.redirects_errors else self._receive
+                goes_elsewhere = fd == 2 and settings.is_split and settings.terminal_size is not None
+                receive = None if goes_elsewhere else self._receive
                 self._tails.append(LogTail(log, receive or partial(write_through, fd), skip=skip))
 
     # The jobs.

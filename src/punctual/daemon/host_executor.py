@@ -22,14 +22,14 @@ from punctual.core.resources import TOLERANCE, Resources
 from punctual.daemon.capacity import capacity_here
 from punctual.daemon.contained import HostExecutor
 from punctual.daemon.cpu_sets import CpuSets
-from punctual.daemon.host_options import HostOptions
+from punctual.daemon.host_options import HostOptions, limits
 from punctual.daemon.machine_providers import machines_ended, pools_of, provider_of
-from punctual.daemon.mailbox import MonotonicClock
 from punctual.daemon.run_folder import RunFolder
 from punctual.distribution import __version__, check_extras
 from punctual.executors.local.actuator import Choice
+from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.executor import LocalExecutor
-from punctual.executors.local.job_log import note_time, rotate
+from punctual.executors.local.job_log import LOG_BYTES_MAX, note_time, rotate
 from punctual.executors.local.output import JobInputs, cpus_here
 from punctual.executors.local.supervisor_client import LEASE_S
 from punctual.journal.sqlite import SqliteJournal
@@ -95,7 +95,7 @@ class ExecutorSetup:
 
 def local_executor(run: RunFolder, journal: SqliteJournal, actuator: str | Choice, inputs: JobInputs) -> LocalExecutor:
     """Make the executor of the jobs of `run` on this machine, usable while this process has the journal."""
-    return LocalExecutor(
+    context = ExecutorContext(
         node=HERE,
         actuator=actuator,
         runtime_dir=run.runtime_dir,
@@ -107,6 +107,7 @@ def local_executor(run: RunFolder, journal: SqliteJournal, actuator: str | Choic
         input_of=inputs.take,
         may_steer=journal.has_claim,
     )
+    return LocalExecutor(context)
 
 
 def local_site(run: RunFolder, executor: LocalExecutor, options: HostOptions, inputs: JobInputs) -> ExecutorSetup:
@@ -140,7 +141,6 @@ def cluster_executor(
     return ClusterExecutor(
         members_of(run, options),
         generation=generation,
-        clock=MonotonicClock(),
         known=known,
         start_facts_of=run.start_facts,
         on_output=partial(_keep_output, run),
@@ -157,8 +157,7 @@ def _keep_output(run: RunFolder, job: JobId, output: bytes) -> None:
     """Append output that a job has written on its node to the job's log here."""
     log = run.log(job)
     with suppress(OSError):  # the disk is full, say
-        # Size at which a log is begun anew, as on this machine.
-        if log.exists() and log.stat().st_size > 1 << 26:
+        if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
             rotate(str(log))
         note_time(str(log))
         fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -193,12 +192,9 @@ def new_setup(run: RunFolder, journal: SqliteJournal, options: HostOptions) -> E
 def members_of(run: RunFolder, options: HostOptions) -> "Members":
     """Return the members of the Ray cluster, reached through a separate process."""
     from punctual.executors.cluster.bridge import BridgedMembers
+    from punctual.executors.cluster.node_limits import NodeNames
 
     check_extras("a Ray cluster", "ray")
-    told = {
-        "name": run.facts()["agents"],
-        "names": str(run.state_dir / "nodes.json"),
-        "options": asdict(options),
-        "asks_names": bool(pools_of(options.cluster)),
-    }
-    return BridgedMembers([sys.executable, "-P", "-m", "punctual.daemon.ray_process", json.dumps(told)])
+    told = {"name": run.facts()["agents"], "options": asdict(options)}
+    command = [sys.executable, "-P", "-m", "punctual.daemon.ray_process", json.dumps(told)]
+    return BridgedMembers(command, NodeNames(limits(options.cluster), run.state_dir / "nodes.json"))

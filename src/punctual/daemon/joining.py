@@ -69,7 +69,7 @@ def start_daemon(request: DaemonRequest, n_starts: int = 1) -> Ready:
                 begun_at = log.stat().st_size if log.exists() else 0
                 command = replace(request, ready_fd=write_fd).command()
                 process = start_detached(command, log, os.environ, pass_fds=[write_fd])
-                leave_command_group([process.pid])
+                leave_command_group(process.pid)
         finally:
             os.close(write_fd)
         line = _line(ready_fd, time.monotonic() + _START_S_MAX, ready.read)

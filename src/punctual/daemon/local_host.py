@@ -757,9 +757,10 @@ class LocalHost(StatusReader):
 
     def _end_facts(self, job: JobId) -> dict[str, Any]:
         """Return the facts of an ended job for the list of past jobs, with those that only the executor has."""
+        facts = self.executor.facts(job).as_fields()
         return {
             **facts_of_end(self.status(job), self.clocks(), self._scheduler.bill),
-            **self.executor.facts(job),
+            **{name: facts[name] for name in ("faults", "workers", "device")},
             "controller_cpu_s": time.process_time() - self._cpu_before_s.pop(job, time.process_time()),
         }
 

@@ -41,6 +41,8 @@ from punctual.executors.cluster.channel import (
     encode_message,
 )
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
+from punctual.executors.job_facts import JobFacts
+from punctual.executors.local.context import ExecutorContext
 from punctual.executors.local.executor import LocalExecutor
 from punctual.executors.local.output import StartFacts
 from punctual.executors.local.supervisor_client import LEASE_S
@@ -178,7 +180,7 @@ class NodeAgent:
         self._open.update(dict.fromkeys(jobs, LogPlace()))
         with ExitStack() as claims:
             kept = claimed(run, jobs, claims)
-            executor = LocalExecutor(
+            context = ExecutorContext(
                 node=self._options.node,
                 runtime_dir=run.runtime_dir,
                 actuator=actuator_of(kept, self._options.actuator),
@@ -189,6 +191,7 @@ class NodeAgent:
                 end_file_of=run.end_file,
                 log_of=run.log,
             )
+            executor = LocalExecutor(context)
             granted = adopted(run, executor, kept, lambda job: (self._launch_of(job), None), self._receive)
             claims.pop_all()
             executor.follow()
@@ -358,10 +361,11 @@ class NodeAgent:
         """Return facts about jobs that only the executor has."""
         facts: dict[str, Any] = {}
         for job in (*jobs, *(event.job for event in events if isinstance(event, JobFinished))):
-            told, group = self._contained.facts(job), self._executor.group(job)
-            if group is not None or any(told.values()):
-                address = None if group is None else [self._address, group[0], group[1].hex()]
-                facts[job] = {**told, "group": address}
+            known = self._contained.facts(job)
+            if known.group is not None:
+                known = replace(known, group=(self._address, *known.group[1:]))
+            if known != JobFacts():
+                facts[job] = known.as_fields()
         return facts
 
     # Events.

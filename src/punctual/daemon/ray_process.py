@@ -5,12 +5,11 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from punctual.core.ids import JobId, NodeId
 from punctual.daemon.agent_process import AgentProcess
-from punctual.daemon.host_options import HostOptions, limits
+from punctual.daemon.host_options import HostOptions
 from punctual.daemon.logs import log_to_stderr
 from punctual.daemon.node_agent import AgentOptions
 from punctual.executors.cluster.bridge_end import BridgedCluster, BridgeEnd
@@ -39,28 +38,18 @@ def agents_of(name: str, options: HostOptions) -> Callable[[NodeId, str], Callab
     return start_of
 
 
-def opened(name: str, names: str, options: Mapping[str, Any], *, asks_names: bool) -> BridgedCluster:
+def opened(name: str, options: Mapping[str, Any]) -> BridgedCluster:
     """Connect to the cluster; raises `InvalidSpec` if it cannot be reached, or lacks the required token check.
 
     * `name`: name of the agents.
-    * `names`: file for the names of nodes.
     * `options`: the host's, as JSON values.
-    * `asks_names`: whether the host is asked which nodes are machines of pools.
     """
     # Once a connection is lost, Ray would start a cluster of its own on this machine at the next call.
     os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     from punctual.executors.ray import RayMembers
 
     host = HostOptions(**options)
-    return RayMembers(
-        host.address,
-        name,
-        agents_of(name, host),
-        limits(host.cluster),
-        Path(names),
-        needs_token=not host.allow_unauthenticated_ray,
-        asks_names=asks_names,
-    )
+    return RayMembers(host.address, name, agents_of(name, host), needs_token=not host.allow_unauthenticated_ray)
 
 
 if __name__ == "__main__":

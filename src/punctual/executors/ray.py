@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -26,17 +25,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge_end import ConnectionEnded
-from punctual.executors.cluster.channel import (
-    AgentChannel,
-    Answer,
-    Bundle,
-    ChannelLost,
-    NodeChannel,
-    Request,
-    threaded,
-)
-from punctual.executors.cluster.node_limits import Limits, NodeFacts, NodeOverride, unlimited
-from punctual.executors.json_files import read_json, write_json
+from punctual.executors.cluster.channel import AgentChannel, Answer, Bundle, ChannelLost, NodeChannel, Request
+from punctual.executors.cluster.link_loop import in_thread
+from punctual.executors.cluster.node_limits import NodeFacts
 from punctual.executors.ray_access import check_asks_for_token
 
 _LOG = logging.getLogger(__name__)
@@ -128,17 +119,19 @@ class AgentRelay:
 
 
 class RayChannel:
-    """Channel to the agent of one node, through calls of its relay. `limit`: limit of the node's use."""
+    """Channel to the agent of one node, through calls of its relay: each has a thread."""
 
     def __init__(self, start: Callable[[], AgentChannel], name: str, ray_node: str) -> None:
         self._start, self._name, self._ray_node = start, name, ray_node
         self._lock = threading.Lock()
         self._relay: Any = None
         self._again_at = 0.0
-        self.limit = NodeOverride()
 
-    def call(self, request: Request, limit_s: float) -> Answer:
+    async def __call__(self, request: Request, limit_s: float) -> Answer:
         """Return the agent's answer; raises `ChannelLost` if none comes within about `limit_s` seconds."""
+        return await in_thread(self._call, request, limit_s)
+
+    def _call(self, request: Request, limit_s: float) -> Answer:
         try:
             # Seconds that Ray may take beyond the agent's own time.
             answer: Answer = ray.get(self._actor().answer.remote(request, limit_s), timeout=limit_s + 1.0)
@@ -151,7 +144,7 @@ class RayChannel:
         if request["verb"] == "leave":  # the version that leaves is loaded in the relay, too
             self._relay = None
             self.remove()
-        return self.limit.applied(answer)
+        return answer
 
     def move_to(self, ray_node: str) -> None:
         """Use another node id of Ray's for the machine, whose Ray was started again."""
@@ -187,71 +180,21 @@ class RayChannel:
             return self._relay
 
 
-class MachineNames:
-    """Names of all machines that have been in the cluster, in a file if there is one."""
-
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
-        self._names: dict[tuple[str, str], NodeId] = {}
-        if file is not None:
-            with suppress(ValueError, TypeError):
-                self._names = {(host, address): NodeId(name) for host, address, name in read_json(file) or ()}
-
-    def name_of(self, machine: tuple[str, str]) -> NodeId:
-        """Return the name of a machine, which stays the same as long as the file exists."""
-        if machine not in self._names:
-            host, address = machine
-            self._names[machine] = NodeId(host if host not in self._names.values() else f"{host}-{address}")
-            self._keep()
-        return self._names[machine]
-
-    def _keep(self) -> None:
-        if self._file is None:
-            return
-        try:
-            write_json(self._file, [[*machine, name] for machine, name in self._names.items()])
-        except OSError:
-            _LOG.exception("the names of nodes cannot be kept: after a restart they may be others")
-
-
 class RayMembers:
     """Nodes of a Ray cluster that have CPUs.
 
-    A node is called after its machine, so that it is the same one, with the same agent and the same jobs, when Ray is started again
-    there. Of machines of one host name the first has that name, and the others have their addresses as well. A second node of Ray's
-    on one machine has a part of its id in Ray as well.
-
     * `address`: address of the cluster, as for `ray.init`; empty: that of this machine.
     * `name`: tells the relays of one service from those of another.
-    * `limits`: returns limits of the nodes to use.
     * `needs_token`: whether the cluster must ask for a token.
-    * `names`: file of the names of machines, which outlives this process; None: there is none.
-    * `asks_names`: whether a node is used only once `name` has told whether it is a machine of a pool.
 
     Raises `InvalidSpec`: the cluster cannot be reached, or asks for no token.
     """
 
-    def __init__(
-        self,
-        address: str,
-        name: str,
-        start_of: StartOf,
-        limits: Limits = unlimited,
-        names: Path | None = None,
-        *,
-        needs_token: bool = True,
-        asks_names: bool = False,
-    ) -> None:
-        self._asks_names = asks_names
-        #: Machines of pools, with their limits, by id in Ray; None: the node is none.
-        self._told: dict[str, tuple[NodeId, NodeOverride] | None] = {}
-        self._unnamed: Mapping[str, NodeFacts] = {}
-        self._name, self._start_of, self._limits = name, start_of, limits
-        #: Channels of each node: the blocking one, and its wrapper that calls it in a thread.
-        self._channels: dict[NodeId, tuple[RayChannel, NodeChannel]] = {}
-        #: Node names by id in Ray, and the machine of each node.
-        self._nodes: dict[str, NodeId] = {}
-        self._machines = MachineNames(names)
+    def __init__(self, address: str, name: str, start_of: StartOf, *, needs_token: bool = True) -> None:
+        self._name, self._start_of = name, start_of
+        #: Nodes that are there, by their ids in Ray, and the channels of all nodes that were used.
+        self._alive: Mapping[str, NodeFacts] = {}
+        self._channels: dict[NodeId, RayChannel] = {}
         #: Ids of nodes that are gone whatever Ray says.
         self._gone: set[str] = set()
         try:
@@ -277,8 +220,8 @@ class RayMembers:
         self._heads: set[str] | None = None
         self._check_head(ray.nodes())
 
-    def channels(self) -> Mapping[NodeId, NodeChannel]:
-        """Return the channel of each present node; blocks as long as Ray's head is away.
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        """Return the nodes that are there, by their ids in Ray; blocks as long as Ray's head is away.
 
         Raises `ConnectionEnded` where Ray's client has given up (`ray://`), which never connects again; and `InvalidSpec` if
         the cluster was started again and asks for no token now.
@@ -288,47 +231,26 @@ class RayMembers:
         nodes = ray.nodes()
         self._check_head(nodes)
         told = {node["NodeID"]: node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0) > 0}
-        new = told.keys() - self._nodes.keys() - self._gone
+        facts = {ray_node: _facts(node) for ray_node, node in told.items()}
+        new = facts.keys() - self._alive.keys() - self._gone
         for ray_node, node in told.items():
             # Of one that was killed Ray says for a while that it is there. If another was started in its place, it matters: also
             # to a process that finds both.
-            has_successor = any(_machine(told[other]) == _machine(node) for other in new - {ray_node})
+            has_successor = any(facts[other].names == facts[ray_node].names for other in new - {ray_node})
             if has_successor and not _listens(node):
                 self._gone.add(ray_node)
-        alive = {ray_node: node for ray_node, node in told.items() if ray_node not in self._gone}
-        if self._asks_names:
-            self._unnamed = {ray_node: _facts(node) for ray_node, node in alive.items() if ray_node not in self._told}
-            alive = {ray_node: node for ray_node, node in alive.items() if ray_node in self._told}
-        machines = {ray_node: machine for ray_node in alive if (machine := self._told.get(ray_node)) is not None}
-        limits = {
-            **self._limits({ray_node: _facts(node) for ray_node, node in alive.items() if ray_node not in machines}),
-            **{ray_node: limit for ray_node, (_, limit) in machines.items()},
-        }
-        alive = {ray_node: node for ray_node, node in alive.items() if ray_node in limits}
-        self._nodes = {ray_node: node for ray_node, node in self._nodes.items() if ray_node in alive}
-        for ray_node in sorted(alive, key=lambda ray_node: (_machine(alive[ray_node]), ray_node)):
-            if ray_node not in self._nodes:
-                node = machines[ray_node][0] if ray_node in machines else self._name_of(alive[ray_node])
-                if node in self._nodes.values():
-                    continue  # another one has the label of this machine, as long as Ray says that it is there
-                self._nodes[ray_node] = node
-            node = self._nodes[ray_node]
-            if node not in self._channels:
-                start = self._start_of(node, alive[ray_node]["NodeManagerAddress"])
-                made = RayChannel(start, f"{self._name}-{node}", ray_node)
-                self._channels[node] = made, threaded(made)
-            channel, _ = self._channels[node]
-            channel.move_to(ray_node)
-            channel.limit = limits[ray_node]
-        return {node: self._channels[node][1] for node in self._nodes.values()}
+        self._alive = {ray_node: known for ray_node, known in facts.items() if ray_node not in self._gone}
+        return self._alive
 
-    def unnamed(self) -> Mapping[str, NodeFacts]:
-        """Return the nodes that are not used because their names are not known, by their ids in Ray."""
-        return self._unnamed
-
-    def name(self, names: Mapping[str, tuple[NodeId, NodeOverride] | None]) -> None:
-        """Name nodes, and limit them; None: it is no machine of a pool."""
-        self._told |= names
+    def channel(self, id: str, name: NodeId) -> NodeChannel:
+        """Return the channel to the agent of a node; raises `ChannelLost` if the node is not there."""
+        if (facts := self._alive.get(id)) is None:
+            raise ChannelLost(f"node '{name}' is not there")
+        if name not in self._channels:
+            _, address = facts.names
+            self._channels[name] = RayChannel(self._start_of(name, address), f"{self._name}-{name}", id)
+        self._channels[name].move_to(id)
+        return self._channels[name]
 
     def _check_head(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         """Raise `InvalidSpec` if a new head requires no token although it must."""
@@ -343,11 +265,6 @@ class RayMembers:
             _LOG.warning("%s: %s", error.where, error.got)
         self._heads = heads
 
-    def _name_of(self, told: Mapping[str, Any]) -> NodeId:
-        """Choose the name of a new node."""
-        node = self._machines.name_of(_machine(told))
-        return NodeId(f"{node}-{told['NodeID'][-8:]}") if node in self._nodes.values() else node
-
     def request(self, bundles: Sequence[Bundle]) -> None:
         """Ask Ray's autoscaler for nodes with room for all of these; empty: withdraw the request."""
         wanted = [{kind: n for kind, n in bundle.items() if n} for bundle in bundles]
@@ -360,7 +277,7 @@ class RayMembers:
     def close(self, *, for_good: bool) -> None:
         """Release the nodes; `for_good`: nothing is left on them. The connection ends with this process."""
         if for_good:
-            for channel, _ in self._channels.values():
+            for channel in self._channels.values():
                 channel.remove()
 
 
@@ -375,11 +292,6 @@ def _facts(told: Mapping[str, Any]) -> NodeFacts:
         labels=labels,
         id=told["NodeID"],
     )
-
-
-def _machine(told: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the machine that a node is on: its host name and address."""
-    return told["NodeManagerHostname"], told["NodeManagerAddress"]
 
 
 def _listens(told: Mapping[str, Any]) -> bool:

@@ -17,12 +17,12 @@ from punctual.core.pools import PoolSpec
 from punctual.core.units import span
 from punctual.executors.cluster.machines import (
     ClusterPlace,
+    DescribedMachines,
     MachinesUnknown,
-    Offer,
     PoolTerms,
     Started,
+    check_head,
     check_options,
-    offer_as_described,
     wait_s_in,
 )
 from punctual.executors.cluster.node_limits import NodeFacts
@@ -35,7 +35,7 @@ _LOG = logging.getLogger(__name__)
 _MARKET_LABEL = "ray.io/market-type"
 
 
-class RayMachines:
+class RayMachines(DescribedMachines):
     """Provider of machines that are nodes of Ray's autoscaler.
 
     * `labels`: labels of each pool's nodes. All nodes that have them are this service's.
@@ -54,8 +54,7 @@ class RayMachines:
         wait_s: float = 60.0,
         retry_s: float = 300.0,
     ) -> None:
-        self._offers = offer_as_described(pools)
-        self._pools = {pool.spec.name: pool for pool in pools}
+        super().__init__(pools)
         self._labels, self._wait_s, self.retry_s = labels, wait_s, retry_s
         self._file = Path(place.folder) / "ray_machines.json"
         self._requests = RayRequests(place.address)
@@ -70,14 +69,9 @@ class RayMachines:
         #: Nodes that are to end; the value tells whether also with work on them.
         self._drain: dict[str, bool] = {}
         self._asked_at = dict.fromkeys(self._pool_of, time.monotonic())
-        self._lost: dict[NodeId, str] = {}
         self._ask()
 
     # The protocol.
-
-    def offers(self) -> Mapping[str, Offer]:
-        """Return the pools with their greatest numbers of machines; only an order shows how many Ray can have."""
-        return self._offers
 
     def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
         """Request nodes for these machines; whether they come shows later."""
@@ -98,15 +92,6 @@ class RayMachines:
         """Return the machines that are requested; raises `MachinesUnknown` if Ray does not tell its nodes."""
         self._note(self._requests.nodes())
         return list(self._pool_of)
-
-    def lost(self) -> Mapping[NodeId, str]:
-        """Return the machines whose nodes are gone, or have not come in time."""
-        lost, self._lost = self._lost, {}
-        return lost
-
-    def noticed(self) -> Mapping[NodeId, float]:
-        """Return nothing: nodes that Ray drains are known to the cluster."""
-        return {}
 
     def name_of(self, facts: NodeFacts) -> NodeId | None:
         """Return the machine of a node; a new node becomes the first machine of its pool that has none."""
@@ -217,13 +202,7 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
     where = "`machines.options`"
     check_options(options, ("wait_s",), "Ray", where)
     wait_s = wait_s_in(options, where)
-    if place.address.startswith("ray://"):
-        raise InvalidSpec(
-            "machines of Ray's autoscaler must be asked for at its head",
-            f"'{place.address}', which is for clients",
-            "`--address`",
-            "Write that of Ray's head, HOST:PORT; the usual port is 6379.",
-        )
+    check_head(place.address, "Ray's autoscaler")
     labels = {pool.spec.name: _labels(pool) for pool in pools}
     for name, wanted in labels.items():
         other = next((other for other in labels if other != name and labels[other].items() <= wanted.items()), None)

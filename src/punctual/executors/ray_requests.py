@@ -160,13 +160,7 @@ class _Asking:
             is_over = self._ends.is_set()
             self._has_request.clear()
             try:
-                nodes, vanished = self._carry_out()
-                answer: dict[str, Any] = {
-                    "nodes": nodes,
-                    "vanished": vanished,
-                    "impossible": self._n_impossible(),
-                }
-                is_away = False
+                answer, is_away = self._carry_out(), False
             except Exception as error:  # noqa: BLE001 -- whatever Ray raises
                 self._client, is_away = None, True
                 answer = {"away": f"Ray does not tell its nodes ({_first_line(error)})"}
@@ -182,7 +176,7 @@ class _Asking:
         self._ends.set()
         self._has_request.set()
 
-    def _carry_out(self) -> tuple[dict[str, Mapping[str, str]], list[str]]:
+    def _carry_out(self) -> dict[str, Any]:
         from ray._raylet import GcsClient  # type: ignore[attr-defined]
         from ray.autoscaler.v2.sdk import request_cluster_resources
         from ray.autoscaler.v2.utils import is_autoscaler_v2
@@ -209,7 +203,7 @@ class _Asking:
                 reason = DrainNodeReason.Value("DRAIN_NODE_REASON_IDLE_TERMINATION")
                 self._client.drain_node(node, reason, "no machine of Punctual's", 0)
             self._drained.add(node)
-        return alive, vanished
+        return {"nodes": alive, "vanished": vanished, "impossible": self._n_impossible()}
 
     def _n_impossible(self) -> int:
         from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply

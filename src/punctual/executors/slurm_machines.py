@@ -8,7 +8,6 @@ import shutil
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +18,13 @@ from punctual.core.units import span
 from punctual.executors.cluster.machines import (
     MACHINE_LABEL,
     ClusterPlace,
+    DescribedMachines,
     MachinesUnknown,
-    Offer,
     PoolTerms,
     Started,
+    check_head,
     check_options,
     machine_by_label,
-    offer_as_described,
     pool_of,
     wait_s_in,
 )
@@ -75,23 +74,12 @@ class _SlurmJob(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlurmOptions:
-    """Table `options` of `[machines]`.
+class SlurmMachines(DescribedMachines):
+    """Provider of machines that are jobs of Slurm, named after machine and service.
 
     * `sbatch`: options of `sbatch` for the machines of all pools.
     * `wait_s`: a machine that waits longer in Slurm's queue cannot be had now.
     * `ray`: command that is Ray on the nodes; empty: the one of this installation, at the same path.
-    """
-
-    sbatch: Sequence[str] = ()
-    wait_s: float = 60.0
-    ray: str = ""
-
-
-class SlurmMachines:
-    """Provider of machines that are jobs of Slurm, named after machine and service.
-
     * `poll_interval_s`: seconds between two queries of `squeue`, which is work for Slurm's controller.
     * `retry_s`: seconds until a pool that had no more machines is thought to have some again: Slurm does not tell.
     """
@@ -100,14 +88,15 @@ class SlurmMachines:
         self,
         pools: Sequence[PoolTerms],
         place: ClusterPlace,
-        options: SlurmOptions,
         *,
+        sbatch: Sequence[str] = (),
+        wait_s: float = 60.0,
+        ray: str = "",
         poll_interval_s: float = 5.0,
         retry_s: float = 300.0,
     ) -> None:
-        self._offers = offer_as_described(pools)
-        self._pools = {pool.spec.name: pool for pool in pools}
-        self._place, self._options = place, options
+        super().__init__(pools)
+        self._place, self._sbatch, self._wait_s, self._ray = place, sbatch, wait_s, ray
         self.poll_interval_s, self.retry_s = poll_interval_s, retry_s
         self._address = ""
         #: Jobs of the machines that start or run.
@@ -115,15 +104,10 @@ class SlurmMachines:
         #: Numbers of jobs that were cancelled here, until Slurm says so too; and those of them that are not even ending.
         self._cancelled: set[str] = set()
         self._unheeded: set[str] = set()
-        self._lost: dict[NodeId, str] = {}
         #: Instants since when machines wait in the queue.
         self._waits_since: dict[NodeId, float] = {}
 
     # The protocol.
-
-    def offers(self) -> Mapping[str, Offer]:
-        """Return the most machines of each pool: which of them Slurm has shows when they are asked for."""
-        return self._offers
 
     def start(self, pool: PoolSpec, nodes: Sequence[NodeId]) -> Started:
         """Submit a job for each machine, until Slurm refuses one."""
@@ -154,11 +138,6 @@ class SlurmMachines:
         """
         self._look()
         return list(self._jobs)
-
-    def lost(self) -> Mapping[NodeId, str]:
-        """Return the machines whose jobs have ended, or have waited too long, and why."""
-        lost, self._lost = self._lost, {}
-        return lost
 
     def noticed(self) -> Mapping[NodeId, float]:
         """Return the end of each machine that Slurm ends within the notice of its pool, but a minute at least, or is ending."""
@@ -230,10 +209,10 @@ class SlurmMachines:
         waiting = [node for node, job in self._jobs.items() if job.state == "PENDING"]
         self._waits_since = {node: self._waits_since.get(node, now) for node in waiting}
         for node, since in self._waits_since.items():
-            if now - since > self._options.wait_s:
+            if now - since > self._wait_s:
                 job = self._jobs.pop(node)
                 self._cancelled.add(job.number)
-                self._lose(node, job, f"has waited for {span(self._options.wait_s)}")
+                self._lose(node, job, f"has waited for {span(self._wait_s)}")
         self._unheeded = self._cancelled - {job.number for job in alive.values() if job.state == _ENDING}
         self._cancel(self._unheeded)
 
@@ -267,7 +246,7 @@ class SlurmMachines:
             "--ntasks=1",
             "--output=/dev/null",
             *_amounts(pool.amounts),
-            *self._options.sbatch,
+            *self._sbatch,
             *pool.options.get("sbatch", ()),
             f"--wrap={self._ray_start(pool, node)}",
         ]
@@ -281,7 +260,7 @@ class SlurmMachines:
             command.append(f"--num-cpus={_count(pool.amounts['cores'])}")
         if "gpus" in pool.amounts:
             command.append(f"--num-gpus={_count(pool.amounts['gpus'])}")
-        ray = self._options.ray or shlex.quote(str(Path(sys.executable).with_name("ray")))
+        ray = self._ray or shlex.quote(str(Path(sys.executable).with_name("ray")))
         return f"{ray} {shlex.join(command)}"
 
 
@@ -294,13 +273,7 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
     wait_s_in(options, where)
     if not isinstance(options.get("ray", ""), str):
         raise InvalidSpec("`ray` must be a command", repr(options["ray"]), where, 'Write for example `ray = "ray"`.')
-    if place.address.startswith("ray://"):
-        raise InvalidSpec(
-            "machines of Slurm must know the address at which nodes join",
-            f"'{place.address}', which is for clients",
-            "`--address`",
-            "Write that of Ray's head, HOST:PORT; the usual port is 6379.",
-        )
+    check_head(place.address, "Slurm")
     missing = [command for command in ("sbatch", "squeue", "scancel") if shutil.which(command) is None]
     if missing:
         raise InvalidSpec(
@@ -309,7 +282,7 @@ def provider(pools: Sequence[PoolTerms], place: ClusterPlace, options: Mapping[s
             "`machines.provider`",
             "Start the service where `sbatch` works: on a login node, say.",
         )
-    return SlurmMachines(pools, place, SlurmOptions(**options))
+    return SlurmMachines(pools, place, **options)
 
 
 def _check(options: Mapping[str, Any], known: Sequence[str], where: str) -> None:

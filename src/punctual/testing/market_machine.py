@@ -31,7 +31,7 @@ def start(folder: Path, name: str, command: Sequence[str]) -> None:
             pass_fds=[file.fileno()],
             start_new_session=True,
         )
-        leave_command_group([process.pid])
+        leave_command_group(process.pid)
     threading.Thread(target=process.wait, name="punctual-market-machine", daemon=True).start()  # leaves no zombie
 
 

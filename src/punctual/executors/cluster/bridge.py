@@ -5,12 +5,11 @@ Ray, for one, ends a process that has asked it something when its head was start
 objects, a line each:
 
 host
-    ``{"id", "node", "request", "limit_s"}``; ``{"want": bundles}``; ``{"names": {id: [name, limits]}}``, null for a node that
-    is no machine of a pool; ``{"close": for_good}``, after which the bridge ends, as it does with its input.
+    ``{"id", "node", "name", "request", "limit_s"}``: a request to the agent of the node with this id in the cluster, which has
+    that name here; ``{"want": bundles}``; ``{"close": for_good}``, after which the bridge ends, as it does with its input.
 bridge
-    ``{"id", "answer"}`` or ``{"id", "lost": why}``; ``{"nodes": names}`` about once a second; ``{"unnamed": {id: facts}}``, nodes
-    that it does not use until the host has named them; ``{"away": why}`` where it cannot tell;
-    ``{"refused": fields}`` of an `InvalidSpec`, before it ends.
+    ``{"id", "answer"}`` or ``{"id", "lost": why}``; ``{"nodes": {id: facts}}`` about once a second; ``{"away": why}`` where it
+    cannot tell; ``{"refused": fields}`` of an `InvalidSpec`, before it ends.
 """
 
 import asyncio
@@ -20,7 +19,6 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from threading import Event
 from typing import Any
@@ -28,8 +26,8 @@ from typing import Any
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import NodeId
 from punctual.executors.cluster.channel import Answer, Bundle, ChannelLost, NodeChannel, Request
-from punctual.executors.cluster.link_loop import LinkLoop, in_thread
-from punctual.executors.cluster.node_limits import NameOf, NodeFacts
+from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.executors.cluster.node_limits import NameOf, NodeFacts, NodeNames, UsedNode
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,17 +44,19 @@ _STARTS, _ENDED = (
 
 
 class BridgedMembers:
-    """Members of a cluster, as reported by a bridge process that `command` starts."""
+    """Members of a cluster, as reported by a bridge process that `command` starts, and named by `names`."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = tuple(command)
+    def __init__(self, command: Sequence[str], names: NodeNames) -> None:
+        self._command, self._names = tuple(command), names
         self._loop: LinkLoop | None = None
         self._running: Future[None] = Future()
         self._process: Process | None = None
         self._number = 0
         #: Unanswered requests, by number.
         self._asked: dict[int, asyncio.Future[Answer]] = {}
-        self._nodes: frozenset[NodeId] = frozenset()
+        #: Nodes that are there, by their ids in the cluster, and those of them that are used.
+        self._nodes: Mapping[str, NodeFacts] = {}
+        self._used: Mapping[NodeId, UsedNode] = {}
         #: Why the nodes cannot be told; empty: they can.
         self._away = _STARTS
         self._refusal: InvalidSpec | None = None
@@ -66,13 +66,9 @@ class BridgedMembers:
         self._name_of: NameOf | None = None
         self._is_over = False
 
-    def name_by(self, name_of: NameOf) -> None:
-        """Have nodes named by this function, which is called in a thread."""
-        self._name_of = name_of
-
-    def open(self, loop: LinkLoop) -> None:
+    def open(self, loop: LinkLoop, name_of: NameOf | None) -> None:
         """Start in `loop` and return once the nodes are known. Raises `InvalidSpec` if the bridge is refused."""
-        self._loop = loop
+        self._loop, self._name_of = loop, name_of
         self._running = loop.begin(self._run())
         self._has_told.wait(_START_S_MAX)
         if self._refusal is not None:
@@ -83,7 +79,8 @@ class BridgedMembers:
         """Return the channel of each present node; raises `ChannelLost` if the nodes are unknown."""
         if self._away:
             raise ChannelLost(self._away)
-        return {node: partial(self._ask, node) for node in self._nodes}
+        self._used = self._names.used(self._nodes, self._name_of)
+        return {node: partial(self._ask, node) for node in self._used}
 
     def request(self, bundles: Sequence[Bundle]) -> None:
         """Request room for all of these from the cluster; returns at once."""
@@ -100,16 +97,17 @@ class BridgedMembers:
 
     async def _ask(self, node: NodeId, request: Request, limit_s: float) -> Answer:
         """Return the answer of the node's agent; raises `ChannelLost` if there is none."""
-        process = self._process
-        if process is None:
-            raise ChannelLost(self._away or _STARTS)
+        process, used = self._process, self._used.get(node)
+        if process is None or used is None:
+            raise ChannelLost(self._away or (_STARTS if process is None else f"node '{node}' is not there"))
         self._number += 1
         number = self._number
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            self._say(process, {"id": number, "node": node, "request": request, "limit_s": limit_s})
+            asked = {"id": number, "node": used.id, "name": node, "request": request, "limit_s": limit_s}
+            self._say(process, asked)
             async with asyncio.timeout(limit_s + _WAY_S):
-                return await answer
+                return used.limit.applied(await answer)
         except (OSError, TimeoutError) as error:
             raise ChannelLost(
                 f"no answer from the process that talks to the cluster: {type(error).__name__}"
@@ -121,19 +119,6 @@ class BridgedMembers:
         self._wanted = bundles
         if self._process is not None:
             self._say(self._process, {"want": bundles})
-
-    async def _name(self, unnamed: Mapping[str, Mapping[str, Any]]) -> None:
-        """Tell the bridge which machines these nodes are; it asks again for those that cannot be told."""
-        names: dict[str, Any] = {}
-        for id, facts in unnamed.items():
-            try:
-                named = await in_thread(self._name_of or (lambda _: None), NodeFacts(**facts))
-            except Exception:  # noqa: BLE001 -- whatever a provider raises
-                _LOG.exception("node '%s' cannot be named", id)
-                continue
-            names[id] = None if named is None else [named[0], asdict(named[1])]
-        if self._process is not None and names:
-            self._say(self._process, {"names": names})
 
     def _say(self, process: Process, words: Mapping[str, Any]) -> None:
         assert process.stdin is not None
@@ -160,22 +145,18 @@ class BridgedMembers:
         self._process = process
         if self._wanted is not None:
             self._want(self._wanted)
+        assert process.stdout is not None
         try:
-            await self._listen(process)
+            async with asyncio.timeout(_START_S_MAX):
+                line = await process.stdout.readline()
+            while line:
+                self._take(json.loads(line))
+                line = await process.stdout.readline()
         finally:
             self._process = None
             with suppress(ProcessLookupError):
                 process.kill()
         await process.wait()
-
-    async def _listen(self, process: Process) -> None:
-        """Process the bridge's messages until it has ended."""
-        assert process.stdout is not None
-        async with asyncio.timeout(_START_S_MAX):
-            line = await process.stdout.readline()
-        while line:
-            self._take(json.loads(line))
-            line = await process.stdout.readline()
 
     def _take(self, told: Mapping[str, Any]) -> None:
         if "id" in told:
@@ -187,11 +168,8 @@ class BridgedMembers:
             else:
                 answer.set_result(told["answer"])
             return
-        if "unnamed" in told:
-            asyncio.get_running_loop().create_task(self._name(told["unnamed"]))
-            return
         if "nodes" in told:
-            self._nodes, self._away = frozenset(map(NodeId, told["nodes"])), ""
+            self._nodes, self._away = {id: NodeFacts(**facts) for id, facts in told["nodes"].items()}, ""
         elif "away" in told:
             self._away = str(told["away"])
         else:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from io import FileIO
 from typing import Any, Protocol
 
@@ -17,25 +16,20 @@ from punctual.core.ids import NodeId
 from punctual.executors.cluster.bridge import LINE_BYTES_MAX
 from punctual.executors.cluster.channel import Bundle, NodeChannel
 from punctual.executors.cluster.link_loop import in_thread
-from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
+from punctual.executors.cluster.node_limits import NodeFacts
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds between two queries for the nodes.
-_POLL_INTERVAL_S = 1.0
-
 
 class BridgedCluster(Protocol):
-    """A connected cluster; each call may block. Otherwise as `punctual.executors.cluster.channel.Members`."""
+    """A connected cluster; each call but `channel` may block."""
 
-    def channels(self) -> Mapping[NodeId, NodeChannel]: ...
-
-    def unnamed(self) -> Mapping[str, NodeFacts]:
-        """Return the nodes of the last `channels` that are not used because their names are not known, by their ids."""
+    def nodes(self) -> Mapping[str, NodeFacts]:
+        """Return the nodes that are there, by their ids."""
         ...
 
-    def name(self, names: Mapping[str, tuple[NodeId, NodeOverride] | None]) -> None:
-        """Name nodes, and limit them; None: it is no machine of a pool."""
+    def channel(self, id: str, name: NodeId) -> NodeChannel:
+        """Return the channel to the agent of a node of the last `nodes`; raises `ChannelLost` if it was not among them."""
         ...
 
     def request(self, bundles: Sequence[Bundle]) -> None: ...
@@ -64,8 +58,9 @@ class BridgeEnd:
     def __init__(self, open_cluster: Callable[[], BridgedCluster], away: str) -> None:
         self._output = own_output()
         self._open_cluster, self._away = open_cluster, away
-        self._nodes: Mapping[NodeId, NodeChannel] = {}
-        self._wanted: asyncio.Queue[list[Bundle]] = asyncio.Queue()
+        #: Bundles to request from the cluster, and those that were; None: none.
+        self._wanted: list[Bundle] | None = None
+        self._requested: list[Bundle] | None = None
 
     def run(self) -> int:
         """Serve the host and return the exit status."""
@@ -83,7 +78,6 @@ class BridgeEnd:
         reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         looking = asyncio.create_task(self._look(cluster, reader.feed_eof))
-        wanting = asyncio.create_task(self._want(cluster))
         answers: set[asyncio.Task[None]] = set()
         while line := await reader.readline():
             asked = json.loads(line)
@@ -91,43 +85,36 @@ class BridgeEnd:
                 looking.cancel()
                 with suppress(TimeoutError):
                     # Seconds that the end waits for the last request for room.
-                    await asyncio.wait_for(self._wanted.join(), 2.0)
-                wanting.cancel()
+                    await asyncio.wait_for(self._request(cluster), 2.0)
                 return bool(asked["close"])
-            if "names" in asked:
-                cluster.name({id: _named(told) for id, told in asked["names"].items()})
-                continue
             if "want" in asked:
-                self._wanted.put_nowait(asked["want"])
+                self._wanted = asked["want"]
                 continue
-            task = asyncio.create_task(self._answer(asked))
+            task = asyncio.create_task(self._answer(cluster, asked))
             answers.add(task)
             task.add_done_callback(answers.discard)
         return False
 
-    async def _want(self, cluster: BridgedCluster) -> None:
-        """Request the wanted room from the cluster; a failed request is repeated later unless another replaces it."""
-        while True:
-            bundles = await self._wanted.get()
-            if self._wanted.empty() and not await _is_asked(cluster, bundles):
-                await asyncio.sleep(_POLL_INTERVAL_S)
-                if self._wanted.empty():
-                    self._wanted.put_nowait(bundles)
-            self._wanted.task_done()
+    async def _request(self, cluster: BridgedCluster) -> None:
+        """Request the wanted room from the cluster, unless it was; what fails is repeated with the next look."""
+        if (wanted := self._wanted) is None or wanted == self._requested:
+            return
+        try:
+            await in_thread(cluster.request, wanted)
+            self._requested = wanted
+        except Exception:  # noqa: BLE001 -- whatever the cluster's library raises
+            _LOG.exception("the cluster cannot be asked for more nodes; it is asked again")
 
     async def _look(self, cluster: BridgedCluster, end: Callable[[], None]) -> None:
         """Report the present nodes again and again; calls `end` once the cluster cannot be reached any more."""
         while True:
-            looked = asyncio.ensure_future(in_thread(cluster.channels))
+            looked = asyncio.ensure_future(in_thread(cluster.nodes))
             # Seconds of a query until it is reported as long.
             done, _ = await asyncio.wait([looked], timeout=10.0)
             if not done:
                 self._say({"away": self._away})
             try:
-                self._nodes = await looked
-                self._say({"nodes": list(self._nodes)})
-                if unnamed := cluster.unnamed():
-                    self._say({"unnamed": {id: asdict(facts) for id, facts in unnamed.items()}})
+                self._say({"nodes": {id: asdict(facts) for id, facts in (await looked).items()}})
             except ConnectionEnded:
                 self._say({"away": self._away})
                 return end()
@@ -135,18 +122,17 @@ class BridgeEnd:
                 self._say({"away": str(error)})
             except Exception as error:  # noqa: BLE001 -- whatever the cluster's library raises
                 self._say({"away": f"{self._away} ({type(error).__name__})"})
-            await asyncio.sleep(_POLL_INTERVAL_S)
+            await self._request(cluster)
+            # Seconds between two queries for the nodes.
+            await asyncio.sleep(1.0)
 
-    async def _answer(self, asked: Mapping[str, Any]) -> None:
-        node = NodeId(asked["node"])
+    async def _answer(self, cluster: BridgedCluster, asked: Mapping[str, Any]) -> None:
         told: dict[str, Any]
-        if (channel := self._nodes.get(node)) is None:
-            told = {"lost": f"node '{node}' is not there"}
-        else:
-            try:
-                told = {"answer": await channel(asked["request"], asked["limit_s"])}
-            except Exception as error:  # noqa: BLE001 -- the host is to hear of it, whatever it is
-                told = {"lost": str(error) or type(error).__name__}
+        try:
+            channel = cluster.channel(asked["node"], NodeId(asked["name"]))
+            told = {"answer": await channel(asked["request"], asked["limit_s"])}
+        except Exception as error:  # noqa: BLE001 -- the host is to hear of it, whatever it is
+            told = {"lost": str(error) or type(error).__name__}
         self._say({"id": asked["id"], **told})
 
     def _say(self, words: Mapping[str, Any]) -> None:
@@ -154,16 +140,3 @@ class BridgeEnd:
         line = memoryview(json.dumps(words).encode() + b"\n")
         while line:
             line = line[self._output.write(line) :]
-
-
-def _named(told: tuple[str, dict[str, Any]] | None) -> tuple[NodeId, NodeOverride] | None:
-    return None if told is None else (NodeId(told[0]), NodeOverride(**told[1]))
-
-
-async def _is_asked(cluster: BridgedCluster, bundles: Sequence[Bundle]) -> bool:
-    try:
-        await in_thread(partial(cluster.request, bundles))
-    except Exception:  # noqa: BLE001 -- whatever the cluster's library raises
-        _LOG.exception("the cluster cannot be asked for more nodes; it is asked again")
-        return False
-    return True

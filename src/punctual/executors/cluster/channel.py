@@ -33,13 +33,12 @@ end
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 from punctual.core.codec import decode, encode, kind_of
 from punctual.core.ids import NodeId
 from punctual.core.protocols import Message
-from punctual.executors.cluster.link_loop import LinkLoop, in_thread
+from punctual.executors.cluster.link_loop import LinkLoop
 from punctual.executors.cluster.node_limits import NameOf
 
 Request = dict[str, Any]
@@ -73,12 +72,11 @@ class AgentChannel(Protocol):
 class Members(Protocol):
     """Nodes of a cluster and their channels."""
 
-    def name_by(self, name_of: NameOf) -> None:
-        """Have nodes named and limited by this function, which may block; called before `open`, where there are pools."""
-        ...
+    def open(self, loop: LinkLoop, name_of: NameOf | None) -> None:
+        """Start; to be called once, before the rest. The channels will be used in `loop`. May raise `InvalidSpec`.
 
-    def open(self, loop: LinkLoop) -> None:
-        """Start; to be called once, before the rest. The channels will be used in `loop`. May raise `InvalidSpec`."""
+        `name_of`: has nodes named and limited by it, and may block; None: there are no pools.
+        """
         ...
 
     def channels(self) -> Mapping[NodeId, NodeChannel]:
@@ -86,27 +84,15 @@ class Members(Protocol):
         ...
 
     def request(self, bundles: Sequence[Bundle]) -> None:
-        """Request room for all of these at once, beside other applications' requests; empty: withdraw the request."""
+        """Request room for all of these at once, beside other applications' requests; empty: withdraw the request.
+
+        Never blocks.
+        """
         ...
 
     def close(self, *, for_good: bool) -> None:
         """Release the nodes; `for_good`: no host comes back to the agents."""
         ...
-
-
-class DirectChannel:
-    """Channel to an agent in this process."""
-
-    def __init__(self, answer: Callable[[Request], Answer]) -> None:
-        self._answer = answer
-
-    def call(self, request: Request, limit_s: float) -> Answer:
-        return self._answer(request)
-
-
-def threaded(channel: AgentChannel) -> NodeChannel:
-    """Return a channel to a node's agent through a blocking one: each request has a thread. Not for many nodes."""
-    return partial(in_thread, channel.call)
 
 
 def encode_message(message: Message) -> list[str]:

@@ -2,13 +2,13 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
 from math import inf
 from typing import Any
 
-from punctual.channel import DeviceUse, WorkerStatus
 from punctual.core.answers import not_started, unknown_job
 from punctual.core.commands import (
     AskMachines,
@@ -19,7 +19,6 @@ from punctual.core.commands import (
     ResizeJob,
     StopJob,
 )
-from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
     GrantApplied,
@@ -36,7 +35,7 @@ from punctual.core.events import (
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.pools import HeldMachines
-from punctual.core.protocols import Clock, Sink
+from punctual.core.protocols import Sink
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.units import span
@@ -47,12 +46,11 @@ from punctual.executors.cluster.node_link import FoundJob, LinkOptions, NodeLink
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S, PollSchedule
 from punctual.executors.cluster.pool_machines import PoolMachines
 from punctual.executors.cluster.spread_job import SpreadJob, can_spread
+from punctual.executors.job_facts import JobFacts
 from punctual.executors.local.output import StartFacts
 
 _LOG = logging.getLogger(__name__)
 
-#: Greatest age in seconds of a report on a job that is read often.
-REPORT_S = 0.1
 _POLL_INTERVAL_S = 1.0
 #: Seconds to wait for the first node before jobs are accepted: its agent has to start.
 _FIRST_S_MAX = 20.0
@@ -60,8 +58,6 @@ _FIRST_S_MAX = 20.0
 _END_S_MAX = 20.0
 #: Seconds to wait for requests in progress.
 _LEAVE_S_MAX = 2.0
-#: Ended jobs whose faults and times of end are remembered, at most.
-_N_ENDED_MAX = 1000
 
 
 class ClusterExecutor:
@@ -95,12 +91,12 @@ class ClusterExecutor:
         members: Members,
         *,
         generation: int,
-        clock: Clock,
+        now: Callable[[], float] = time.monotonic,
         known: Collection[NodeId] = (),
         start_facts_of: Callable[[JobId], StartFacts | None] = lambda _: StartFacts(),
         on_output: Callable[[JobId, bytes], None] = lambda *_: None,
         lost_after_s: float = LOST_AFTER_S,
-        report_s: float = REPORT_S,
+        report_s: float = 0.1,
         jobs_at_once: Callable[[Resources], int | None] = lambda _: None,
         version: str = "",
         provider: MachineProvider | None = None,
@@ -108,15 +104,13 @@ class ClusterExecutor:
         on_machines_ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._jobs_at_once = jobs_at_once
-        self._members, self._clock, self._known = members, clock, set(known)
-        self._machines = None if provider is None else PoolMachines(provider, held, clock, self, on_machines_ended)
+        self._members, self._now, self._known = members, now, set(known)
+        self._machines = None if provider is None else PoolMachines(provider, held, now, self, on_machines_ended)
         self._start_facts_of, self._on_output = start_facts_of, on_output
-        self._options = LinkOptions(generation=generation, clock=clock, lost_after_s=lost_after_s, version=version)
+        self._options = LinkOptions(generation=generation, now=now, lost_after_s=lost_after_s, version=version)
         self._loop = LinkLoop()
-        if self._machines is not None:
-            members.name_by(self._machines.named)
         try:
-            members.open(self._loop)
+            members.open(self._loop, None if self._machines is None else self._machines.named)
         except BaseException:
             self._loop.close(_LEAVE_S_MAX)
             raise
@@ -141,7 +135,7 @@ class ClusterExecutor:
         self._paused: frozenset[JobId] = frozenset()
         #: Position in the logs of each node's jobs up to which they are here.
         self._logged: dict[NodeId, dict[JobId, ToldPlace]] = {}
-        self._facts: dict[JobId, Mapping[str, Any]] = {}
+        self._facts: dict[JobId, JobFacts] = {}
         #: Instant at which a job's end was reported; an earlier command was made without knowing it.
         self._told_end_at: dict[JobId, float] = {}
         #: Jobs that may have parts on other nodes than their first.
@@ -150,8 +144,7 @@ class ClusterExecutor:
         self._found_parts: dict[JobId, dict[NodeId, Resources]] = {}
         #: Last node and progress of each job that is started again on another node.
         self._was_at: dict[JobId, tuple[NodeId, float]] = {}
-        #: Wanted bundles, and those requested from the cluster; None: none were.
-        self._wanted: list[Bundle] | None = None
+        #: Bundles last requested from the cluster; None: none were.
         self._requested: list[Bundle] | None = None
         self._ends = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="punctual-nodes", daemon=True)
@@ -166,8 +159,8 @@ class ClusterExecutor:
 
         Returns when every known node has answered, or may be declared lost: then `NodeLost` is one of the events.
         """
-        give_up_at = self._clock.now() + self._options.lost_after_s
-        while self._silent() and self._clock.now() < give_up_at:
+        give_up_at = self._now() + self._options.lost_after_s
+        while self._silent() and self._now() < give_up_at:
             self._ends.wait(_POLL_INTERVAL_S / 20)
         with self._lock:
             for node in self._silent():
@@ -184,8 +177,8 @@ class ClusterExecutor:
         """Send the sink all events, earlier ones first; returns once there is a node or pools are known, or after a while."""
         with self._lock:
             self._adopt_parts()
-        give_up_at = self._clock.now() + _FIRST_S_MAX
-        while not self._is_ready() and self._clock.now() < give_up_at:
+        give_up_at = self._now() + _FIRST_S_MAX
+        while not self._is_ready() and self._now() < give_up_at:
             self._ends.wait(_POLL_INTERVAL_S / 20)
         with self._lock:
             early, self._sink = list(self._early), sink
@@ -240,7 +233,7 @@ class ClusterExecutor:
         """Return what has the parts of a job with this first node; a new one if it had another one."""
         spread = self._spread.get(launch.job)
         if spread is None or spread.first != first:
-            spread = SpreadJob(launch, first, self._clock, self._send_to, self._tell_of)
+            spread = SpreadJob(launch, first, self._now, self._send_to, self._tell_of)
             self._spread[launch.job] = spread
         return spread
 
@@ -283,26 +276,14 @@ class ClusterExecutor:
             jobs = list(self._node_of)
         self._paused = frozenset(job for job in jobs if is_paused_by_user(job))
 
-    def worker_status(self, job: JobId) -> WorkerStatus | None:
-        """Workers of the job as last counted, and the costs of their changes; None: it has none."""
-        workers = self._facts.get(job, {}).get("workers")
-        if workers is None:
-            return None
-        status, spread = WorkerStatus(**workers), self._spread.get(job)
-        if spread is None:
-            return status
+    def facts(self, job: JobId) -> JobFacts:
+        """Return the facts about a job that its agent has told last, with the workers of all its parts."""
+        facts, spread = self._facts.get(job, JobFacts()), self._spread.get(job)
+        if facts.workers is None or spread is None:
+            return facts
         with self._lock:
             silent = {node for node, link in self._links.items() if link.is_silent}
-            return spread.with_parts(status, silent)
-
-    def device_use(self, job: JobId) -> DeviceUse | None:
-        """Device that the job computes on, as last reported by its process; None: it reports none."""
-        device = self._facts.get(job, {}).get("device")
-        return None if device is None else DeviceUse(**device)
-
-    def faults(self, job: JobId) -> list[InvalidSpec]:
-        """Faults of a job that ended with success: work that it declared and did not do."""
-        return [InvalidSpec.from_fields(fault) for fault in self._facts.get(job, {}).get("faults", ())]
+            return replace(facts, workers=spread.with_parts(facts.workers, silent))
 
     def news(self) -> dict[NodeId, NodeNews]:
         """News for the user of the nodes that are present."""
@@ -310,8 +291,14 @@ class ClusterExecutor:
             return {node: link.news for node, link in self._links.items() if link.is_joined}
 
     def want(self, bundles: Sequence[Bundle]) -> None:
-        """Request room for all of these from the cluster; returns at once. Empty: withdraw the request."""
-        self._wanted = list(bundles)
+        """Request room for all of these from the cluster, unless they were requested last. Empty: withdraw the request."""
+        if bundles == self._requested:
+            return
+        try:
+            self._members.request(bundles)
+            self._requested = list(bundles)
+        except Exception:  # noqa: BLE001 -- whatever it is, it may work the next time
+            _LOG.exception("the cluster cannot be asked for more nodes")
 
     def release(self) -> None:
         """Leave running jobs to the next host; no further events are sent."""
@@ -326,9 +313,8 @@ class ClusterExecutor:
         self._watcher.join(_LEAVE_S_MAX)
         if self._machines is not None:
             self._machines.close(for_good=for_good, limit_s=_END_S_MAX)
-        if self._wanted is not None:
+        if self._requested is not None:
             self.want([])
-            self._request()
         self._members.close(for_good=for_good)
         self._loop.close(_LEAVE_S_MAX)
 
@@ -342,20 +328,18 @@ class ClusterExecutor:
     # Which nodes there are; in a thread of its own.
 
     def _watch(self) -> None:
-        is_told = False
+        told = ""
         while not self._ends.is_set():
+            why = ""
             try:
                 self._link_to(self._members.channels())
-                if is_told:
-                    _LOG.warning("the cluster answers again")
-                is_told = False
-            except ChannelLost as error:  # it says itself what to do
-                if not is_told:
-                    _LOG.warning("%s", error)
-                is_told = True
+            except ChannelLost as error:
+                why = str(error)  # it says itself what to do
             except Exception:  # noqa: BLE001 -- whatever it is, the nodes that are known go on
                 _LOG.exception("it cannot be found out which nodes there are")
-            self._request()
+            if bool(why) != bool(told):
+                _LOG.warning("%s", why or "the cluster answers again")
+            told = why
             self._ends.wait(_POLL_INTERVAL_S)
 
     def _link_to(self, channels: Mapping[NodeId, NodeChannel]) -> None:
@@ -379,17 +363,6 @@ class ClusterExecutor:
                     self._links.pop(node).close()
             for spread in list(self._spread.values()):
                 spread.look()
-
-    def _request(self) -> None:
-        """Request the wanted room if it differs from the last request."""
-        wanted = self._wanted
-        if wanted is None or wanted == self._requested:
-            return
-        try:
-            self._members.request(wanted)
-            self._requested = wanted
-        except Exception:  # noqa: BLE001 -- whatever it is, it may work the next time
-            _LOG.exception("the cluster cannot be asked for more nodes")
 
     def _is_ready(self) -> bool:
         if self._machines is not None:
@@ -420,7 +393,7 @@ class ClusterExecutor:
                 if can_spread(launch.spec):
                     self._spread_of(launch, link.node)
                 self._held_before[job] = {link.node: amount} if amount else {}
-            at, at_once = self._clock.now(), self._jobs_at_once(capacity)
+            at, at_once = self._now(), self._jobs_at_once(capacity)
             self._tell(NodeJoined(at=at, node=link.node, capacity=capacity, device=device, jobs_at_once=at_once))
             if self._has_resumed:
                 self._adopt_parts()
@@ -435,7 +408,7 @@ class ClusterExecutor:
                 self._held_before[job] = {**self._held_before[job], **parts}
                 continue
             for node in parts:
-                stop = StopJob(at=self._clock.now(), job=job, cause="its job does not run on its first node any more")
+                stop = StopJob(at=self._now(), job=job, cause="its job does not run on its first node any more")
                 self._send_to(node, stop, {})
         self._found_parts.clear()
 
@@ -452,14 +425,14 @@ class ClusterExecutor:
         with self._lock:
             if why.text:
                 text = f"node '{node}', where the job ran, is lost: {why.text}"
-                self._tell(NodeWarned(at=self._clock.now(), node=node, reason=replace(why, text=text)))
+                self._tell(NodeWarned(at=self._now(), node=node, reason=replace(why, text=text)))
             self._logged.pop(node, None)
             for job in [job for job, first in self._node_of.items() if first == node]:
-                at, cause = self._clock.now(), f"node '{node}', the first of its nodes, is lost"
+                at, cause = self._now(), f"node '{node}', the first of its nodes, is lost"
                 end = JobFailed(at=at, job=job, cause=cause, retryable=True, is_lost=True)
                 if job not in self._spread or not self._spread[job].end(end):
                     self._forget(job)
-            self._tell(NodeLost(at=self._clock.now(), node=node))
+            self._tell(NodeLost(at=self._now(), node=node))
             for spread in list(self._spread.values()):
                 if node in spread.parts:
                     spread.lose(node)
@@ -510,15 +483,16 @@ class ClusterExecutor:
         job: JobId | None = getattr(event, "job", None)
         if isinstance(event, JobFinished | JobFailed):
             self._forget(event.job)
+            # So many ended jobs are remembered, with their facts and the instants at which their ends were told.
             for ended in (self._told_end_at, self._facts):
-                while len(ended) > _N_ENDED_MAX:
+                while len(ended) > 1000:
                     del ended[next(iter(ended))]
             if isinstance(event, JobFinished) or not event.retryable:
                 self._was_at.pop(event.job, None)
         if job is None or job in self._node_of:
             self._tell(event)
             return
-        self._told_end_at[job] = now = self._clock.now()
+        self._told_end_at[job] = now = self._now()
         if isinstance(event, JobFailed | GrantFailed):  # the next launch is made at the instant of this news
             event = replace(event, at=now)
         self._tell(event)
@@ -547,11 +521,11 @@ class ClusterExecutor:
                 )
                 self._tell(JobWarned(at=report.at, job=job, reason=Reason("other-node", text)))
 
-    def public_facts(self, link: NodeLink, job: JobId, facts: Mapping[str, Any]) -> None:
+    def public_facts(self, link: NodeLink, job: JobId, facts: JobFacts) -> None:
         with self._lock:
             spread = self._spread.get(job)
             if spread is not None and link.node in spread.parts:
-                spread.store_workers(link.node, facts)
+                spread.parts[link.node].workers = facts.workers or spread.parts[link.node].workers
                 return
             self._facts[job] = facts
             if spread is not None and self._node_of.get(job) == link.node:

@@ -130,12 +130,31 @@ class MachineProvider(Protocol):
         ...
 
 
-def offer_as_described(pools: Sequence[PoolTerms]) -> dict[str, Offer]:
-    """Return the offer of each pool as its file describes it: always its most machines, at one price."""
-    return {
-        pool.spec.name: Offer(spec=pool.spec, price_usd_h=pool.price_usd_h or 0.0, obtainable=pool.spec.most)
-        for pool in pools
-    }
+class DescribedMachines:
+    """Base of providers that offer each pool as its file describes it, always its most machines: only an order shows what can be had.
+
+    A subclass notes the machines that it has lost in `_lost`.
+    """
+
+    def __init__(self, pools: Sequence[PoolTerms]) -> None:
+        self._pools = {pool.spec.name: pool for pool in pools}
+        self._lost: dict[NodeId, str] = {}
+
+    def offers(self) -> Mapping[str, Offer]:
+        """Return the most machines of each pool, at one price."""
+        return {
+            name: Offer(spec=pool.spec, price_usd_h=pool.price_usd_h or 0.0, obtainable=pool.spec.most)
+            for name, pool in self._pools.items()
+        }
+
+    def lost(self) -> Mapping[NodeId, str]:
+        """Return the lost machines, and why."""
+        lost, self._lost = self._lost, {}
+        return lost
+
+    def noticed(self) -> Mapping[NodeId, float]:
+        """Return nothing: the cluster tells which machines are to be taken away."""
+        return {}
 
 
 def machine_name(pool: str, number: int) -> NodeId:
@@ -166,6 +185,17 @@ def wait_s_in(options: Mapping[str, Any], where: str) -> float:
     if isinstance(wait_s, bool) or not isinstance(wait_s, int | float) or not 0 <= wait_s < inf:
         raise InvalidSpec("`wait_s` must be seconds", repr(wait_s), where, "Write for example `wait_s = 60`.")
     return float(wait_s)
+
+
+def check_head(address: str, whose: str) -> None:
+    """Raise `InvalidSpec` if a cluster's address is one for clients, which is of no use to machines of `whose` kind."""
+    if address.startswith("ray://"):
+        raise InvalidSpec(
+            f"machines of {whose} must know the address of Ray's head",
+            f"'{address}', which is for clients",
+            "`--address`",
+            "Write that of Ray's head, HOST:PORT; the usual port is 6379.",
+        )
 
 
 def machine_by_label(facts: NodeFacts) -> NodeId | None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -15,12 +15,13 @@ from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, NodeNoticed, NodeWarned, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.instants import moved
-from punctual.core.protocols import Clock, Message
+from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 from punctual.core.units import span
 from punctual.executors.cluster.channel import Answer, ChannelLost, NodeChannel, decode_message, encode_message
 from punctual.executors.cluster.link_loop import LinkLoop
+from punctual.executors.job_facts import JobFacts
 
 _LOG = logging.getLogger(__name__)
 M = TypeVar("M")
@@ -58,7 +59,7 @@ class LinkOptions:
     """See `punctual.executors.cluster.executor.ClusterExecutor`."""
 
     generation: int
-    clock: Clock
+    now: Callable[[], float]
     lost_after_s: float
     version: str = ""
 
@@ -94,17 +95,13 @@ class LinkListener(Protocol):
 
     def lost(self, link: "NodeLink") -> None: ...
 
-    def receive(self, event: Event) -> None:
-        """Receive an event about the node."""
-        ...
-
     def received(self, link: "NodeLink", event: Event) -> None:
-        """Receive an event of a job there."""
+        """Receive an event about the node, or of a job there."""
         ...
 
     def reported(self, link: "NodeLink", report: ProgressReported) -> None: ...
 
-    def public_facts(self, link: "NodeLink", job: JobId, facts: Mapping[str, Any]) -> None: ...
+    def public_facts(self, link: "NodeLink", job: JobId, facts: JobFacts) -> None: ...
 
     def wrote(self, link: "NodeLink", job: JobId, place: ToldPlace, output: bytes) -> None: ...
 
@@ -138,6 +135,7 @@ class NodeLink:
     ) -> None:
         self.node, self._loop = node, loop
         self._channel, self._options, self._listener = channel, options, listener
+        self._now = options.now
         self._resets = resets
         self.is_joined = self.has_answered = self.is_silent = False
         #: What the log has something of already.
@@ -154,7 +152,7 @@ class NodeLink:
         self._leaving: tuple[str, float] | None = None
         self._last_number = 0
         self._stamp: float | None = None
-        self._answered_at = options.clock.now()
+        self._answered_at = options.now()
         #: Requests to perform commands, with these; None: the link is closed.
         self._outbox: asyncio.Queue[tuple[dict[str, Any], JobCommand] | None] = asyncio.Queue()
         self._is_over = False
@@ -210,9 +208,6 @@ class NodeLink:
     def _goes_on(self) -> bool:
         return not self._is_over
 
-    def _now(self) -> float:
-        return self._options.clock.now()
-
     # What runs in the loop.
 
     async def _listen(self) -> None:
@@ -237,19 +232,16 @@ class NodeLink:
         if self.is_silent or self.silent_s < 5.0:
             return
         self.is_silent = True
-        ends = f"; if that lasts, it counts as lost in {span(self.lost_in_s)}" if self.is_joined else ""
-        why = f": {error}" if str(error) else ""
-        _LOG.warning("node '%s' has not answered for %.0f s%s%s", self.node, self.silent_s, ends, why)
+        text = f"has not answered for {span(self.silent_s)}"
         if self.is_joined:
-            text = (
-                f"has not answered for {span(self.silent_s)}: nothing newer is known of it. If that lasts, the node counts as "
-                f"lost in {span(self.lost_in_s)}"
-            )
+            text += f": nothing newer is known of it. If that lasts, the node counts as lost in {span(self.lost_in_s)}"
+        _LOG.warning("node '%s' %s (%s)", self.node, text, str(error) or type(error).__name__)
+        if self.is_joined:
             self._warn(Reason("silent-node", text, {"silent_s": self.silent_s, "lost_in_s": self.lost_in_s}))
 
     def _warn(self, reason: Reason) -> None:
         told = replace(reason, text=f"node '{self.node}', where the job runs, {reason.text}")
-        self._listener.receive(NodeWarned(at=self._now(), node=self.node, reason=told))
+        self._listener.received(self, NodeWarned(at=self._now(), node=self.node, reason=told))
 
     async def _send(self) -> None:
         while (sent := await self._outbox.get()) is not None:
@@ -312,7 +304,7 @@ class NodeLink:
         for job, place, text in answer["output"]:
             self._listener.wrote(self, JobId(job), place, b64decode(text))
         for job, facts in answer["facts"].items():
-            self._listener.public_facts(self, JobId(job), facts)
+            self._listener.public_facts(self, JobId(job), JobFacts.from_fields(facts))
         for number, sent in answer["events"]:
             if number > self._last_number:
                 self._last_number = number  # first: a launch that answers the event says that the host has heard it
@@ -330,7 +322,7 @@ class NodeLink:
         if ends_at != self._ends_at:
             self._ends_at = ends_at
             here_at = None if ends_at is None else ends_at - self._offset.offset_s
-            self._listener.receive(NodeNoticed(at=self._now(), node=self.node, ends_at=here_at))
+            self._listener.received(self, NodeNoticed(at=self._now(), node=self.node, ends_at=here_at))
 
     def _lose(self) -> None:
         _LOG.warning("node '%s' is lost: it has not answered for %.0f s", self.node, self.silent_s)

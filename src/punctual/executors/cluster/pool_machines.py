@@ -14,7 +14,6 @@ from punctual.core.commands import AskMachines, MachineCommand, ReleaseMachines
 from punctual.core.events import Event, MachinesAsked, MachinesRefused, NodeNoticed, PoolOffered
 from punctual.core.ids import NodeId
 from punctual.core.pools import HeldMachines, PoolSpec
-from punctual.core.protocols import Clock
 from punctual.core.units import span
 from punctual.executors.cluster.machines import MachineProvider, MachinesUnknown, Offer, machine_name, pool_of
 from punctual.executors.cluster.node_limits import NodeFacts, NodeOverride
@@ -46,17 +45,16 @@ class PoolMachines:
         self,
         provider: MachineProvider,
         held: Mapping[str, HeldMachines],
-        clock: Clock,
+        now: Callable[[], float],
         listener: MachineListener,
         on_ended: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_ended = on_ended
-        self._provider, self._clock, self._listener = provider, clock, listener
+        self._provider, self._now, self._listener = provider, now, listener
         self._lock = threading.RLock()
-        now = clock.now()
         #: Pool of each machine that starts or is there, and the instant from which on it is awaited.
         self._pool_of = {node: pool for pool, machines in held.items() for node in machines.nodes}
-        self._held, self._since_at = frozenset(self._pool_of), dict.fromkeys(self._pool_of, now)
+        self._held, self._since_at = frozenset(self._pool_of), dict.fromkeys(self._pool_of, now())
         self._n_named = {pool: machines.n_named for pool, machines in held.items()}
         self._offers: dict[str, Offer] = {}
         #: Offers of pools of the earlier process, for those that there are not any more.
@@ -129,16 +127,16 @@ class PoolMachines:
         self._commands.put(None)
         self._thread.join(limit_s)
 
-        done: SimpleQueue[bool] = SimpleQueue()
+        done = list[bool]()
 
         def close() -> None:
-            done.put(self._is_done(lambda: self._provider.close(for_good=for_good)))
+            done.append(self._is_done(lambda: self._provider.close(for_good=for_good)))
 
-        threading.Thread(target=close, name="punctual-machines-end", daemon=True).start()
-        with suppress(Empty):
-            is_closed = done.get(timeout=limit_s)
-            if for_good and is_closed and not self._thread.is_alive():  # else an order may be under way
-                self._on_ended()
+        closing = threading.Thread(target=close, name="punctual-machines-end", daemon=True)
+        closing.start()
+        closing.join(limit_s)
+        if for_good and done == [True] and not self._thread.is_alive():  # else an order may be under way
+            self._on_ended()
         with self._lock:
             nodes = list(self._pool_of) if for_good else []
         for node in nodes:
@@ -200,12 +198,12 @@ class PoolMachines:
             # Of a node that has not joined nobody would keep it.
             if node in known and self._ends_wall.get(node) != ends_wall and self._listener.is_joined(node):
                 self._ends_wall[node] = ends_wall
-                ends_at = self._clock.now() + ends_wall - time.time()
-                self._listener.receive(NodeNoticed(at=self._clock.now(), node=node, ends_at=ends_at))
+                ends_at = self._now() + ends_wall - time.time()
+                self._listener.receive(NodeNoticed(at=self._now(), node=node, ends_at=ends_at))
         for node in [node for node, ends_wall in self._ends_wall.items() if ends_wall > time.time()]:
             if node in known and node not in noticed:  # it stays after all
                 del self._ends_wall[node]
-                self._listener.receive(NodeNoticed(at=self._clock.now(), node=node, ends_at=None))
+                self._listener.receive(NodeNoticed(at=self._now(), node=node, ends_at=None))
         self._end_released()
         with self._lock:
             unknown = running - self._pool_of.keys() - self._ending
@@ -235,7 +233,7 @@ class PoolMachines:
             self._refuse(pool, 0, unknown)
 
     def _take_offers(self, offers: Mapping[str, Offer]) -> None:
-        now = self._clock.now()
+        now = self._now()
         for name, offered in {**self._closed, **offers}.items():
             offer = offered
             if self._unknown or self._is_paused(name):
@@ -253,7 +251,7 @@ class PoolMachines:
                 )
 
     def _is_paused(self, pool: str) -> bool:
-        return self._clock.now() < self._paused_until_at.get(pool, -inf)
+        return self._now() < self._paused_until_at.get(pool, -inf)
 
     def _n_held(self, pool: str) -> int:
         with self._lock:
@@ -269,7 +267,7 @@ class PoolMachines:
         offer = self._offers.get(pool)
         # As long as an order may be without an answer (`core.pools`), and then twice its start-up.
         limit_s = 600.0 + 2 * (offer.spec.startup_s if offer else 0.0)
-        is_late = self._clock.now() > self._since_at[node] + limit_s
+        is_late = self._now() > self._since_at[node] + limit_s
         return f"it has not joined within {span(limit_s)}" if is_late else ""
 
     def _give_up(self, gone: Mapping[NodeId, tuple[str, str]], offers: Mapping[str, Offer]) -> None:
@@ -299,7 +297,7 @@ class PoolMachines:
             return
         first = self._n_named.get(command.pool, 0)
         nodes = [machine_name(command.pool, i) for i in range(first, first + command.n_machines)]
-        at = self._clock.now()
+        at = self._now()
         started, cause = self._started(offer.spec, nodes)
         with self._lock:
             self._pool_of |= dict.fromkeys(started, command.pool)
@@ -330,13 +328,13 @@ class PoolMachines:
             with self._lock:
                 self._offers[pool] = replace(offer, obtainable=min(offer.obtainable, self._n_held(pool)))
         self._listener.receive(
-            MachinesRefused(at=self._clock.now(), pool=pool, n_machines=n_machines, cause=cause, again_at=again_at)
+            MachinesRefused(at=self._now(), pool=pool, n_machines=n_machines, cause=cause, again_at=again_at)
         )
 
     def _rest(self, pool: str, offers: Mapping[str, Offer]) -> None:
         """Ask a pool for no machine for a while if it offers more than it has just been able to start."""
         if pool in offers and offers[pool].obtainable > self._n_held(pool):
-            self._paused_until_at[pool] = self._clock.now() + self._provider.retry_s
+            self._paused_until_at[pool] = self._now() + self._provider.retry_s
 
     def _end_released(self) -> None:
         """End the machines that were released; what fails is tried again with the next look."""

@@ -8,7 +8,7 @@ answered when all have answered.
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from punctual.channel import GROUP_KEY_VARIABLE, GROUP_VARIABLE, WorkerStatus
 from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
@@ -24,10 +24,10 @@ from punctual.core.events import (
 )
 from punctual.core.ids import NodeId
 from punctual.core.job import Allocation, JobSpec
-from punctual.core.protocols import Clock
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.units import span
+from punctual.executors.job_facts import JobFacts
 
 #: Seconds until the first process reports its address for the parts; it loads its script before.
 _GROUP_S_MAX = 120.0
@@ -72,10 +72,10 @@ class SpreadJob:
     """
 
     def __init__(
-        self, launch: LaunchJob, first: NodeId, clock: Clock, send: Send, tell: Callable[[Event], None]
+        self, launch: LaunchJob, first: NodeId, now: Callable[[], float], send: Send, tell: Callable[[Event], None]
     ) -> None:
         self.first = first
-        self._launch, self._clock, self._send, self._tell = launch, clock, send, tell
+        self._launch, self._now, self._send, self._tell = launch, now, send, tell
         self.parts: dict[NodeId, JobPart] = {}
         #: Allocation of the last command beside the first node, its number, and whether its answer is due.
         self._wanted: Allocation = {}
@@ -88,7 +88,7 @@ class SpreadJob:
         #: Command to send the first node once no part is left.
         self._deferred: ResizeJob | None = None
         self._group: tuple[str, int, str] | None = None
-        self._asked_at = clock.now()
+        self._asked_at = now()
         self._refused: dict[NodeId, tuple[float, str]] = {}
         #: Workers on the first node.
         self._n_first = 1
@@ -131,7 +131,7 @@ class SpreadJob:
         part = self.parts.get(node)
         refused_until, cause = self._refused.get(node, (0.0, ""))
         if part is None:
-            if self._clock.now() < refused_until:
+            if self._now() < refused_until:
                 self._failure = cause
             else:
                 self.parts[node] = JobPart("waiting", amount)
@@ -143,7 +143,7 @@ class SpreadJob:
 
     def _resize(self, node: NodeId, part: JobPart) -> None:
         reason = self._launch.reason
-        at, request = self._clock.now(), self._request
+        at, request = self._now(), self._request
         self._send(
             node, ResizeJob(at=at, job=self._launch.job, request=request, grant={node: part.amount}, reason=reason), {}
         )
@@ -154,7 +154,7 @@ class SpreadJob:
             del self.parts[node]
             return
         part.state = "leaving"
-        self._send(node, StopJob(at=self._clock.now(), job=self._launch.job, cause=cause), {})
+        self._send(node, StopJob(at=self._now(), job=self._launch.job, cause=cause), {})
 
     def _advance(self, *, starts: bool = True) -> None:
         """Take the next possible steps; `starts`: parts may be started now."""
@@ -172,7 +172,7 @@ class SpreadJob:
 
     def _start(self, node: NodeId, part: JobPart, group: tuple[str, int, str]) -> None:
         address, port, key = group
-        command = replace(self._launch, at=self._clock.now(), request=self._request, grant={node: part.amount})
+        command = replace(self._launch, at=self._now(), request=self._request, grant={node: part.amount})
         part.state = "starting"
         if not self._send(node, command, {GROUP_VARIABLE: f"{address}:{port}", GROUP_KEY_VARIABLE: key}):
             self._drop(node, f"node '{node}' is not there")
@@ -184,7 +184,7 @@ class SpreadJob:
         self._is_due = False
         there = {node: part.granted for node, part in self.parts.items() if part.granted}
         granted = {**first.granted, **there}
-        at, job = self._clock.now(), self._launch.job
+        at, job = self._now(), self._launch.job
         cause = self._failure or (first.cause if isinstance(first, GrantFailed) else "")
         if cause:
             self._tell(GrantFailed(at=at, job=job, request=self._request, granted=granted, cause=cause))
@@ -209,14 +209,13 @@ class SpreadJob:
             self._give_up(answer.cause)
         self._advance()
 
-    def hear_facts(self, facts: Mapping[str, Any], steps_done: float) -> None:
+    def hear_facts(self, facts: JobFacts, steps_done: float) -> None:
         """Take facts of the first process: its number of workers, and its address for the parts, if it has one."""
-        self._n_first = max(1, (facts.get("workers") or {}).get("n_workers", 1))
-        if facts.get("group") is not None:
-            address, port, key = facts["group"]
-            self._group = str(address), int(port), str(key)
+        self._n_first = 1 if facts.workers is None else max(1, facts.workers.n_workers)
+        if facts.group is not None:
+            self._group = facts.group
             self._advance()
-        elif steps_done > 0 and (facts.get("workers") or {}).get("agent_pid") == 0:
+        elif steps_done > 0 and facts.workers is not None and facts.workers.agent_pid == 0:
             self._stay()
 
     def _stay(self) -> None:
@@ -227,7 +226,7 @@ class SpreadJob:
                 f"its program does not train with `punctual.elastic`, so it has only what it is granted on node "
                 f"'{self.first}', and nothing on others"
             )
-            self._tell(JobWarned(at=self._clock.now(), job=self._launch.job, reason=Reason("one-node", text)))
+            self._tell(JobWarned(at=self._now(), job=self._launch.job, reason=Reason("one-node", text)))
         self._is_rigid = True
         for node in waiting:
             del self.parts[node]
@@ -238,7 +237,7 @@ class SpreadJob:
 
     def look(self) -> None:
         """Give up parts that have waited too long."""
-        if self._clock.now() > self._asked_at + _GROUP_S_MAX:
+        if self._now() > self._asked_at + _GROUP_S_MAX:
             self._give_up(
                 f"its first process has not said within {span(_GROUP_S_MAX)} where workers of other nodes join it"
             )
@@ -292,7 +291,7 @@ class SpreadJob:
         elif part.state == "joining":
             self._failure = cause
             # Seconds before a node is tried again whose part could not join.
-            self._refused[node] = self._clock.now() + 60.0, cause
+            self._refused[node] = self._now() + 60.0, cause
             self._let_go(node, "it could not join its job")
         elif part.state == "changing":
             part.state, part.granted, self._failure = "there", event.granted.get(node, NOTHING), cause
@@ -327,14 +326,7 @@ class SpreadJob:
         """Adopt the allocation found on the first node, and the parts that an earlier host has started."""
         self.parts.update({node: JobPart("there", amount, amount) for node, amount in parts.items()})
         self._wanted = dict(parts)
-        self._first_answer = GrantApplied(
-            at=self._clock.now(), job=self._launch.job, request=self._request, granted=first
-        )
-
-    def store_workers(self, node: NodeId, facts: Mapping[str, Any]) -> None:
-        """Store the worker status of a part."""
-        if facts.get("workers") is not None:
-            self.parts[node].workers = WorkerStatus(**facts["workers"])
+        self._first_answer = GrantApplied(at=self._now(), job=self._launch.job, request=self._request, granted=first)
 
     def with_usage(self, report: ProgressReported) -> ProgressReported:
         """Add the parts' CPU time and memory to the first node's report; each worker shares in a step in flight."""

@@ -1,95 +1,82 @@
 """Actuators, which enforce grants, and the choice among them."""
 
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
-from punctual.executors.local.cgroup_files import CgroupFiles, remove_dir
-from punctual.executors.local.freezer import Freezer
-from punctual.executors.local.memory import JobMemory
-
-#: A longer period makes a job advance in jerks, and gives away more when a quota is written: each write refills it.
-PERIOD_US = 20_000
-#: The kernel takes no shorter quota.
-_QUOTA_US_MIN = 1_000
+from punctual.executors.local.freezer import freezer_of
+from punctual.executors.local.memory import memory_of
+from punctual.executors.local.process_tree import TreeUsage
+from punctual.executors.local.supervisor_files import GroupFiles
 
 
 class Unusable(Exception):
     """Raised if the actuator cannot be used here. `why`: reason as a clause, with the file that decides it."""
 
 
-class JobGroup(Protocol):
-    """Control of one job under an actuator: its grant, CPU time, memory and freezing."""
+class JobGroup:
+    """The processes of one job: its grant, CPU time, memory and freezing.
 
-    @property
-    def files(self) -> CgroupFiles: ...
+    By itself it holds them to nothing; they are those below the job's supervisor.
 
-    @property
-    def freezer(self) -> Freezer:
-        """The freezer that pauses the job."""
-        ...
+    `folders`: the job's control groups.
+    """
 
-    @property
-    def memory(self) -> JobMemory: ...
+    def __init__(self, supervisor_pid: int, folders: Sequence[Path] = ()) -> None:
+        self._n_cpus = os.cpu_count() or 1
+        self._cores = float(self._n_cpus)
+        self._usage = TreeUsage(supervisor_pid)
+        self.freezer = freezer_of(folders, self._usage.processes)
+        self.memory = memory_of(folders, self._usage.processes)
+        self.files = GroupFiles(counters=self.memory.counters)
 
     def grant(self, cores: float) -> float:
         """Enforce `cores` and return the value in force, as read back; raises `OSError`."""
-        ...
+        self._cores = min(cores, float(self._n_cpus))
+        return self._cores
 
     def granted_cores(self) -> float:
         """Cores in force, as read back; raises `OSError`."""
-        ...
+        return self._cores
 
     def used_core_s(self) -> float:
         """CPU time of all the job's processes up to now; raises `OSError` when the group is gone."""
-        ...
+        return self._usage.used_core_s()
 
     def final_core_s(self, usage: str, core_s: float) -> float:
         """CPU time from what the supervisor reports at the end: the usage file's text, and its own count."""
-        ...
+        return max(core_s, self._usage.used_core_s())
 
     def processes(self) -> list[int]:
         """Return the ids of the processes now in the group, as far as known."""
-        ...
+        return self._usage.processes()
 
 
-class Actuator(Protocol):
-    """A way to enforce grants on this machine."""
+class Actuator:
+    """A way to enforce grants on this machine; by itself the one that needs no rights: the job keeps to its grant.
 
-    @property
-    def name(self) -> str: ...
+    * `can_cap`: whether a grant is a limit; if not, only pacing slows the job.
+    * `limits_memory`: whether it can limit the memory of a job; known after `check`.
+    * `supervisor_prefix`: words with which the supervisor's command line begins.
+    """
 
-    @property
-    def can_cap(self) -> bool:
-        """Whether a grant is a limit; if not, only pacing slows the job."""
-        ...
-
-    @property
-    def limits_memory(self) -> bool:
-        """Whether it can limit the memory of a job; known after `check`."""
-        ...
+    name = "pacing"
+    can_cap = limits_memory = False
+    supervisor_prefix: Sequence[str] = ()
 
     def check(self) -> None:
         """Raise `Unusable` if it cannot be used here."""
-        ...
-
-    @property
-    def supervisor_prefix(self) -> Sequence[str]:
-        """Return the words with which the supervisor's command line begins."""
-        ...
 
     def open(self, job: JobId, supervisor_pid: int) -> JobGroup:
         """Make the group of a job that is about to start under this supervisor; raises `OSError`."""
-        ...
+        return JobGroup(supervisor_pid)
 
-    def find(self, files: CgroupFiles, supervisor_pid: int) -> JobGroup:
+    def find(self, files: GroupFiles, supervisor_pid: int) -> JobGroup:
         """Return the group that this actuator has made for a job, perhaps in another process; raises `OSError`."""
-        ...
+        return JobGroup(supervisor_pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,50 +123,3 @@ def _reason(actuator: Actuator, name: str, obstacles: Sequence[str]) -> str:
     if not obstacles:
         return f"{actuator.name} is the first choice, and usable."
     return f"{actuator.name} is the first that is usable ({'; '.join(obstacles)})."
-
-
-def limit_us(cores: float, n_cpus: int) -> tuple[int | None, int]:
-    """Compute the quota for `cores` and its period, in microseconds; quota None: none is needed.
-
-    The quota is rounded down, so that the grants of several jobs never add up to more than was shared out.
-    """
-    if cores >= n_cpus:
-        return None, PERIOD_US
-    period_us = PERIOD_US
-    if cores * period_us < _QUOTA_US_MIN:
-        # Period for grants so small that the kernel rejects their quota of the usual period.
-        period_us = 100_000
-    return max(_QUOTA_US_MIN, math.floor(cores * period_us + 1e-6)), period_us
-
-
-def quota_writes(quota_us: int | None, limit: tuple[Path, str], burst: Path) -> list[tuple[Path, str]]:
-    """List the writes of files and texts that set `limit`, with an equal `burst` before or after it.
-
-    What a job could not use of a period because the CPUs were not free then, it may make up for in later ones, up to
-    `burst`: where several quotas divide a few CPUs, the sum of what they get is smaller by 4 to 8 % without it. The kernel
-    takes no burst above the quota. Each write hands out a quota, so that the burst is left as it is from half a quota on.
-    """
-    try:
-        burst_us = int(burst.read_text())
-    except FileNotFoundError:  # Linux before 5.14
-        return [limit]
-    if quota_us is None or quota_us // 2 <= burst_us <= quota_us:
-        return [limit]
-    follows = burst, str(quota_us)
-    return [follows, limit] if burst_us > quota_us else [limit, follows]
-
-
-def try_out(actuator: Actuator) -> None:
-    """Test an actuator by making and limiting a group: the system's files do not show whether that works.
-
-    Raises `Unusable`: the system refused something; names the file.
-    """
-    try:
-        group = actuator.open(JobId("try"), os.getpid())
-        try:
-            group.grant(0.5)
-        finally:
-            for folder in group.files.remove_dirs:
-                remove_dir(folder)
-    except OSError as error:
-        raise Unusable(f"'{error.filename}' cannot be used ({error.strerror})") from None

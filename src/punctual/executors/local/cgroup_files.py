@@ -3,9 +3,9 @@
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from punctual.core.ids import JobId
@@ -17,27 +17,6 @@ FOLDER = "punctual"
 COMMAND_GROUP = "command"
 #: End of the path of the group that `command_group` makes.
 _COMMAND_GROUP = re.compile(rf"/{FOLDER}/\d+-{COMMAND_GROUP}$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CgroupFiles:
-    """The files of a group that the supervisor must know; see `punctual.executors.local.supervisor.LaunchRequest`."""
-
-    cgroup_procs_files: tuple[Path, ...] = ()
-    lift: tuple[tuple[Path, str], ...] = ()
-    usage_file: Path | None = None
-    remove_dirs: tuple[Path, ...] = ()
-    counters: tuple[tuple[str, Path, str], ...] = ()
-
-    def plus(self, other: "CgroupFiles") -> "CgroupFiles":
-        """Add the files of another group of the same job; its CPU usage is not read."""
-        return replace(
-            self,
-            cgroup_procs_files=self.cgroup_procs_files + other.cgroup_procs_files,
-            lift=self.lift + other.lift,
-            remove_dirs=self.remove_dirs + other.remove_dirs,
-            counters=self.counters + other.counters,
-        )
 
 
 def group_name(job: JobId) -> str:
@@ -57,6 +36,29 @@ def write(file: Path, text: str) -> None:
     except OSError as error:
         error.filename = error.filename or str(file)
         raise
+
+
+def bring_to(file: Path, text: str) -> None:
+    """Write to a file of the kernel unless it says the same already."""
+    if words(file) != text.split():
+        write(file, text)
+
+
+def words(file: Path) -> list[str]:
+    """Return the words in a file; none if it is not there."""
+    return file.read_text().split() if file.exists() else []
+
+
+@contextmanager
+def group_to_try(parent: Path) -> Iterator[Path]:
+    """Make a group below `parent` and remove it afterwards; raises `OSError` if that is refused."""
+    folder = parent / FOLDER / group_name(JobId("try"))
+    try:
+        make_dir(folder)
+        yield folder
+    finally:
+        remove_dir(folder)
+        remove_dir(folder.parent)
 
 
 def make_dir(folder: Path) -> None:
@@ -158,18 +160,17 @@ def command_group() -> Iterator[None]:
         yield
     finally:
         if base is not None and group is not None:
-            leave_command_group([os.getpid()])
+            leave_command_group(os.getpid())
             remove_dir(group)
             remove_abandoned(group.parent)
 
 
-def leave_command_group(pids: Sequence[int]) -> None:
-    """Move processes that a command has started out of its group, to outlive it; others stay where they are."""
+def leave_command_group(pid: int) -> None:
+    """Move a process that a command has started out of its group, to outlive it; another one stays where it is."""
     base = _writable_folder()
-    for pid in pids:
-        with suppress(OSError):  # it has ended, or there are no such groups
-            if base is not None and f"-{COMMAND_GROUP}\n" in Path(f"/proc/{pid}/cgroup").read_text():
-                (base / "cgroup.procs").write_text(str(pid))
+    with suppress(OSError):  # it has ended, or there are no such groups
+        if base is not None and f"-{COMMAND_GROUP}\n" in Path(f"/proc/{pid}/cgroup").read_text():
+            (base / "cgroup.procs").write_text(str(pid))
 
 
 def _writable_folder() -> Path | None:

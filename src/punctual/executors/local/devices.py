@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from threading import Lock
@@ -36,7 +36,7 @@ def visible_devices(environment: Mapping[str, str] = os.environ, devices: Path =
 class _DeviceShare:
     """Devices of one job, and its share of each: 1.0, or less of a single one."""
 
-    ids: tuple[str, ...]
+    ids: tuple[str, ...] = ()
     part: float = 1.0
 
 
@@ -53,13 +53,11 @@ class DevicePool:
 
     def held_by(self, job: JobId) -> tuple[str, ...]:
         """Return the devices of the job."""
-        share = self._shares.get(job)
-        return () if share is None else share.ids
+        return self.share_of(job).ids
 
-    def part_of(self, job: JobId) -> float:
-        """Share that the job has of each of its devices."""
-        share = self._shares.get(job)
-        return 1.0 if share is None else share.part
+    def share_of(self, job: JobId) -> _DeviceShare:
+        """Return the devices of the job, and its share of each."""
+        return self._shares.get(job, _DeviceShare())
 
     def assign(self, job: JobId, n_devices: float) -> tuple[str, ...]:
         """Assign `n_devices`, a whole number or a part of one; the job keeps as many of its present ones as possible.
@@ -78,9 +76,8 @@ class DevicePool:
     def keep(self, job: JobId, ids: Sequence[str]) -> None:
         """Free the devices of the job but `ids`."""
         with self._lock:
-            share = self._shares.get(job)
-            if share is not None:
-                self._set(job, _DeviceShare(tuple(name for name in share.ids if name in ids), share.part))
+            share = self.share_of(job)
+            self._set(job, replace(share, ids=tuple(name for name in share.ids if name in ids)))
 
     def free(self, job: JobId) -> None:
         """Free all devices of the job."""
@@ -88,10 +85,9 @@ class DevicePool:
             self._shares.pop(job, None)
 
     def _set(self, job: JobId, share: _DeviceShare) -> tuple[str, ...]:
+        self._shares.pop(job, None)
         if share.ids:
             self._shares[job] = share
-        else:
-            self._shares.pop(job, None)
         return share.ids
 
     def _exclusive(self, job: JobId, n_devices: float) -> _DeviceShare:
@@ -109,7 +105,7 @@ class DevicePool:
 
     def _shared(self, job: JobId, part: float) -> _DeviceShare:
         if part <= TOLERANCE:
-            return _DeviceShare(())
+            return _DeviceShare()
         used = {name: self._used_by_others(job, name) for name in self.ids}
         own = self.held_by(job)
         fitting = [name for name in self.ids if used[name] + part <= 1.0 + TOLERANCE]
@@ -165,8 +161,8 @@ class JobDevices:
     @property
     def shared(self) -> tuple[str, float] | None:
         """The one device that the job shares with others, and its part of it; None: it shares none."""
-        held, part = self._pool.held_by(self._job), self._pool.part_of(self._job)
-        return (held[0], part) if part < 1.0 - TOLERANCE and len(held) == 1 else None
+        share = self._pool.share_of(self._job)
+        return (share.ids[0], share.part) if share.part < 1.0 - TOLERANCE and len(share.ids) == 1 else None
 
     def grow(self, n_devices: float) -> None:
         """Raise the number of devices to at least `n_devices`; raises `NoDeviceError`."""

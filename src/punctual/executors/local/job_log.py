@@ -10,6 +10,8 @@ Needs nothing but the standard library, and little of that: it is loaded by the 
 import os
 import time
 
+#: Size at which a job's log is begun anew.
+LOG_BYTES_MAX = 1 << 26
 #: A file that has come to its limit is closed at the end of a line, unless none comes within so many bytes.
 _LINE_BYTES_MAX = 65_536
 
@@ -150,16 +152,15 @@ class JobLog:
             return output
         return b"\n[%d bytes of output were lost: the disk was full]\n" % self._n_dropped + output
 
-    def _opened(self) -> int:
-        if self._file_fd is None:
-            self._open()
-        if self._file_fd is None:
-            raise OSError
-        return self._file_fd
-
     def _open(self) -> None:
         try:
+            self._opened()
+        except OSError:  # tried again with the next output
+            pass
+
+    def _opened(self) -> int:
+        """Return the file, opened if it is not; raises `OSError`."""
+        if self._file_fd is None:
             self._file_fd = _open_file(self._path)
             self._n_bytes = os.fstat(self._file_fd).st_size
-        except OSError:  # tried again with the next output
-            self._file_fd = None
+        return self._file_fd

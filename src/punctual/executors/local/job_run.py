@@ -10,22 +10,29 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from punctual.channel import DeviceUse, WorkerStatus
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import JobFailed, JobFinished
+from punctual.core.events import (
+    GrantApplied,
+    GrantFailed,
+    JobFailed,
+    JobFinished,
+    JobStarted,
+    JobWarned,
+    LossReported,
+    PhaseReported,
+)
 from punctual.core.failures import cause_of, is_foreseen, short_of
-from punctual.core.program import Program
 from punctual.core.protocols import Sink
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.units import span
+from punctual.executors.job_facts import JobFacts
 from punctual.executors.local.context import ExecutorContext
-from punctual.executors.local.ending import end_event, faults_of
+from punctual.executors.local.ending import end_event, found_faults, stopped
 from punctual.executors.local.freezer import is_killed
 from punctual.executors.local.grant import JobGrant
-from punctual.executors.local.job_events import JobEvents
 from punctual.executors.local.job_files import has_left
 from punctual.executors.local.launch import END_S_MAX, JobProcess, gpus_of
 from punctual.executors.local.limits import limits_warning
@@ -75,14 +82,10 @@ class JobRun:
     `process`: process to be started, or one that runs already.
     """
 
-    def __init__(
-        self, context: ExecutorContext, program: Program, launch: LaunchJob, sink: Sink, process: JobProcess
-    ) -> None:
+    def __init__(self, context: ExecutorContext, launch: LaunchJob, sink: Sink, process: JobProcess) -> None:
         self._context = context
-        self._program = program
         self._launch = launch
         self._sink = sink
-        self._events = JobEvents(launch.job, context.node)
         self._lock = threading.RLock()
         self._process = process
         #: Resources and pacing line with which the process starts.
@@ -108,12 +111,11 @@ class JobRun:
         #: Instant by which a process that was asked to leave must have left.
         self._leave_by = inf
         self._was_asked_to_leave = False
-        self._told_unheld = False
         #: The command to end; None: there was none. Seconds after which it was ended by force; None: it was not.
         self._stop: StopJob | None = None
         self._forced_after_s: float | None = None
-        self._faults: list[InvalidSpec] = []
-        #: Failures that are in the log already.
+        self._faults: Sequence[InvalidSpec] = ()
+        #: Failures that are in the log already, and warnings that were given.
         self._noted: set[str] = set()
         self.ended = False
         #: Instant at which its end was posted; earlier commands were made without knowing it. Infinite: another's job;
@@ -134,22 +136,13 @@ class JobRun:
         self._grant, self._answer_to = JobGrant.adopted(self._launch.spec, self._process, self._amount), None
         self._was_asked_to_leave = self._process.progress.is_asked_to_leave
 
-    @property
-    def worker_status(self) -> WorkerStatus | None:
-        """Status of the job's workers; None: it has none."""
-        workers = self._process.workers
-        return None if workers is None else workers.status
-
-    @property
-    def device_use(self) -> DeviceUse | None:
-        """Device that the job computes on; None: it reports none."""
-        return self._process.progress.device_use()
-
-    @property
-    def group(self) -> tuple[int, bytes] | None:
-        """Port and key with which processes of the job on other nodes reach it; None: it has none."""
-        workers = self._process.workers
-        return None if workers is None or self.ended else workers.group
+    def facts(self) -> JobFacts:
+        """Return what only this job's process, page or end tells."""
+        workers, device = self._process.workers, self._process.progress.device_use()
+        if workers is None:
+            return JobFacts(device=device, faults=self._faults)
+        group = None if self.ended else workers.group
+        return JobFacts(workers=workers.status, device=device, faults=self._faults, group=group)
 
     @property
     def held(self) -> Resources:
@@ -191,13 +184,13 @@ class JobRun:
         if self.ended:
             return
         self._process.renew(stays_paused=stays_paused and self._grant is not None and self._grant.is_paused)
-        if self._process.is_supervisor_deaf and "deaf" not in self._noted:
+        if (supervisor := self._process.deaf_supervisor) and "deaf" not in self._noted:
             self._noted.add("deaf")
             text = (
-                f"its supervisor, process {self._process.supervisor_pid}, hears nothing: it was stopped or hangs, and the job stands still "
+                f"its supervisor, process {supervisor}, hears nothing: it was stopped or hangs, and the job stands still "
                 "once it has written what its pipe can hold; have the supervisor go on (`kill -CONT`), or stop the job"
             )
-            self._sink(self._events.warned(time.monotonic(), Reason("keeper-silent", text)))
+            self._warn(Reason("keeper-silent", text))
 
     def observe(self, at: float, sink: Sink) -> None:
         """Report progress and usage, if the job has been started."""
@@ -249,10 +242,9 @@ class JobRun:
     def terminate(self, grace_s: float = 0.0) -> None:
         """End the job: SIGTERM to its own process, after `grace_s` to all, then SIGKILL; also for a hanging supervisor."""
         with self._lock:
-            now, job = time.monotonic(), self._launch.job
-            self._stop = self._stop or StopJob(at=now, job=job, cause="Punctual is ending")
+            self._stop = self._stop or StopJob(at=time.monotonic(), job=self._launch.job, cause="Punctual is ending")
             if self._has_left and not self.ended:
-                self._tell_end(self._events.stopped(self._stop))
+                self._tell_end(stopped(self._stop))
             if not self.ended:
                 with self.excused("looked at"):
                     self._context.poller.watch(self._insist, grace_s + END_S_MAX)
@@ -270,19 +262,14 @@ class JobRun:
             self._process.kill()
             self._thread.join()
 
-    def faults(self) -> list[InvalidSpec]:
-        """Faults of the job, once it has ended with success: work that it declared and did not do."""
-        return self._faults
-
     # What fails.
 
-    def note(self, doing: str, error: Exception) -> bool:
-        """Log a failure about the job; False: the same failure was logged before."""
+    def note(self, doing: str, error: Exception) -> None:
+        """Log a failure about the job, unless the same failure was logged before."""
         told = f"{doing}: {type(error).__name__}"
-        if is_new := told not in self._noted:
+        if told not in self._noted:
             self._noted.add(told)
             _LOG.warning("job '%s' could not be %s", self._launch.job, doing, exc_info=error)
-        return is_new
 
     @contextmanager
     def excused(self, doing: str) -> Iterator[None]:
@@ -366,8 +353,7 @@ class JobRun:
         with self._lock:
             if not self.ended:
                 cause = f"it could not be followed any more: {cause_of(error)}"
-                stopped = None if self._stop is None else self._events.stopped(self._stop)
-                self._tell_end(stopped or self._events.failed(cause, retryable=True))
+                self._tell_end(self._failed(cause) if self._stop is None else stopped(self._stop))
 
     def _lose(self) -> None:
         """Note that another process steers the job now."""
@@ -376,7 +362,7 @@ class JobRun:
                 _LOG.warning("job '%s' was taken over by another process", self._launch.job)
             self.ended, self.told_end_at = True, inf
             self._context.devices.free(self._launch.job)
-        self._process.close_link()
+        self._process.leave()
 
     def _begin(self) -> None:
         """Report that the process runs, and perform the commands that have come since."""
@@ -386,11 +372,11 @@ class JobRun:
                 self._process.progress.pace(self._line)
                 self._process.progress.heartbeat()
                 self._answer()
-            now = time.monotonic()
-            if (asked_bytes := self._process.asked_memory_bytes) and not self._process.has_memory_limit:
-                self._sink(self._events.warned(now, Reason("memory-not-limited", not_limited(asked_bytes))))
+            asked_bytes, group = self._launch.spec.ceiling.memory_bytes, self._process.group
+            if asked_bytes and group is not None and not group.memory.can_limit:
+                self._warn(Reason("memory-not-limited", not_limited(asked_bytes)))
             if limits := self._process.lower_limits():
-                self._sink(self._events.warned(now, limits_warning(limits)))
+                self._warn(limits_warning(limits))
             if self._deferred is not None:
                 (command, sink), self._deferred = self._deferred, None
                 self.resize(command, sink)
@@ -412,12 +398,11 @@ class JobRun:
                 return
             self._context.devices.free(self._launch.job)
             if self._stop is not None:
-                self._tell_end(self._events.stopped(self._stop))
+                self._tell_end(stopped(self._stop))
             elif self._was_asked_to_leave:  # an earlier process has made room; the next command may start another
                 self._has_left = True
                 if self._answer_to is None:
-                    cause = f"it could not be started again: {cause_of(error)}"
-                    self._tell_end(self._events.failed(cause, retryable=True))
+                    self._tell_end(self._failed(f"it could not be started again: {cause_of(error)}"))
                 self._answer(cause_of(error), short_of(error))
             else:
                 self.ended = True  # and nobody is told that it is: to whatever comes next it is unknown
@@ -436,19 +421,17 @@ class JobRun:
                 if self._grant is not None:
                     self._report(time.monotonic(), self._sink)
                 self._seen, landed_at = self._process.sample(), self._process.results_at(last)
-            memory = self._process.memory
-            seen_bytes = 0 if memory is None else memory.peak_bytes
-            event = end_event(
-                self._events, self._program, self._seen, landed_at, last, self._stop, seen_bytes,
-                self._process.last_output,
-            )  # fmt: skip
+            event = end_event(self._launch.job, self._process, self._seen, landed_at, last, self._stop)
             self._tell_cut_off(last)
             if isinstance(event, JobFinished):
-                self._faults = faults_of(self._events, self._process, self._seen)
-                if (shortfall := self._process.progress.shortfall()) is not None:
-                    self._sink(self._events.warned(event.at, shortfall))
+                progress = self._process.progress
+                self._faults = (
+                    found_faults(self._launch.job, progress.faults, self._seen) if progress.is_tracked else ()
+                )
+                if (shortfall := progress.shortfall()) is not None:
+                    self._warn(shortfall, event.at)
                 if left := (last or {}).get("left_running"):
-                    self._sink(self._events.warned(event.at, _left_running(left)))
+                    self._warn(_left_running(left), event.at)
             self._tell_end(event)
 
     def _tell_cut_off(self, last: Mapping[str, Any] | None) -> None:
@@ -462,7 +445,13 @@ class JobRun:
                 else f"it had not ended {span(forced_after_s)} after it was asked to, and was killed: {cut_off} "
                 "(`--stop-grace` gives it more time)"
             )
-            self._sink(self._events.warned(time.monotonic(), Reason("cut-off", text)))
+            self._warn(Reason("cut-off", text))
+
+    def _warn(self, reason: Reason, at: float | None = None) -> None:
+        self._sink(JobWarned(at=time.monotonic() if at is None else at, job=self._launch.job, reason=reason))
+
+    def _failed(self, cause: str) -> JobFailed:
+        return JobFailed(at=time.monotonic(), job=self._launch.job, cause=cause, retryable=True)
 
     def _tell_end(self, event: JobFinished | JobFailed) -> None:
         self.ended, self._grant = True, None
@@ -509,13 +498,15 @@ class JobRun:
         sink, self._answer_to = self._answer_to, None
         if sink is None:
             return
+        at, job, request, held = time.monotonic(), self._launch.job, self._request, self.held
+        granted = {self._context.node: held} if held else {}
         if failure:
-            sink(self._events.not_applied(self._request, self.held, failure, short_of))
+            sink(GrantFailed(at=at, job=job, request=request, granted=granted, cause=failure, short_of=short_of))
         elif self._answers_launch:
-            can_cap = self._context.actuator.can_cap
-            sink(self._events.started(self._request, self.held, can_pace=self._process.can_pace, can_cap=can_cap))
+            can_pace, can_cap = self._process.can_pace, self._context.chosen.actuator.can_cap
+            sink(JobStarted(at=at, job=job, request=request, granted=granted, can_pace=can_pace, can_cap=can_cap))
         else:
-            sink(self._events.applied(self._request, self.held))
+            sink(GrantApplied(at=at, job=job, request=request, granted=granted))
 
     def _miss_end(self) -> None:
         """Answer with the failure of a process whose group is gone but that has not ended. Called by the poller."""
@@ -572,7 +563,7 @@ class JobRun:
 
     def _restart(self) -> None:
         """Start another process from the checkpoint of the one that has left; raises if that is impossible."""
-        before, process = self._process, JobProcess.made(self._context, self._program, self._launch)
+        before, process = self._process, JobProcess.made(self._context, self._launch)
         thread = self._new_thread(process)
         self._process, self._has_left = process, False
         try:
@@ -586,23 +577,24 @@ class JobRun:
     # Reports.
 
     def _report(self, at: float, sink: Sink) -> None:
-        process = self._process
-        phases, losses = process.progress.new_phases(), process.progress.new_losses()
-        if phases is not None:
-            sink(self._events.phases(at, phases))
-        if losses:
-            sink(self._events.losses(at, losses))
-        sample = process.sample()
+        process, job = self._process, self._launch.job
+        if (phases := process.progress.new_phases()) is not None:
+            sink(PhaseReported(at=at, job=job, phases=phases))
+        if losses := process.progress.new_losses():
+            sink(LossReported(at=at, job=job, losses=losses))
+        sample, warnings = process.sample(), list[Reason]()
         if sample.unit_at is None:  # a process that was started again has not said yet where it goes on
             sample = replace(self._seen, unreadable=sample.unreadable)
         if sample.unreadable and not self._seen.unreadable:
-            sink(self._events.warned(at, Reason("unreadable-progress", sample.unreadable)))
-        for notice in process.progress.new_notices():
-            sink(self._events.warned(at, notice))
-        if not self._context.actuator.can_cap and (sample.is_read or not process.can_pace) and not self._told_unheld:
-            self._told_unheld = True
-            sink(self._events.warned(at, _UNHELD))
+            warnings.append(Reason("unreadable-progress", sample.unreadable))
+        warnings += process.progress.new_notices()
+        can_cap = self._context.chosen.actuator.can_cap
+        if not can_cap and (sample.is_read or not process.can_pace) and _UNHELD.code not in self._noted:
+            self._noted.add(_UNHELD.code)
+            warnings.append(_UNHELD)
+        for warning in warnings:
+            sink(JobWarned(at=at, job=job, reason=warning))
         self._seen = sample
         used_core_s = self._used_before_core_s + (0.0 if self._has_left else process.used_core_s)
-        memory_bytes = 0 if self._has_left or process.memory is None else process.memory.read()
-        sink(self._events.progress(at, sample, process.started_at or at, used_core_s, memory_bytes))
+        memory_bytes = 0 if self._has_left or process.group is None else process.group.memory.read()
+        sink(sample.report(at, job, process.started_at or at, used_core_s, memory_bytes))

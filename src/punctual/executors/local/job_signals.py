@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterator, Mapping
 from math import inf
 
-if __name__ == "job_signals":  # loaded by the supervisor, by path
-    import supervisor_files  # type: ignore[import-not-found]
-else:
+if __name__ != "job_signals":
     from punctual.executors.local import supervisor_files
+else:  # loaded by the supervisor, by path
+    import supervisor_files  # type: ignore[import-not-found, no-redef]
 
 #: Seconds from SIGTERM to SIGKILL, unless others are set.
 GRACE_S = 5.0
@@ -84,7 +84,7 @@ class Ending:
         elif now >= self._all_at:
             alive = descendants(ancestor)
             if now < self._saving_until:
-                saving = {pid for pid in alive if _mask(pid, "SigCgt") & _bit(signal.SIGINT)}
+                saving = {pid for pid in alive if mask_of(pid, "SigCgt") & bit_of(signal.SIGINT)}
                 self._ask([pid for pid in alive if pid not in saving])
                 self._are_saving = bool(saving)
                 if saving:
@@ -122,10 +122,10 @@ def targets(pid: int) -> list[int]:
     awaited = [child for child in children if child not in readers]
     if not awaited or not _waits(pid):
         return [pid]
-    name, caught, ignored = _name(pid), _mask(pid, "SigCgt"), [_mask(child, "SigIgn") for child in awaited]
-    has_handler = bool(caught & _bit(signal.SIGTERM))
+    name, caught, ignored = _name(pid), mask_of(pid, "SigCgt"), [mask_of(child, "SigIgn") for child in awaited]
+    has_handler = bool(caught & bit_of(signal.SIGTERM))
     # What a shell without a terminal runs in the background ignores Ctrl-C: a shell with a trap waits for it, and passes on.
-    in_background = all(mask & _bit(signal.SIGINT) for mask in ignored)
+    in_background = all(mask & bit_of(signal.SIGINT) for mask in ignored)
     if has_handler and (name not in _SHELLS or in_background):
         return [pid]
     return [target for child in awaited for target in targets(child)]
@@ -138,14 +138,14 @@ def receivers(pid: int, number: int) -> list[int]:
 
 def _catching(pid: int, number: int) -> list[int]:
     """Return the first processes, from `pid` down, that catch the signal."""
-    if _mask(pid, "SigCgt") & _bit(number):
+    if mask_of(pid, "SigCgt") & bit_of(number):
         return [pid]
     return [catching for child, parent in parents() if parent == pid for catching in _catching(child, number)]
 
 
 def ignores(pid: int, number: int) -> bool:
     """Whether a process ignores or blocks the signal."""
-    return bool((_mask(pid, "SigIgn") | _mask(pid, "SigBlk")) & _bit(number))
+    return bool((mask_of(pid, "SigIgn") | mask_of(pid, "SigBlk")) & bit_of(number))
 
 
 def stop_grace_s(asked_s: float | None, environment: Mapping[str, str], default_s: float) -> float:
@@ -173,10 +173,14 @@ def descendants(ancestor: int) -> list[int]:
 def parents() -> Iterator[tuple[int, int]]:
     """Yield each process of this machine with its parent."""
     for name in os.listdir("/proc"):
-        status = supervisor_files.read(f"/proc/{name}/stat") if name.isdigit() else ""
-        if status:
-            # The program's name stands in brackets and may hold brackets and spaces itself.
-            yield int(name), int(status.rpartition(")")[2].split()[1])
+        if name.isdigit() and (fields := stat_of(int(name))):
+            yield int(name), int(fields[1])
+
+
+def stat_of(pid: int) -> list[str]:
+    """Return the fields of a process's line in `/proc` after its name: state, parent, ...; empty: there is none."""
+    # The program's name stands in brackets, and may hold brackets and blanks itself.
+    return supervisor_files.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
 
 
 def send(pid: int, number: int) -> None:
@@ -214,25 +218,25 @@ def _file_of(pid: int, fd: int) -> str:
 
 
 def _name(pid: int) -> str:
-    return str(supervisor_files.read(f"/proc/{pid}/comm")).strip()
+    return supervisor_files.read(f"/proc/{pid}/comm").strip()
 
 
 def _program_of(pid: int) -> str:
     """Return the names of a program and its script; empty if the process has ended, or is a helper of Python's own."""
-    words = str(supervisor_files.read(f"/proc/{pid}/cmdline")).split("\0")
+    words = supervisor_files.read(f"/proc/{pid}/cmdline").split("\0")
     if any("multiprocessing" in word for word in words):
         return ""
     scripts = [word for word in words[1:2] if word and not word.startswith("-")]
     return " ".join(os.path.basename(word) for word in (words[0], *scripts))
 
 
-def _mask(pid: int, field: str) -> int:
+def mask_of(pid: int, field: str) -> int:
     """Return a set of signals as an integer mask, as `/proc` shows it."""
-    for line in str(supervisor_files.read(f"/proc/{pid}/status")).splitlines():
+    for line in supervisor_files.read(f"/proc/{pid}/status").splitlines():
         if line.startswith(field):
             return int(line.split()[1], 16)
     return 0
 
 
-def _bit(number: int) -> int:
+def bit_of(number: int) -> int:
     return 1 << (number - 1)

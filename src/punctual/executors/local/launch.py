@@ -25,26 +25,21 @@ from punctual.channel import (
 )
 from punctual.core.answers import VARIABLES_GONE
 from punctual.core.commands import LaunchJob
+from punctual.core.errors import InvalidSpec
 from punctual.core.failures import short_of
 from punctual.core.ids import JobId, NodeId
 from punctual.core.program import Program
 from punctual.core.resources import NOTHING, Resources
 from punctual.executors.local.actuator import JobGroup
-from punctual.executors.local.cgroup_files import CgroupFiles
 from punctual.executors.local.context import ExecutorContext, check_files_left
 from punctual.executors.local.devices import VISIBLE_VARIABLE, JobDevices
 from punctual.executors.local.job_files import takeover_socket_of
 from punctual.executors.local.job_signals import GRACE_S, allocation_left_s, send, stop_grace_s
 from punctual.executors.local.limits import lower_limits
-from punctual.executors.local.memory import MemoryGauge
 from punctual.executors.local.orphans import SUPERVISOR_VARIABLE, end_left, processes_of
 from punctual.executors.local.output import LogTail, ProcessSettings, StartFacts, logs_of, new_channel, open_log
 from punctual.executors.local.process_tree import state_of
-from punctual.executors.local.progress import (
-    JobProgress,
-    OutputProgress,
-    ProgressSample,
-)
+from punctual.executors.local.progress import JobProgress, OutputProgress, ProgressSample
 from punctual.executors.local.supervisor import LaunchRequest
 from punctual.executors.local.supervisor_client import (
     AdoptableJob,
@@ -60,7 +55,6 @@ from punctual.executors.local.workers import Workers, parts_in
 _OUTPUT_S_MAX = 5.0
 #: Seconds that a process may take to end when told to.
 END_S_MAX = GRACE_S + 2 * _OUTPUT_S_MAX
-
 
 #: Name of the memory that the kernel shows beside the file descriptors of its holders.
 MEMORY_NAME = "punctual-page"
@@ -138,33 +132,28 @@ class JobProcess:
     * `first_cores`, `devices`: grant at its start or adoption.
     * `started_at`: monotonic seconds; None: it was not started yet.
     * `used_core_s`: CPU seconds used, as last read.
-    * `memory`: None until its group is made.
+
+    Raises `InvalidSpec`: the launch does not say what the job runs, or how its output is read.
     """
 
     def __init__(
-        self,
-        context: ExecutorContext,
-        program: Program,
-        launch: LaunchJob,
-        page: SharedBlock | None,
-        sample: ProgressSample,
+        self, context: ExecutorContext, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample
     ) -> None:
         self._context = context
-        self._program = program
+        self.program = _program_of(launch)
         self._launch = launch
         self._page = page
         #: Descriptor of the page for the supervisor, which holds it from its start on; and the function to close it here.
         self._page_fd: int | None = None
         self._close_page_fd: Callable[[], object] = lambda: None
         self.workers = None if page is None or launch.spec.worker is None else Workers(page, launch.spec.worker)
-        self.progress = _progress(program, launch, page, sample)
+        self.progress = _progress(self.program, launch, page, sample)
         self.group: JobGroup | None = None
         self.pid = 0
         self.first_cores = 0.0
         self.devices = JobDevices(context.devices, launch.job, None)
         self.started_at: float | None = None
         self.used_core_s = 0.0
-        self.memory: MemoryGauge | None = None
         self._tails: list[LogTail] = []
         self._logs: list[tuple[str, int]] = []
         self._log_paths: list[Path] = []
@@ -174,33 +163,30 @@ class JobProcess:
         self._socket_mark = ""
         self._end_file = context.end_file_of(launch.job)
         self._lock = threading.Lock()
+        #: Connection to the supervisor, from its start until it is to be closed.
         self._link: SupervisorLink | None = None
-        self._link_closed = False
         self._unwanted = False
 
     @classmethod
-    def made(cls, context: ExecutorContext, program: Program, launch: LaunchJob) -> Self:
+    def made(cls, context: ExecutorContext, launch: LaunchJob) -> Self:
         """Make a process that is to be started; raises `OSError` if there is no room for its page."""
-        if program.progress_pattern is not None:
-            return cls(context, program, launch, None, ProgressSample())
+        if _program_of(launch).progress_pattern is not None:
+            return cls(context, launch, None, ProgressSample())
         page, page_fd, close = new_page()
-        process = cls(context, program, launch, page, ProgressSample())
+        process = cls(context, launch, page, ProgressSample())
         process._page_fd, process._close_page_fd = page_fd, close
         return process
 
     @classmethod
-    def adopted(
-        cls, context: ExecutorContext, program: Program, launch: LaunchJob, kept: AdoptableJob, sample: ProgressSample
-    ) -> Self:
+    def adopted(cls, context: ExecutorContext, launch: LaunchJob, kept: AdoptableJob, sample: ProgressSample) -> Self:
         """Adopt a process of another Punctual process; raises `OSError`, and `PageError`, if its files are unusable."""
         request = kept.request
-        page = None if request.page_fd is None else SharedBlock.open(str(page_path(kept.link.pid, request.page_fd)))
-        process = cls(context, program, launch, page, sample)
-        process._link, process.pid, process.started_at = kept.link, kept.job_pid, kept.started_at
+        page = None if request.page_fd is None else SharedBlock.open(str(page_path(kept.pid, request.page_fd)))
+        process = cls(context, launch, page, sample)
+        process._link, process.pid, process.started_at = kept, kept.job_pid, kept.started_at
         process.progress.begin(kept.started_at)
         process._socket_mark = mark_of(str(process._takeover_socket))
-        process.group = context.actuator.find(_cgroup_files(request), kept.link.pid)
-        process.memory = MemoryGauge(process.group.memory)
+        process.group = context.chosen.actuator.find(request, kept.pid)
         process.first_cores = process.group.granted_cores()
         used = () if process.workers is None else process.workers.devices
         n_devices = gpus_of(launch, context.node)
@@ -211,22 +197,7 @@ class JobProcess:
     @property
     def can_pace(self) -> bool:
         """Whether the program keeps to a pacing line."""
-        return self._program.progress_pattern is None
-
-    @property
-    def is_tracked(self) -> bool:
-        """Whether the program reports its progress itself."""
-        return self.progress.is_tracked
-
-    @property
-    def asked_memory_bytes(self) -> int:
-        """Memory that the job asked for, with its most workers; 0: it did not ask."""
-        return self._launch.spec.ceiling.memory_bytes
-
-    @property
-    def has_memory_limit(self) -> bool:
-        """Whether the memory asked for is its limit."""
-        return self.group is not None and self.group.memory.can_limit
+        return self.program.progress_pattern is None
 
     def read_usage(self) -> float:
         """CPU seconds used up to now; the last value read if the group is gone, as it is after the last process."""
@@ -267,7 +238,7 @@ class JobProcess:
         job, workers = self._launch.job, self.workers
         if (facts := self._start_facts) is None:
             raise NotStartedError(VARIABLES_GONE)
-        argv = facts.argv if self._program.is_redacted else self._program.argv
+        argv = facts.argv if self.program.is_redacted else self.program.argv
         if argv is None:
             raise NotStartedError("its command line held secrets, and what was kept of it apart is gone")
         self.devices = JobDevices.assigned(self._context.devices, job, amount.gpus, can_grow=workers is not None)
@@ -280,14 +251,14 @@ class JobProcess:
             raise NotStartedError("the supervisor has ended before it began")
         if "failed" in ready:
             raise OSError(ready.get("errno"), ready["failed"])
-        self._check_wanted()  # a signal from before the supervisor was ready may be lost; one from now on is not
-        self._check_steering()  # it may have been stopped meanwhile for as long as another host needs to take its place
+        # A signal from before the supervisor was ready may be lost; one from now on is not. And this process may have been stopped
+        # meanwhile for as long as another host needs to take its place.
+        self._check_start()
         self._context.on_kept(self._launch.job, link.pid)
-        group = self._context.actuator.open(self._launch.job, link.pid)
-        self.group, self.memory = group, MemoryGauge(group.memory)
+        group = self.group = self._context.chosen.actuator.open(self._launch.job, link.pid)
         self.first_cores = group.grant(amount.cores)
-        if self.asked_memory_bytes:
-            group.memory.limit(self.asked_memory_bytes)
+        if asked_bytes := self._launch.spec.ceiling.memory_bytes:  # with its most workers
+            group.memory.limit(asked_bytes)
         link.send(self._launch_request(argv, facts, group, link.pid))
         answer = link.read()
         if answer is None:
@@ -305,12 +276,10 @@ class JobProcess:
         return self._context.start_facts_of(self._launch.job)
 
     def _start_supervisor(self, settings: ProcessSettings) -> SupervisorLink:
-        prefix = self._context.actuator.supervisor_prefix
-        self._check_steering()
-        if self._end_file is not None:
-            self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
         with self._lock, ExitStack() as opened:
-            self._check_wanted()
+            self._check_start()
+            if self._end_file is not None:
+                self._end_file.unlink(missing_ok=True)  # it tells of the process before this one
             listening = opened.enter_context(listen_for_takeover(self._takeover_socket))
             self._takeover_fd, self._socket_mark = listening.fileno(), mark_of(str(self._takeover_socket))
             job = self._launch.job
@@ -326,22 +295,17 @@ class JobProcess:
             stdin_fd = self._context.input_of(job)
             if stdin_fd is not None:
                 opened.callback(os.close, stdin_fd)
-            fds = [
-                self._takeover_fd,
-                *([] if self._page_fd is None else [self._page_fd]),
-                *(fd for _, fd in self._logs),
-            ]
+            page_fds = () if self._page_fd is None else (self._page_fd,)
+            fds = [self._takeover_fd, *page_fds, *(fd for _, fd in self._logs)]
             stdin = subprocess.DEVNULL if stdin_fd is None else stdin_fd
+            prefix = self._context.chosen.actuator.supervisor_prefix
             self._link = start_supervisor(prefix, fds, write_fds[0], write_fds[-1], stdin)
             return self._link
 
-    def _check_wanted(self) -> None:
-        """Raise `NotStartedError` if the job is to end, or was left to another process."""
+    def _check_start(self) -> None:
+        """Raise `NotStartedError` if the job is to end, or was left to another process; `SteeringLostError` if that steers it."""
         if self._unwanted:
             raise NotStartedError("it was stopped before it began")
-
-    def _check_steering(self) -> None:
-        """Raise `SteeringLostError` if another process steers the job."""
         if not self._context.may_steer():
             raise SteeringLostError
 
@@ -352,47 +316,36 @@ class JobProcess:
     def _launch_request(
         self, argv: Sequence[str], facts: StartFacts, group: JobGroup, supervisor_pid: int
     ) -> LaunchRequest:
-        program, files, settings = self._program, group.files, facts.settings
+        program, settings = self.program, facts.settings
+        # The rest of its allocation is known when it is asked to end.
+        is_in_allocation = allocation_left_s(facts.environment) is not None
+        asked_s, default_s = self._launch.spec.ends.grace_s, None if is_in_allocation else self._context.stop_grace_s
         page = None if self._page_fd is None else str(page_path(supervisor_pid, self._page_fd))
         return LaunchRequest(
+            **vars(group.files),
             argv=list(argv),
             cwd=program.cwd,
             environment=self._environment(page, facts.environment),
-            cgroup_procs_files=[str(path) for path in files.cgroup_procs_files],
-            lift=[[str(path), text] for path, text in files.lift],
-            usage_file=None if files.usage_file is None else str(files.usage_file),
-            counters={name: [str(path), word] for name, path, word in files.counters},
-            remove_dirs=[str(path) for path in files.remove_dirs],
             cleanup_files=[[str(self._takeover_socket), self._socket_mark]],
             end_file=None if self._end_file is None else str(self._end_file),
             lease_s=self._context.lease_s,
             fence_s=self._context.fence_s,
-            grace_s=self._grace_s(facts.environment),
+            grace_s=default_s if asked_s is None else asked_s,
             logs=self._logs,
             takeover_fd=self._takeover_fd,
-            actuator=self._context.actuator.name,
-            limits={
-                "RLIMIT_NOFILE": list(self._context.files_limit),
-                **{name: list(limit) for name, limit in settings.limits.items()},
-            },
+            actuator=self._context.chosen.actuator.name,
+            limits={"RLIMIT_NOFILE": self._context.files_limit, **settings.limits},
             umask=settings.umask,
             nice=settings.nice,
             cpus=list(settings.cpus),
             page_fd=self._page_fd,
-            asked_memory_bytes=self.asked_memory_bytes,
-            progress_pattern=program.progress_pattern,
+            asked_memory_bytes=self._launch.spec.ceiling.memory_bytes,
         )
-
-    def _grace_s(self, inherited: Mapping[str, str]) -> float | None:
-        """Grace period of the process in seconds, for its supervisor; None: the rest of its allocation at that time."""
-        asked_s = self._launch.spec.ends.grace_s
-        in_allocation = asked_s is None and allocation_left_s(inherited) is not None
-        return None if in_allocation else stop_grace_s(asked_s, {}, self._context.stop_grace_s)
 
     def _environment(self, page: str | None, inherited: Mapping[str, str]) -> dict[str, str]:
         spec, job = self._launch.spec, self._launch.job
         most = spec.ceiling if self.workers is None or spec.worker is None else spec.worker
-        environment = job_environment(self._program, job, most.cores, page, inherited, self.devices.shown)
+        environment = job_environment(self.program, job, most.cores, page, inherited, self.devices.shown)
         shared = self.devices.shared
         if shared is not None:
             device, part = shared
@@ -439,16 +392,11 @@ class JobProcess:
 
     def renew(self, *, stays_paused: bool) -> None:
         """Renew the lease with the supervisor; the job stays paused at its end if a user has paused it."""
-        with self._lock:
-            if self._link is not None and not self._link_closed:
-                self._link.renew(stays_paused=stays_paused)
+        self._say(partial(SupervisorLink.renew, stays_paused=stays_paused))
 
     def release(self) -> None:
         """Leave the process to its next owner; its output is not read here any more."""
-        with self._lock:
-            self._unwanted = True
-            if self._link is not None and not self._link_closed:
-                self._link.release()
+        self.end(SupervisorLink.release)
         self._stop_reading()
         self.progress.finish(self.used_core_s)
 
@@ -460,16 +408,18 @@ class JobProcess:
 
     def end(self, by: Callable[[SupervisorLink], None]) -> None:
         """End or interrupt the process by a request to its supervisor; one about to start is not started."""
+        self._unwanted = True
+        self._say(by)
+
+    def _say(self, request: Callable[[SupervisorLink], None]) -> None:
+        """Make a request to the supervisor, if there is a connection."""
         with self._lock:
-            self._unwanted = True
-            if self._link is not None and not self._link_closed:
-                by(self._link)
+            if self._link is not None:
+                request(self._link)
 
     def kill(self) -> None:
         """Kill the process at once, without its supervisor, which may hang."""
-        with self._lock:
-            if self._link is not None and not self._link_closed:
-                self._link.kill()
+        self._say(SupervisorLink.kill)
         for pid in self._processes():
             send(pid, signal.SIGKILL)
 
@@ -492,10 +442,7 @@ class JobProcess:
 
     def clear_away(self) -> None:
         """Remove files that a killed supervisor has left; no file stays open."""
-        self._mark_link_closed()
-        self._stop_reading()
-        if self._link is not None:
-            self._link.finish()
+        self._close_link(SupervisorLink.finish)
         self._close_page_fd()
         if self._page is not None:
             self._page.keep_copy()
@@ -509,26 +456,28 @@ class JobProcess:
         # One that has ended stays there until its supervisor, which may hang, takes notice.
         return [pid for pid in members or processes_of(self._takeover_socket) if state_of(pid) not in "ZX"]
 
-    def close_link(self) -> None:
+    def leave(self) -> None:
         """Close the connection to a supervisor that another process talks to; returns once a supervisor of ours is gone."""
-        self._mark_link_closed()
-        self._stop_reading()
-        if self._link is not None:
-            self._link.close()
+        self._close_link(SupervisorLink.close)
 
-    def _mark_link_closed(self) -> None:
+    def _close_link(self, close: Callable[[SupervisorLink], None]) -> None:
         with self._lock:
-            self._link_closed = True
+            link, self._link = self._link, None
+        self._stop_reading()
+        if link is not None:
+            close(link)
 
     @property
-    def is_supervisor_deaf(self) -> bool:
-        """Whether its supervisor has read nothing for long: the job stands still once its output fills its pipe."""
-        return self._link is not None and self._link.is_deaf
+    def deaf_supervisor(self) -> int:
+        """Process id of a supervisor that has read nothing for long: its job stands still once its pipe is full. 0: it reads."""
+        link = self._link
+        return link.pid if link is not None and link.is_deaf else 0
 
-    @property
-    def supervisor_pid(self) -> int:
-        """Process id of the supervisor; 0: not known yet."""
-        return 0 if self._link is None else self._link.pid
+
+def _program_of(launch: LaunchJob) -> Program:
+    if launch.program is None:
+        raise InvalidSpec("a job must have a program", "none", f"job '{launch.job}'", "Submit it again.")
+    return launch.program
 
 
 def _progress(program: Program, launch: LaunchJob, page: SharedBlock | None, sample: ProgressSample) -> JobProgress:
@@ -543,14 +492,3 @@ def gpus_of(launch: LaunchJob, node: NodeId) -> float:
     """GPUs of a running job whose grant may have been lost with the answer."""
     granted = launch.grant.get(node, NOTHING)
     return granted.gpus or launch.spec.floor.gpus
-
-
-def _cgroup_files(request: LaunchRequest) -> CgroupFiles:
-    """Return the files of the job's group, from its supervisor's request."""
-    return CgroupFiles(
-        cgroup_procs_files=tuple(map(Path, request.cgroup_procs_files)),
-        lift=tuple((Path(file), text) for file, text in request.lift),
-        usage_file=None if request.usage_file is None else Path(request.usage_file),
-        remove_dirs=tuple(map(Path, request.remove_dirs)),
-        counters=tuple((name, Path(path), word) for name, (path, word) in request.counters.items()),
-    )

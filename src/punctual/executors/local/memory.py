@@ -2,23 +2,13 @@
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
-from punctual.core.ids import JobId
 from punctual.core.units import format_bytes
-from punctual.executors.local.cgroup_files import (
-    FOLDER,
-    CgroupFiles,
-    group_name,
-    hierarchy,
-    make_dir,
-    remove_dir,
-    write,
-)
-from punctual.executors.local.process_tree import TreeUsage
+from punctual.executors.local.cgroup_files import group_to_try, hierarchy, write
+from punctual.executors.local.supervisor_files import number_in
 
 #: Memory of files, which the kernel takes back when others need it.
 _CACHES = ("active_file", "inactive_file")
@@ -33,29 +23,48 @@ OOM_KILLS, MACHINE_OOM_KILLS, PEAK_BYTES, ASKED_BYTES = (
 )
 
 
-class JobMemory(Protocol):
-    """The memory of one job."""
+class JobMemory:
+    """The memory of one job, measured seldom enough to cost little.
 
-    @property
-    def files(self) -> CgroupFiles:
-        """Files of its group, beside the files of the quota."""
-        ...
+    Outside a control group that counts it nothing limits it; memory that processes share counts once.
 
-    @property
-    def can_limit(self) -> bool:
-        """Whether the memory can be limited."""
-        ...
+    `processes`: all processes of the job.
+    """
+
+    #: Whether the memory can be limited.
+    can_limit = False
+
+    def __init__(self, processes: Callable[[], list[int]]) -> None:
+        self._processes = processes
+        #: Counters for its supervisor, see `punctual.executors.local.supervisor_files.GroupFiles`.
+        self.counters = {MACHINE_OOM_KILLS: ["/proc/vmstat", "oom_kill"]}
+        self._next_at = 0.0
+        self._held_bytes = 0
+        #: Largest measurement.
+        self.peak_bytes = 0
 
     def limit(self, n_bytes: int) -> None:
-        """Limit the memory of the job, before it starts; raises `OSError`."""
-        ...
+        """Limit the memory of the job, before it starts; raises `OSError`. Does nothing where no group limits it."""
 
     def used_bytes(self) -> int:
         """Memory that its processes hold, without the cache of files; raises `OSError`."""
-        ...
+        return sum(map(_held_bytes, self._processes()))
+
+    def read(self) -> int:
+        """Return the bytes held at the last measurement; take a new one if it is due."""
+        begun_at = time.monotonic()
+        if begun_at >= self._next_at:
+            with suppress(OSError, ValueError):  # the group is gone, as it is with the last process
+                self._held_bytes = self.used_bytes()
+            took_s = time.monotonic() - begun_at
+            # Seconds between two measurements, and the part of the time that they may take at most. One takes
+            # milliseconds for a large process, or where the machine has many groups.
+            self._next_at = begun_at + max(1.0, took_s / 0.01)
+            self.peak_bytes = max(self.peak_bytes, self._held_bytes)
+        return self._held_bytes
 
 
-class CgroupMemory:
+class CgroupMemory(JobMemory):
     """Memory of a control group, counted by the kernel.
 
     `folder`: folder of the group: of version 2, with a file ``memory.max``, or of the `memory` hierarchy of version 1.
@@ -64,6 +73,7 @@ class CgroupMemory:
     can_limit = True
 
     def __init__(self, folder: Path) -> None:
+        super().__init__(list)
         self._is_v2 = (folder / "memory.max").exists()
         self._stat = folder / "memory.stat"
         self._used = folder / ("memory.current" if self._is_v2 else "memory.usage_in_bytes")
@@ -71,11 +81,7 @@ class CgroupMemory:
         self._swap = folder / ("memory.swap.max" if self._is_v2 else "memory.memsw.limit_in_bytes")
         events = folder / ("memory.events" if self._is_v2 else "memory.oom_control")
         peak = folder / ("memory.peak" if self._is_v2 else "memory.max_usage_in_bytes")
-        self.files = CgroupFiles(
-            cgroup_procs_files=(folder / "cgroup.procs",),
-            remove_dirs=(folder, folder.parent),
-            counters=((OOM_KILLS, events, "oom_kill"), (PEAK_BYTES, peak, "")),
-        )
+        self.counters = {OOM_KILLS: [str(events), "oom_kill"], PEAK_BYTES: [str(peak), ""]}
 
     def limit(self, n_bytes: int) -> None:
         write(self._limit, str(n_bytes))
@@ -84,81 +90,25 @@ class CgroupMemory:
 
     def used_bytes(self) -> int:
         prefix = "" if self._is_v2 else "total_"
-        cache_bytes = sum(_number(self._stat.read_text(), prefix + name) for name in _CACHES)
+        cache_bytes = sum(number_in(self._stat.read_text(), prefix + name) for name in _CACHES)
         return max(0, int(self._used.read_text()) - cache_bytes)
 
 
-class TreeMemory:
-    """Memory of processes outside such a group: nothing limits it; memory that they share counts once.
-
-    `processes`: all processes of the job.
-    """
-
-    can_limit = False
-    files = CgroupFiles(counters=((MACHINE_OOM_KILLS, Path("/proc/vmstat"), "oom_kill"),))
-
-    def __init__(self, processes: Callable[[], list[int]]) -> None:
-        self._processes = processes
-
-    def limit(self, n_bytes: int) -> None:
-        """Do nothing: no group limits these processes."""
-
-    def used_bytes(self) -> int:
-        return sum(map(_held_bytes, self._processes()))
-
-
-class MemoryGauge:
-    """Measure the memory of a job, seldom enough to cost little."""
-
-    def __init__(self, memory: JobMemory) -> None:
-        self._memory = memory
-        self._next_at = 0.0
-        self._used_bytes = 0
-        #: Largest measurement.
-        self.peak_bytes = 0
-
-    def read(self) -> int:
-        """Return the bytes held at the last measurement; take a new one if it is due."""
-        begun_at = time.monotonic()
-        if begun_at >= self._next_at:
-            with suppress(OSError, ValueError):  # the group is gone, as it is with the last process
-                self._used_bytes = self._memory.used_bytes()
-            took_s = time.monotonic() - begun_at
-            # Seconds between two measurements, and the part of the time that they may take at most. One takes
-            # milliseconds for a large process, or where the machine has many groups.
-            self._next_at = begun_at + max(1.0, took_s / 0.01)
-            self.peak_bytes = max(self.peak_bytes, self._used_bytes)
-        return self._used_bytes
-
-
-def memory_of(folder: Path | None, supervisor_pid: int) -> JobMemory:
-    """Return the memory of the job with the group `folder` and the processes below a supervisor."""
-    if folder is not None and any((folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes")):
-        return CgroupMemory(folder)
-    return TreeMemory(TreeUsage(supervisor_pid).processes)
+def memory_of(folders: Iterable[Path], processes: Callable[[], list[int]]) -> JobMemory:
+    """Return the memory of the job with these groups and processes."""
+    for folder in folders:
+        if any((folder / name).exists() for name in ("memory.max", "memory.limit_in_bytes")):
+            return CgroupMemory(folder)
+    return JobMemory(processes)
 
 
 def usable_memory() -> Path | None:
     """Folder for groups of version 1 that count memory; None: no such group can be made."""
-    tree = hierarchy("memory")
-    if tree is None:
-        return None
-    folder = tree.own / FOLDER / group_name(JobId("try"))
-    try:
-        make_dir(folder)
-        CgroupMemory(folder).limit(1 << 30)
-    except OSError:
-        return None
-    finally:
-        remove_dir(folder)
-        remove_dir(folder.parent)
-    return tree.own
-
-
-def memory_folder_in(files: CgroupFiles) -> Path | None:
-    """Find the group of version 1 in `files` that counts memory; None: no such group."""
-    folders = [entrance.parent for entrance in files.cgroup_procs_files]
-    return next((folder for folder in folders if (folder / "memory.limit_in_bytes").exists()), None)
+    if (tree := hierarchy("memory")) is not None:
+        with suppress(OSError), group_to_try(tree.own) as folder:
+            CgroupMemory(folder).limit(1 << 30)
+            return tree.own
+    return None
 
 
 def not_limited(asked_bytes: int) -> str:
@@ -197,15 +147,6 @@ def _held_bytes(pid: int) -> int:
     for file, names in (("smaps_rollup", ("Pss_Anon:", "Pss_Shmem:")), ("status", ("RssAnon:", "RssShmem:"))):
         with suppress(OSError):
             text = Path(f"/proc/{pid}/{file}").read_text()
-            if n_kib := sum(_number(text, name) for name in names):
+            if n_kib := sum(number_in(text, name) for name in names):
                 return n_kib * 1024
-    return 0
-
-
-def _number(text: str, name: str) -> int:
-    """Number after `name` in the line of `text` that begins with it; 0: no such line."""
-    for line in text.splitlines():
-        words = line.split()
-        if words[:1] == [name]:
-            return int(words[1])
     return 0

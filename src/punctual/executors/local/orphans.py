@@ -8,8 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from punctual.executors.local.cgroup_files import FOLDER, groups_in, hierarchy, maker_is_gone, remove_abandoned
-from punctual.executors.local.job_signals import send
-from punctual.executors.local.process_tree import stat_of
+from punctual.executors.local.job_signals import send, stat_of
 
 #: Tells the processes of one job from those of every other: where the job's supervisor can be talked to.
 SUPERVISOR_VARIABLE = "PUNCTUAL_KEEPER"

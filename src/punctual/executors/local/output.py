@@ -50,11 +50,6 @@ class ProcessSettings:
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     cpus: tuple[int, ...] = ()
 
-    @property
-    def redirects_errors(self) -> bool:
-        """Whether standard output is a terminal, and standard error goes elsewhere."""
-        return self.terminal_size is not None and self.is_split
-
     @classmethod
     def here(cls, receive: Receive | None) -> Self:
         """Return settings like this process's own; with a receiver of the output that goes to one place there is one log."""
@@ -297,13 +292,13 @@ def discard(fd: int, error: OSError | None = None) -> None:
 
 
 def new_channel(terminal_size: tuple[int, int] | None) -> tuple[int, int]:
-    """Open a pipe, or a terminal of so many rows and columns, for a job's output; return the ends to read and to write."""
-    return os.pipe() if terminal_size is None else _terminal(*terminal_size)
+    """Open a pipe, or a terminal of so many rows and columns, for a job's output; return the ends to read and to write.
 
-
-def _terminal(rows: int, columns: int) -> tuple[int, int]:
-    """Open a terminal that passes output on unchanged; return its two ends."""
+    The terminal passes output on unchanged.
+    """
+    if terminal_size is None:
+        return os.pipe()
     read_fd, write_fd = pty.openpty()
     tty.setraw(write_fd)
-    fcntl.ioctl(write_fd, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
+    fcntl.ioctl(write_fd, termios.TIOCSWINSZ, struct.pack("4H", *terminal_size, 0, 0))
     return read_fd, write_fd

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from punctual.executors.local.job_signals import descendants
+from punctual.executors.local.job_signals import descendants, stat_of
 
 #: Unit of the times that the kernel adds up for ended children.
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -82,12 +82,3 @@ def _ended_children_core_s(pid: int) -> float:
 def state_of(pid: int) -> str:
     """Return the kernel's letter for the process's state; Z also if it is gone."""
     return next(iter(stat_of(pid)), "Z")
-
-
-def stat_of(pid: int) -> list[str]:
-    """Return the fields of a process's line in `/proc` after its name: state, parent, ...; empty: there is none."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return []
-    return status.rpartition(")")[2].split()  # the program's name stands in brackets, and may hold brackets and blanks

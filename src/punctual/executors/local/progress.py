@@ -3,11 +3,14 @@
 import threading
 import time
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import isfinite
+from typing import Self
 
 from punctual.channel import DeviceUse, Directives, Fault, PhaseEntry, ProgramState, SharedBlock
 from punctual.core.control import PacingLine, PhaseProgress
+from punctual.core.events import ProgressReported
+from punctual.core.ids import JobId
 from punctual.core.loss import SeenLoss
 from punctual.core.recent_messages import Reason
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
@@ -40,9 +43,26 @@ class ProgressSample:
     unreadable: str = ""
     is_read: bool = False
 
+    @classmethod
+    def of(cls, report: ProgressReported) -> Self:
+        """Return the sample that was reported so."""
+        return cls(**{name: getattr(report, name) for name in _REPORTED})
+
+    def report(
+        self, at: float, job: JobId, started_at: float, used_core_s: float, memory_bytes: int = 0
+    ) -> ProgressReported:
+        """Return the report of the sample; where nothing was reported yet, the first unit begins at `started_at`."""
+        known = {name: getattr(self, name) for name in _REPORTED}
+        known["unit_at"] = started_at if self.unit_at is None else self.unit_at
+        return ProgressReported(at=at, job=job, used_core_s=used_core_s, memory_bytes=memory_bytes, **known)
+
     @property
     def all_steps_done(self) -> bool:
         return self.steps_total is not None and self.steps_done >= self.steps_total > 0
+
+
+#: Fields that a sample has in common with its report.
+_REPORTED = [field.name for field in fields(ProgressSample) if field.name != "unreadable"]
 
 
 class PageProgress:

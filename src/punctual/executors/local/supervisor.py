@@ -57,38 +57,30 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-if __name__ == "__main__":  # run by path, with nothing of the package loaded
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
-    import job_signals  # type: ignore[import-not-found]
-    import supervisor_files  # type: ignore[import-not-found]
-    from job_log import JobLog  # type: ignore[import-not-found]
-else:
+if __name__ != "__main__":
     from punctual.executors.local import job_signals, supervisor_files
-    from punctual.executors.local.job_log import JobLog
+    from punctual.executors.local.job_log import LOG_BYTES_MAX, JobLog
+else:  # run by path, with nothing of the package loaded
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import job_signals  # type: ignore[import-not-found, no-redef]
+    import supervisor_files  # type: ignore[import-not-found, no-redef]
+    from job_log import LOG_BYTES_MAX, JobLog  # type: ignore[import-not-found, no-redef]
 
 #: The signals that mean something to a supervisor.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 #: Message that renews the lease of a job that its user has paused.
 STAY_PAUSED = b"p"
 
-
-#: File with the id of the machine's present boot.
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
 #: Exit status of a program that cannot be started, as shells have it; one that is not found has 127.
 _EXIT_NOT_STARTED = 126
 
 
-@dataclass
-class LaunchRequest:
+@dataclass(kw_only=True)
+class LaunchRequest(supervisor_files.GroupFiles):
     """Request to a supervisor: the job to start, and the files to clear up.
 
-    * `entrances`: files that a process writes its id to in order to enter the job's control groups.
-    * `lift`: (File, text) pairs whose writing takes the quota away and resumes a paused job.
-    * `usage_file`: file with the CPU time used, whose text is reported at the end.
-    * `counters`: by name: a file, and the first word of its line that ends with the number; empty: the file is the
-      number. Their growth up to the job's own end is reported as ``counted``, with `asked_memory_bytes`.
-    * `remove_dirs`: removed at the end; folders that others still use stay.
+    The growth of `counters` up to the job's own end is reported as ``counted``, with `asked_memory_bytes`.
+
     * `cleanup_files`: (File, mark) pairs, see `punctual.executors.local.supervisor_files.mark_of`, also removed at the
       end; a file that another process has made in their place stays. If one of them is not there when the job is to be
       started, the job is not started: another process has it now.
@@ -100,7 +92,6 @@ class LaunchRequest:
       minute.
     * `kill_s`: seconds that its other processes have then before they are killed.
     * `logs`: for each log: its path, and the descriptor to read its content from.
-    * `log_bytes_max`: size at which a log is begun anew, see `punctual.executors.local.job_log`.
     * `takeover_fd`: a listening socket, by which another process can take the job over. That process gets ``{"keeper":
       pid, "started": pid, "at_ns": stamp, "request": this, without the environment}``, then what any control connection
       brings. If somebody steers the job already, it gets nothing.
@@ -111,17 +102,12 @@ class LaunchRequest:
       supervisor.
     * `cpus`: CPUs that the job may use, as far as they are there. Empty: those of the supervisor.
     * `asked_memory_bytes`: memory that the job has asked for; 0: none.
-    * `actuator`, `progress_pattern`: not for the supervisor, but for the process that takes the job over.
+    * `actuator`: not for the supervisor, but for the process that takes the job over.
     """
 
     argv: list[str]
     cwd: str | None = None
     environment: dict[str, str] = field(default_factory=dict)
-    cgroup_procs_files: list[str] = field(default_factory=list)
-    lift: list[list[str]] = field(default_factory=list)
-    usage_file: str | None = None
-    counters: dict[str, list[str]] = field(default_factory=dict)
-    remove_dirs: list[str] = field(default_factory=list)
     cleanup_files: list[list[str]] = field(default_factory=list)
     end_file: str | None = None
     lease_s: float | None = None
@@ -129,16 +115,14 @@ class LaunchRequest:
     grace_s: float | None = None
     kill_s: float = job_signals.GRACE_S
     logs: list[tuple[str, int]] = field(default_factory=list)
-    log_bytes_max: int = 1 << 26
     takeover_fd: int | None = None
     actuator: str = ""
-    limits: dict[str, list[int]] = field(default_factory=dict)
+    limits: dict[str, tuple[int, int]] = field(default_factory=dict)
     umask: int | None = None
     nice: int | None = None
     cpus: list[int] = field(default_factory=list)
     page_fd: int | None = None
     asked_memory_bytes: int = 0
-    progress_pattern: str | None = None
 
 
 class Supervisor:
@@ -163,14 +147,14 @@ class Supervisor:
 
     def run(self) -> int:
         """Start the job and wait until it and all its descendants are gone; return its exit code."""
-        if not all(supervisor_files.is_there(path, mark) for path, mark in self._request.cleanup_files):
-            supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
+        if not all(supervisor_files.mark_of(path) == mark for path, mark in self._request.cleanup_files):
+            self._clear_up()
             return _EXIT_NOT_STARTED
         try:
             self._job_pid = _start(self._request)
         except OSError as error:
             code = 127 if isinstance(error, FileNotFoundError) else _EXIT_NOT_STARTED
-            supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
+            self._clear_up()
             place = "" if error.filename is None else f": '{error.filename}'"
             self._tell(failed=f"{error.strerror}{place}", code=code, errno=error.errno)
             return code
@@ -181,7 +165,7 @@ class Supervisor:
         self._tell(started=self._job_pid, at_ns=self._started_at_ns)
         _let_go_of_output()
         for path, source_fd in self._request.logs:
-            self._logs[source_fd] = JobLog(path, self._request.log_bytes_max, source_fd)
+            self._logs[source_fd] = JobLog(path, LOG_BYTES_MAX, source_fd)
             self._poll.register(source_fd, select.POLLIN)
         for fd in (self._connection_fd, self._wake_fd, self._request.takeover_fd):
             if fd is not None:
@@ -276,7 +260,10 @@ class Supervisor:
                 if self._ctrl_c is not None and all(job_signals.ignores(pid, number) for pid in jobs):
                     self._end(grace_s=0.0).kill()
                 self._ctrl_c = now, now + self._grace_s()
-                _signal_group(self._job_pid, signal.SIGINT)
+                try:
+                    os.killpg(self._job_pid, signal.SIGINT)
+                except OSError:  # gone already
+                    pass
             elif number in (signal.SIGUSR1, signal.SIGUSR2):
                 for pid in job_signals.receivers(self._job_pid, number):
                     job_signals.send(pid, number)
@@ -313,17 +300,20 @@ class Supervisor:
                 return
             if pid == self._job_pid and self._ended is None:
                 self._ended = (_exit_code(status), time.monotonic_ns())
+                # End the job's remaining descendants: outside its groups nothing would limit them.
                 if self._ending is None:  # otherwise it was told to end, or killed
                     self._counted = self._counters.more()
-                # End the job's remaining descendants: outside its groups nothing would limit them.
-                if self._ending is None:
                     # Helpers, as a `tee` behind its output, have a moment to end after it by themselves.
                     self._ending = job_signals.Ending(0, 0.2, self._request.kill_s, self._ctrl_c)
                 else:
                     self._ending.own_has_ended()
 
     def _lift(self) -> None:
-        _lift(self._request.lift, job_signals.descendants(os.getpid()))
+        """Lift the quota, and resume paused processes."""
+        for path, text in self._request.lift:
+            supervisor_files.write(path, text)
+        for pid in job_signals.descendants(os.getpid()):
+            job_signals.send(pid, signal.SIGCONT)
 
     def _finish(self) -> int:
         for log in self._logs.values():
@@ -338,19 +328,19 @@ class Supervisor:
             "counted": {**self._counted, "asked_memory_bytes": self._request.asked_memory_bytes},
             **({"fenced": True} if self._is_fenced else {}),
         }
-        forced_after_s = None if self._ending is None else self._ending.forced_after_s
-        if forced_after_s is not None:
-            last["forced_after_s"] = forced_after_s
-        if self._ending is not None and self._ending.left_running:
-            last["left_running"] = self._ending.left_running[:3]
-        boot, page = (
-            supervisor_files.read(_BOOT_ID).strip(),
-            (b"" if self._request.page_fd is None else os.pread(self._request.page_fd, 1 << 16, 0)).hex(),
-        )
-        self._keep_end(json.dumps({**last, "boot": boot, "page": page, "started_ns": self._started_at_ns}))
-        supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
+        if (ending := self._ending) is not None and ending.forced_after_s is not None:
+            last["forced_after_s"] = ending.forced_after_s
+        if ending is not None and ending.left_running:
+            last["left_running"] = ending.left_running[:3]
+        boot = supervisor_files.read("/proc/sys/kernel/random/boot_id").strip()
+        page = b"" if self._request.page_fd is None else os.pread(self._request.page_fd, 1 << 16, 0)
+        self._keep_end(json.dumps({**last, "boot": boot, "page": page.hex(), "started_ns": self._started_at_ns}))
+        self._clear_up()
         self._tell(**last)
         return code
+
+    def _clear_up(self) -> None:
+        supervisor_files.clear_up(self._request.remove_dirs, self._request.cleanup_files)
 
     def _keep_end(self, text: str) -> None:
         """Write the record of the end, at once or, if no process is connected, as soon as the disk allows."""
@@ -483,21 +473,6 @@ def _exit_code(status: int) -> int:
     """Return the exit code as a shell has it: 128 and the number of the signal, if a signal ended the process."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
-
-
-def _lift(lift: list[list[str]], processes: list[int]) -> None:
-    """Lift the quota, and resume paused processes."""
-    for path, text in lift:
-        supervisor_files.write(path, text)
-    for pid in processes:
-        job_signals.send(pid, signal.SIGCONT)
-
-
-def _signal_group(pid: int, number: int) -> None:
-    try:
-        os.killpg(pid, number)
-    except OSError:  # gone already
-        pass
 
 
 def _read_request(connection_fd: int, most_s: float = 20.0) -> LaunchRequest | None:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ class SupervisorLink:
             return
         # Check whether the supervisor has read the earlier messages.
         n_bytes = array.array("i", [0])
-        with suppress(OSError):  # it has ended, or this system does not tell
+        with suppress(OSError, ValueError):  # it has ended, is just being connected again, or this system does not tell
             fcntl.ioctl(self._connection, termios.TIOCOUTQ, n_bytes)
         if not n_bytes[0]:
             self._unheard_since = None
@@ -99,7 +99,7 @@ class SupervisorLink:
         if line is not None:
             self.pid = line.get("keeper", self.pid)
             if "ready" in line:
-                leave_command_group([self.pid])
+                leave_command_group(self.pid)
             if "keeper" in line:
                 with suppress(ProcessLookupError):  # it has just been killed
                     self._supervisor_fd = os.pidfd_open(self.pid)
@@ -130,10 +130,9 @@ class SupervisorLink:
 
     def _reconnect(self, address: Path) -> bool:
         """Reconnect to the supervisor; return whether that was possible."""
-        kept = take_over(address)
-        if kept is None:
+        link = take_over(address)
+        if link is None:
             return False
-        link = kept.link
         self._lines.close()
         self._connection.close()
         self._connection, self._lines = link._connection, link._lines  # noqa: SLF001 -- it is one of our own
@@ -185,8 +184,11 @@ class SupervisorLink:
         """
         self._hang_up()
         self._signal(signal.SIGCONT)
-        if self._supervisor_fd is not None and not _ends_within(self._supervisor_fd, _END_S_MAX):
-            self._signal(signal.SIGKILL)
+        if self._supervisor_fd is not None:
+            poll = select.poll()
+            poll.register(self._supervisor_fd, select.POLLIN)
+            if not poll.poll(_END_S_MAX * 1e3):
+                self._signal(signal.SIGKILL)
         self._close_supervisor_fd()
         if self._process is not None:
             try:
@@ -209,12 +211,6 @@ class SupervisorLink:
                 signal.pidfd_send_signal(self._supervisor_fd, number)
             elif self._process is not None and not self.pid:
                 self._process.send_signal(number)
-
-
-def _ends_within(pid_fd: int, most_s: float) -> bool:
-    poll = select.poll()
-    poll.register(pid_fd, select.POLLIN)
-    return bool(poll.poll(most_s * 1e3))
 
 
 def start_supervisor(
@@ -255,23 +251,25 @@ def start_supervisor(
 # Taking over.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptableJob:
-    """A claimed job: it runs, and only the holder of this object steers it.
+class AdoptableJob(SupervisorLink):
+    """A claimed job: it runs, and only the holder of this connection steers it. Closing it leaves the job as it was found.
 
-    * `link`: closing it leaves the job as it was found.
     * `request`: request that its supervisor got, without the environment.
     * `started_at`: start of the job's process, monotonic seconds.
+
+    Raises `ConnectionError`: another process steers the job.
     """
 
-    link: SupervisorLink
-    request: LaunchRequest
-    job_pid: int
-    started_at: float
-
-    def close(self) -> None:
-        """Release the job."""
-        self.link.close()
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
+        line = self.read()  # the supervisor's description of itself and its job
+        if line is None:
+            raise ConnectionError
+        connection.settimeout(None)
+        known = {field.name for field in fields(LaunchRequest)}  # it may be of another version
+        self.request = LaunchRequest(**{name: value for name, value in line["request"].items() if name in known})
+        self.job_pid: int = line["started"]
+        self.started_at: float = line["at_ns"] / 1e9
 
 
 def listen_for_takeover(address: Path) -> socket.socket:
@@ -295,24 +293,7 @@ def take_over(address: Path) -> AdoptableJob | None:
     try:
         with short_enough(address) as place:
             connection.connect(place)
-        kept = _introduced(connection)
+        return AdoptableJob(connection)
     except OSError:
-        kept = None
-    if kept is None:
         connection.close()
-    return kept
-
-
-def _introduced(connection: socket.socket) -> AdoptableJob | None:
-    """Receive the supervisor's description of itself and its job; None: another process steers the job."""
-    link = SupervisorLink(connection)
-    line = link.read()
-    if line is None:
         return None
-    connection.settimeout(None)
-    return AdoptableJob(
-        link=link,
-        request=LaunchRequest(**line["request"]),
-        job_pid=line["started"],
-        started_at=line["at_ns"] / 1e9,
-    )

@@ -3,10 +3,30 @@
 import errno
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 #: Suffix of the name of a file that is being written.
 UNFINISHED = ".new"
+
+
+@dataclass(kw_only=True)
+class GroupFiles:
+    """Files of a job's control groups.
+
+    * `cgroup_procs_files`: files that a process writes its id to in order to enter the groups.
+    * `lift`: (File, text) pairs whose writing takes the quota away and resumes a paused job.
+    * `usage_file`: file with the CPU time used, whose text is reported at the end.
+    * `counters`: by name: a file, and the first word of its line that ends with the number; empty: the file is the
+      number.
+    * `remove_dirs`: removed at the end; folders that others still use stay.
+    """
+
+    cgroup_procs_files: list[str] = field(default_factory=list)
+    lift: list[list[str]] = field(default_factory=list)
+    usage_file: str | None = None
+    counters: dict[str, list[str]] = field(default_factory=dict)
+    remove_dirs: list[str] = field(default_factory=list)
 
 
 def mark_of(path: str) -> str:
@@ -18,18 +38,14 @@ def mark_of(path: str) -> str:
     return f"{status.st_ino} {status.st_mtime_ns}"
 
 
-def is_there(path: str, mark: str) -> bool:
-    return mark == mark_of(path)
-
-
-def clear_up(folders: Iterable[str], files: Iterable[tuple[str, str] | list[str]]) -> None:
+def clear_up(folders: Iterable[str], files: Iterable[Sequence[str]]) -> None:
     """Remove a job's control groups, and files unless others were made in their place: paths and marks."""
     for folder in folders:
         remove_groups_of_commands(folder)
         remove_dir(folder)
     for path, mark in files:
         # Remove a file unless another one was made in its place.
-        if is_there(path, mark):
+        if mark_of(path) == mark:
             try:
                 os.unlink(path)
             except OSError:  # it has just been removed
@@ -121,7 +137,7 @@ def read(path: str | None) -> str:
 
 
 class Counters:
-    """Numbers in files, as `punctual.executors.local.supervisor.LaunchRequest` lists them; 0 if a file has none."""
+    """Numbers in files, as `GroupFiles` lists them; 0 if a file has none."""
 
     def __init__(self, places: dict[str, list[str]]) -> None:
         self._places = places
@@ -132,12 +148,13 @@ class Counters:
         return {name: number - self._before[name] for name, number in self._now().items()}
 
     def _now(self) -> dict[str, int]:
-        return {name: _number(read(path), word) for name, (path, word) in self._places.items()}
+        return {name: number_in(read(path), word) for name, (path, word) in self._places.items()}
 
 
-def _number(text: str, word: str) -> int:
+def number_in(text: str, name: str) -> int:
+    """Return the number after `name` in the line that begins with it; empty: the line is the number. 0: there is none."""
     for line in text.splitlines():
-        before, _, number = line.strip().rpartition(" ")
-        if before == word and number.isdigit():
-            return int(number)
+        words = [*line.split(), ""] if name else ["", line.strip()]
+        if words[0] == name and words[1].isdigit():
+            return int(words[1])
     return 0

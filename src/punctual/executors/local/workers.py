@@ -46,9 +46,10 @@ class Workers:
         return self._page.worker_status()
 
     @property
-    def group(self) -> tuple[int, bytes] | None:
-        """Port and key with which processes of the job on other nodes reach it; None: it has none."""
-        return self._page.group()
+    def group(self) -> tuple[str, int, str] | None:
+        """Address (empty), port and key with which processes of the job on other nodes reach it; None: it has none."""
+        group = self._page.group()
+        return None if group is None else ("", group[0], group[1].hex())
 
     def set_target(
         self, n_workers: int, n_servers: int = 0, devices: tuple[int, ...] = (), *, spans_nodes: bool = False
