@@ -80,7 +80,7 @@ class Contained:
         facts = JobFacts()
         with self._caught("asked", job):
             facts = self._executor.facts(job)
-        return facts
+        return facts  # noqa: RET504 -- also after what is caught
 
     @contextmanager
     def _caught(self, doing: str, job: JobId | None, at: float = 0.0, sink: Sink | None = None) -> Iterator[None]:
