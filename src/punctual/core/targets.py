@@ -5,17 +5,13 @@ from typing import Any
 
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
-from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, stop_code
 from punctual.core.ledger import Bookings, Ledger
-from punctual.core.outbox import Outbox
 from punctual.core.planning import fault_of_grant
 from punctual.core.resources import NOTHING, Resources
-from punctual.core.scheduled_job import Periods, ScheduledJob
+from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
-
-_launch_job, _resize_job = unchecked_constructor(LaunchJob), unchecked_constructor(ResizeJob)
 
 
 class Targets:
@@ -85,13 +81,9 @@ class Targets:
             elif self._may_ask(job, at) and self._ledger.ask(name, job.n_requests + 1, job.target):
                 self._ask(job, at)
 
-    def dump(self) -> list[JobId]:
-        """Return the unsettled jobs, in order."""
+    def unsettled(self) -> list[JobId]:
+        """Return the jobs that are still to be reconciled, in order."""
         return list(self._unsettled)
-
-    def load(self, state: list[JobId], jobs: dict[JobId, ScheduledJob]) -> None:
-        """Continue from what `dump` gave."""
-        self._unsettled = {name: jobs[name] for name in state}
 
     def _ask(self, job: ScheduledJob, at: float) -> None:
         """Ask for the target, which is booked."""
@@ -107,7 +99,7 @@ class Targets:
         job.status = "starting"
         job.forget_waiting()
         self._cache.touch(job.spec.id)
-        command = _launch_job(
+        command = LaunchJob(
             at=at,
             job=job.spec.id,
             spec=job.spec,
@@ -119,7 +111,7 @@ class Targets:
 
     def _resize(self, job: ScheduledJob, at: float) -> None:
         pacing = job.pacing()
-        command = _resize_job(at=at, job=job.spec.id, pacing=pacing, **self._asked(job, at, pacing))
+        command = ResizeJob(at=at, job=job.spec.id, pacing=pacing, **self._asked(job, at, pacing))
         self._outbox.put(command, job)
 
     def _stop(self, job: ScheduledJob, at: float) -> None:

@@ -1,17 +1,15 @@
-"""Checks of jobs between events: watch for passed deadlines and missing steps, warn, and stop or restart jobs."""
+"""Checks of jobs: watch for passed deadlines, missing steps and failures, warn, and decide to stop jobs or to start them again."""
 
 from dataclasses import dataclass
 from math import inf
 
 from punctual.core.control import Forecast
-from punctual.core.events import ProgressReported
-from punctual.core.job import DUE, LATE, STOP_GRACE_S
-from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
-from punctual.core.outbox import Outbox
+from punctual.core.events import GrantFailed, JobFailed, ProgressReported
+from punctual.core.job import DUE, LATE, STOP_GRACE_S, stop_code
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import TOLERANCE
-from punctual.core.scheduled_job import Periods, ScheduledJob
-from punctual.core.units import span
+from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob
+from punctual.core.units import format_bytes, span
 
 #: A job stands still once no step has come for so many times a step's usual time, and for `_AGAIN` times its longest step: the longest
 #: so far, or what that would take with what the job holds now.
@@ -90,8 +88,14 @@ class Watch:
         """Give the warnings of a tick, before the controller is asked; the job's grant must be accrued."""
         if job.stop_cause is not None:  # it is not expected to train on
             return
-        for warning in warnings_at_tick(job, self._periods):
-            self._tell(job, at, warning)
+        for warning in (
+            _without_progress(job, self._periods),
+            _without_total(job),
+            _unmeasured_phases(job),
+            _without_losses(job, self._periods),
+        ):
+            if warning is not None:
+                self._tell(job, at, warning)
         silence = _silence(job, self._periods)
         if "stalled" in job.told and silence is None:
             job.told -= {"stalled"}
@@ -256,3 +260,163 @@ def _checkpoint_s(job: ScheduledJob, deadline_s: float) -> float:
     if known:
         return _AGAIN * max(known)
     return min(_CHECKPOINT_FRAC * deadline_s, STOP_GRACE_S if job.spec.ends.grace_s is None else job.spec.ends.grace_s)
+
+
+# Warnings about a running job, checked at every tick and given once each.
+
+
+def _is_overdue(job: ScheduledJob, periods: Periods) -> bool:
+    deadline_s = job.spec.deadline_s
+    if deadline_s is None:
+        return job.ran_s > periods.grace_s
+    # Loading PyTorch takes so many seconds on a busy machine.
+    return job.ran_s > max(periods.grace_frac * deadline_s, min(10.0, 0.5 * deadline_s))
+
+
+def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
+    if job.is_training or "no-progress" in job.told or not _is_overdue(job, periods):
+        return None
+    return Reason(
+        "no-progress",
+        f"no progress was reported in {span(job.ran_s)}, nor read from the output; the job goes on at full speed",
+    )
+
+
+def _without_total(job: ScheduledJob) -> Reason | None:
+    """Warn that a program counts steps without a total, so that no remaining work can be planned for.
+
+    Where the output is read, the executor warns instead.
+    """
+    is_counted = job.progress is not None and job.progress.steps_done > 0 and not job.progress.is_read
+    is_declared = job.spec.work_steps is not None or (job.progress is not None and job.progress.steps_total is not None)
+    if not is_counted or is_declared or job.spec.deadline_s is None or "no-total" in job.told:
+        return None
+    text = (
+        "the program does not say how many steps there are, so the job goes on at full speed and its deadline is not "
+        "worked towards; start it with `--steps N`"
+    )
+    return Reason("no-total", text)
+
+
+def _without_losses(job: ScheduledJob, periods: Periods) -> Reason | None:
+    silent = job.losses is not None and not job.losses.at_steps
+    has_begun = job.progress is not None and job.progress.steps_done > 0
+    if not silent or not has_begun or "no-loss" in job.told or not _is_overdue(job, periods):
+        return None
+    text = "no loss was reported, so nobody can tell when the goal is reached; all declared steps are planned for"
+    return Reason("no-loss", text)
+
+
+def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
+    """Warn of a phase that comes only at the end: no forecast contains it until it is too late to make room.
+
+    A phase is often announced when it begins for the first time: it is measured before another step is done.
+    """
+    steps_total = job.progress.steps_total if job.progress else None
+    if "unmeasured-phase" in job.told or not job.progress or not steps_total or job.phases_at_steps is None:
+        return None
+    unknown = [phase.name for phase in job.phases if phase.units_planned and not phase.is_measured]
+    # Share of the steps after which a declared phase that was never seen is pointed out.
+    if not unknown or job.progress.steps_done <= max(job.phases_at_steps, 0.25 * steps_total):
+        return None
+    names = " and ".join(f"`{name}`" for name in unknown)
+    has = "has" if len(unknown) == 1 else "have"
+    text = (
+        f"{names} {has} not been done yet, so no forecast has time for it; do a part before the first step "
+        f'(`with punctual.phase("{unknown[0]}", rehearsal=True):`), or declare its cost '
+        f'(`phases={{"{unknown[0]}": punctual.Phase(cost_steps=20)}}`)'
+    )
+    return Reason("unmeasured-phase", text)
+
+
+def lateness_text(forecast: Forecast, deadline_s: float) -> str:
+    """Return a text that says by how much the deadline is missed at full speed."""
+    late_s = forecast.earliest_finish_s - deadline_s
+    return f"the deadline cannot be met: at full speed the job lands {span(late_s)} after it"
+
+
+def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
+    """Return a warning that the deadline has become infeasible or feasible again; None without a change."""
+    if forecast is None or forecast.feasible == job.feasible:
+        return None
+    job.feasible = forecast.feasible
+    if (deadline_s := job.spec.deadline_s) is None:  # it was removed
+        return None
+    late_s = forecast.earliest_finish_s - deadline_s
+    if not forecast.feasible:
+        text = lateness_text(forecast, deadline_s)
+    elif late_s <= 0:
+        text = f"the deadline can be met again, with {span(-late_s)} to spare at full speed"
+    else:
+        text = f"the deadline can perhaps be met: at full speed the job lands about {span(late_s)} after it"
+    facts = {"earliest_finish_s": forecast.earliest_finish_s, "deadline_s": deadline_s}
+    return Reason("feasible" if forecast.feasible else "infeasible", text, facts)
+
+
+# Launching a failed job again, and repeating a command that had no effect.
+
+
+def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
+    """Count the failure `event`, which may be retried. Returns why it is not retried, or None.
+
+    A program that fails in the same way, without a step between that it had never done before, would fail in the same way
+    again. Without an exit code it was not the program that failed. One that has run out of the memory that it asked for is
+    retried only if it is to have more then, which is no failure of its program.
+    """
+    is_same = job.last_failure == (event.cause, event.exit_code, job.most_steps) and event.exit_code is not None
+    job.last_failure = (event.cause, event.exit_code, job.most_steps)
+    if job.stop_cause is not None and not job.restarts:
+        return Reason(stop_code(job.stop_cause), f"it was asked to stop: {job.stop_cause}")
+    if event.out_of_memory:
+        return None if job.spec.with_more_memory() else Reason("out-of-memory", _without_more(job, event.cause))
+    job.n_failures += 1
+    if is_same:
+        text = f"{event.cause}; it had failed in the same way before, and had done no new step since"
+        return Reason("failed-again", text)
+    if job.n_failures > job.n_retries:
+        return Reason("no-retries-left", f"{event.cause}{_limit_text(job)}")
+    return None
+
+
+def _limit_text(job: ScheduledJob) -> str:
+    """Return a text that says that all retries are used up; empty if the user asked for none."""
+    if not job.n_retries:
+        return ""
+    allowed = "1 retry is" if job.n_retries == 1 else f"{job.n_retries} retries are"
+    return f"; it has failed {job.n_failures} times in a row, and {allowed} allowed"
+
+
+def after_refusal(
+    job: ScheduledJob, event: GrantFailed, periods: Periods, *, was_launch: bool
+) -> tuple[float | None, Reason | None]:
+    """Count a command without effect. Returns the seconds until it is repeated, and a warning for the user.
+
+    None: it is not, and that is why. What the job's node is short of comes back when something else ends: the job waits for it
+    however often it must, and longer each time.
+    """
+    if event.short_of:
+        job.n_shortages += 1
+        reason = Reason("waits-for-room", f"it waits for {event.short_of}: {event.cause}")
+        return periods.retry_after_s(job.n_shortages), reason if job.n_shortages == 1 else None
+    job.n_failures += was_launch
+    if was_launch and job.n_failures > job.n_retries:
+        return None, Reason("not-started", f"it could not be started in {job.n_failures} attempts: {event.cause}")
+    return periods.retry_s, None
+
+
+def _without_more(job: ScheduledJob, cause: str) -> str:
+    asked_bytes = job.spec.asked_memory_bytes
+    asked, more = (format_bytes(n_bytes).replace(" ", "") for n_bytes in (asked_bytes, 2 * asked_bytes))
+    return f"{cause}. Ask for more (`--memory {more}`), or have it started again with more (`--memory {asked}..{more}`)"
+
+
+def retry_reason(job: ScheduledJob, event: JobFailed) -> Reason:
+    """Return the reason for launching the job again after `event`, once it has waited."""
+    wait_s = job.retry_at - event.at
+    facts = {"n_failures": job.n_failures, "n_retries": job.n_retries, "wait_s": wait_s}
+    again = f"retry {job.n_failures} of {job.n_retries}"
+    if event.out_of_memory:
+        again = f"started again with {format_bytes(job.spec.asked_memory_bytes)}"
+        facts["memory_bytes"] = job.spec.asked_memory_bytes
+    text = f"{event.cause}; {again} in {span(wait_s)}, from its last checkpoint if it made one"
+    return Reason("retried", text, facts)

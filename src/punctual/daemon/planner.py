@@ -18,12 +18,12 @@ from typing import Any, Protocol, Self, TypeVar
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
-from punctual.core.codec import decode
+from punctual.core.codec import decode, decode_fields
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy, Sink
-from punctual.core.quoting import Quote, QuoteRequest, decode_quote, refusing_guarantees
+from punctual.core.quoting import Quote, QuoteRequest, refusing_guarantees
 from punctual.core.units import span
 from punctual.daemon.policy_worker import Channel
 
@@ -399,7 +399,7 @@ class _PolicyProcess:
         """Return the policy's quote by instant `until_at`; raises `_NoPlanError`."""
         answer = self._asked(request, until_at)
         try:
-            return decode_quote(answer["quote"])
+            return decode_fields(Quote, answer["quote"])
         except (KeyError, TypeError, ValueError) as error:
             raise _LostError(f"gave a wrong answer: {str(error)[:300]}") from error
 

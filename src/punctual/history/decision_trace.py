@@ -7,6 +7,7 @@ from typing import Any
 
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
 from punctual.core.events import (
+    GrantAnswer,
     GrantFailed,
     JobFailed,
     JobFinished,
@@ -22,7 +23,7 @@ from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import OVER, n_workers_of
 from punctual.core.units import span
-from punctual.history.job import Answer, JobHistory, TracedMessage
+from punctual.history.job import JobHistory, TracedMessage
 from punctual.history.user_requests import user_request
 from punctual.request.words import cores, holding, proven, steps
 
@@ -71,7 +72,7 @@ def _latest_first(history: JobHistory, *, every: bool = False) -> Iterator[tuple
     """Yield messages with their steps, the latest first."""
     assert history.curves is not None
     #: Answers to commands that are left out because they repeat an earlier one, by request.
-    answers: dict[int, Answer] = {}
+    answers: dict[int, GrantAnswer] = {}
     for traced in reversed(history.curves.trace):
         if not isinstance(traced.message, LaunchJob | ResizeJob):
             step = _step(traced, history)
@@ -114,7 +115,7 @@ def _changes_the_standing(message: Message) -> bool:
 
 
 def _grant(
-    traced: TracedMessage, command: LaunchJob | ResizeJob, answer: Answer | None, history: JobHistory
+    traced: TracedMessage, command: LaunchJob | ResizeJob, answer: GrantAnswer | None, history: JobHistory
 ) -> DecisionStep:
     reading, read = traced.reading, ""
     if reading is not None:
