@@ -5,18 +5,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, NamedTuple
 
+from punctual.core import events
 from punctual.core.commands import RejectJob
-from punctual.core.events import (
-    GrantAnswer,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    MachinesAsked,
-    NodeLost,
-    PoolOffered,
-    SteeringResumed,
-)
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
 from punctual.core.lifecycle import folds_in
@@ -115,7 +105,7 @@ class Bill:
     #: Parts of `unused_usd` that count for the budgets of jobs, which are open.
     _idle_usd: dict[JobId, float] = field(default_factory=dict)
     #: The last offer of each pool.
-    _offers: dict[str, PoolOffered] = field(default_factory=dict)
+    _offers: dict[str, events.PoolOffered] = field(default_factory=dict)
     _machines: dict[NodeId, PaidMachine] = field(default_factory=dict)
     _granted: dict[JobId, Allocation] = field(default_factory=dict)
     #: Number of the last answer about each job that has a process.
@@ -175,29 +165,29 @@ class Bill:
         for node in tuple(self._machines):
             self._end(node, self.last_at)
 
-    def _fold_pool_offered(self, event: PoolOffered) -> None:
+    def _fold_pool_offered(self, event: events.PoolOffered) -> None:
         for machine in self._machines.values():
             if machine.pool == event.pool.name:
                 self._pay(machine, event.at)
                 machine.usd_h = event.price_usd_h
         self._offers[event.pool.name] = event
 
-    def _fold_machines_asked(self, event: MachinesAsked) -> None:
+    def _fold_machines_asked(self, event: events.MachinesAsked) -> None:
         if (offer := self._offers.get(event.pool)) is None:
             return
         for node in event.nodes:
             self._machines[node] = machine = PaidMachine(event.pool, offer.price_usd_h, event.at)
             self._pay(machine, event.at + offer.pool.least_billed_s)
 
-    def _fold_node_lost(self, event: NodeLost) -> None:
+    def _fold_node_lost(self, event: events.NodeLost) -> None:
         self._end(event.node, event.at)
 
-    def _fold_job_submitted(self, event: JobSubmitted) -> None:
+    def _fold_job_submitted(self, event: events.JobSubmitted) -> None:
         self._idle_usd.setdefault(event.spec.id, 0.0)
 
-    def _fold_job_started(self, event: GrantAnswer) -> None:
+    def _fold_job_started(self, event: events.GrantAnswer) -> None:
         """Note what a job holds; ignore a late answer, and one about a process that is gone."""
-        last = self._answered.get(event.job, 0 if isinstance(event, JobStarted) else None)
+        last = self._answered.get(event.job, 0 if isinstance(event, events.JobStarted) else None)
         if last is None or event.request < last:
             return
         self._answered[event.job] = event.request
@@ -205,21 +195,21 @@ class Bill:
 
     _fold_grant_applied = _fold_grant_failed = _fold_job_started
 
-    def _fold_job_failed(self, event: JobFailed) -> None:
+    def _fold_job_failed(self, event: events.JobFailed) -> None:
         if not event.retryable:
             self._fold_job_finished(event)
         elif event.request is None or event.request >= self._answered.get(event.job, 0):
             self._answered.pop(event.job, None)
             self._hold(event.job, {}, event.at)
 
-    def _fold_job_finished(self, event: JobFinished | JobFailed | RejectJob) -> None:
+    def _fold_job_finished(self, event: events.JobFinished | events.JobFailed | RejectJob) -> None:
         self._answered.pop(event.job, None)
         self._hold(event.job, {}, event.at)
         self._idle_usd.pop(event.job, None)
 
     _fold_reject_job = _fold_job_finished
 
-    def _fold_steering_resumed(self, event: SteeringResumed) -> None:
+    def _fold_steering_resumed(self, event: events.SteeringResumed) -> None:
         """Note what jobs were found to hold: the process of one that is not named is gone."""
         for job in [job for job in self._answered if job not in event.granted]:
             del self._answered[job]

@@ -17,40 +17,12 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
+from punctual.core import events
 from punctual.core.bill import Bill
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, UsePolicy
 from punctual.core.control import Demand, Forecast
 from punctual.core.errors import InvalidSpec, InvariantBroken
-from punctual.core.events import (
-    Event,
-    EventOfJob,
-    GrantAnswer,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    JobWarned,
-    LossReported,
-    MachinesAsked,
-    MachinesRefused,
-    NodeJoined,
-    NodeLost,
-    NodeNoticed,
-    NodeWarned,
-    PauseRequested,
-    PhaseReported,
-    PlanProposed,
-    PolicyChanged,
-    PoolOffered,
-    ProgressReported,
-    ResumeRequested,
-    SpecChanged,
-    SteeringResumed,
-    StopRequested,
-    TimerFired,
-)
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView, stop_code
 from punctual.core.ledger import Bookings, Ledger
@@ -144,7 +116,7 @@ class Scheduler:
         self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=self._strict)
         self._targets = Targets(self._ledger, self._planned, self._cache, self._periods, self._outbox)
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: events.Event) -> list[Command]:
         """Fold `event` into the state and return the commands that follow, in order.
 
         An event about a job that has ended, or is unknown, changes nothing.
@@ -153,7 +125,7 @@ class Scheduler:
         if subject is not None and (job := self._jobs.get(subject)) is not None:
             job.tell(event)
         fold = self._FOLDS[type(event)]
-        if not isinstance(event, EventOfJob):
+        if not isinstance(event, events.EventOfJob):
             fold(self, event)
         elif (job := self._active.get(event.job)) is not None:
             fold(self, job, event)
@@ -264,7 +236,7 @@ class Scheduler:
 
     # Submission and end.
 
-    def _fold_job_submitted(self, event: JobSubmitted) -> None:
+    def _fold_job_submitted(self, event: events.JobSubmitted) -> None:
         spec = event.spec
         if (known := self._jobs.get(spec.id)) is not None:
             self._outbox.warn(event.at, known, duplicate(spec.id))
@@ -295,7 +267,7 @@ class Scheduler:
         self._outbox.put(rejection := RejectJob(at=at, job=job.spec.id, reason=reason), job)
         return rejection
 
-    def _end(self, job: ScheduledJob, end: JobFinished | JobFailed | RejectJob) -> None:
+    def _end(self, job: ScheduledJob, end: events.JobFinished | events.JobFailed | RejectJob) -> None:
         name = job.spec.id
         job.accrue(end.at)
         self._ledger.close(name)
@@ -306,10 +278,10 @@ class Scheduler:
         self._jobs.end(job, end)
         self._planning.is_due = True
 
-    def _fold_job_finished(self, job: ScheduledJob, event: JobFinished) -> None:
+    def _fold_job_finished(self, job: ScheduledJob, event: events.JobFinished) -> None:
         self._end(job, event)
 
-    def _fold_job_failed(self, job: ScheduledJob, event: JobFailed) -> None:
+    def _fold_job_failed(self, job: ScheduledJob, event: events.JobFailed) -> None:
         if event.request is not None and event.request < job.n_requests:
             return
         if not event.retryable:
@@ -351,7 +323,7 @@ class Scheduler:
 
     # Answers to commands.
 
-    def _fold_job_started(self, job: ScheduledJob, event: JobStarted) -> None:
+    def _fold_job_started(self, job: ScheduledJob, event: events.JobStarted) -> None:
         if not self._settle(job, event):
             return
         job.can_pace, job.can_cap = event.can_pace, event.can_cap
@@ -360,7 +332,7 @@ class Scheduler:
         if job.started_at is None:
             job.started_at = event.at
 
-    def _fold_grant_failed(self, job: ScheduledJob, event: GrantFailed) -> None:
+    def _fold_grant_failed(self, job: ScheduledJob, event: events.GrantFailed) -> None:
         was_starting = job.status == "starting"
         if not self._settle(job, event):
             return
@@ -373,15 +345,15 @@ class Scheduler:
         elif reason is not None:
             self._give_up(job, event.at, reason)
 
-    def _settle(self, job: ScheduledJob, event: GrantAnswer) -> bool:
+    def _settle(self, job: ScheduledJob, event: events.GrantAnswer) -> bool:
         """Book an answer; return whether it is not outdated."""
         if event.request < job.n_requests:
             return False
         job.accrue(event.at)
         self._ledger.settle(event.job, event.request, event.granted)
-        is_applied = not isinstance(event, GrantFailed)
+        is_applied = not isinstance(event, events.GrantFailed)
         if is_applied:
-            own_s = job.spec.startup_s if isinstance(event, JobStarted) else 0.0
+            own_s = job.spec.startup_s if isinstance(event, events.JobStarted) else 0.0
             self._pools.use(event.at, event.granted, own_s)
             job.n_shortages = 0
         self._hold(job, event.at)
@@ -404,7 +376,7 @@ class Scheduler:
 
     # Reports.
 
-    def _fold_progress_reported(self, job: ScheduledJob, event: ProgressReported) -> None:
+    def _fold_progress_reported(self, job: ScheduledJob, event: events.ProgressReported) -> None:
         self._quarantine.learn_speed(job, event)
         if (node := self._nodes.learn(job, event, self._ledger.granted(event.job))) is not None:
             self._show_nodes()  # it is slow, or no longer: plans know it from now on
@@ -418,26 +390,26 @@ class Scheduler:
             if node in self._ledger.granted(name) and (reason := reason_for(job)) is not None:
                 self._outbox.warn(at, job, reason, node)
 
-    def _fold_phase_reported(self, job: ScheduledJob, event: PhaseReported) -> None:
+    def _fold_phase_reported(self, job: ScheduledJob, event: events.PhaseReported) -> None:
         job.report_phases(event.phases)
 
-    def _fold_loss_reported(self, job: ScheduledJob, event: LossReported) -> None:
+    def _fold_loss_reported(self, job: ScheduledJob, event: events.LossReported) -> None:
         self._quarantine.learn_losses(job, event)
 
-    def _fold_job_warned(self, job: ScheduledJob, event: JobWarned) -> None:
+    def _fold_job_warned(self, job: ScheduledJob, event: events.JobWarned) -> None:
         if event.reason.code not in job.told:
             job.told |= {event.reason.code}
             self._outbox.warn(event.at, job, event.reason)
 
     # Nodes, and what the user changes.
 
-    def _fold_node_joined(self, event: NodeJoined) -> None:
+    def _fold_node_joined(self, event: events.NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
         self._nodes.join(event)
         self._pools.join(event.at, event.node)
         self._capacity_changed()
 
-    def _fold_node_warned(self, event: NodeWarned) -> None:
+    def _fold_node_warned(self, event: events.NodeWarned) -> None:
         self._warn_on(event.node, event.at, lambda _: event.reason)
 
     def _unplan(self, node: NodeId) -> None:
@@ -450,7 +422,7 @@ class Scheduler:
             self._cache.touch(name)
             self._targets.mark_dirty(job)
 
-    def _fold_node_noticed(self, event: NodeNoticed) -> None:
+    def _fold_node_noticed(self, event: events.NodeNoticed) -> None:
         node, is_new = event.node, event.node not in self._pools.ends_at
         if node not in self._ledger.nodes:
             return
@@ -507,14 +479,14 @@ class Scheduler:
         if not job.target and job.stop_cause is None and self._pools.owns(job.on):
             job.ask_to_move(job.reason().text)
 
-    def _fold_pool_offered(self, event: PoolOffered) -> None:
+    def _fold_pool_offered(self, event: events.PoolOffered) -> None:
         self._pools.offer(event.at, event.pool, event.price_usd_h, event.obtainable)
         self._planning.is_due = True
 
-    def _fold_machines_asked(self, event: MachinesAsked) -> None:
+    def _fold_machines_asked(self, event: events.MachinesAsked) -> None:
         self._pools.start(event.at, event.pool, event.nodes)
 
-    def _fold_machines_refused(self, event: MachinesRefused) -> None:
+    def _fold_machines_refused(self, event: events.MachinesRefused) -> None:
         self._pools.refuse(event.at, event.pool, event.n_machines, event.cause, event.again_at)
         self._planning.is_due = True
 
@@ -532,7 +504,7 @@ class Scheduler:
             else:
                 self._outbox.put(ReleaseMachines(at=at, pool=pool, nodes=idle), None)
 
-    def _fold_node_lost(self, event: NodeLost) -> None:
+    def _fold_node_lost(self, event: events.NodeLost) -> None:
         for job in self._active.values():  # what lay there counts up to now
             job.accrue(event.at)
         self._unplan(event.node)
@@ -560,7 +532,7 @@ class Scheduler:
             return self._ledger.nodes
         return {node: amount for node, amount in self._ledger.nodes.items() if node not in self._pools.ends_at}
 
-    def _fold_spec_changed(self, event: SpecChanged) -> None:
+    def _fold_spec_changed(self, event: events.SpecChanged) -> None:
         if (job := self._active.get(event.spec.id)) is None:
             return
         self._respecify(job, event.spec)
@@ -577,7 +549,7 @@ class Scheduler:
                 self._targets.mark_dirty(job)
         self._cache.touch(spec.id)
 
-    def _fold_stop_requested(self, job: ScheduledJob, event: StopRequested) -> None:
+    def _fold_stop_requested(self, job: ScheduledJob, event: events.StopRequested) -> None:
         job.ask_to_stop(event)
         self._planning.promised.pop(event.job, None)
         if job.status == "queued":
@@ -585,7 +557,7 @@ class Scheduler:
         else:
             self._targets.mark_dirty(job)
 
-    def _fold_pause_requested(self, job: ScheduledJob, event: PauseRequested) -> None:
+    def _fold_pause_requested(self, job: ScheduledJob, event: events.PauseRequested) -> None:
         if job.stop_cause is not None:
             return
         job.pause = event
@@ -596,14 +568,14 @@ class Scheduler:
         self._targets.mark_dirty(job)
         self._planning.is_due = True
 
-    def _fold_resume_requested(self, job: ScheduledJob, event: ResumeRequested) -> None:
+    def _fold_resume_requested(self, job: ScheduledJob, event: events.ResumeRequested) -> None:
         if job.pause is not None:
             job.pause = None
             # Whatever was seen of it meanwhile, it comes after those that hold something now.
             self._cache.begin(event.job)
             self._planning.is_due = True
 
-    def _fold_steering_resumed(self, event: SteeringResumed) -> None:
+    def _fold_steering_resumed(self, event: events.SteeringResumed) -> None:
         """Ask for every target again at once: commands in flight at the hand-over are lost, and so are timers."""
         for job in tuple(self._active.values()):
             granted = event.granted.get(job.spec.id)
@@ -636,7 +608,7 @@ class Scheduler:
 
     # Plans.
 
-    def _fold_policy_changed(self, event: PolicyChanged) -> None:
+    def _fold_policy_changed(self, event: events.PolicyChanged) -> None:
         self._carry = None
         voided = Reason(
             "promise-lost", f"its promised deadline is promised no more: the policy is '{event.policy}' from now on"
@@ -649,7 +621,7 @@ class Scheduler:
             job.target_reason = job.target_reason if job.target else None
         self._outbox.put(UsePolicy(at=event.at, policy=event.policy, parameters=event.parameters), None)
 
-    def _fold_plan_proposed(self, event: PlanProposed) -> None:
+    def _fold_plan_proposed(self, event: events.PlanProposed) -> None:
         is_new = self._planning.answer(event.revision)
         if event.plan is None and event.revision == self._planning.revision:
             self._refuse(event.cause, event.at)
@@ -712,7 +684,7 @@ class Scheduler:
 
     # Timers: a tick turns a reading into a demand.
 
-    def _fold_timer_fired(self, event: TimerFired) -> None:
+    def _fold_timer_fired(self, event: events.TimerFired) -> None:
         job = self._active.get(event.timer.job)
         match event.timer.kind:
             case "plan":
@@ -728,7 +700,7 @@ class Scheduler:
             case "leave" if job is not None:
                 self._leave(job, event.at)
             case "deadline" if job is not None and (cause := self._watch.deadline_passed(job, event.at)):
-                self._fold_stop_requested(job, StopRequested(at=event.at, job=job.spec.id, cause=cause))
+                self._fold_stop_requested(job, events.StopRequested(at=event.at, job=job.spec.id, cause=cause))
 
     _FOLDS: ClassVar[Mapping[type, Callable[..., object]]] = folds_in(vars())
 

@@ -4,30 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from punctual.core import events
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
 from punctual.core.control import Forecast, PacingLine, PhaseProgress
-from punctual.core.events import (
-    GrantAnswer,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    LossReported,
-    NodeJoined,
-    NodeLost,
-    NodeNoticed,
-    PauseRequested,
-    PhaseReported,
-    PlanProposed,
-    PolicyChanged,
-    ProgressReported,
-    ResumeRequested,
-    SpecChanged,
-    SteeringResumed,
-    TimerFired,
-)
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import ENDED, Allocation, JobSpec, JobState, shape_of
 from punctual.core.ledger import LedgerEntry
@@ -136,7 +116,7 @@ class JobStatus:
     exit_code: int | None = None
     warnings: Mapping[str, str] = field(default_factory=dict)
     line_from: tuple[float, float] | None = None
-    pause: PauseRequested | None = None
+    pause: events.PauseRequested | None = None
 
     @property
     def id(self) -> JobId:
@@ -255,13 +235,13 @@ class _Entry:
         elif self.status.state != "queued":
             self.queue_again()
 
-    def _end(self, end: JobFinished | JobFailed | RejectJob, **changes: Any) -> None:
+    def _end(self, end: events.JobFinished | events.JobFailed | RejectJob, **changes: Any) -> None:
         self.measure_anew()
         self.drop_warnings(_LATE)
         self.account = LedgerEntry()
         self.set(state=end_state(end), ended_at=end.at, granted={}, pause=None, memory_bytes=0, **changes)
 
-    def _fold_job_started(self, event: GrantAnswer) -> None:
+    def _fold_job_started(self, event: events.GrantAnswer) -> None:
         if event.request < self.n_requests:
             return
         before = self.status.state
@@ -269,17 +249,17 @@ class _Entry:
         if state == "paused":
             self.measure_anew()
         self.set(state=state)
-        if not isinstance(event, GrantFailed):
+        if not isinstance(event, events.GrantFailed):
             self.drop_warnings("waits-for-room")
         elif (before, state) == ("starting", "queued"):  # nothing was started
             self.set(reason=None, n_attempts=self.status.n_attempts - bool(event.short_of))
-        if isinstance(event, JobStarted):
+        if isinstance(event, events.JobStarted):
             self.drop_warnings("retried")
             self.set(started_at=event.at if self.status.started_at is None else self.status.started_at)
 
     _fold_grant_applied = _fold_grant_failed = _fold_job_started
 
-    def _fold_progress_reported(self, event: ProgressReported) -> None:
+    def _fold_progress_reported(self, event: events.ProgressReported) -> None:
         before = self.status
         # A process that was started again says at first nothing; one that counts knows how many there are, or no longer.
         steps_total = event.steps_total if event.steps_done else event.steps_total or before.steps_total
@@ -299,15 +279,15 @@ class _Entry:
         if self.status.line_from is None and event.steps_done > 0 and done_frac is not None:
             self.set(line_from=(event.unit_at, done_frac))
 
-    def _fold_phase_reported(self, event: PhaseReported) -> None:
+    def _fold_phase_reported(self, event: events.PhaseReported) -> None:
         self.set(phases=event.phases)
         if all(phase.is_measured or not phase.units_planned for phase in event.phases):
             self.drop_warnings("unmeasured-phase")
 
-    def _fold_loss_reported(self, _: LossReported) -> None:
+    def _fold_loss_reported(self, _: events.LossReported) -> None:
         self.drop_warnings("no-loss")
 
-    def _fold_spec_changed(self, event: SpecChanged) -> None:
+    def _fold_spec_changed(self, event: events.SpecChanged) -> None:
         has_moved = event.spec.deadline_s != self.status.spec.deadline_s
         if has_moved:
             self.drop_warnings(*_OF_DEADLINE)
@@ -319,11 +299,11 @@ class _Entry:
         if self.status.line_from is not None and has_moved:
             self.set(line_from=(event.at, self.status.done_frac or 0.0))
 
-    def _fold_pause_requested(self, event: PauseRequested) -> None:
+    def _fold_pause_requested(self, event: events.PauseRequested) -> None:
         if self.status.state != "stopping":
             self.set(pause=event)
 
-    def _fold_resume_requested(self, _: ResumeRequested) -> None:
+    def _fold_resume_requested(self, _: events.ResumeRequested) -> None:
         self.set(pause=None)
 
     def _fold_launch_job(self, command: LaunchJob) -> None:
@@ -339,10 +319,10 @@ class _Entry:
     def _fold_stop_job(self, command: StopJob) -> None:
         self.set(state="stopping", cause="" if command.restarts else command.cause)
 
-    def _fold_job_finished(self, event: JobFinished) -> None:
+    def _fold_job_finished(self, event: events.JobFinished) -> None:
         self._end(event, landed=True, landed_at=event.landed_at, exit_code=0)
 
-    def _fold_job_failed(self, event: JobFailed) -> None:
+    def _fold_job_failed(self, event: events.JobFailed) -> None:
         if event.request is not None and event.request < self.n_requests:
             return
         self.set(exit_code=event.exit_code)
@@ -357,7 +337,7 @@ class _Entry:
 
     FOLDS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = folds_in(vars())
 
-    def _measure_usage(self, event: ProgressReported) -> None:
+    def _measure_usage(self, event: events.ProgressReported) -> None:
         if self.usage_from is None:
             self.usage_from = (event.at, event.used_core_s)
             return
@@ -366,7 +346,7 @@ class _Entry:
             self.set(usage_cores=max(0.0, event.used_core_s - from_core_s) / (event.at - from_at))
             self.usage_from = (event.at, event.used_core_s)
 
-    def _measure_rate(self, event: ProgressReported) -> None:
+    def _measure_rate(self, event: events.ProgressReported) -> None:
         if self.rate_from is None or event.steps_done < self.rate_from[1]:
             self.rate_from = (event.unit_at, event.steps_done, self.line)
             return
@@ -453,7 +433,7 @@ class StatusBoard:
         """Continue from a state of `dump`; the board must be new."""
         self._entries, self._ended, self._nodes, self._warnings, self.policy = state  # type: ignore[misc]
 
-    def _fold_job_submitted(self, event: JobSubmitted) -> None:
+    def _fold_job_submitted(self, event: events.JobSubmitted) -> None:
         id = event.spec.id
         if id not in self._entries:
             status = JobStatus(
@@ -461,35 +441,35 @@ class StatusBoard:
             )
             self._entries[id] = _Entry(status, self._nodes)
 
-    def _fold_node_joined(self, event: NodeJoined) -> None:
+    def _fold_node_joined(self, event: events.NodeJoined) -> None:
         node, known = Node(event.node, event.capacity, event.device), self._nodes.get(event.node)
         slowness, ends_at = (1.0, None) if known is None else (known.slowness, known.ends_at)
         self._nodes[node.id] = replace(node, slowness=slowness, jobs_at_once=event.jobs_at_once, ends_at=ends_at)
 
-    def _fold_node_noticed(self, event: NodeNoticed) -> None:
+    def _fold_node_noticed(self, event: events.NodeNoticed) -> None:
         if (node := self._nodes.get(event.node)) is not None:
             self._nodes[node.id] = replace(node, ends_at=event.ends_at)
 
-    def _fold_node_lost(self, event: NodeLost) -> None:
+    def _fold_node_lost(self, event: events.NodeLost) -> None:
         self._nodes.pop(event.node, None)
         for entry in self._all_live():
             entry.lose(event.node)
 
-    def _fold_steering_resumed(self, event: SteeringResumed) -> None:
+    def _fold_steering_resumed(self, event: events.SteeringResumed) -> None:
         for entry in self._all_live():
             entry.find_again(event.granted.get(entry.status.id))
 
-    def _fold_policy_changed(self, event: PolicyChanged) -> None:
+    def _fold_policy_changed(self, event: events.PolicyChanged) -> None:
         self.policy = event.policy, event.parameters
 
-    def _fold_plan_proposed(self, event: PlanProposed) -> None:
+    def _fold_plan_proposed(self, event: events.PlanProposed) -> None:
         if event.plan is not None:
             for code in ("plan-refused", "plan-lost", *(() if event.cause else ("plan-fallback",))):
                 self._warnings.pop(code, None)
             for entry in filter(None, map(self._live, event.plan.promises or ())):
                 entry.drop_warnings(*_UNPROMISED)
 
-    def _fold_timer_fired(self, event: TimerFired) -> None:
+    def _fold_timer_fired(self, event: events.TimerFired) -> None:
         """Read the job's new forecast after a tick."""
         entry = self._live(event.timer.job) if event.timer.kind == "tick" else None
         if entry is None or self._forecasts is None:

@@ -4,23 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
+from punctual.core import events
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
-from punctual.core.events import (
-    GrantAnswer,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    LossReported,
-    NodeLost,
-    PhaseReported,
-    PlanProposed,
-    PolicyChanged,
-    ProgressReported,
-    SpecChanged,
-    SteeringResumed,
-)
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, EndState, JobSpec
 from punctual.core.lifecycle import about, end_state, folds_in
@@ -111,10 +96,10 @@ class TracedMessage:
 
     message: Message
     spec: JobSpec | None
-    reading: ProgressReported | None
+    reading: events.ProgressReported | None
     gap_frac: float | None
     repeats: bool = False
-    answer: GrantAnswer | None = None
+    answer: events.GrantAnswer | None = None
 
 
 @dataclass(slots=True)
@@ -124,7 +109,7 @@ class Curves:
     Readings, forecasts, losses and phases come as long as the job runs: see `thin`.
     """
 
-    readings: list[ProgressReported] = field(default_factory=list)
+    readings: list[events.ProgressReported] = field(default_factory=list)
     grants: list[GrantChange] = field(default_factory=list)
     #: Instants at which a process was lost; another one follows.
     losses_of_process: list[float] = field(default_factory=list)
@@ -156,7 +141,7 @@ class Curves:
         if finish_s is not None:
             self.forecasts.append((at, finish_s))
 
-    def phase(self, since_submission_s: float, event: PhaseReported) -> None:
+    def phase(self, since_submission_s: float, event: events.PhaseReported) -> None:
         """Note the spans of phases under way since the last report."""
         for phase in event.phases:
             took_s = phase.wall_s - self.phase_wall_s.get(phase.name, 0.0)
@@ -209,13 +194,13 @@ class JobHistory:
 
     id: JobId
     curves: Curves | None = field(default_factory=Curves)
-    submission: JobSubmitted | None = None
+    submission: events.JobSubmitted | None = None
     #: Declarations, and the instants from which on they hold; the first is that of the submission.
     specs: list[tuple[float, JobSpec]] = field(default_factory=list)
     started_at: float | None = None
     #: First report of a landing that still holds.
-    landing: ProgressReported | None = None
-    end: JobFinished | JobFailed | RejectJob | None = None
+    landing: events.ProgressReported | None = None
+    end: events.JobFinished | events.JobFailed | RejectJob | None = None
     #: Exit code of the process that failed last.
     exit_code: int | None = None
     #: Whether it has a process: from a start to a failure. Answers about one that is gone change nothing.
@@ -237,7 +222,7 @@ class JobHistory:
     n_failures: int = 0
     n_grants_failed: int = 0
     #: Last reading, steps that it or an earlier one declared, and steps that had to be done again.
-    reading: ProgressReported | None = None
+    reading: events.ProgressReported | None = None
     steps_declared: float | None = None
     work_lost_steps: float = 0.0
     #: CPU time of the processes that were lost, and of the present one up to its last reading.
@@ -277,7 +262,7 @@ class JobHistory:
     @property
     def landed_at(self) -> float | None:
         """Instant of the landing; None: it has not landed."""
-        if isinstance(self.end, JobFinished):
+        if isinstance(self.end, events.JobFinished):
             return self.end.landed_at
         return self.landing.unit_at if self.landing is not None else None
 
@@ -302,7 +287,7 @@ class JobHistory:
 
     # Folds.
 
-    def _fold_job_submitted(self, event: JobSubmitted, now: float) -> None:
+    def _fold_job_submitted(self, event: events.JobSubmitted, now: float) -> None:
         if self.is_open:
             return  # a second job of the name is turned away
         if self.submission is not None:
@@ -311,7 +296,7 @@ class JobHistory:
         self.specs.append((event.at, event.spec))
         self._trace(event)
 
-    def _fold_spec_changed(self, event: SpecChanged, _: float) -> None:
+    def _fold_spec_changed(self, event: events.SpecChanged, _: float) -> None:
         if self.submission is None:
             return
         self._trace(event)
@@ -320,17 +305,17 @@ class JobHistory:
         if curves is not None and curves.line_starts and before.deadline_s != event.spec.deadline_s:
             curves.line_starts.append((event.at, self.steps_done, event.spec.deadline_s))
 
-    def _fold_job_started(self, event: JobStarted, now: float) -> None:
+    def _fold_job_started(self, event: events.JobStarted, now: float) -> None:
         if self.is_open and event.request >= self.request:
             self.started_at = event.at if self.started_at is None else self.started_at
             self.alive, self.lost = True, False
         self._fold_grant_applied(event, now)
 
-    def _fold_grant_failed(self, event: GrantFailed, now: float) -> None:
+    def _fold_grant_failed(self, event: events.GrantFailed, now: float) -> None:
         self.n_grants_failed += self.submission is not None
         self._fold_grant_applied(event, now)
 
-    def _fold_grant_applied(self, event: GrantAnswer, now: float) -> None:
+    def _fold_grant_applied(self, event: events.GrantAnswer, now: float) -> None:
         curves, asked_at = self.curves, None
         if curves is not None:
             traced = curves.unanswered.pop(event.request, None)
@@ -363,7 +348,7 @@ class JobHistory:
 
     _fold_launch_job = _fold_resize_job
 
-    def _fold_progress_reported(self, event: ProgressReported, _: float) -> None:
+    def _fold_progress_reported(self, event: events.ProgressReported, _: float) -> None:
         before = self.reading
         if self.submission is None or self.end is not None:
             return
@@ -380,19 +365,19 @@ class JobHistory:
             if not curves.line_starts and event.steps_done > 0:
                 curves.line_starts.append((event.unit_at, event.steps_done, self.specs[-1][1].deadline_s))
 
-    def _fold_phase_reported(self, event: PhaseReported, _: float) -> None:
+    def _fold_phase_reported(self, event: events.PhaseReported, _: float) -> None:
         if self.curves is not None:
             self.curves.phase(event.at - self.submitted_at, event)
 
-    def _fold_loss_reported(self, event: LossReported, _: float) -> None:
+    def _fold_loss_reported(self, event: events.LossReported, _: float) -> None:
         if self.curves is not None:
             self.curves.losses += [(event.at, loss) for loss in event.losses]
 
-    def _fold_job_finished(self, event: JobFinished, now: float) -> None:
+    def _fold_job_finished(self, event: events.JobFinished, now: float) -> None:
         self._trace(event)
         self._end(event, now)
 
-    def _fold_job_failed(self, event: JobFailed, now: float) -> None:
+    def _fold_job_failed(self, event: events.JobFailed, now: float) -> None:
         if event.request is not None and not (self.alive and event.request >= self.request):
             return  # an answer about a process that is gone, or that another command has replaced
         self._trace(event)
@@ -409,7 +394,7 @@ class JobHistory:
         self._trace(command)
         self._end(command, now)
 
-    def _fold_node_lost(self, event: NodeLost, now: float) -> None:
+    def _fold_node_lost(self, event: events.NodeLost, now: float) -> None:
         if event.node not in self.granted:
             return
         self._hold(event.at, now, {node: amount for node, amount in self.granted.items() if node != event.node})
@@ -418,7 +403,7 @@ class JobHistory:
             self._lose_process(event.at, now)
             self.lost = True
 
-    def _fold_steering_resumed(self, event: SteeringResumed, now: float) -> None:
+    def _fold_steering_resumed(self, event: events.SteeringResumed, now: float) -> None:
         """Record the grant after a gap in the steering; a job that the event does not name has no process."""
         if not self.is_open:
             return
@@ -430,7 +415,7 @@ class JobHistory:
         elif self.alive:
             self._lose_process(event.lost_at, now)
 
-    def _fold_plan_proposed(self, event: PlanProposed, _: float) -> None:
+    def _fold_plan_proposed(self, event: events.PlanProposed, _: float) -> None:
         if self.curves is not None and self.is_open:
             self.curves.gap_frac = None if event.plan is None else gap_frac(event.plan)
 
@@ -444,7 +429,7 @@ class JobHistory:
             curves.warnings.setdefault(reason.code, command)
             curves.forecast(command.at, reason.facts)
 
-    def _fold_policy_changed(self, event: PolicyChanged, _: float) -> None:
+    def _fold_policy_changed(self, event: events.PolicyChanged, _: float) -> None:
         if self.is_open:
             self._trace(event)
 
@@ -462,7 +447,7 @@ class JobHistory:
         if (curves := self.curves) is not None:
             curves.trace.append(TracedMessage(message, self.spec, self.reading, curves.gap_frac, repeats))
 
-    def _end(self, end: JobFinished | JobFailed | RejectJob, now: float) -> None:
+    def _end(self, end: events.JobFinished | events.JobFailed | RejectJob, now: float) -> None:
         if self.is_open:
             self._hold(end.at, now, {})
             self._accrue(now)
