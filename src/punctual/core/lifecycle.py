@@ -21,15 +21,8 @@ N_ENDED_REMEMBERED = 1000
 #: Kinds of messages with which a job may end.
 ENDS = (events.JobFinished, events.JobFailed, RejectJob)
 _WITH_SPEC = (events.JobSubmitted, events.SpecChanged)
-#: Code of a `RejectJob` -> how its job has ended, where it was not turned away.
-_REJECTED: Mapping[str, EndState] = {
-    "stopped": "stopped",
-    "due": "stopped",
-    "failed-again": "failed",
-    "no-retries-left": "failed",
-    "not-started": "failed",
-    "out-of-memory": "failed",
-}
+#: Codes with which a `RejectJob` ends a job that was stopped, or that failed; with others it is turned away.
+_STOPPED, _FAILED = {"stopped", "due"}, {"failed-again", "no-retries-left", "not-started", "out-of-memory"}
 
 
 def after_answer(state: JobState, answer: events.GrantAnswer, granted: Allocation) -> JobState:
@@ -74,7 +67,7 @@ def end_state(message: events.Message) -> EndState | None:
         case events.JobFailed(retryable=False, is_stopped=is_stopped):
             return "stopped" if is_stopped else "failed"
         case RejectJob(reason=reason):
-            return _REJECTED.get(reason.code, "turned away")
+            return "stopped" if reason.code in _STOPPED else "failed" if reason.code in _FAILED else "turned away"
     return None
 
 

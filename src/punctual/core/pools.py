@@ -134,11 +134,8 @@ class _Record:
     released: list[NodeId] = field(default_factory=list)
     #: Machines that have had a name so far: the numbers at the ends of their names are smaller.
     n_named: int = 0
-    #: See `Lack`; None: nothing was asked for since a machine joined.
-    since_at: float | None = None
-    n_refused: int = 0
-    cause: str = ""
-    again_at: float | None = None
+    #: None: nothing was asked for since a machine joined. Its `n_starting` does not count.
+    lack: Lack | None = None
     #: Instants at which each machine that no job has held was ordered, joined, and was first planned for; and the seconds that
     #: the last ones took from the order to the first job that held them, without those in which no plan wanted them.
     starts: dict[NodeId, list[float]] = field(default_factory=dict)
@@ -159,10 +156,6 @@ class _Record:
     def n_starting(self) -> int:
         """Machines that were asked for and are not there yet."""
         return len([node for node in self.starting if node not in self.released]) + self.n_asked
-
-
-def _end_lack(record: _Record) -> None:
-    record.since_at, record.n_refused, record.cause, record.again_at = None, 0, "", None
 
 
 @dataclass(slots=True)
@@ -222,9 +215,8 @@ class PoolTable:
         if (record := self._pools.get(pool)) is not None:
             record.n_asked = max(0, record.n_asked - n_machines)
             self._count(record, at, min(record.obtainable, record.n_held))
-            record.since_at = at if record.since_at is None else record.since_at
-            record.n_refused = n_machines or record.n_refused
-            record.cause, record.again_at = cause, again_at
+            lack = record.lack or Lack(record.spec, 0, 0, at)
+            record.lack = lack._replace(n_refused=n_machines or lack.n_refused, cause=cause, again_at=again_at)
 
     def join(self, at: float, node: NodeId) -> None:
         """Note that a machine is there."""
@@ -233,7 +225,7 @@ class PoolTable:
             record.starting.remove(node)
             record.there.append(node)
             record.starts[node].append(at)
-            _end_lack(record)
+            record.lack = None
 
     def plan(self, at: float, nodes: Iterable[NodeId]) -> None:
         """Note that a job is to have something on these nodes."""
@@ -325,7 +317,7 @@ class PoolTable:
         A machine that is still there a while after the end of its notice is released, too: nobody uses it any more.
         """
         changes = list[tuple[str, int, tuple[NodeId, ...]]]()
-        over = [node for node, ends_at in self.ends_at.items() if self._over_at(ends_at) <= at and not is_used(node)]
+        over = [node for node, ends_at in self.ends_at.items() if ends_at + STOP_GRACE_S <= at and not is_used(node)]
         for name, record in self._pools.items():
             left = tuple(node for node in over if self._pool_of.get(node) is record and node not in record.released)
             if left:
@@ -337,11 +329,11 @@ class PoolTable:
             n_more = min(n_wanted, record.obtainable) - record.n_held - n_under_way
             if n_more > 0:
                 record.n_asked, record.asked_at = n_under_way + n_more, at
-                record.since_at = at if record.since_at is None else record.since_at
+                record.lack = record.lack or Lack(record.spec, 0, 0, at)
                 changes.append((name, n_more, ()))
                 continue
             if not record.n_starting and record.obtainable > record.n_held:
-                _end_lack(record)  # nobody wants what can be had
+                record.lack = None  # nobody wants what can be had
             n_less = record.n_held - n_wanted
             machines = (*reversed(record.starting), *reversed(record.there)) if n_less > 0 else ()
             idle = [node for node in machines if node not in record.released and not is_used(node)][: max(0, n_less)]
@@ -352,12 +344,8 @@ class PoolTable:
 
     def next_over_at(self, at: float) -> float:
         """Return the next instant after `at` at which a machine with notice is given back once it is unused; infinite: none."""
-        over_at = (self._over_at(ends_at) for node, ends_at in self.ends_at.items() if node in self._pool_of)
+        over_at = (ends_at + STOP_GRACE_S for node, ends_at in self.ends_at.items() if node in self._pool_of)
         return min((each for each in over_at if each > at), default=inf)
-
-    @staticmethod
-    def _over_at(ends_at: float) -> float:
-        return ends_at + STOP_GRACE_S
 
     def lacks(self) -> tuple[Lack, ...]:
         """Return for each pool whose machines start or cannot be had how it stands; safe to call from any thread."""
@@ -366,8 +354,8 @@ class PoolTable:
             n_starting = record.n_starting
             if not n_starting and record.obtainable > record.n_held:
                 continue
-            since_at = record.since_at if record.since_at is not None else record.counts[-1][0]
-            lacks.append(Lack(record.spec, n_starting, record.n_refused, since_at, record.cause, record.again_at))
+            lack = record.lack or Lack(record.spec, 0, 0, record.counts[-1][0])
+            lacks.append(lack._replace(pool=record.spec, n_starting=n_starting))
         return tuple(lacks)
 
     def views(self) -> tuple[Pool, ...]:

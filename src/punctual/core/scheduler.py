@@ -17,7 +17,7 @@ from functools import partial
 from math import inf
 from typing import Any, ClassVar
 
-from punctual.core import events
+from punctual.core import events, planning
 from punctual.core.bill import Bill
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, UsePolicy
@@ -29,16 +29,7 @@ from punctual.core.ledger import Bookings, Ledger
 from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, folds_in, found_again
 from punctual.core.node_table import NodeTable
 from punctual.core.plan import Plan
-from punctual.core.planning import (
-    Changes,
-    Planning,
-    checked,
-    fault_of_grant,
-    fault_of_size,
-    has_room,
-    takes_any,
-    tell_waiting,
-)
+from punctual.core.planning import Changes, Planning
 from punctual.core.plug_ins import Failure, PlugIns, Quarantine, Source
 from punctual.core.pools import SPENT, TOO_DEAR, HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
@@ -246,7 +237,9 @@ class Scheduler:
         failures: list[Failure] = []
         try:
             failures = self._plug_ins.equip(job)
-            fault = fault_of_size(spec, self._pools.potential(self._nodes.capacity)) or self._jobs.queue_behind(job)
+            fault = planning.fault_of_size(
+                spec, self._pools.potential(self._nodes.capacity)
+            ) or self._jobs.queue_behind(job)
         except InvalidSpec as error:
             fault = Reason("invalid", str(error))
         if fault is not None:
@@ -417,7 +410,7 @@ class Scheduler:
         for name in self._planned.forget(node):
             job = self._active[name]
             job.target = {other: amount for other, amount in job.target.items() if other != node}
-            if job.target and fault_of_grant(job, job.target):
+            if job.target and planning.fault_of_grant(job, job.target):
                 self._targets.set_target(job, {})  # what is left is no allocation: the job waits for another one
             self._cache.touch(name)
             self._targets.mark_dirty(job)
@@ -627,14 +620,14 @@ class Scheduler:
             self._refuse(event.cause, event.at)
         if event.plan is None or not is_new:
             return
-        changes, fault = checked(event.plan, event.revision, self._active, self._staying(), self._planned)
+        changes, fault = planning.checked(event.plan, event.revision, self._active, self._staying(), self._planned)
         fault = fault or self._pools.fault_of(event.plan)
         if not fault:
             if self._planning.falls_back(event.cause):
                 self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
             self._use(event.plan, changes, event.at)
             if self._nodes.jobs_at_once:
-                tell_waiting(self.snapshot(event.at), self._active, self._outbox, event.revision)
+                planning.tell_waiting(self.snapshot(event.at), self._active, self._outbox, event.revision)
         elif event.revision > self._planning.stale_revision:  # otherwise another one is asked for
             self._refuse(fault, event.at)
 
@@ -642,7 +635,7 @@ class Scheduler:
         news = [(job, grant) for job, grant in changes if grant != job.target]
         self._carry = plan.carry
         self._pools.want(plan.machines)
-        takes = takes_any(news)
+        takes = planning.takes_any(news)
         for name in self._planning.promise(plan.promises, self._may_have):
             if name in self._active:
                 self._cache.touch(name)
@@ -664,7 +657,7 @@ class Scheduler:
         for name, reason in plan.warnings.items():
             if name in self._active:
                 self._outbox.warn(at, self._active[name], reason)
-        leaves_room = takes and has_room(self._active.values(), self._staying(), self._planned)
+        leaves_room = takes and planning.has_room(self._active.values(), self._staying(), self._planned)
         gets_on = not leaves_room or any(grant and job.status == "queued" for job, grant in news)
         self._planning.use(plan.revision, is_news=bool(news or plan.declines) and gets_on)
         if leaves_room or plan.ask_again_at is not None:

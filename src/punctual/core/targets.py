@@ -1,6 +1,7 @@
 """The amount that each job is to have, and what is asked for until it has it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
@@ -14,6 +15,7 @@ from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 
 
+@dataclass(slots=True)
 class Targets:
     """Sets `ScheduledJob.target`, and asks for launches, resizes and stops until each job has its target.
 
@@ -21,15 +23,12 @@ class Targets:
     in force are looked at.
     """
 
-    def __init__(
-        self, ledger: Ledger, planned: Bookings, cache: SnapshotCache, periods: Periods, outbox: Outbox
-    ) -> None:
-        self._ledger = ledger
-        self._planned = planned
-        self._cache = cache
-        self._periods = periods
-        self._outbox = outbox
-        self._unsettled: dict[JobId, ScheduledJob] = {}
+    _ledger: Ledger
+    _planned: Bookings
+    _cache: SnapshotCache
+    _periods: Periods
+    _outbox: Outbox
+    _unsettled: dict[JobId, ScheduledJob] = field(default_factory=dict)
 
     def set_target(self, job: ScheduledJob, grant: Allocation) -> None:
         """Make `grant` the job's target."""

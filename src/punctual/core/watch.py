@@ -1,6 +1,5 @@
 """Checks of jobs: watch for passed deadlines, missing steps and failures, warn, and decide to stop jobs or to start them again."""
 
-from dataclasses import dataclass
 from math import inf
 
 from punctual.core.control import Forecast
@@ -67,13 +66,15 @@ class Watch:
         """Warn that the deadline has passed; return why the job is to be stopped, or nothing if it is not."""
         if job.deadline_at is None or at < job.deadline_at or "deadline-passed" in job.told:
             return ""
-        if job.has_landed:
-            self._look_for_more(job, at, job.deadline_at)
-            return ""
         is_to_stop = job.spec.ends.at_deadline == "stop" and job.stop_cause is None
         may_leave = not is_to_stop and _may_be_leaving(job)
-        if may_leave and at < job.deadline_at + _LEAVING_S:
+        if (job.has_landed or may_leave) and at < job.deadline_at + _LEAVING_S:
             self._outbox.set_timer(at, "deadline", job, job.deadline_at + _LEAVING_S - at)
+            return ""
+        if job.has_landed:
+            if job.progress is not None and job.progress.unit_at == job.landed_at <= job.deadline_at:
+                text = "all declared steps were done before the deadline, but the program works on after it"
+                self._tell(job, at, Reason("deadline-passed", text))
             return ""
         text = f"the deadline has passed{_where(job)}"
         text += (
@@ -100,10 +101,13 @@ class Watch:
         if "stalled" in job.told and silence is None:
             job.told -= {"stalled"}
             self._outbox.warn(at, job, Reason("steps-go-on", f"steps go on, {_count(job)}"))
-        elif silence is not None and "stalled" not in job.told:
-            self._tell(job, at, Reason("stalled", silence.text()))
-        if silence is not None and job.spec.ends.on_stall != "tell" and silence.is_to_end():
-            job.stop_cause, job.restarts = silence.text(), job.spec.ends.on_stall == "retry"
+        if silence is None:
+            return
+        text, is_to_end = silence
+        if "stalled" not in job.told:
+            self._tell(job, at, Reason("stalled", text))
+        if is_to_end and job.spec.ends.on_stall != "tell":
+            job.stop_cause, job.restarts = text, job.spec.ends.on_stall == "retry"
 
     def judge(self, job: ScheduledJob, at: float, forecast: Forecast | None) -> None:
         """Report the deadline's feasibility after a tick; stop the job if it must be done by then and will not be."""
@@ -113,14 +117,6 @@ class Watch:
             self._outbox.warn(at, job, change)
         if _is_due_to_stop(job, at, forecast):
             job.stop_cause = LATE
-
-    def _look_for_more(self, job: ScheduledJob, at: float, deadline_at: float) -> None:
-        """Warn that a program works on after all its steps and its deadline, once it has had time to leave."""
-        if at < deadline_at + _LEAVING_S:
-            self._outbox.set_timer(at, "deadline", job, deadline_at + _LEAVING_S - at)
-        elif job.progress is not None and job.progress.unit_at == job.landed_at <= deadline_at:
-            text = "all declared steps were done before the deadline, but the program works on after it"
-            self._tell(job, at, Reason("deadline-passed", text))
 
     def _tell(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         job.told |= {reason.code}
@@ -162,36 +158,11 @@ def _may_be_leaving(job: ScheduledJob) -> bool:
     return job.progress is not None and job.progress.is_read and _has_all_steps(job)
 
 
-@dataclass(frozen=True, slots=True)
-class _Silence:
-    """Time without a step, and the times up to which that is usual, idle or computing; seconds.
+def _silence(job: ScheduledJob, periods: Periods) -> tuple[str, bool] | None:
+    """Return for how long a job that has begun to train has made no steps, and whether that is long enough to act on.
 
-    `has_begun`: whether a step was made. `step_s`: expected time of a step; None: unknown. `used_frac`: share of its
-    grant that the job used meanwhile.
+    None: it makes steps, or is not expected to.
     """
-
-    lasted_s: float
-    patience_s: float
-    busy_patience_s: float
-    has_begun: bool
-    step_s: float | None
-    used_frac: float
-
-    def text(self) -> str:
-        if not self.has_begun:
-            return f"the first step has not ended after {span(self.lasted_s)}"
-        return f"no step for {span(self.lasted_s)}" + (
-            "" if self.step_s is None else f"; they took {span(self.step_s)}"
-        )
-
-    def is_to_end(self) -> bool:
-        """Whether it has lasted long enough to act on."""
-        patience_s = self.patience_s if self.used_frac < _IDLE_FRAC else self.busy_patience_s
-        return self.lasted_s > _ENDED * patience_s
-
-
-def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
-    """Return the silence of a job that has begun to train and makes no steps; None if it makes steps."""
     progress, deadline_s = job.progress, job.spec.deadline_s
     if progress is None or progress.landed or job.status != "running" or not (job.held and job.is_training):
         return None
@@ -212,14 +183,10 @@ def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
     waits_s = _paced_wait_s(job, progress)
     if not lasted_s - waits_s > patience_s:
         return None
-    return _Silence(
-        lasted_s=lasted_s,
-        patience_s=patience_s + waits_s,
-        busy_patience_s=busy_patience_s + waits_s,
-        has_begun=progress.steps_done > 0,
-        step_s=step_s,
-        used_frac=used_frac,
-    )
+    lasted = f"no step for {span(lasted_s)}" + ("" if step_s is None else f"; they took {span(step_s)}")
+    text = lasted if progress.steps_done > 0 else f"the first step has not ended after {span(lasted_s)}"
+    patience_s = patience_s if used_frac < _IDLE_FRAC else busy_patience_s
+    return text, lasted_s > _ENDED * (patience_s + waits_s)
 
 
 def _paced_wait_s(job: ScheduledJob, progress: ProgressReported) -> float:

@@ -96,20 +96,10 @@ def _warning_in_force(history: JobHistory) -> TracedMessage | None:
 
 
 def _changes_the_standing(message: Message) -> bool:
-    match message:
-        case WarnUser(reason=reason):
-            return reason.code == "waits"
-        case (
-            LaunchJob()
-            | ResizeJob()
-            | events.PauseRequested()
-            | StopJob()
-            | events.JobFailed()
-            | events.JobFinished()
-            | RejectJob()
-        ):
-            return True
-    return False
+    if isinstance(message, WarnUser):
+        return message.reason.code == "waits"
+    commands = LaunchJob | ResizeJob | StopJob | RejectJob
+    return isinstance(message, commands | events.PauseRequested | events.JobFailed | events.JobFinished)
 
 
 def _grant(

@@ -6,8 +6,9 @@ ceiling for that.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import inf
+from operator import itemgetter
 from typing import TypeVar
 
 from punctual.core.commands import RejectJob
@@ -333,13 +334,9 @@ def curves_of(history: JobHistory) -> Curves:
     return history.curves
 
 
-def _changes(values: Iterable[tuple[float, T]]) -> Iterable[tuple[float, T]]:
-    """Yield the values that differ from the one before."""
-    last: tuple[T] | None = None
-    for at, value in values:
-        if last != (value,):
-            yield at, value
-        last = (value,)
+def _changes(values: Iterable[tuple[float, T]]) -> list[tuple[float, T]]:
+    """Return the values that differ from the one before."""
+    return [next(alike) for _, alike in groupby(values, key=itemgetter(1))]
 
 
 def _deadlines(history: JobHistory) -> list[DeadlineSet]:
@@ -444,10 +441,6 @@ class _Window:
     granted_core_s: float
     is_paced: bool
 
-    @property
-    def used_cores(self) -> float:
-        return self.used_core_s / self.seconds
-
 
 def shortfall(
     readings: Sequence[ProgressReported],
@@ -468,10 +461,8 @@ def shortfall(
     -----
     The job can use the most that it used over any window: a training of one thread on two cores lacks nothing.
     """
-    windows = list(
-        _windows([entry for entry in readings if entry.steps_done > 0 and entry.at <= until], grants, pacing)
-    )
-    usable_cores = max((window.used_cores for window in windows), default=0.0)
+    windows = _windows([entry for entry in readings if entry.steps_done > 0 and entry.at <= until], grants, pacing)
+    usable_cores = max((window.used_core_s / window.seconds for window in windows), default=0.0)
     short = []
     for window in windows:
         wanted_core_s = min(window.granted_core_s, usable_cores * window.seconds)
