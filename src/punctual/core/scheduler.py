@@ -23,6 +23,7 @@ from punctual.core.cluster import Snapshot
 from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, UsePolicy
 from punctual.core.control import Demand, Forecast
 from punctual.core.errors import InvalidSpec, InvariantBroken
+from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView, stop_code
 from punctual.core.ledger import Bookings, Ledger
@@ -42,6 +43,8 @@ from punctual.core.units import span
 from punctual.core.watch import Watch, after_refusal, fault_of_retry, retry_reason
 
 __all__ = ["Periods", "Scheduler"]
+
+_snapshot = unchecked_constructor(Snapshot)
 
 
 class Scheduler:
@@ -136,9 +139,18 @@ class Scheduler:
 
     def snapshot(self, at: float) -> Snapshot:
         """Return the snapshot for a policy, with the revision of the last `RequestPlan`."""
-        spent_usd = self._bill.claims_usd(at) if self._bill else {}
-        return self._cache.snapshot(
-            at, self._planning.revision, self._seed, self._carry, self._pools.views(), spent_usd
+        nodes, holding, waiting, free = self._cache.parts()
+        return _snapshot(
+            at=at,
+            revision=self._planning.revision,
+            nodes=nodes,
+            holding=holding,
+            waiting=waiting,
+            free=free,
+            seed=self._seed,
+            carry=self._carry,
+            pools=self._pools.views(),
+            spent_usd=self._bill.claims_usd(at) if self._bill else {},
         )
 
     def job(self, job: JobId) -> JobView:
@@ -237,9 +249,8 @@ class Scheduler:
         failures: list[Failure] = []
         try:
             failures = self._plug_ins.equip(job)
-            fault = planning.fault_of_size(
-                spec, self._pools.potential(self._nodes.capacity)
-            ) or self._jobs.queue_behind(job)
+            potential = self._pools.potential(self._nodes.capacity)
+            fault = planning.fault_of_size(spec, potential) or self._jobs.queue_behind(job)
         except InvalidSpec as error:
             fault = Reason("invalid", str(error))
         if fault is not None:

@@ -3,12 +3,10 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 
-from punctual.core.cluster import Node, Snapshot
-from punctual.core.fast_init import unchecked_constructor
+from punctual.core.cluster import Node
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.ledger import Bookings
-from punctual.core.pools import Pool
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.scheduled_job import ScheduledJob
 
@@ -53,9 +51,6 @@ class MemoryUse:
             return 0
         usual_bytes = self._usual_bytes.get(node, 0) if job.spec.worker is None else 0
         return job.expected_memory_bytes // max(1, len(job.places)) or usual_bytes
-
-
-_snapshot = unchecked_constructor(Snapshot)
 
 
 class SnapshotCache:
@@ -132,16 +127,8 @@ class SnapshotCache:
         self.hide(job)
         self._number_of.pop(job, None)
 
-    def snapshot(
-        self,
-        at: float,
-        revision: int,
-        seed: int,
-        carry: object,
-        pools: tuple[Pool, ...] = (),
-        spent_usd: Mapping[JobId, float] | None = None,
-    ) -> Snapshot:
-        """Return the present snapshot."""
+    def parts(self) -> tuple[tuple[Node, ...], tuple[JobView, ...], tuple[JobView, ...], dict[NodeId, Resources]]:
+        """Return `nodes`, `holding`, `waiting` and `free` of the present snapshot."""
         for job in self._changed:
             if (view := self._view(job)) is not None:
                 self._show(view)
@@ -154,18 +141,7 @@ class SnapshotCache:
         for node, n_bytes in self._memory.beyond_plan().items():
             if node in free:
                 free[node] = free[node] - Resources(memory_bytes=n_bytes)
-        return _snapshot(
-            at=at,
-            revision=revision,
-            nodes=self._nodes,
-            holding=tuple(self._holding.values()),
-            waiting=tuple(self._waiting),
-            free=free,
-            seed=seed,
-            carry=carry,
-            pools=pools,
-            spent_usd=spent_usd or {},
-        )
+        return self._nodes, tuple(self._holding.values()), tuple(self._waiting), free
 
     def dump(self) -> tuple[tuple[JobId, ...], ...]:
         """Return the jobs that are shown as holding, that are shown as waiting, and whose views are outdated."""

@@ -366,11 +366,8 @@ def _last_at(history: JobHistory) -> float:
     if history.end is not None:
         return history.end.at
     curves = curves_of(history)
-    lasts = [
-        *(change.at for change in _core_changes(curves.grants)[-1:]),
-        *(entry.at for entry in curves.readings[-1:]),
-    ]
-    return max([history.submitted_at, *lasts])
+    changed = [change.at for change in _core_changes(curves.grants)[-1:]]
+    return max([history.submitted_at, *changed, *(reading.at for reading in curves.readings[-1:])])
 
 
 def _on_time(

@@ -27,8 +27,8 @@ class Spread:
         ascending = sorted(values)
         if not ascending:
             return None
-        mean, quantiles = fsum(ascending) / len(ascending), np.quantile(ascending, (0.5, 0.95, 0.99)).tolist()
-        return cls(len(ascending), mean, *quantiles, max=ascending[-1])
+        mean, (median, p95, p99) = fsum(ascending) / len(ascending), np.quantile(ascending, (0.5, 0.95, 0.99)).tolist()
+        return cls(len(ascending), mean, median, p95, p99, ascending[-1])
 
 
 #: Seconds in which a job would finish alone on a private share of the cluster; None: not known.
