@@ -98,7 +98,8 @@ def load(family: str, name: str) -> type:
     """
     place = _place(family, name)
     if place.is_ours:
-        return _class_in(_own_module(place.module, f"'{name}' of punctual.{family}"), place.class_name)
+        found: type = getattr(_own_module(place.module, f"'{name}' of punctual.{family}"), place.class_name)
+        return found
     assert place.entry_point is not None
     return _load_foreign(family, place.entry_point)
 
@@ -199,13 +200,6 @@ def _install_command(library: str) -> str:
     """Return the command that installs a missing library of ours with the rest of its extra."""
     extra = next((extra for extra, modules in EXTRAS.items() if library in modules), None)
     return f"pip install {library}" if extra is None else install_command(extra)
-
-
-def _class_in(module: object, name: str) -> type:
-    found = getattr(module, name)
-    if not isinstance(found, type):
-        raise TypeError(f"{name} is no class")
-    return found
 
 
 def _load_foreign(family: str, entry_point: "EntryPoint") -> type:

@@ -19,6 +19,7 @@ from tests.waiting import PATIENCE_S, wait_until
 from punctual import registry
 from punctual.api.quote_routes import quote_answer
 from punctual.client.client import Client, ServiceFailed
+from punctual.core.codec import decode_fields
 from punctual.core.events import (
     JobSubmitted,
     NodeNoticed,
@@ -30,7 +31,7 @@ from punctual.core.events import (
 )
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
-from punctual.core.quoting import DeadlinePrice, Finish, HurtJob, Quote, decode_quote
+from punctual.core.quoting import DeadlinePrice, Finish, HurtJob, Quote
 from punctual.core.recent_messages import Reason
 from punctual.daemon import local_host
 from punctual.daemon.control_socket import ask
@@ -331,7 +332,7 @@ def test_a_quote_says_the_same_over_http_as_beside_a_terminal() -> None:
         (now.wall_of(now.at + 9), None),
     ]
     assert (answer.budget_usd, answer.bought) == (50.0, now.wall_of(now.at + 70))
-    assert decode_quote(asdict(quote)) == quote
+    assert decode_fields(Quote, asdict(quote)) == quote
     entry = answer.finishes[0]
     assert (entry.cores, entry.workers, entry.finish) == (1.5, 3, now.wall_of(now.at + 60))
     assert (entry.low, entry.high) == (now.wall_of(now.at + 50), now.wall_of(now.at + 70))

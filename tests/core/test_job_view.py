@@ -4,8 +4,8 @@ import pytest
 from tests.core.desk import A, B, Desk, cores, none, only
 
 from punctual.core.commands import LaunchJob, RequestPlan, ResizeJob
-from punctual.core.control import CoreWork, Forecast, PhaseProgress
-from punctual.core.events import JobFailed, PhaseReported, ProgressReported, TimerFired
+from punctual.core.control import CoreWork
+from punctual.core.events import JobFailed, ProgressReported, TimerFired
 from punctual.core.ids import Timer
 
 
@@ -36,17 +36,6 @@ def test_what_a_process_had_done_is_shown_until_the_next_one_reports_how_far_it_
     assert (desk.scheduler.job(A).done_steps, desk.scheduler.job(A).steps_before) == (0, 30)
     desk.progress(A, at=5.0, steps=20)
     assert (desk.scheduler.job(A).done_steps, desk.scheduler.job(A).steps_before) == (20, 0)
-
-
-def test_phases_and_forecast_are_shown(desk: Desk) -> None:
-    phases = (PhaseProgress(name="evaluate", units_planned=4, units_done=1),)
-    desk.tell(PhaseReported(at=1.0, job=A, phases=phases))
-    desk.progress(A, at=1.0, steps=30)
-    desk.controller.forecast = Forecast(finish_s=90.0, std_s=1.0, earliest_finish_s=50.0, feasible=True)
-    desk.tick(A, at=1.0)
-    view = desk.scheduler.job(A)
-    assert view.phases == phases
-    assert view.forecast == desk.controller.forecast
 
 
 def test_what_is_left_grows_less_with_what_the_job_holds(desk: Desk) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from tests.daemon.live_jobs import PACED, pid_of_waiting, submission
@@ -100,7 +100,10 @@ def steps_of(executor: ClusterExecutor, job: JobId = JOB) -> float:
     return seen[-1].steps_done if seen and isinstance(seen[-1], ProgressReported) else -1.0
 
 
-def of_kind(events: list[Event], kind: type[Event]) -> list[Event]:
+E = TypeVar("E", bound=Event)
+
+
+def of_kind(events: list[Event], kind: type[E]) -> list[E]:
     return [event for event in events if isinstance(event, kind)]
 
 

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from tests.daemon import policies_that_fail
@@ -20,7 +21,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 from punctual.core.cluster import Node, Snapshot
 from punctual.core.commands import RequestPlan, SetTimer, WarnUser
-from punctual.core.events import Event, JobSubmitted, NodeJoined, PlanProposed, TimerFired
+from punctual.core.events import JobSubmitted, NodeJoined, PlanProposed, TimerFired
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView
 from punctual.core.pools import Pool, PoolSpec
@@ -56,7 +57,7 @@ class Bench:
     def __init__(self, folder: Path, how: str, limit_s: float = PATIENCE_S) -> None:
         self.trouble = folder / "trouble"
         self.planner = ProcessPlanner("failing", {"how": how, "where": str(self.trouble)}, limit_s=limit_s)
-        self.answers: SimpleQueue[Event] = SimpleQueue()
+        self.answers: SimpleQueue[Any] = SimpleQueue()
         self.n_asked = 0
 
     def ask(self) -> PlanProposed:
@@ -225,7 +226,7 @@ def test_a_stopped_worker_is_too_late_as_a_hanging_one_is(make_bench: Callable[.
 
 
 def test_a_policy_that_cannot_be_made_is_named(distribution: Path) -> None:
-    answers: SimpleQueue[Event] = SimpleQueue()
+    answers: SimpleQueue[Any] = SimpleQueue()
     with closing(ProcessPlanner("good", {"unknown": 1}, limit_s=PATIENCE_S)) as planner:
         planner.request(snapshot(1), answers.put)
         answer = answers.get(timeout=PATIENCE_S)
@@ -267,7 +268,7 @@ def of_two_jobs(revision: int, carry: object = None) -> Snapshot:
 def test_what_a_policy_has_promised_outlives_the_plans_of_another_one(distribution: Path, tmp_path: Path) -> None:
     """The other one stands in while there is a single job, while the worker starts, and where it fails."""
     promises: object = {"cores": {"promised": {"job": 60.0}}}
-    answers: SimpleQueue[Event] = SimpleQueue()
+    answers: SimpleQueue[Any] = SimpleQueue()
     bench = Bench(tmp_path, "raise")
     bench.trouble.touch()
     try:
@@ -286,7 +287,7 @@ def test_what_a_policy_has_promised_outlives_the_plans_of_another_one(distributi
 
 def test_a_single_job_needs_no_worker_and_several_get_one(distribution: Path) -> None:
     """While it starts the plans are those of a single job, and ask for others soon; nobody is warned of that."""
-    answers: SimpleQueue[Event] = SimpleQueue()
+    answers: SimpleQueue[Any] = SimpleQueue()
 
     def ask(snapshot: Snapshot) -> PlanProposed:
         planner.request(snapshot, answers.put)
@@ -324,6 +325,7 @@ def test_nothing_is_left_after_the_end(make_bench: Callable[..., Bench]) -> None
 HOST = """
 import time
 from queue import SimpleQueue
+from typing import Any
 from punctual.daemon.planner import ProcessPlanner
 from tests.daemon.test_process_planner import snapshot
 planner = ProcessPlanner("failing", {{"how": "hang", "where": {where!r}}}, limit_s=3600.0)

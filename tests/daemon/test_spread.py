@@ -22,6 +22,7 @@ from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import (
     Event,
+    GrantAnswer,
     GrantApplied,
     GrantFailed,
     JobFailed,
@@ -72,7 +73,7 @@ class Cluster:
         self.folder = folder
         self.agents = {node: agent_of(closing, node, **options) for node in (A, B)}
         self.wires = {node: Wire(direct(agent)) for node, agent in self.agents.items()}
-        self.events: list[Event] = []
+        self.events: list[Any] = []
         self.n_requests = 0
         self.executor = joined_executor(self.wires, self.events, **options)
         closing.callback(self.executor.close)
@@ -99,7 +100,7 @@ class Cluster:
     def _nodes(grant: Mapping[str, Resources]) -> dict[NodeId, Resources]:
         return {{"a": A, "b": B}[name]: amount for name, amount in grant.items()}
 
-    def answer(self, kind: type[Event] = GrantApplied) -> Any:
+    def answer(self, kind: type[GrantAnswer] = GrantApplied) -> Any:
         """The answer to the last command."""
         return wait_until(
             lambda: [event for event in self.events if isinstance(event, kind) and event.request == self.n_requests]

@@ -56,7 +56,7 @@ class Stage:
         self.runtime_dir = runtime_dir
         #: What the job writes.
         self.log = runtime_dir.with_name("output.log")
-        self.events: list[Event] = []
+        self.events: list[Any] = []
         self._arrived: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._request = 0
         #: The supervisor of each job, once it has one.

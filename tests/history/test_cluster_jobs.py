@@ -1,7 +1,10 @@
 """What a record says of each job, worked out by hand."""
 
+from dataclasses import replace
+
 from tests.history.scene import (
     applied,
+    chain,
     failed,
     finished,
     grant_failed,
@@ -23,6 +26,7 @@ from tests.history.scene import (
 )
 
 from punctual.core.commands import ResizeJob
+from punctual.core.events import JobFailed
 from punctual.core.ids import JobId
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import Reason
@@ -201,6 +205,17 @@ def test_a_late_answer_changes_nothing() -> None:
     late = applied(24.0, {"n": 8}, request=1)
     assert job_of([*RUN[:6], late, *RUN[6:]]) == job_of(RUN)
     assert job_of([*RUN, applied(50.0, {"n": 8}, request=9)]).device_s == job_of(RUN).device_s
+
+
+def test_a_late_answer_that_the_process_was_gone_costs_no_later_one_its_grant() -> None:
+    """The scheduler passes it over, too: it had told of that end, or asked for something else, before."""
+    again = [failed(22.5, retryable=True), launched(25.0, request=4), started(26.0, {"n": 8}, request=4)]
+    late = JobFailed(at=27.0, job=JobId("a"), cause="unknown", retryable=True, request=3, is_lost=True)
+    rest = [reported(28.0, 30), finished(30.0)]
+    alike = job_of([*RUN[:6], *again, *rest])
+    assert job_of([*RUN[:6], *again, late, *rest]) == alike
+    assert job_of([*RUN[:6], again[0], replace(late, at=23.0), *again[1:], *rest]) == alike
+    assert [step.kind for step in chain([*RUN[:6], *again, late], JobId("a"))].count("failed") == 1
 
 
 def test_a_failed_resize_says_what_is_held() -> None:

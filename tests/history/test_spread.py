@@ -1,30 +1,16 @@
-"""Quantiles and spreads against the formula and against NumPy."""
+"""Spreads of values against the formula of their quantiles."""
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from punctual.core.errors import InvalidSpec
-from punctual.history.summary import Spread, quantile
+from punctual.history.summary import Spread
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.floats(0, 1))
-def test_the_quantile_is_the_one_of_numpy(values: list[float], p: float) -> None:
-    assert quantile(sorted(values), p) == pytest.approx(float(np.quantile(values, p)), abs=1e-6)
-
-
-def test_the_quantile_is_the_formula() -> None:
-    values = [1.0, 2.0, 4.0, 8.0, 16.0]
-    h = 0.9 * (len(values) - 1)  # 3.6: between 8 and 16
-    assert quantile(values, 0.9) == pytest.approx(8 + (h - 3) * (16 - 8))
-    assert [quantile(values, p) for p in (0.0, 0.5, 1.0)] == [1.0, 4.0, 16.0]
-
-
-@pytest.mark.parametrize(("values", "p"), [([], 0.5), ([1.0], 1.5), ([1.0], -0.1)])
-def test_a_quantile_of_nothing_or_of_no_share_is_refused(values: list[float], p: float) -> None:
-    with pytest.raises(InvalidSpec, match="share from 0 to 1"):
-        quantile(values, p)
+def test_a_quantile_between_two_values_is_linear_between_them() -> None:
+    spread = Spread.of([1.0, 2.0, 4.0, 8.0, 16.0])
+    assert spread is not None
+    h = 0.95 * 4  # 3.8: between 8 and 16
+    assert spread.p95 == pytest.approx(8 + (h - 3) * (16 - 8))
+    assert (spread.median, spread.max) == (4.0, 16.0)
 
 
 def test_a_spread_of_values_in_any_order() -> None:

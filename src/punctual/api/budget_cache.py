@@ -19,7 +19,7 @@ from punctual.journal.sqlite import About
 FloatArray = NDArray[np.float64]
 
 #: Kinds of messages that say which job holds what, and what that costs.
-_ABOUT = About(kinds=tuple(kind.__name__ for kind in Bill().kinds))
+_ABOUT = About(kinds=tuple(kind.__name__ for kind in Bill.FOLDS))
 #: Changes that are kept: of ended jobs those of the last ones, of others the last changes.
 _N_CHANGES_MAX = 100_000
 

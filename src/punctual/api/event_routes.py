@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection
 from time import monotonic
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from starlette.concurrency import run_in_threadpool
@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from punctual.api.context import Context, CountedStream, ServiceContext, Viewer
 from punctual.api.problems import answers
-from punctual.core.commands import Command
+from punctual.core import lifecycle
 from punctual.core.errors import InvalidSpec, did_you_mean
-from punctual.core.events import Event
 from punctual.journal.compaction import Row
 from punctual.journal.errors import StoreUnreachable
 from punctual.journal.sqlite import About, SqliteJournal
@@ -24,7 +23,7 @@ from punctual.request.json_text import finite
 router = APIRouter(tags=["events"])
 
 MEDIA_TYPE = "text/event-stream"
-KINDS = sorted({kind.__name__ for kind in (*get_args(Event), *get_args(Command))} - {"SetTimer"})
+KINDS = sorted(lifecycle.KINDS.keys() - {"SetTimer"})
 #: Told only if they are asked for: there are many, and they say nothing about a job.
 UNASKED_KINDS = frozenset({"TimerFired", "RequestPlan", "PlanProposed"})
 

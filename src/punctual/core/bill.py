@@ -1,27 +1,15 @@
 """The bill: what machines of pools cost, and which job it was spent on."""
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from punctual.core import events
 from punctual.core.commands import RejectJob
-from punctual.core.events import (
-    GrantApplied,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    MachinesAsked,
-    NodeLost,
-    PoolOffered,
-    SteeringResumed,
-)
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation
-from punctual.core.pools import PoolSpec
+from punctual.core.lifecycle import folds_in
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.core.units import HOUR_S
@@ -44,30 +32,49 @@ class Payment(NamedTuple):
         return (self.until_at - self.since_at) / HOUR_S * self.usd_h
 
 
-class PaidMachine(NamedTuple):
-    """A machine that is paid for: its present price, the jobs that hold something on it, and how far the bill counts it."""
+@dataclass(slots=True)
+class PaidMachine:
+    """A machine that is paid for.
+
+    Attributes
+    ----------
+    usd_h
+        Its present price.
+    paid_until_at
+        Instant up to which the bill counts it.
+    shares
+        Share of the machine that each job on it holds.
+    idle
+        Times without a job on it so far: the first job that comes pays for them.
+    """
 
     pool: str
     usd_h: float
-    jobs: tuple[JobId, ...]
     paid_until_at: float
-
-
-@dataclass(slots=True)
-class _MachineBill:
-    """A machine that is paid for."""
-
-    pool: str
-    paid_until_at: float
-    holders: dict[JobId, float] = field(default_factory=dict)
-    #: Times without a job on it so far: the first job that comes pays for them.
+    shares: dict[JobId, float] = field(default_factory=dict)
     idle: list[Payment] = field(default_factory=list)
+
+    @property
+    def jobs(self) -> tuple[JobId, ...]:
+        """Jobs that hold something on it."""
+        return tuple(self.shares)
 
     @property
     def idle_usd(self) -> float:
         return sum(payment.usd for payment in self.idle)
 
+    def unpaid_usd(self, until_at: float) -> float:
+        """Return the dollars up to an instant that are not counted yet."""
+        return max(0.0, until_at - self.paid_until_at) / HOUR_S * self.usd_h
 
+    def parts(self) -> dict[JobId, float]:
+        """Return the part of its cost that each job on it pays."""
+        shares = self.shares.copy()
+        held = sum(shares.values())
+        return {job: share / held if held > 0 else 1 / len(shares) for job, share in shares.items()}
+
+
+@dataclass(slots=True)
 class Bill:
     """Adds up what each job costs, from the messages of a run in their order.
 
@@ -76,104 +83,66 @@ class Bill:
     spent on the job that comes next; on a machine that no job comes to, on none: budgets count equal parts of it for all jobs
     that are open when it ends.
 
-    Parameters
+    Attributes
     ----------
     on_paid
         Called with each payment. Together those of a pool are what it has cost, and those of a job what that has.
-
-    Attributes
-    ----------
     by_job, by_pool
         Dollars spent.
     unused_usd
         Dollars spent on machines for no job.
+    last_at
+        Instant of the last message.
+    FOLDS
+        Folds of the kinds of messages that say something of the bill.
     """
 
-    def __init__(self, on_paid: Callable[[Payment], None] = lambda _: None) -> None:
-        self._on_paid = on_paid
-        self.by_job: dict[JobId, float] = {}
-        self.by_pool: dict[str, float] = {}
-        self.unused_usd = 0.0
-        #: Parts of `unused_usd` that count for the budgets of jobs, which are open.
-        self._idle_usd: dict[JobId, float] = {}
-        self._now = -inf
-        self._specs: dict[str, PoolSpec] = {}
-        self._prices: dict[str, float] = {}
-        self._machines: dict[NodeId, _MachineBill] = {}
-        self._granted: dict[JobId, Allocation] = {}
-        #: Number of the last answer about each job that has a process.
-        self._answered: dict[JobId, int] = {}
-        self._folds: dict[type, Callable[[Any], None]] = {
-            PoolOffered: self._pool_offered,
-            MachinesAsked: self._machines_asked,
-            NodeLost: lambda event: self._end(event.node, event.at),
-            JobSubmitted: self._submitted,
-            JobStarted: self._changed,
-            GrantApplied: self._changed,
-            GrantFailed: self._changed,
-            JobFinished: self._ended,
-            JobFailed: self._failed,
-            RejectJob: self._ended,
-            SteeringResumed: self._steering_resumed,
-        }
+    on_paid: Callable[[Payment], None] | None = None
+    by_job: dict[JobId, float] = field(default_factory=dict)
+    by_pool: dict[str, float] = field(default_factory=dict)
+    unused_usd: float = 0.0
+    last_at: float = -inf
+    #: Parts of `unused_usd` that count for the budgets of jobs, which are open.
+    _idle_usd: dict[JobId, float] = field(default_factory=dict)
+    #: The last offer of each pool.
+    _offers: dict[str, events.PoolOffered] = field(default_factory=dict)
+    _machines: dict[NodeId, PaidMachine] = field(default_factory=dict)
+    _granted: dict[JobId, Allocation] = field(default_factory=dict)
+    #: Number of the last answer about each job that has a process.
+    _answered: dict[JobId, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self._specs)
-
-    def dump(self) -> dict[str, Any]:
-        """Return the state as plain values."""
-        return {name: value for name, value in vars(self).items() if name not in ("_folds", "_on_paid")}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state of `dump`."""
-        vars(self).update(deepcopy(dict(state)))
+        return bool(self._offers)
 
     def spent_usd(self, job: JobId, at: float) -> float:
         """Return what a job has cost if its machines end at instant `at`; safe to call from any thread."""
-        machines = list(self._machines.values())
-        return self.by_job.get(job, 0.0) + sum(
-            self._unpaid_usd(each, at) * _parts(each).get(job, 0.0) for each in machines
-        )
+        machines = self.machines().values()
+        return self.by_job.get(job, 0.0) + sum(each.unpaid_usd(at) * each.parts().get(job, 0.0) for each in machines)
 
     def claims_usd(self, at: float) -> dict[JobId, float]:
         """Return what counts for the budget of each open job: `spent_usd`, and its parts of machines that no job came to."""
         claims = {job: self.by_job.get(job, 0.0) + idle_usd for job, idle_usd in self._idle_usd.items()}
         for machine in self._machines.values():
-            for job, part in _parts(machine).items():
-                claims[job] = claims.get(job, 0.0) + self._unpaid_usd(machine, at) * part
+            for job, part in machine.parts().items():
+                claims[job] = claims.get(job, 0.0) + machine.unpaid_usd(at) * part
         return claims
 
     def total_usd_at(self, at: float) -> float:
         """Return the dollars spent in all up to instant `at`; safe to call from any thread."""
-        return self.total_usd + sum(self._unpaid_usd(machine, at) for machine in list(self._machines.values()))
+        return self.total_usd + sum(machine.unpaid_usd(at) for machine in self.machines().values())
 
     def machines(self) -> dict[NodeId, PaidMachine]:
-        """Return the machines that are paid for now; safe to call from any thread."""
-        return {
-            node: PaidMachine(
-                machine.pool, self.price_usd_h(machine.pool), tuple(machine.holders), machine.paid_until_at
-            )
-            for node, machine in self._machines.copy().items()
-        }
+        """Return the machines that are paid for now, to be read only; safe to call from any thread."""
+        return self._machines.copy()
 
     def price_usd_h(self, pool: str) -> float:
         """Return the present price of a machine of the pool."""
-        return self._prices.get(pool, 0.0)
+        return self._offers[pool].price_usd_h if pool in self._offers else 0.0
 
     @property
     def has_price(self) -> bool:
         """Whether machines of a pool cost something."""
-        return any([*self._prices.copy().values(), self.total_usd])
-
-    @property
-    def last_at(self) -> float:
-        """Instant of the last message."""
-        return self._now
-
-    @property
-    def kinds(self) -> tuple[type, ...]:
-        """Kinds of messages that say something of the bill."""
-        return tuple(self._folds)
+        return bool(self.total_usd) or any(offer.price_usd_h for offer in self._offers.copy().values())
 
     @property
     def total_usd(self) -> float:
@@ -182,10 +151,9 @@ class Bill:
 
     def add(self, message: Message) -> None:
         """Take the next message."""
-        self._now = max(self._now, message.at)
-        fold = self._folds.get(type(message))
-        if fold is not None:
-            fold(message)
+        self.last_at = max(self.last_at, message.at)
+        if (fold := self.FOLDS.get(type(message))) is not None:
+            fold(self, message)
 
     def settle(self, at: float) -> None:
         """Pay for all machines up to instant `at`."""
@@ -195,62 +163,53 @@ class Bill:
     def close(self) -> None:
         """Pay for all machines up to the last message, and end them."""
         for node in tuple(self._machines):
-            self._end(node, self._now)
+            self._end(node, self.last_at)
 
-    def _pool_offered(self, event: PoolOffered) -> None:
-        name = event.pool.name
+    def _fold_pool_offered(self, event: events.PoolOffered) -> None:
         for machine in self._machines.values():
-            if machine.pool == name:
+            if machine.pool == event.pool.name:
                 self._pay(machine, event.at)
-        self._specs[name], self._prices[name] = event.pool, event.price_usd_h
+                machine.usd_h = event.price_usd_h
+        self._offers[event.pool.name] = event
 
-    def _machines_asked(self, event: MachinesAsked) -> None:
-        for node in event.nodes if event.pool in self._specs else ():
-            self._machines[node] = machine = _MachineBill(event.pool, event.at)
-            self._pay(machine, event.at + self._specs[event.pool].least_billed_s)
+    def _fold_machines_asked(self, event: events.MachinesAsked) -> None:
+        if (offer := self._offers.get(event.pool)) is None:
+            return
+        for node in event.nodes:
+            self._machines[node] = machine = PaidMachine(event.pool, offer.price_usd_h, event.at)
+            self._pay(machine, event.at + offer.pool.least_billed_s)
 
-    def _hold(self, job: JobId, granted: Allocation, at: float) -> None:
-        before = self._granted.pop(job, {})
-        for node in before.keys() | granted.keys():
-            machine = self._machines.get(node)
-            if machine is None:
-                continue
-            self._pay(machine, at)
-            machine.holders.pop(job, None)
-            if node in granted:
-                machine.holders[job] = self._share(machine.pool, granted[node])
-                for idle in machine.idle:
-                    self._on_paid(idle._replace(usd_h=-idle.usd_h))
-                    self._spend(idle, machine)
-                machine.idle.clear()
-        if granted:
-            self._granted[job] = granted
-            self._idle_usd.setdefault(job, 0.0)
+    def _fold_node_lost(self, event: events.NodeLost) -> None:
+        self._end(event.node, event.at)
 
-    def _submitted(self, event: JobSubmitted) -> None:
+    def _fold_job_submitted(self, event: events.JobSubmitted) -> None:
         self._idle_usd.setdefault(event.spec.id, 0.0)
 
-    def _changed(self, event: JobStarted | GrantApplied | GrantFailed) -> None:
+    def _fold_job_started(self, event: events.GrantAnswer) -> None:
         """Note what a job holds; ignore a late answer, and one about a process that is gone."""
-        last = self._answered.get(event.job, 0 if isinstance(event, JobStarted) else None)
+        last = self._answered.get(event.job, 0 if isinstance(event, events.JobStarted) else None)
         if last is None or event.request < last:
             return
         self._answered[event.job] = event.request
         self._hold(event.job, event.granted, event.at)
 
-    def _failed(self, event: JobFailed) -> None:
+    _fold_grant_applied = _fold_grant_failed = _fold_job_started
+
+    def _fold_job_failed(self, event: events.JobFailed) -> None:
         if not event.retryable:
-            self._ended(event)
+            self._fold_job_finished(event)
         elif event.request is None or event.request >= self._answered.get(event.job, 0):
             self._answered.pop(event.job, None)
             self._hold(event.job, {}, event.at)
 
-    def _ended(self, event: JobFinished | JobFailed | RejectJob) -> None:
+    def _fold_job_finished(self, event: events.JobFinished | events.JobFailed | RejectJob) -> None:
         self._answered.pop(event.job, None)
         self._hold(event.job, {}, event.at)
         self._idle_usd.pop(event.job, None)
 
-    def _steering_resumed(self, event: SteeringResumed) -> None:
+    _fold_reject_job = _fold_job_finished
+
+    def _fold_steering_resumed(self, event: events.SteeringResumed) -> None:
         """Note what jobs were found to hold: the process of one that is not named is gone."""
         for job in [job for job in self._answered if job not in event.granted]:
             del self._answered[job]
@@ -259,32 +218,53 @@ class Bill:
             self._answered.setdefault(job, 0)
             self._hold(job, granted, event.at)
 
+    FOLDS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = folds_in(vars())
+
+    def _hold(self, job: JobId, granted: Allocation, at: float) -> None:
+        before = self._granted.pop(job, {})
+        for node in before.keys() | granted.keys():
+            machine = self._machines.get(node)
+            if machine is None:
+                continue
+            self._pay(machine, at)
+            machine.shares.pop(job, None)
+            if node in granted:
+                machine.shares[job] = self._share(machine.pool, granted[node])
+                for idle in machine.idle:
+                    self._tell(idle._replace(usd_h=-idle.usd_h))
+                    self._spend(idle, machine)
+                machine.idle.clear()
+        if granted:
+            self._granted[job] = granted
+            self._idle_usd.setdefault(job, 0.0)
+
     def _share(self, pool: str, amount: Resources) -> float:
-        capacity = self._specs[pool].capacity
+        capacity = self._offers[pool].pool.capacity
         return amount.gpus / capacity.gpus if capacity.gpus else amount.cores / (capacity.cores or 1.0)
 
-    def _unpaid_usd(self, machine: _MachineBill, until_at: float) -> float:
-        return max(0.0, until_at - machine.paid_until_at) / HOUR_S * self.price_usd_h(machine.pool)
-
-    def _pay(self, machine: _MachineBill, until_at: float) -> None:
-        payment = Payment(machine.pool, None, machine.paid_until_at, until_at, self.price_usd_h(machine.pool))
+    def _pay(self, machine: PaidMachine, until_at: float) -> None:
+        payment = Payment(machine.pool, None, machine.paid_until_at, until_at, machine.usd_h)
         if until_at <= payment.since_at:
             return
         machine.paid_until_at = until_at
         self.by_pool[machine.pool] = self.by_pool.get(machine.pool, 0.0) + payment.usd
-        if machine.holders:
+        if machine.shares:
             self._spend(payment, machine)
             return
-        self._on_paid(payment)
+        self._tell(payment)
         if machine.idle and machine.idle[-1].usd_h == payment.usd_h:
             payment = payment._replace(since_at=machine.idle.pop().since_at)
         machine.idle.append(payment)
 
-    def _spend(self, payment: Payment, machine: _MachineBill) -> None:
-        for job, part in _parts(machine).items():
+    def _spend(self, payment: Payment, machine: PaidMachine) -> None:
+        for job, part in machine.parts().items():
             of_job = payment._replace(job=job, usd_h=payment.usd_h * part)
             self.by_job[job] = self.by_job.get(job, 0.0) + of_job.usd
-            self._on_paid(of_job)
+            self._tell(of_job)
+
+    def _tell(self, payment: Payment) -> None:
+        if self.on_paid is not None:
+            self.on_paid(payment)
 
     def _end(self, node: NodeId, at: float) -> None:
         machine = self._machines.pop(node, None)
@@ -294,10 +274,3 @@ class Bill:
         self.unused_usd += machine.idle_usd
         for job in self._idle_usd:
             self._idle_usd[job] += machine.idle_usd / len(self._idle_usd)
-
-
-def _parts(machine: _MachineBill) -> dict[JobId, float]:
-    """Return the part of a machine's cost that each job on it pays."""
-    holders = machine.holders.copy()
-    held = sum(holders.values())
-    return {job: share / held if held > 0 else 1 / len(holders) for job, share in holders.items()}

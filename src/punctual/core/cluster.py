@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.pools import Pool
@@ -46,7 +45,6 @@ def usual_jobs_at_once(cores: float) -> int:
     return max(1, ceil(4 * cores))
 
 
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The only argument of a policy.

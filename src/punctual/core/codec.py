@@ -9,18 +9,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from punctual.core.commands import Command
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event
+from punctual.core.lifecycle import KINDS
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_KINDS: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Event), *get_args(Command))}
+T = TypeVar("T")
 
 
 def kind_of(message: Message) -> str:
@@ -41,17 +40,23 @@ def decode(kind: str, text: str) -> Message:
     InvalidSpec
         `kind` is unknown, or `text` is no message of this kind.
     """
-    if kind not in _KINDS:
+    if kind not in KINDS:
         raise InvalidSpec(
             "a message must be of a known kind", f"'{kind}'", "a journal",
             "Read it with the version of Punctual that wrote it.",
         )  # fmt: skip
     try:
-        return cast(Message, _adapter(kind).validate_python(json.loads(text)))
+        return decode_fields(KINDS[kind], json.loads(text))
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidSpec(
             f"the text must hold a {kind}", repr(text)[:200], "a journal", f"The file may be damaged ({error})."
         ) from error
+
+
+def decode_fields(kind: type[T], told: object) -> T:
+    """Return the dataclass with the fields `told`, as of `dataclasses.asdict`; raise `ValueError` if they are wrong."""
+    adapter: TypeAdapter[T] = _adapter(kind)  # type: ignore[arg-type]  # a class is hashable
+    return adapter.validate_python(told)
 
 
 def _as_dict(value: object) -> dict[str, Any]:
@@ -69,7 +74,7 @@ _ENCODER = json.JSONEncoder(default=_as_dict, separators=(",", ":"))
 
 
 @cache
-def _adapter(kind: str) -> "TypeAdapter[Any]":
+def _adapter(kind: Any) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(_KINDS[kind])
+    return TypeAdapter(kind)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from punctual.core.control import PacingLine
+from punctual.core.events import Message
 from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId, NodeId, Timer
 from punctual.core.job import Allocation, JobSpec
@@ -15,16 +16,20 @@ from punctual.core.program import Program
 from punctual.core.recent_messages import Reason
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(Message):
+    """A wish."""
+
+
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchJob:
+class LaunchJob(Command):
     """Start `program` with `grant`. Answered by `JobStarted`, or by `GrantFailed` when it could not be started.
 
     Said again for a job that runs, it is answered by `JobStarted` and changes nothing. The times of the job's pacing
     lines count from `submitted_at`.
     """
 
-    at: float
     job: JobId
     request: int
     spec: JobSpec
@@ -36,13 +41,12 @@ class LaunchJob:
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResizeJob:
+class ResizeJob(Command):
     """Make the job hold `grant` and keep to `pacing`. Answered by `GrantApplied` or `GrantFailed`.
 
     An empty grant pauses the job, and the next one that is not empty resumes it; nothing of its progress is lost.
     """
 
-    at: float
     job: JobId
     request: int
     grant: Allocation
@@ -51,7 +55,7 @@ class ResizeJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopJob:
+class StopJob(Command):
     """End the job, after a checkpoint if it can make one. Answered by `JobFinished` or `JobFailed`.
 
     `restarts`: it is to be launched again, so its end is a failure that may be retried. `moves`: as `restarts`, but on another
@@ -59,7 +63,6 @@ class StopJob:
     `is_due`: because of its deadline.
     """
 
-    at: float
     job: JobId
     cause: str
     restarts: bool = False
@@ -70,72 +73,65 @@ class StopJob:
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestPlan:
+class RequestPlan(Command):
     """Ask the policy for a plan of snapshot `revision`. Answered by `PlanProposed`.
 
     The snapshot itself is not in the message: whoever performs it asks the scheduler for it at once, so that the
     journal keeps facts and not copies of the state.
     """
 
-    at: float
     revision: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsePolicy:
+class UsePolicy(Command):
     """Make plans with this policy from now on. The next `PlanProposed` confirms it, or says why it failed."""
 
-    at: float
     policy: str
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetTimer:
+class SetTimer(Command):
     """Send `TimerFired` with `timer` at instant `fire_at`; replaces an earlier setting of the same timer. In no journal."""
 
-    at: float
     timer: Timer
     fire_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RejectJob:
+class RejectJob(Command):
     """End a job that did not run to its end: it cannot run here, is turned away, or is not launched again."""
 
-    at: float
     job: JobId
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarnUser:
+class WarnUser(Command):
     """Tell a user what needs attention, or that an earlier warning is over (`reason.code` says which).
 
     `job` None: it concerns all jobs. `node`: what it is about, where that is a node.
     """
 
-    at: float
     job: JobId | None
     reason: Reason
     node: NodeId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskMachines:
+class AskMachines(Command):
     """Start `n_machines` more of a pool. Answered by `MachinesAsked`, `MachinesRefused` or both."""
 
-    at: float
     pool: str
     n_machines: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseMachines:
+class ReleaseMachines(Command):
     """End machines of a pool, on which no job holds anything. Answered by `NodeLost` for each."""
 
-    at: float
     pool: str
     nodes: tuple[NodeId, ...]
 
@@ -144,4 +140,3 @@ class ReleaseMachines:
 JobCommand = LaunchJob | ResizeJob | StopJob
 #: Commands that a provider of machines performs; nobody says them unless a pool was offered.
 MachineCommand = AskMachines | ReleaseMachines
-Command = JobCommand | MachineCommand | RequestPlan | UsePolicy | SetTimer | RejectJob | WarnUser

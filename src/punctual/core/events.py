@@ -15,15 +15,41 @@ from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """An entry of the journal, which holds events and commands in their order; `at`: its instant."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event(Message):
+    """A fact."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventOfJob(Event):
+    """A fact about one job."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantAnswer(EventOfJob):
+    """Answer to command number `request` about a job's grant: the job holds `granted`."""
+
+    request: int
+    granted: Allocation
+
+
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobSubmitted:
+class JobSubmitted(Event):
     """A user wants this job to run. `program`: its program; None: the executor knows it, as in a simulation.
 
     `by`: who; empty: the owner, at the terminal.
     """
 
-    at: float
     spec: JobSpec
     program: Program | None = None
     by: str = ""
@@ -31,23 +57,19 @@ class JobSubmitted:
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobStarted:
+class JobStarted(GrantAnswer):
     """The job runs and holds `granted`; answers `LaunchJob` number `request`.
 
     `can_pace`, `can_cap`: what the executor can do to the job, see `punctual.core.control.Reading`.
     """
 
-    at: float
-    job: JobId
-    request: int
-    granted: Allocation
     can_pace: bool = False
     can_cap: bool = True
 
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressReported:
+class ProgressReported(EventOfJob):
     """The latest count of a running job.
 
     Attributes
@@ -72,8 +94,6 @@ class ProgressReported:
         Memory that the processes of the job held lately, without the cache of files; 0: not known.
     """
 
-    at: float
-    job: JobId
     steps_done: float
     steps_total: float | None
     unit_at: float
@@ -88,44 +108,36 @@ class ProgressReported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseReported:
+class PhaseReported(EventOfJob):
     """The job's phases, as last reported; `phases` replaces the earlier report."""
 
-    at: float
-    job: JobId
     phases: tuple[PhaseProgress, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossReported:
+class LossReported(EventOfJob):
     """Losses of a job that trains to a goal since the last report, in order of steps."""
 
-    at: float
-    job: JobId
     losses: tuple[SeenLoss, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobWarned:
+class JobWarned(EventOfJob):
     """The executor warns the user of a job, once for each code of `reason`."""
 
-    at: float
-    job: JobId
     reason: Reason
 
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobFinished:
+class JobFinished(EventOfJob):
     """The job's process ended by itself with success. `landed_at`: when its last declared phase ended."""
 
-    at: float
-    job: JobId
     landed_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobFailed:
+class JobFailed(EventOfJob):
     """The job's process ended otherwise, could not be started, or was stopped.
 
     Attributes
@@ -150,8 +162,6 @@ class JobFailed:
         It needed more memory than it had asked for; retryable: it is launched again if it is to have more then.
     """
 
-    at: float
-    job: JobId
     cause: str
     exit_code: int | None = None
     retryable: bool = False
@@ -165,38 +175,28 @@ class JobFailed:
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrantApplied:
+class GrantApplied(GrantAnswer):
     """The job now holds `granted`, as read back; answers `ResizeJob` number `request`."""
-
-    at: float
-    job: JobId
-    request: int
-    granted: Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GrantFailed:
+class GrantFailed(GrantAnswer):
     """Command number `request` had no effect; the job holds `granted`.
 
     `short_of`: what the node lacks until another program ends, as ``a descriptor``; empty: the cause is another one.
     """
 
-    at: float
-    job: JobId
-    request: int
-    granted: Allocation
     cause: str
     short_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeJoined:
+class NodeJoined(Event):
     """A node offers `capacity`; a repeated event changes its capacity.
 
     `device`: the kind of its devices. `jobs_at_once`: see `punctual.core.cluster.Node`.
     """
 
-    at: float
     node: NodeId
     capacity: Resources
     device: str = ""
@@ -204,38 +204,35 @@ class NodeJoined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLost:
+class NodeLost(Event):
     """A node is gone, and with it the grants on it."""
 
-    at: float
     node: NodeId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeWarned:
+class NodeWarned(Event):
     """The executor warns the users of all jobs on a node, each time."""
 
-    at: float
     node: NodeId
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeNoticed:
+class NodeNoticed(Event):
     """A node is taken away at `ends_at`: its jobs leave it before, and nothing new is placed there.
 
     `ends_at` None: the notice is withdrawn, and the node stays. `by`: the user who drains the node; empty: the owner, at the
     terminal, or the cluster.
     """
 
-    at: float
     node: NodeId
     ends_at: float | None
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOffered:
+class PoolOffered(Event):
     """A pool of machines can be used, or its price or count has changed.
 
     Attributes
@@ -246,23 +243,21 @@ class PoolOffered:
         Machines that can be had, those included that are there or start.
     """
 
-    at: float
     pool: PoolSpec
     price_usd_h: float
     obtainable: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachinesAsked:
+class MachinesAsked(Event):
     """The provider starts machines of a pool and bills them from now on; each joins as a node."""
 
-    at: float
     pool: str
     nodes: tuple[NodeId, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachinesRefused:
+class MachinesRefused(Event):
     """Machines of a pool cannot be had now: no more than those that are there or start.
 
     Attributes
@@ -275,7 +270,6 @@ class MachinesRefused:
         Instant at which they can be asked for again; None: as soon as the pool offers more.
     """
 
-    at: float
     pool: str
     n_machines: int
     cause: str = ""
@@ -283,37 +277,32 @@ class MachinesRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpecChanged:
+class SpecChanged(Event):
     """A user changed a job's declaration (its deadline, say). `by`: who; empty: the owner, at the terminal."""
 
-    at: float
     spec: JobSpec
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopRequested:
+class StopRequested(EventOfJob):
     """A user wants the job to end. `by`: who; empty: the owner, at the terminal, or the host itself.
 
     `interrupts`: as Ctrl-C does it in a terminal, which its program may catch.
     """
 
-    at: float
-    job: JobId
     cause: str
     by: str = ""
     interrupts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseRequested:
+class PauseRequested(EventOfJob):
     """A user wants the job to hold nothing until `ResumeRequested`; its deadline goes on counting.
 
     `cause`: why, as that user says; empty: nothing was said. `by`: who; empty: the owner, at the terminal.
     """
 
-    at: float
-    job: JobId
     cause: str = ""
     by: str = ""
 
@@ -323,16 +312,14 @@ class PauseRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeRequested:
+class ResumeRequested(EventOfJob):
     """A user wants a job that was paused to go on. `by`: who; empty: the owner, at the terminal."""
 
-    at: float
-    job: JobId
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyChanged:
+class PolicyChanged(Event):
     """A user wants another policy to share the cluster.
 
     Attributes
@@ -345,7 +332,6 @@ class PolicyChanged:
         Who; empty: the owner, at the terminal.
     """
 
-    at: float
     policy: str
     parameters: dict[str, Any] = field(default_factory=dict)
     before: str = ""
@@ -353,7 +339,7 @@ class PolicyChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SteeringResumed:
+class SteeringResumed(Event):
     """Another process steers from now on; the one before it ended without notice.
 
     Attributes
@@ -365,20 +351,18 @@ class SteeringResumed:
         process of a job that is missing here is gone.
     """
 
-    at: float
     lost_at: float
     granted: dict[JobId, Allocation]
 
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanProposed:
+class PlanProposed(Event):
     """A policy answered `RequestPlan` number `revision`.
 
     With a `cause` it has failed, and that is why; `plan` is then that of the policy to fall back on, or None.
     """
 
-    at: float
     plan: Plan | None
     revision: int
     cause: str = ""
@@ -386,10 +370,9 @@ class PlanProposed:
 
 @fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimerFired:
+class TimerFired(Event):
     """The instant that `SetTimer` named has come. `late_s`: seconds since then."""
 
-    at: float
     timer: Timer
     late_s: float = 0.0
 
@@ -397,32 +380,3 @@ class TimerFired:
 def by_user(name: str) -> str:
     """Return a text that names the user behind a request; an empty name is the owner, at the terminal."""
     return f"by {name or 'the user'}"
-
-
-Event = (
-    JobSubmitted
-    | JobStarted
-    | ProgressReported
-    | PhaseReported
-    | LossReported
-    | JobWarned
-    | JobFinished
-    | JobFailed
-    | GrantApplied
-    | GrantFailed
-    | NodeJoined
-    | NodeLost
-    | NodeWarned
-    | NodeNoticed
-    | PoolOffered
-    | MachinesAsked
-    | MachinesRefused
-    | SpecChanged
-    | StopRequested
-    | PauseRequested
-    | ResumeRequested
-    | PolicyChanged
-    | SteeringResumed
-    | PlanProposed
-    | TimerFired
-)

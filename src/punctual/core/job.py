@@ -7,7 +7,7 @@ from math import inf
 from operator import lt
 from typing import Literal, NoReturn, get_args
 
-from punctual.core.control import CoreWork, Forecast, PhaseProgress
+from punctual.core.control import CoreWork
 from punctual.core.errors import InvalidSpec
 from punctual.core.fast_init import fast_init
 from punctual.core.ids import JobId, NodeId
@@ -258,7 +258,7 @@ class JobSpec:
         """Return the numbers of workers the job can run with, ascending; empty for a job without workers."""
         if self.worker is None:
             return ()
-        worker, largest = self.worker, self._largest_count()
+        worker, largest = self.worker, self.ceiling.n_times(self.worker)
         counts: Sequence[int] = self.counts or range(1, largest + 1)
         if counts and counts[-1] > largest:
             counts = [n for n in counts if n <= largest]
@@ -272,28 +272,22 @@ class JobSpec:
         if self.worker is None:
             return None
         if self.server is None:  # asked at every plan for every job: no need to try all numbers
-            n_workers = _multiple(amount, NOTHING, self.worker)
-            return (n_workers, 0) if n_workers is not None and self._may_have(self.worker, n_workers) else None
+            n = _multiple(amount, NOTHING, self.worker)
+            is_listed = n is not None and (not self.counts or n in self.counts)
+            return (n, 0) if n and is_listed and self._bounds_allow(self.worker * n) else None
         for n_workers in self.worker_counts():
             n_servers = _multiple(amount, self.worker * n_workers, self.server)
             if n_servers is not None:
                 return n_workers, n_servers
         return None
 
-    def _may_have(self, worker: Resources, n: int) -> bool:
-        """Whether `n` is one of `worker_counts`."""
-        is_listed = not self.counts or n in self.counts
-        return is_listed and n <= self._largest_count() and self.floor.fits_in(worker * n)
-
-    def _largest_count(self) -> int:
-        """Return the number of workers that fit in the ceiling."""
-        return self.ceiling.n_times(self.ceiling if self.worker is None else self.worker)
+    def _bounds_allow(self, amount: Resources) -> bool:
+        return self.floor.fits_in(amount) and amount.fits_in(self.ceiling)
 
     def _refuse(self, must: str, got: object, remedy: str, option: str | None = None) -> NoReturn:
         raise InvalidSpec(must, str(got), f"job '{self.id}'", remedy, option=option)
 
 
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """A job as a policy sees it; instants in seconds on the scheduler's clock.
@@ -315,12 +309,8 @@ class JobView:
     steps_total, steps_total_std
         Steps in total that the training declared, or that are expected until its goal, and their standard deviation;
         None: those of the spec are all that is known.
-    phases
-        Work that is not a step, as last reported.
     landed
         Whether all its work is done; its process has still to end.
-    forecast
-        Its controller's forecast; None: unknown.
     work
         Remaining work of a job on a share of cores, at instant `accrued_at`; None: unknown. See `core_s_left`.
     promised_until_at
@@ -354,9 +344,7 @@ class JobView:
     accrued_at: float = 0.0
     steps_total: float | None = None
     steps_total_std: float = 0.0
-    phases: tuple[PhaseProgress, ...] = ()
     landed: bool = False
-    forecast: Forecast | None = None
     work: CoreWork | None = None
     promised_until_at: float | None = None
     steps_before: float = 0.0
@@ -453,11 +441,8 @@ def _parts(spec: JobSpec, amount: Resources) -> tuple[int, int]:
 
 def _multiple(amount: Resources, base: Resources, part: Resources) -> int | None:
     """Return how many `part`s `amount` holds beside `base`, at least 1; None if it is no multiple."""
-    if base is NOTHING:
-        rest = amount
-    elif base.fits_in(amount):
-        rest = amount - base
-    else:
+    if not base.fits_in(amount):
         return None
+    rest = amount - base
     n = round(rest.ratio_to(part))
     return n if n >= 1 and same_amount(rest, part * n) else None

@@ -8,7 +8,6 @@ are late, fail or are lost.
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from punctual.core.errors import InvariantBroken
 from punctual.core.ids import JobId, NodeId
@@ -68,20 +67,12 @@ class LedgerEntry:
         self.held = {node: amount for node, amount in held.items() if amount}
 
 
+@dataclass(slots=True)
 class Bookings:
     """Amounts booked on each node, by job; a query about one node reads only the jobs on it."""
 
-    def __init__(self) -> None:
-        self._amounts: dict[NodeId, dict[JobId, Resources]] = {}
-        self._totals: dict[NodeId, Resources] = {}
-
-    def dump(self) -> dict[NodeId, dict[JobId, Resources]]:
-        """Return the bookings as plain values, in an order that gives the same sums."""
-        return {node: dict(amounts) for node, amounts in self._amounts.items()}
-
-    def load(self, amounts: dict[NodeId, dict[JobId, Resources]]) -> None:
-        """Continue from a state of `dump`."""
-        self._amounts, self._totals = {node: dict(booked) for node, booked in amounts.items()}, {}
+    _amounts: dict[NodeId, dict[JobId, Resources]] = field(default_factory=dict)
+    _totals: dict[NodeId, Resources] = field(default_factory=dict)
 
     def put(self, job: JobId, allocation: Allocation) -> None:
         """Book `allocation` for a job that has nothing booked."""
@@ -114,41 +105,30 @@ class Bookings:
         return self.total_on(node) if len(others) == len(amounts) else total(others)
 
 
+@dataclass(slots=True)
 class Ledger:
-    """Capacities, grants and requests; the only place that decides whether an amount still fits."""
+    """Capacities, grants and requests; the only place that decides whether an amount still fits.
 
-    def __init__(self) -> None:
-        self._capacity: dict[NodeId, Resources] = {}
-        self._entries: dict[JobId, LedgerEntry] = {}
-        self._booked = Bookings()
-        #: Nodes on which a fact (less capacity, a grant larger than asked) put more than fits; no job may grow there.
-        self._overdrawn: set[NodeId] = set()
+    Attributes
+    ----------
+    nodes
+        Capacity of each node.
+    """
 
-    @property
-    def nodes(self) -> dict[NodeId, Resources]:
-        """Capacity of each node."""
-        return self._capacity
-
-    def dump(self) -> tuple[Any, ...]:
-        """Return the state as plain values."""
-        entries = {job: (entry.granted, dict(entry.asked), entry.held) for job, entry in self._entries.items()}
-        return dict(self._capacity), entries, self._booked.dump(), sorted(self._overdrawn)
-
-    def load(self, state: tuple[Any, ...]) -> None:
-        """Continue from what `dump` gave."""
-        self._capacity, entries, booked, overdrawn = state
-        self._entries = {job: LedgerEntry(*entry) for job, entry in entries.items()}
-        self._booked.load(booked)
-        self._overdrawn = set(overdrawn)
+    nodes: dict[NodeId, Resources] = field(default_factory=dict)
+    _entries: dict[JobId, LedgerEntry] = field(default_factory=dict)
+    _booked: Bookings = field(default_factory=Bookings)
+    #: Nodes on which a fact (less capacity, a grant larger than asked) put more than fits; no job may grow there.
+    _overdrawn: set[NodeId] = field(default_factory=set)
 
     def join(self, node: NodeId, capacity: Resources) -> None:
         """Add `node` with `capacity`, or change its capacity."""
-        self._capacity[node] = capacity
+        self.nodes[node] = capacity
         self._excuse([node])
 
     def lose(self, node: NodeId) -> list[JobId]:
         """Remove `node` and all on it. Returns the jobs that held or were to hold something there."""
-        self._capacity.pop(node, None)
+        self.nodes.pop(node, None)
         self._overdrawn.discard(node)
         hit = self._booked.forget(node)
         for job in hit:
@@ -199,13 +179,13 @@ class Ledger:
             before = held.get(node)
             if before is not None and amount.fits_in(before):
                 continue
-            if node not in self._capacity:
+            if node not in self.nodes:
                 return False
             if before is None:
                 after = amount + self._booked.total_on(node)
             else:
                 after = self._booked.others_on(node, (job,)) + before.at_least(amount)
-            if not after.fits_in(self._capacity[node]):
+            if not after.fits_in(self.nodes[node]):
                 return False
         return True
 
@@ -213,7 +193,7 @@ class Ledger:
         """Record the answer to request number `request`: the job holds `granted`, and older requests are void."""
         entry = self._entries[job]
         held = entry.held
-        entry.settle(request, {node: amount for node, amount in granted.items() if amount and node in self._capacity})
+        entry.settle(request, {node: amount for node, amount in granted.items() if amount and node in self.nodes})
         if entry.held != held:  # most answers say that the job holds what was asked, which is booked
             self._booked.remove(job, held)
             self._booked.put(job, entry.held)
@@ -225,7 +205,7 @@ class Ledger:
 
     def validate(self) -> None:
         """Raise `InvariantBroken` if more is booked on a node than it has, through our own asking."""
-        for node, capacity in self._capacity.items():
+        for node, capacity in self.nodes.items():
             held = self.held_on(node)
             if held.fits_in(capacity):
                 self._overdrawn.discard(node)
@@ -234,7 +214,7 @@ class Ledger:
 
     def _excuse(self, nodes: Iterable[NodeId]) -> None:
         for node in nodes:
-            if not self.held_on(node).fits_in(self._capacity[node]):
+            if not self.held_on(node).fits_in(self.nodes[node]):
                 self._overdrawn.add(node)
 
 

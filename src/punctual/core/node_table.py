@@ -5,7 +5,6 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import exp, log
 from statistics import median
-from typing import Any
 
 from punctual.core.cluster import Node
 from punctual.core.events import NodeJoined, ProgressReported
@@ -45,6 +44,7 @@ class _LogCosts:
     since_at: float | None = None
 
 
+@dataclass(slots=True)
 class NodeTable:
     """Kinds, sizes and slowness of the nodes.
 
@@ -62,26 +62,12 @@ class NodeTable:
         Total capacity of all nodes.
     """
 
-    def __init__(self) -> None:
-        self.devices: dict[NodeId, str] = {}
-        self.jobs_at_once: dict[NodeId, int] = {}
-        self.slowness: dict[NodeId, float] = {}
-        self.sizes: Mapping[Resources, int] = {}
-        self.capacity = NOTHING
-        self._costs: dict[NodeId, _LogCosts] = {}
-
-    def dump(self) -> tuple[Any, ...]:
-        """Return the state as plain values."""
-        costs = {
-            node: (dict(costs.of_elsewhere), dict(costs.of_declared), costs.since_at)
-            for node, costs in self._costs.items()
-        }
-        return dict(self.devices), dict(self.jobs_at_once), dict(self.slowness), costs
-
-    def load(self, state: tuple[Any, ...]) -> None:
-        """Continue from what `dump` gave."""
-        self.devices, self.jobs_at_once, self.slowness, costs = state
-        self._costs = {node: _LogCosts(*plain) for node, plain in costs.items()}
+    devices: dict[NodeId, str] = field(default_factory=dict)
+    jobs_at_once: dict[NodeId, int] = field(default_factory=dict)
+    slowness: dict[NodeId, float] = field(default_factory=dict)
+    sizes: Mapping[Resources, int] = field(default_factory=dict)
+    capacity: Resources = NOTHING
+    _costs: dict[NodeId, _LogCosts] = field(default_factory=dict)
 
     def join(self, event: NodeJoined) -> None:
         """Add a node, or change its kind and limits."""

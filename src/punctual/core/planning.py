@@ -11,17 +11,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite
-from typing import Any
 
 from punctual.core.cluster import Snapshot
 from punctual.core.ids import JobId, NodeId
-from punctual.core.job import Allocation, JobSpec, JobView, awaits_promise
+from punctual.core.job import Allocation, JobSpec, awaits_promise
 from punctual.core.ledger import Bookings
-from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, total
-from punctual.core.scheduled_job import ScheduledJob
+from punctual.core.scheduled_job import Outbox, ScheduledJob
 from punctual.core.units import format_bytes, span
 
 #: Shortest time from a plan to the next one that it causes, in seconds.
@@ -86,10 +84,6 @@ class Planning:
     promised: dict[JobId, float] = field(default_factory=dict)
     is_by_clock: bool = False
     n_idle: int = 0
-
-    def dump(self) -> dict[str, Any]:
-        """The fields as plain values."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def may_request(self, at: float) -> bool:
         """Whether a plan is due and none is in flight."""
@@ -322,62 +316,46 @@ def _least(spec: JobSpec) -> tuple[Resources, int]:
     return (spec.floor, 1) if spec.unit is None else (spec.unit, spec.worker_counts()[0])
 
 
-_CODE = "waits"
-
-
 def tell_waiting(snapshot: Snapshot, jobs: Mapping[JobId, ScheduledJob], outbox: Outbox, revision: int) -> None:
-    """Tell each job once why it waits, after the plan of `revision` has left it waiting; another reason is told, too."""
-    waiting = [view for view in snapshot.waiting if jobs[view.id].status == "queued"]
-    if not waiting:
+    """Tell each job once why it waits, after the plan of `revision` has left it waiting; another reason is told, too.
+
+    Only jobs without workers wait for a place or for memory, where nodes have a limit of jobs that run at once.
+    """
+    if not snapshot.waiting:
         return
-    room = _StartRoom(snapshot)
-    for view in waiting:
-        job = jobs[view.id]
-        kind = room.kind(view) if job.submitted_revision < revision else ""
-        if kind and kind not in job.told:
+    limited = [node for node in snapshot.nodes if node.jobs_at_once is not None]
+    running = Counter(node for job in snapshot.holding if job.spec.worker is None for node in job.planned)
+    is_full = all(running[node.id] >= (node.jobs_at_once or 0) for node in limited)
+    usual_bytes = min((node.usual_memory_bytes for node in limited), default=0)
+    free_bytes = max((snapshot.free[node.id].memory_bytes for node in limited), default=0)
+    for view in snapshot.waiting:
+        job, needed_bytes = jobs[view.id], view.spec.asked_memory_bytes or view.expected_memory_bytes or usual_bytes
+        if job.status != "queued" or job.submitted_revision >= revision:
+            continue
+        if not snapshot.nodes:
+            reason = Reason("waits", "it waits for a node: all are leaving (`punctual ps`)")
+        elif not limited or view.spec.worker is not None:
+            continue
+        elif is_full:
+            reason = _waits_for_place(sum(running.values()))
+        elif needed_bytes > free_bytes:
+            reason = _waits_for_memory(view.spec, needed_bytes, free_bytes)
+        else:
+            continue
+        kind = " ".join([reason.code, *reason.facts])
+        if kind not in job.told:
             job.told |= {kind}
-            outbox.warn(snapshot.at, job, room.reason(kind, view))
+            outbox.warn(snapshot.at, job, reason)
 
 
-#: Kinds of reasons to wait, as they are noted among what a job was told.
-_NODE, _PLACE, _MEMORY = (f"{_CODE} for {what}" for what in ("node", "place", "memory"))
+def _waits_for_place(n_jobs: int) -> Reason:
+    run = "job runs" if n_jobs == 1 else "jobs run"
+    text = f"it waits until a job ends: {n_jobs} {run}, and no more do at once (`--jobs-at-once`)"
+    return Reason("waits", text, {"n_jobs": n_jobs})
 
 
-class _StartRoom:
-    """Room for jobs without workers beside those that run."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._has_nodes = bool(snapshot.nodes)
-        self._nodes = [node for node in snapshot.nodes if node.jobs_at_once is not None]
-        running = Counter(node for job in snapshot.holding if job.spec.worker is None for node in job.planned)
-        self._n_jobs = sum(running.values())
-        self._is_full = all(running[node.id] >= (node.jobs_at_once or 0) for node in self._nodes)
-        self._usual_bytes = min((node.usual_memory_bytes for node in self._nodes), default=0)
-        self._free_bytes = max((snapshot.free[node.id].memory_bytes for node in self._nodes), default=0)
-
-    def kind(self, view: JobView) -> str:
-        """Return the kind of reason why a job cannot start; empty: it is none of these."""
-        if not self._has_nodes:
-            return _NODE
-        if not self._nodes or view.spec.worker is not None:
-            return ""
-        if self._is_full:
-            return _PLACE
-        return _MEMORY if self._needed_bytes(view) > self._free_bytes else ""
-
-    def reason(self, kind: str, view: JobView) -> Reason:
-        """Return a reason of this kind in words."""
-        if kind == _NODE:
-            return Reason(_CODE, "it waits for a node: all are leaving (`punctual ps`)")
-        if kind == _PLACE:
-            run = "job runs" if self._n_jobs == 1 else "jobs run"
-            text = f"it waits until a job ends: {self._n_jobs} {run}, and no more do at once (`--jobs-at-once`)"
-            return Reason(_CODE, text, {"n_jobs": self._n_jobs})
-        needed_bytes, free_bytes = self._needed_bytes(view), self._free_bytes
-        asked = "that it asked for"
-        needed = asked if view.spec.asked_memory_bytes else "that are set aside for it (say what it needs: `--memory`)"
-        text = f"it waits for memory: of the {format_bytes(needed_bytes)} {needed}, {format_bytes(free_bytes)} are free"
-        return Reason(_CODE, text, {"needed_bytes": needed_bytes, "free_bytes": free_bytes})
-
-    def _needed_bytes(self, view: JobView) -> int:
-        return view.spec.asked_memory_bytes or view.expected_memory_bytes or self._usual_bytes
+def _waits_for_memory(spec: JobSpec, needed_bytes: int, free_bytes: int) -> Reason:
+    is_asked = bool(spec.asked_memory_bytes)
+    needed = "that it asked for" if is_asked else "that are set aside for it (say what it needs: `--memory`)"
+    text = f"it waits for memory: of the {format_bytes(needed_bytes)} {needed}, {format_bytes(free_bytes)} are free"
+    return Reason("waits", text, {"needed_bytes": needed_bytes, "free_bytes": free_bytes})

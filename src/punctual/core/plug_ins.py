@@ -11,14 +11,12 @@ from typing import Any, TypeVar
 from punctual.core.control import CoreWork, Demand, Forecast, PacingLine, Reading
 from punctual.core.errors import InvalidSpec, InvariantBroken
 from punctual.core.events import LossReported, ProgressReported
-from punctual.core.fast_init import unchecked_constructor
 from punctual.core.job import MARGIN_FRAC, JobSpec
 from punctual.core.loss import LossCurve
-from punctual.core.outbox import Outbox
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources, largest
-from punctual.core.scheduled_job import Periods, ScheduledJob, SpeedSample
+from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob, SpeedSample, new_story
 from punctual.core.snapshot_cache import SnapshotCache
 from punctual.core.speed import RateCurve, SeenRate
 
@@ -38,12 +36,6 @@ _TEXTS = {
 }
 
 
-def failure_warning(job: ScheduledJob, failure: Failure) -> Reason:
-    """Return the warning to a job's user about a plug-in that failed."""
-    code, error = failure
-    return Reason(code, _TEXTS[code].format(name=job.spec.controller, error=f"{type(error).__name__}: {error}"))
-
-
 class PlugIns:
     """The plug-ins that jobs name, each made once."""
 
@@ -58,26 +50,23 @@ class PlugIns:
         }  # fmt: skip
         self._made: dict[tuple[str, str], Any] = {}
 
-    def equip(self, job: ScheduledJob) -> tuple[list[Failure], str]:
-        """Give a new job its plug-ins.
+    def equip(self, job: ScheduledJob) -> list[Failure]:
+        """Give a new job its plug-ins; return the failures of those without which it has to do.
 
-        Returns
-        -------
-        The plug-ins that failed, without which the job has to do; and why it cannot run at all, because a name is
-        unknown or a plug-in refuses what the job declares: empty if it can.
+        Raises
+        ------
+        InvalidSpec
+            It cannot run at all: a name is unknown, or a plug-in refuses what the job declares.
         """
         failures: list[Failure] = []
-        try:
-            for code, begin in (("controller-failed", self._begin_steering), ("model-failed", self._begin_learning)):
-                try:
-                    begin(job)
-                except InvalidSpec:
-                    raise
-                except Exception as error:  # noqa: BLE001 -- a plug-in that fails costs its own job only
-                    failures.append((code, error))
-        except InvalidSpec as error:
-            return [], str(error)
-        return failures, ""
+        for code, begin in (("controller-failed", self._begin_steering), ("model-failed", self._begin_learning)):
+            try:
+                begin(job)
+            except InvalidSpec:
+                raise
+            except Exception as error:  # noqa: BLE001 -- a plug-in that fails costs its own job only
+                failures.append((code, error))
+        return failures
 
     def _begin_steering(self, job: ScheduledJob) -> None:
         name = job.spec.controller
@@ -94,15 +83,11 @@ class PlugIns:
             convergence = self._find("convergence models", spec.convergence, spec)
             job.losses = LossCurve(convergence, spec.goal, convergence.init())
 
-    def restored(self, plain: dict[str, Any]) -> tuple[ScheduledJob, list[Failure]]:
-        """Return the record of `ScheduledJob.as_plain` with its plug-ins, and the failures of missing ones."""
-        curve, losses = plain["curve"], plain["losses"]
-        job = ScheduledJob(**{**plain, "curve": None, "losses": None})
+    def restore(self, job: ScheduledJob) -> list[Failure]:
+        """Give the record of `ScheduledJob.without_plug_ins` its plug-ins; return the failures of missing ones."""
+        spec, curve, losses = job.spec, job.curve, job.losses
+        job.curve, job.losses, job.story = None, None, new_story()
         failures: list[Failure] = []
-        if job.ended:
-            job.story = None
-            return job, failures
-        spec = job.spec
         try:
             if not job.is_quarantined:
                 job.controller = self._find("controllers", spec.controller, spec)
@@ -110,12 +95,12 @@ class PlugIns:
             failures.append(("controller-failed", error))
         try:
             if curve is not None:
-                job.curve = RateCurve(self._find("models", spec.model, spec), curve[0])
+                job.curve = RateCurve(self._find("models", spec.model, spec), curve.state)
             if losses is not None:
                 job.losses = replace(losses, model=self._find("convergence models", spec.convergence, spec))
         except InvalidSpec as error:
             failures.append(("model-failed", error))
-        return job, failures
+        return failures
 
     def _find(self, family: str, name: str | None, spec: JobSpec) -> Any:
         if name is None:
@@ -286,13 +271,6 @@ def _widened(demand: Demand, reading: Reading) -> Demand:
     return replace(demand, forecast=forecast, work=work)
 
 
-_mark, _seen_rate, _rate_curve = (
-    unchecked_constructor(SpeedSample),
-    unchecked_constructor(SeenRate),
-    unchecked_constructor(RateCurve),
-)
-
-
 def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> None:
     """Show the model the speed since the mark, if the job held the same and only did steps all the time.
 
@@ -318,8 +296,8 @@ def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> N
         if 0 <= over_s < learn_s and not is_held_up:
             return
         if steps > 0 and over_s > 0:
-            seen = _seen_rate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
-            curve = _rate_curve(job.curve.model, job.curve.model.update(job.curve.state, seen))
+            seen = SeenRate(shape=job.shape, rate_sps=steps / over_s, over_s=over_s)
+            curve = RateCurve(job.curve.model, job.curve.model.update(job.curve.state, seen))
             rate_sps = curve.model.rate_sps(curve.state, seen.shape)  # `RateCurve` would make 0 of an invalid one
             if not 0.0 <= rate_sps < inf:
                 raise ValueError(f"a speed of {rate_sps} steps per second")
@@ -327,7 +305,7 @@ def learn_speed(job: ScheduledJob, event: ProgressReported, learn_s: float) -> N
     # Until the first step `unit_at` is only the beginning of a step if it is the report's own instant.
     begun_at = event.unit_at if event.steps_done or event.unit_at == event.at else inf
     runs_free = job.is_applied and job.asked is not None and job.asked[1] is None
-    job.mark = _mark(begun_at, event.steps_done, job.phases, runs_free)
+    job.mark = SpeedSample(begun_at, event.steps_done, job.phases, runs_free)
 
 
 def _is_alike_since(mark: SpeedSample, event: ProgressReported, job: ScheduledJob) -> bool:
@@ -353,15 +331,16 @@ class Quarantine:
 
     def disable_plug_in(self, job: ScheduledJob, at: float, failure: Failure) -> None:
         """Drop the job's plug-in that failed, and warn its user."""
-        reason = failure_warning(job, failure)
+        code, error = failure
+        text = _TEXTS[code].format(name=job.spec.controller, error=f"{type(error).__name__}: {error}")
         if self._strict:
-            raise InvariantBroken(f"job '{job.spec.id}': {reason}", job.so_far()) from failure[1]
-        if reason.code == "controller-failed":
+            raise InvariantBroken(f"job '{job.spec.id}': {text}", job.so_far()) from error
+        if code == "controller-failed":
             job.controller, job.controller_state, job.is_quarantined = None, None, True
         else:
             job.curve, job.losses = None, None
             self._cache.touch(job.spec.id)
-        self._outbox.warn(at, job, reason)
+        self._outbox.warn(at, job, Reason(code, text))
 
     def learn_speed(self, job: ScheduledJob, event: ProgressReported) -> None:
         """Show `event` to the job's performance model; call it before `event` becomes the job's progress."""

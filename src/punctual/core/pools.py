@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from punctual.core.fast_init import fast_init
 from punctual.core.ids import NodeId
 from punctual.core.job import STOP_GRACE_S
 from punctual.core.plan import Plan
@@ -19,7 +18,6 @@ Market = Literal["spot", "on-demand", "own"]
 SEEN_S = 14 * 86_400.0
 
 
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSpec:
     """Equal machines of one price.
@@ -50,7 +48,6 @@ class PoolSpec:
     least_billed_s: float = 0.0
 
 
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """A pool as a policy sees it.
@@ -137,11 +134,8 @@ class _Record:
     released: list[NodeId] = field(default_factory=list)
     #: Machines that have had a name so far: the numbers at the ends of their names are smaller.
     n_named: int = 0
-    #: See `Lack`; None: nothing was asked for since a machine joined.
-    since_at: float | None = None
-    n_refused: int = 0
-    cause: str = ""
-    again_at: float | None = None
+    #: None: nothing was asked for since a machine joined. Its `n_starting` does not count.
+    lack: Lack | None = None
     #: Instants at which each machine that no job has held was ordered, joined, and was first planned for; and the seconds that
     #: the last ones took from the order to the first job that held them, without those in which no plan wanted them.
     starts: dict[NodeId, list[float]] = field(default_factory=dict)
@@ -164,42 +158,31 @@ class _Record:
         return len([node for node in self.starting if node not in self.released]) + self.n_asked
 
 
-def _end_lack(record: _Record) -> None:
-    record.since_at, record.n_refused, record.cause, record.again_at = None, 0, "", None
-
-
+@dataclass(slots=True)
 class PoolTable:
-    """Pools and their machines, and the nodes that have had notice."""
+    """Pools and their machines, and the nodes that have had notice.
 
-    def __init__(self) -> None:
-        self._pools: dict[str, _Record] = {}
-        self._pool_of: dict[NodeId, str] = {}
-        #: Instant at which each node that has had notice ends.
-        self.ends_at: dict[NodeId, float] = {}
+    Attributes
+    ----------
+    ends_at
+        Instant at which each node that has had notice ends.
+    """
+
+    ends_at: dict[NodeId, float] = field(default_factory=dict)
+    _pools: dict[str, _Record] = field(default_factory=dict)
+    #: Pool of each of its machines that has not ended.
+    _pool_of: dict[NodeId, _Record] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self._pools)
 
-    def dump(self) -> dict[str, Any]:
-        """Return the state as plain values."""
-        pools = [tuple(getattr(each, name) for name in each.__dataclass_fields__) for each in self._pools.values()]
-        return {"pools": pools, "pool_of": dict(self._pool_of), "ends_at": dict(self.ends_at)}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state of `dump`."""
-        self.ends_at = dict(state["ends_at"])
-        self._pools = {plain[0].name: _Record(*plain) for plain in state["pools"]}
-        self._pool_of = dict(state["pool_of"])
-        for record in self._pools.values():
-            record.counts = [(at, n) for at, n in record.counts]
-
     def held(self) -> dict[str, HeldMachines]:
         """Return the machines of each pool that have not ended, those that have had notice included."""
-        nodes: dict[str, list[NodeId]] = {name: [] for name in self._pools}
-        for node, name in self._pool_of.items():
-            nodes[name].append(node)
+        pool_of = [(node, record.spec.name) for node, record in self._pool_of.items()]
         return {
-            name: HeldMachines(tuple(nodes[name]), record.n_named, record.spec, record.price_usd_h)
+            name: HeldMachines(
+                tuple(node for node, pool in pool_of if pool == name), record.n_named, record.spec, record.price_usd_h
+            )
             for name, record in self._pools.items()
         }
 
@@ -222,7 +205,7 @@ class PoolTable:
         for node in nodes:
             record.starting.append(node)
             record.starts[node] = [at]
-            self._pool_of[node] = pool
+            self._pool_of[node] = record
             record.n_asked = max(0, record.n_asked - 1)
             number = node.rpartition("-")[2]
             record.n_named = max(record.n_named, int(number) + 1 if number.isdecimal() else 0)
@@ -232,30 +215,28 @@ class PoolTable:
         if (record := self._pools.get(pool)) is not None:
             record.n_asked = max(0, record.n_asked - n_machines)
             self._count(record, at, min(record.obtainable, record.n_held))
-            record.since_at = at if record.since_at is None else record.since_at
-            record.n_refused = n_machines or record.n_refused
-            record.cause, record.again_at = cause, again_at
+            lack = record.lack or Lack(record.spec, 0, 0, at)
+            record.lack = lack._replace(n_refused=n_machines or lack.n_refused, cause=cause, again_at=again_at)
 
     def join(self, at: float, node: NodeId) -> None:
         """Note that a machine is there."""
-        record = self._pools.get(self._pool_of.get(node, ""))
+        record = self._pool_of.get(node)
         if record is not None and node in record.starting:
             record.starting.remove(node)
             record.there.append(node)
-            if (begun := record.starts.get(node)) is not None:
-                begun.append(at)
-            _end_lack(record)
+            record.starts[node].append(at)
+            record.lack = None
 
     def plan(self, at: float, nodes: Iterable[NodeId]) -> None:
         """Note that a job is to have something on these nodes."""
         for node in nodes:
-            if (record := self._pools.get(self._pool_of.get(node, ""))) and len(record.starts.get(node, ())) == 2:
+            if (record := self._pool_of.get(node)) and len(record.starts.get(node, ())) == 2:
                 record.starts[node].append(at)
 
     def use(self, at: float, nodes: Iterable[NodeId], own_s: float) -> None:
         """Note that a job holds something on these nodes; `own_s`: seconds that its own start takes anywhere."""
         for node in nodes:
-            if (record := self._pools.get(self._pool_of.get(node, ""))) and len(record.starts.get(node, ())) == 3:
+            if (record := self._pool_of.get(node)) and len(record.starts.get(node, ())) == 3:
                 ordered_at, joined_at, planned_at = record.starts.pop(node)
                 took_s = at - ordered_at - (planned_at - joined_at) - own_s
                 # The last five: one that hung does not count among them, and what has changed does soon.
@@ -269,7 +250,7 @@ class PoolTable:
     def withdraw_notice(self, node: NodeId) -> None:
         """Note that a node stays after all."""
         self.ends_at.pop(node, None)
-        if (record := self._pools.get(self._pool_of.get(node, ""))) is not None:
+        if (record := self._pool_of.get(node)) is not None:
             record.there.append(node)
 
     def lose(self, node: NodeId) -> None:
@@ -284,14 +265,13 @@ class PoolTable:
 
     def is_hired(self, nodes: Iterable[NodeId]) -> bool:
         """Whether one of the nodes is a machine that is paid for."""
-        pools = (self._pools.get(self._pool_of.get(node, "")) for node in nodes)
-        return any(record is not None and record.price_usd_h > 0 for record in pools)
+        return any(record.price_usd_h > 0 for node in nodes if (record := self._pool_of.get(node)) is not None)
 
     def _drop(self, node: NodeId) -> None:
-        record = self._pools.get(self._pool_of.get(node, ""))
-        if record is not None:
-            record.starts.pop(node, None)
-        for nodes in (record.there, record.starting, record.released) if record else ():
+        if (record := self._pool_of.get(node)) is None:
+            return
+        record.starts.pop(node, None)
+        for nodes in (record.there, record.starting, record.released):
             if node in nodes:
                 nodes.remove(node)
 
@@ -337,9 +317,9 @@ class PoolTable:
         A machine that is still there a while after the end of its notice is released, too: nobody uses it any more.
         """
         changes = list[tuple[str, int, tuple[NodeId, ...]]]()
-        over = [node for node, ends_at in self.ends_at.items() if self._over_at(ends_at) <= at and not is_used(node)]
+        over = [node for node, ends_at in self.ends_at.items() if ends_at + STOP_GRACE_S <= at and not is_used(node)]
         for name, record in self._pools.items():
-            left = tuple(node for node in over if self._pool_of.get(node) == name and node not in record.released)
+            left = tuple(node for node in over if self._pool_of.get(node) is record and node not in record.released)
             if left:
                 record.released += left
                 changes.append((name, 0, left))
@@ -349,11 +329,11 @@ class PoolTable:
             n_more = min(n_wanted, record.obtainable) - record.n_held - n_under_way
             if n_more > 0:
                 record.n_asked, record.asked_at = n_under_way + n_more, at
-                record.since_at = at if record.since_at is None else record.since_at
+                record.lack = record.lack or Lack(record.spec, 0, 0, at)
                 changes.append((name, n_more, ()))
                 continue
             if not record.n_starting and record.obtainable > record.n_held:
-                _end_lack(record)  # nobody wants what can be had
+                record.lack = None  # nobody wants what can be had
             n_less = record.n_held - n_wanted
             machines = (*reversed(record.starting), *reversed(record.there)) if n_less > 0 else ()
             idle = [node for node in machines if node not in record.released and not is_used(node)][: max(0, n_less)]
@@ -364,12 +344,8 @@ class PoolTable:
 
     def next_over_at(self, at: float) -> float:
         """Return the next instant after `at` at which a machine with notice is given back once it is unused; infinite: none."""
-        over_at = (self._over_at(ends_at) for node, ends_at in self.ends_at.items() if node in self._pool_of)
+        over_at = (ends_at + STOP_GRACE_S for node, ends_at in self.ends_at.items() if node in self._pool_of)
         return min((each for each in over_at if each > at), default=inf)
-
-    @staticmethod
-    def _over_at(ends_at: float) -> float:
-        return ends_at + STOP_GRACE_S
 
     def lacks(self) -> tuple[Lack, ...]:
         """Return for each pool whose machines start or cannot be had how it stands; safe to call from any thread."""
@@ -378,8 +354,8 @@ class PoolTable:
             n_starting = record.n_starting
             if not n_starting and record.obtainable > record.n_held:
                 continue
-            since_at = record.since_at if record.since_at is not None else record.counts[-1][0]
-            lacks.append(Lack(record.spec, n_starting, record.n_refused, since_at, record.cause, record.again_at))
+            lack = record.lack or Lack(record.spec, 0, 0, record.counts[-1][0])
+            lacks.append(lack._replace(pool=record.spec, n_starting=n_starting))
         return tuple(lacks)
 
     def views(self) -> tuple[Pool, ...]:

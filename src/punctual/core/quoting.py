@@ -1,6 +1,6 @@
 """Estimate whether a deadline can be met, without changing anything: a pure function of a snapshot and a policy."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import hypot, inf, isfinite
 from typing import Any
@@ -124,19 +124,6 @@ class QuoteRequest:
         return quote(policy, self.snapshot, self.view, self.amounts)
 
 
-def decode_quote(told: Mapping[str, Any]) -> Quote:
-    """Return the quote with the fields `told`, as of `dataclasses.asdict`; raise `KeyError` or `TypeError` if they are wrong."""
-    expected = told["expected"]
-    parts = {
-        "expected": None if expected is None else Finish(**expected),
-        "finishes": tuple(Finish(**finish) for finish in told["finishes"]),
-        "hurt": tuple(HurtJob(**job) for job in told["hurt"]),
-        "reason": Reason(**told["reason"]),
-        "prices": tuple(DeadlinePrice(**price) for price in told["prices"]),
-    }
-    return Quote(**{**told, **parts})
-
-
 def refusing_guarantees(plan: Plan, snapshot: Snapshot) -> Plan:
     """Return `plan`; if its policy promises nothing, with all jobs declined that need a promise."""
     if plan.promises is not None:
@@ -150,7 +137,7 @@ def with_job(snapshot: Snapshot, view: JobView) -> Snapshot:
     """Return the snapshot with `view` in place of the job of that name, or added to the waiting jobs."""
     view = replace(view, promised_until_at=None)
     if any(other.id == view.id for other in snapshot.holding):
-        return replace(snapshot, holding=_replaced(snapshot.holding, view))
+        return _changed(snapshot, lambda other: view if other.id == view.id else other)
     others = tuple(other for other in snapshot.waiting if other.id != view.id)
     return replace(snapshot, waiting=(*others, view))
 
@@ -261,8 +248,9 @@ def _reason(
     )
 
 
-def _replaced(views: Sequence[JobView], view: JobView) -> tuple[JobView, ...]:
-    return tuple(view if other.id == view.id else other for other in views)
+def _changed(snapshot: Snapshot, change: Callable[[JobView], JobView]) -> Snapshot:
+    """Return the snapshot with the changed view of each job."""
+    return replace(snapshot, holding=tuple(map(change, snapshot.holding)), waiting=tuple(map(change, snapshot.waiting)))
 
 
 def _of(snapshot: Snapshot, job: JobId) -> JobView:
@@ -282,16 +270,17 @@ def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob,
     weight = 10.0 * sum((other.spec.weight for other in others), view.spec.weight)
     spec = replace(view.spec, weight=weight, guarantee=False)
     forced = replace(view, spec=spec, promised_until_at=view.deadline_at)
-    snapshot = replace(
-        snapshot, holding=_replaced(snapshot.holding, forced), waiting=_replaced(snapshot.waiting, forced)
-    )
+    snapshot = _changed(snapshot, lambda other: forced if other.id == view.id else other)
     promised = [(other.promised_until_at, other) for other in others if other.promised_until_at is not None]
     latest = [other for _, other in sorted(promised, key=lambda pair: (-pair[0], pair[1].id))]
     plans: dict[int, Plan] = {}
 
     def is_kept(n: int) -> bool:
         """Whether its promise is kept if the `n` that are due last have none."""
-        plans[n] = policy.allocate(_withdrawn(snapshot, {other.id for other in latest[:n]}))
+        withdrawn = {other.id for other in latest[:n]}
+        plans[n] = policy.allocate(
+            _changed(snapshot, lambda each: replace(each, promised_until_at=None) if each.id in withdrawn else each)
+        )
         return view.id in _kept(plans[n])
 
     n = 0
@@ -317,15 +306,6 @@ def _broken(policy: Policy, snapshot: Snapshot, view: JobView) -> tuple[HurtJob,
         for _, other in promised
         if other.id not in kept
     )
-
-
-def _withdrawn(snapshot: Snapshot, jobs: Container[JobId]) -> Snapshot:
-    """The snapshot without the promises to these jobs."""
-    holding, waiting = (
-        tuple(replace(view, promised_until_at=None) if view.id in jobs else view for view in views)
-        for views in (snapshot.holding, snapshot.waiting)
-    )
-    return replace(snapshot, holding=holding, waiting=waiting)
 
 
 def _kept(plan: Plan) -> set[JobId]:

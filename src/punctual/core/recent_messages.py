@@ -1,6 +1,5 @@
-"""Reasons of decisions, as data, and the last messages about a job, for the diagnosis of failures."""
+"""Reasons of decisions, as data."""
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -32,16 +31,3 @@ class Reason:
 
 #: Codes of messages that are told once and need no attention.
 NOTICES = frozenset({"progress-read"})
-
-
-class RecentMessages:
-    """The last messages about one job, oldest first."""
-
-    def __init__(self) -> None:
-        # Enough to see a resize asked, failed, asked again and applied, with the readings between.
-        self._messages: deque[object] = deque(maxlen=20)
-        #: Adds a message.
-        self.add = self._messages.append
-
-    def messages(self) -> tuple[object, ...]:
-        return tuple(self._messages)

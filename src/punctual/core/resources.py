@@ -1,9 +1,9 @@
 """Immutable amounts of hardware."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, reduce
 from math import inf
 from operator import add
 
@@ -210,16 +210,9 @@ def resource_names(amounts: Iterable[Resources]) -> tuple[str, ...]:
     return (*_FIELDS, *sorted({name for amount in amounts for name, _ in amount.others}))
 
 
-def largest(amounts: Sequence[Resources]) -> Resources:
+def largest(amounts: Iterable[Resources]) -> Resources:
     """The most that any of `amounts` has, kind by kind."""
-    if len(amounts) < 2:  # most clusters have nodes of one size
-        return amounts[0] if amounts else NOTHING
-    return Resources(
-        max([amount.cores for amount in amounts]),
-        max([amount.gpus for amount in amounts]),
-        max([amount.memory_bytes for amount in amounts]),
-        {name: max([amount.of(name) for amount in amounts]) for name in resource_names(amounts)[len(_FIELDS) :]},
-    )
+    return reduce(Resources.at_least, amounts, NOTHING)
 
 
 def same_amount(amount: Resources, other: Resources) -> bool:

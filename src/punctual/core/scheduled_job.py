@@ -1,21 +1,24 @@
-"""The scheduler's record of a job, and the table of all: those that have not ended, and the last ones that have."""
+"""The scheduler's record of a job, the table of all (those that have not ended, the last ones that have), and their commands."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf
 from typing import Any
 
+from punctual.core.commands import Command, SetTimer, WarnUser
 from punctual.core.control import CoreWork, Demand, PacingLine, PhaseProgress
 from punctual.core.errors import InvariantBroken
 from punctual.core.events import JobSubmitted, PauseRequested, ProgressReported, StopRequested
 from punctual.core.fast_init import fast_init, unchecked_constructor
-from punctual.core.ids import JobId, NodeId
+from punctual.core.ids import JobId, NodeId, Timer, TimerKind
 from punctual.core.job import ENDED, Allocation, JobSpec, JobState, JobView, declared_work, shape_of
 from punctual.core.lifecycle import end_state
 from punctual.core.loss import LossCurve
 from punctual.core.program import Program
 from punctual.core.protocols import Controller, Message
-from punctual.core.recent_messages import Reason, RecentMessages
+from punctual.core.recent_messages import Reason
 from punctual.core.resources import NOTHING, Resources, total
 from punctual.core.speed import RateCurve, Shape
 
@@ -25,6 +28,8 @@ _BOUNDS = ("floor", "ceiling", "worker", "server", "counts")
 _QUEUED = Reason("start-up", "a job starts at its ceiling")
 
 _view = unchecked_constructor(JobView)
+#: Makes the last messages of a job: enough to see a resize asked, failed, asked again and applied, with the readings between.
+new_story = partial(deque[object], maxlen=20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +258,7 @@ class ScheduledJob:
     is_memory_known: bool = False
     feasible: bool = True
     told: frozenset[str] = frozenset()
-    story: RecentMessages | None = field(default_factory=RecentMessages)
+    story: deque[object] | None = field(default_factory=new_story)
 
     @classmethod
     def of(cls, event: JobSubmitted, revision: int, n_retries: int) -> "ScheduledJob":
@@ -282,11 +287,11 @@ class ScheduledJob:
     def tell(self, message: object) -> None:
         """Add to the story of a job that has not ended."""
         if self.story is not None:
-            self.story.add(message)
+            self.story.append(message)
 
     def so_far(self) -> tuple[object, ...]:
         """Return the last messages about the job; none after its end."""
-        return () if self.story is None else self.story.messages()
+        return tuple(self.story or ())
 
     def wanted(self) -> Resources:
         """Demand of its controller; its ceiling before the first demand."""
@@ -427,12 +432,6 @@ class ScheduledJob:
             return not self.target
         return self.stop_cause is None and self.is_applied and self.asked == (self.target, self.pacing())
 
-    def note_answer(self, *, is_applied: bool) -> None:
-        """Note whether the last request is in force."""
-        self.is_applied = is_applied
-        if is_applied:
-            self.n_shortages = 0
-
     def accrue(self, at: float) -> None:
         """Add the grant since the last call to the integrals."""
         over_s = at - self.accrued_at
@@ -509,9 +508,7 @@ class ScheduledJob:
             accrued_at=self.accrued_at,
             steps_total=steps_total,
             steps_total_std=steps_total_std,
-            phases=self.phases,
             landed=self.has_landed,
-            forecast=self.demand.forecast if self.demand else None,
             work=self._work_left(),
             promised_until_at=promised_until_at,
             steps_before=0.0 if self.progress else self.most_steps,
@@ -530,48 +527,39 @@ class ScheduledJob:
             return work
         return replace(work, core_s=max(0.0, work.core_s - (self.granted_core_s - self.demand_core_s)))
 
-    def as_plain(self) -> dict[str, Any]:
-        """Return the record as plain values, without its recent messages; of plug-ins only their states."""
-        plain = {name: getattr(self, name) for name in _PLAIN_FIELDS}
-        plain["curve"] = None if self.curve is None else (self.curve.state,)
-        plain["losses"] = None if self.losses is None else replace(self.losses, model=None)
-        return plain
-
-
-_PLAIN_FIELDS = tuple(
-    field.name for field in fields(ScheduledJob) if field.name not in ("controller", "curve", "losses", "story")
-)
+    def without_plug_ins(self) -> "ScheduledJob":
+        """Return a copy without plug-ins, but with their states, and without recent messages."""
+        curve = None if self.curve is None else RateCurve(None, self.curve.state)
+        losses = None if self.losses is None else replace(self.losses, model=None)
+        return replace(self, controller=None, curve=curve, losses=losses, story=None)
 
 
 def _n_checkpoints(phases: tuple[PhaseProgress, ...]) -> int:
     return sum(phase.units_done for phase in phases if phase.is_checkpoint)
 
 
+@dataclass(slots=True)
 class JobTable:
     """Records of jobs by name.
 
-    Parameters
+    Attributes
     ----------
     n_ended
         Number of ended jobs that are remembered, the last ones.
-
-    Attributes
-    ----------
     active
         The jobs that have not ended, in order of submission.
     just_ended
         Jobs that have just ended and for which others wait: see `followers_of_ended`.
     """
 
-    def __init__(self, n_ended: int) -> None:
-        self.active: dict[JobId, ScheduledJob] = {}
-        self._n_ended = n_ended
-        self._jobs: dict[JobId, ScheduledJob] = {}
-        #: Ended jobs that are remembered, in the order in which they ended.
-        self._ended: dict[JobId, None] = {}
-        self.just_ended: list[ScheduledJob] = []
-        #: Jobs that wait for each job.
-        self._followers: dict[JobId, list[JobId]] = {}
+    n_ended: int
+    active: dict[JobId, ScheduledJob] = field(default_factory=dict)
+    just_ended: list[ScheduledJob] = field(default_factory=list)
+    _jobs: dict[JobId, ScheduledJob] = field(default_factory=dict)
+    #: Ended jobs that are remembered, in the order in which they ended.
+    _ended: dict[JobId, None] = field(default_factory=dict)
+    #: Jobs that others wait for.
+    _followed: set[JobId] = field(default_factory=set)
 
     def __getitem__(self, job: JobId) -> ScheduledJob:
         """Return the record of a job, also after its end; raise `KeyError` if it is not remembered."""
@@ -597,12 +585,8 @@ class JobTable:
             if before.ended and before.status != "finished":
                 return _left_behind(before)
         job.waits_for = tuple(name for name in job.spec.after if not self[name].ended)
-        self._follow(job)
+        self._followed.update(job.waits_for)
         return None
-
-    def _follow(self, job: ScheduledJob) -> None:
-        for name in job.waits_for:
-            self._followers.setdefault(name, []).append(job.spec.id)
 
     def followers_of_ended(self) -> Iterator[tuple[ScheduledJob, Reason | None]]:
         """Yield the jobs that waited for one that has just ended, with the reason why they can never run, or None.
@@ -611,23 +595,21 @@ class JobTable:
         """
         while self.just_ended:
             before = self.just_ended.pop(0)
-            for name in self._followers.pop(before.spec.id, ()):
-                job = self.active.get(name)
-                if job is None:
-                    continue
+            for job in [job for job in self.active.values() if before.spec.id in job.waits_for]:
                 job.waits_for = tuple(other for other in job.waits_for if other != before.spec.id)
                 yield job, None if before.status == "finished" else _left_behind(before)
 
     def end(self, job: ScheduledJob, end: Message) -> None:
         """Record the end of a job with the message `end`, and forget the oldest of many ended jobs."""
-        if job.spec.id in self._followers:
-            self.just_ended.append(job)
         name = job.spec.id
+        if name in self._followed:
+            self._followed.remove(name)
+            self.just_ended.append(job)
         del self.active[name]
         job.status = end_state(end) or job.status
         job.forget_all_but_numbers()
         self._ended[name] = None
-        if len(self._ended) > self._n_ended:
+        if len(self._ended) > self.n_ended:
             forgotten = next(iter(self._ended))
             del self._ended[forgotten], self._jobs[forgotten]
 
@@ -641,21 +623,38 @@ class JobTable:
             if not job.ended and job.is_withheld and job.target:
                 raise InvariantBroken(f"job '{name}' may have nothing and is to have something", job.so_far())
 
-    def dump(self) -> dict[str, Any]:
-        """Return the state as plain values."""
-        return {
-            "jobs": [job.as_plain() for job in self._jobs.values()],
-            "active": list(self.active),
-            "ended": list(self._ended),
-        }
+    def without_plug_ins(self) -> "JobTable":
+        """Return a copy of the table whose records have no plug-ins."""
+        active = {name: job.without_plug_ins() for name, job in self.active.items()}
+        return replace(self, active=active, _jobs={**self._jobs, **active})
 
-    def load(self, jobs: list[ScheduledJob], state: dict[str, Any]) -> None:
-        """Continue from a state of `dump`, with the records that were made of its `jobs`."""
-        self._jobs = {job.spec.id: job for job in jobs}
-        self.active.update((name, self._jobs[name]) for name in state["active"])
-        self._ended = dict.fromkeys(state["ended"])
-        for job in self.active.values():
-            self._follow(job)
+
+class Outbox:
+    """Collects the commands that an event causes, in order; each is also noted in the story of its job."""
+
+    def __init__(self) -> None:
+        self._commands: list[Command] = []
+
+    def take(self) -> list[Command]:
+        """Return the commands since the last call."""
+        commands, self._commands = self._commands, []
+        return commands
+
+    def put(self, command: Command, job: ScheduledJob | None) -> None:
+        """Add a command; `job`: the job it concerns, None for all jobs or none."""
+        self._commands.append(command)
+        if job is not None:
+            job.tell(command)
+
+    def warn(self, at: float, job: ScheduledJob | None, reason: Reason, node: NodeId | None = None) -> None:
+        """Warn the user of `job`, or of all jobs; `node`: the node that the warning concerns."""
+        self.put(WarnUser(at=at, job=None if job is None else job.spec.id, reason=reason, node=node), job)
+
+    def set_timer(self, at: float, kind: TimerKind, job: ScheduledJob | None, after_s: float) -> None:
+        """Set a timer of `job`, or of the whole cluster; no timer for an infinite time."""
+        if after_s < inf:
+            timer = Timer(kind) if job is None else Timer(kind, job.spec.id)
+            self.put(SetTimer(at=at, timer=timer, fire_at=at + after_s), job)
 
 
 def duplicate(job: JobId) -> Reason:

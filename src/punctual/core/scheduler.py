@@ -15,71 +15,36 @@ Four rules hold here, each for a failure that was seen without it.
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
+from punctual.core import events, planning
 from punctual.core.bill import Bill
 from punctual.core.cluster import Snapshot
 from punctual.core.commands import AskMachines, Command, RejectJob, ReleaseMachines, RequestPlan, UsePolicy
 from punctual.core.control import Demand, Forecast
-from punctual.core.errors import InvariantBroken
-from punctual.core.events import (
-    Event,
-    GrantApplied,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    JobWarned,
-    LossReported,
-    MachinesAsked,
-    MachinesRefused,
-    NodeJoined,
-    NodeLost,
-    NodeNoticed,
-    NodeWarned,
-    PauseRequested,
-    PhaseReported,
-    PlanProposed,
-    PolicyChanged,
-    PoolOffered,
-    ProgressReported,
-    ResumeRequested,
-    SpecChanged,
-    SteeringResumed,
-    StopRequested,
-    TimerFired,
-)
+from punctual.core.errors import InvalidSpec, InvariantBroken
+from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobView, stop_code
 from punctual.core.ledger import Bookings, Ledger
-from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, found_again
+from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, folds_in, found_again
 from punctual.core.node_table import NodeTable
-from punctual.core.outbox import Outbox
 from punctual.core.plan import Plan
-from punctual.core.planning import (
-    Changes,
-    Planning,
-    checked,
-    fault_of_grant,
-    fault_of_size,
-    has_room,
-    takes_any,
-    tell_waiting,
-)
+from punctual.core.planning import Changes, Planning
 from punctual.core.plug_ins import Failure, PlugIns, Quarantine, Source
 from punctual.core.pools import SPENT, TOO_DEAR, HeldMachines, Lack, PoolTable
 from punctual.core.protocols import Controller, ConvergenceModel, PerfModel
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import Resources
-from punctual.core.retry import after_refusal, fault_of_retry, retry_reason
-from punctual.core.scheduled_job import JobTable, Periods, ScheduledJob, duplicate
+from punctual.core.scheduled_job import JobTable, Outbox, Periods, ScheduledJob, duplicate
 from punctual.core.snapshot_cache import MemoryUse, SnapshotCache
 from punctual.core.targets import Targets
 from punctual.core.units import span
-from punctual.core.watch import Watch
+from punctual.core.watch import Watch, after_refusal, fault_of_retry, retry_reason
 
 __all__ = ["Periods", "Scheduler"]
+
+_snapshot = unchecked_constructor(Snapshot)
 
 
 class Scheduler:
@@ -124,56 +89,40 @@ class Scheduler:
         self._n_retries = n_retries
         self._ledger = Ledger()
         self._jobs = JobTable(n_ended)
-        self._active = self._jobs.active
         #: Amounts of the last plan, by node.
         self._planned = Bookings()
         self._nodes = NodeTable()
         self._pools = PoolTable()
         self._bill = Bill()
-        self._memory = MemoryUse(self._active)
-        self._cache = SnapshotCache(self._planned, self._shown, self._memory)
-        self._outbox = Outbox()
-        self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=strict)
-        self._targets = Targets(self._ledger, self._planned, self._cache, self._periods, self._outbox)
-        self._watch = Watch(self._outbox, self._periods)
         self._planning = Planning()
         self._carry: object = None
-        #: Failures that `load` found, to be reported with the next event.
+        #: Failures that `load` found, to be reported when steering is resumed.
         self._untold: list[tuple[ScheduledJob, Failure]] = []
-        self._folds: dict[type, Callable[[Any], object]] = {
-            JobSubmitted: self._job_submitted,
-            JobStarted: self._job_started,
-            ProgressReported: self._progress_reported,
-            PhaseReported: self._phase_reported,
-            LossReported: self._loss_reported,
-            JobWarned: self._job_warned,
-            JobFinished: self._job_finished,
-            JobFailed: self._job_failed,
-            GrantApplied: self._settle,
-            GrantFailed: self._grant_failed,
-            NodeJoined: self._node_joined,
-            NodeLost: self._node_lost,
-            NodeWarned: lambda event: self._warn_on(event.node, event.at, lambda _: event.reason),
-            NodeNoticed: self._node_noticed,
-            PoolOffered: self._pool_offered,
-            MachinesAsked: lambda event: self._pools.start(event.at, event.pool, event.nodes),
-            MachinesRefused: self._machines_refused,
-            SpecChanged: self._spec_changed,
-            StopRequested: self._stop_requested,
-            PauseRequested: self._pause_requested,
-            ResumeRequested: self._resume_requested,
-            SteeringResumed: self._steering_resumed,
-            PlanProposed: self._plan_proposed,
-            PolicyChanged: self._policy_changed,
-            TimerFired: self._timer_fired,
-        }
+        self._outbox = Outbox()
+        self._watch = Watch(self._outbox, self._periods)
+        self._derive()
 
-    def handle(self, event: Event) -> list[Command]:
-        """Fold `event` into the state and return the commands that follow, in order."""
+    def _derive(self) -> None:
+        """Make what works on the state's parts."""
+        self._active = self._jobs.active
+        self._memory = MemoryUse(self._active)
+        self._cache = SnapshotCache(self._planned, self._shown, self._memory)
+        self._quarantine = Quarantine(self._cache, self._outbox, self._periods, strict=self._strict)
+        self._targets = Targets(self._ledger, self._planned, self._cache, self._periods, self._outbox)
+
+    def handle(self, event: events.Event) -> list[Command]:
+        """Fold `event` into the state and return the commands that follow, in order.
+
+        An event about a job that has ended, or is unknown, changes nothing.
+        """
         subject = about(event)
         if subject is not None and (job := self._jobs.get(subject)) is not None:
             job.tell(event)
-        self._folds[type(event)](event)
+        fold = self._FOLDS[type(event)]
+        if not isinstance(event, events.EventOfJob):
+            fold(self, event)
+        elif (job := self._active.get(event.job)) is not None:
+            fold(self, job, event)
         for follower, fault in self._jobs.followers_of_ended() if self._jobs.just_ended else ():
             self._cache.touch(follower.spec.id)
             if fault is not None:
@@ -190,9 +139,18 @@ class Scheduler:
 
     def snapshot(self, at: float) -> Snapshot:
         """Return the snapshot for a policy, with the revision of the last `RequestPlan`."""
-        spent_usd = self._bill.claims_usd(at) if self._bill else {}
-        return self._cache.snapshot(
-            at, self._planning.revision, self._seed, self._carry, self._pools.views(), spent_usd
+        nodes, holding, waiting, free = self._cache.parts()
+        return _snapshot(
+            at=at,
+            revision=self._planning.revision,
+            nodes=nodes,
+            holding=holding,
+            waiting=waiting,
+            free=free,
+            seed=self._seed,
+            carry=self._carry,
+            pools=self._pools.views(),
+            spent_usd=self._bill.claims_usd(at) if self._bill else {},
         )
 
     def job(self, job: JobId) -> JobView:
@@ -247,20 +205,13 @@ class Scheduler:
         self._ledger.validate()
         self._jobs.validate(self._ledger.granted)
 
+    #: The parts of the state that are kept as they are.
+    _KEPT = ("_ledger", "_planned", "_nodes", "_pools", "_bill", "_planning", "_carry")
+
     def dump(self) -> object:
         """Return the state, with the states of plug-ins, as plain values; serialise it before the next event."""
-        return {
-            **self._jobs.dump(),
-            "unsettled": self._targets.dump(),
-            "ledger": self._ledger.dump(),
-            "planned": self._planned.dump(),
-            "nodes": self._nodes.dump(),
-            "pools": self._pools.dump(),
-            "bill": self._bill.dump(),
-            "snapshots": self._cache.dump(),
-            "planning": self._planning.dump(),
-            "carry": self._carry,
-        }
+        kept = {name: getattr(self, name) for name in self._KEPT}
+        return kept, self._jobs.without_plug_ins(), self._cache.dump(), self._targets.unsettled()
 
     def load(self, state: Any) -> None:
         """Continue from a state of `dump`; the scheduler must be new, and made with the same arguments.
@@ -268,19 +219,16 @@ class Scheduler:
         Timers are no part of the state: `SteeringResumed` sets them again. A job whose plug-in is not there any more
         goes on without it, and the next event warns of that.
         """
-        restored = [self._plug_ins.restored(plain) for plain in state["jobs"]]
-        self._untold = [(job, failure) for job, failures in restored for failure in failures]
-        self._jobs.load([job for job, _ in restored], state)
-        self._targets.load(state["unsettled"], self._active)
-        self._ledger.load(state["ledger"])
-        self._planned.load(state["planned"])
-        self._nodes.load(state["nodes"])
-        self._pools.load(state["pools"])
-        self._bill.load(state["bill"])
-        self._show_nodes()
-        self._planning = Planning(**state["planning"])
-        self._cache.load(state["snapshots"])
-        self._carry = state["carry"]
+        kept, self._jobs, shown, unsettled = state
+        for name in self._KEPT:
+            setattr(self, name, kept[name])
+        self._derive()
+        jobs = self._active.values()
+        self._untold = [(job, failure) for job in jobs for failure in self._plug_ins.restore(job)]
+        for name in unsettled:
+            self._targets.mark_dirty(self._active[name])
+        self._cache.set_nodes(self._nodes.changed(self._ledger.nodes, self._pools.ends_at))
+        self._cache.load(self._active, shown)
 
     def _shown(self, job: JobId) -> JobView | None:
         """Return an unfinished job as policies see it; None if they are not to see it."""
@@ -291,21 +239,22 @@ class Scheduler:
 
     # Submission and end.
 
-    def _job_submitted(self, event: JobSubmitted) -> None:
+    def _fold_job_submitted(self, event: events.JobSubmitted) -> None:
         spec = event.spec
         if (known := self._jobs.get(spec.id)) is not None:
             self._outbox.warn(event.at, known, duplicate(spec.id))
             return
         job = ScheduledJob.of(event, self._planning.revision, self._n_retries)
         self._jobs.add(job)
-        failures, invalid = self._plug_ins.equip(job)
-        fault = (
-            Reason("invalid", invalid) if invalid else fault_of_size(spec, self._pools.potential(self._nodes.capacity))
-        )
-        fault = fault or self._jobs.queue_behind(job)
+        failures: list[Failure] = []
+        try:
+            failures = self._plug_ins.equip(job)
+            potential = self._pools.potential(self._nodes.capacity)
+            fault = planning.fault_of_size(spec, potential) or self._jobs.queue_behind(job)
+        except InvalidSpec as error:
+            fault = Reason("invalid", str(error))
         if fault is not None:
-            self._outbox.put(rejection := RejectJob(at=event.at, job=spec.id, reason=fault), job)
-            self._jobs.end(job, rejection)
+            self._jobs.end(job, self._rejection(job, event.at, fault))
             return
         self._ledger.open(spec.id)
         self._cache.admit(spec.id)
@@ -316,10 +265,13 @@ class Scheduler:
 
     def _give_up(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         """End the job because of `reason`."""
-        self._outbox.put(rejection := RejectJob(at=at, job=job.spec.id, reason=reason), job)
-        self._end(job, rejection)
+        self._end(job, self._rejection(job, at, reason))
 
-    def _end(self, job: ScheduledJob, end: JobFinished | JobFailed | RejectJob) -> None:
+    def _rejection(self, job: ScheduledJob, at: float, reason: Reason) -> RejectJob:
+        self._outbox.put(rejection := RejectJob(at=at, job=job.spec.id, reason=reason), job)
+        return rejection
+
+    def _end(self, job: ScheduledJob, end: events.JobFinished | events.JobFailed | RejectJob) -> None:
         name = job.spec.id
         job.accrue(end.at)
         self._ledger.close(name)
@@ -330,13 +282,11 @@ class Scheduler:
         self._jobs.end(job, end)
         self._planning.is_due = True
 
-    def _job_finished(self, event: JobFinished) -> None:
-        if event.job in self._active:
-            self._end(self._active[event.job], event)
+    def _fold_job_finished(self, job: ScheduledJob, event: events.JobFinished) -> None:
+        self._end(job, event)
 
-    def _job_failed(self, event: JobFailed) -> None:
-        job = self._active.get(event.job)
-        if job is None or (event.request is not None and event.request < job.n_requests):
+    def _fold_job_failed(self, job: ScheduledJob, event: events.JobFailed) -> None:
+        if event.request is not None and event.request < job.n_requests:
             return
         if not event.retryable:
             self._end(job, event)
@@ -377,8 +327,8 @@ class Scheduler:
 
     # Answers to commands.
 
-    def _job_started(self, event: JobStarted) -> None:
-        if (job := self._settle(event)) is None:
+    def _fold_job_started(self, job: ScheduledJob, event: events.JobStarted) -> None:
+        if not self._settle(job, event):
             return
         job.can_pace, job.can_cap = event.can_pace, event.can_cap
         if job.is_relaunched:  # it may have been running already, with what an earlier launch gave it
@@ -386,10 +336,9 @@ class Scheduler:
         if job.started_at is None:
             job.started_at = event.at
 
-    def _grant_failed(self, event: GrantFailed) -> None:
-        was_starting = event.job in self._active and self._active[event.job].status == "starting"
-        job = self._settle(event)
-        if job is None:
+    def _fold_grant_failed(self, job: ScheduledJob, event: events.GrantFailed) -> None:
+        was_starting = job.status == "starting"
+        if not self._settle(job, event):
             return
         was_launch = was_starting and job.status == "queued"
         wait_s, reason = after_refusal(job, event, self._periods, was_launch=was_launch)
@@ -400,22 +349,26 @@ class Scheduler:
         elif reason is not None:
             self._give_up(job, event.at, reason)
 
-    def _settle(self, event: JobStarted | GrantApplied | GrantFailed) -> ScheduledJob | None:
-        """Book an answer and return its job; None if the job has ended or the answer is outdated."""
-        if (job := self._active.get(event.job)) is None or event.request < job.n_requests:
-            return None
+    def _settle(self, job: ScheduledJob, event: events.GrantAnswer) -> bool:
+        """Book an answer; return whether it is not outdated."""
+        if event.request < job.n_requests:
+            return False
         job.accrue(event.at)
         self._ledger.settle(event.job, event.request, event.granted)
-        if not isinstance(event, GrantFailed):
-            is_start = isinstance(event, JobStarted)
-            self._pools.use(event.at, event.granted, job.spec.startup_s if is_start else 0.0)
+        is_applied = not isinstance(event, events.GrantFailed)
+        if is_applied:
+            own_s = job.spec.startup_s if isinstance(event, events.JobStarted) else 0.0
+            self._pools.use(event.at, event.granted, own_s)
+            job.n_shortages = 0
         self._hold(job, event.at)
-        job.note_answer(is_applied=not isinstance(event, GrantFailed))
+        job.is_applied = is_applied
         self._targets.mark_dirty(job)
         before, job.status = job.status, after_answer(job.status, event, self._ledger.granted(event.job))
         if job.status == "running" and before != "running":
             self._watch.look_in(job, event.at, self._periods.first_tick_s)
-        return job
+        return True
+
+    _fold_grant_applied = _settle
 
     def _hold(self, job: ScheduledJob, at: float) -> None:
         """Note the job's grant by the ledger from now on."""
@@ -427,9 +380,7 @@ class Scheduler:
 
     # Reports.
 
-    def _progress_reported(self, event: ProgressReported) -> None:
-        if (job := self._active.get(event.job)) is None:
-            return
+    def _fold_progress_reported(self, job: ScheduledJob, event: events.ProgressReported) -> None:
         self._quarantine.learn_speed(job, event)
         if (node := self._nodes.learn(job, event, self._ledger.granted(event.job))) is not None:
             self._show_nodes()  # it is slow, or no longer: plans know it from now on
@@ -443,64 +394,64 @@ class Scheduler:
             if node in self._ledger.granted(name) and (reason := reason_for(job)) is not None:
                 self._outbox.warn(at, job, reason, node)
 
-    def _phase_reported(self, event: PhaseReported) -> None:
-        if (job := self._active.get(event.job)) is not None:
-            job.report_phases(event.phases)
+    def _fold_phase_reported(self, job: ScheduledJob, event: events.PhaseReported) -> None:
+        job.report_phases(event.phases)
 
-    def _loss_reported(self, event: LossReported) -> None:
-        if (job := self._active.get(event.job)) is not None:
-            self._quarantine.learn_losses(job, event)
+    def _fold_loss_reported(self, job: ScheduledJob, event: events.LossReported) -> None:
+        self._quarantine.learn_losses(job, event)
 
-    def _job_warned(self, event: JobWarned) -> None:
-        if (job := self._active.get(event.job)) is not None and event.reason.code not in job.told:
+    def _fold_job_warned(self, job: ScheduledJob, event: events.JobWarned) -> None:
+        if event.reason.code not in job.told:
             job.told |= {event.reason.code}
             self._outbox.warn(event.at, job, event.reason)
 
     # Nodes, and what the user changes.
 
-    def _node_joined(self, event: NodeJoined) -> None:
+    def _fold_node_joined(self, event: events.NodeJoined) -> None:
         self._ledger.join(event.node, event.capacity)
         self._nodes.join(event)
         self._pools.join(event.at, event.node)
         self._capacity_changed()
+
+    def _fold_node_warned(self, event: events.NodeWarned) -> None:
+        self._warn_on(event.node, event.at, lambda _: event.reason)
 
     def _unplan(self, node: NodeId) -> None:
         """Plan nothing on a node any more."""
         for name in self._planned.forget(node):
             job = self._active[name]
             job.target = {other: amount for other, amount in job.target.items() if other != node}
-            if job.target and fault_of_grant(job, job.target):
+            if job.target and planning.fault_of_grant(job, job.target):
                 self._targets.set_target(job, {})  # what is left is no allocation: the job waits for another one
             self._cache.touch(name)
             self._targets.mark_dirty(job)
 
-    def _node_noticed(self, event: NodeNoticed) -> None:
-        node, is_leaving = event.node, event.node in self._pools.ends_at
+    def _fold_node_noticed(self, event: events.NodeNoticed) -> None:
+        node, is_new = event.node, event.node not in self._pools.ends_at
         if node not in self._ledger.nodes:
             return
         if event.ends_at is None:
-            if is_leaving:
+            if not is_new:
                 self._pools.withdraw_notice(node)
                 self._stay_on(node)
                 self._capacity_changed()
             return
         self._pools.notice(node, event.ends_at)
         self._await_machines(event.at)
-        if is_leaving:  # only its end is another one
-            for job in [job for job in self._active.values() if node in job.on and job.may_work_on]:
-                self._watch.expect_to_leave(job, event.at, event.ends_at)
-                self._leave(job, event.at)
-            return
-        self._unplan(node)
+        if is_new:
+            self._unplan(node)
         left_s = max(0.0, event.ends_at - event.at)
         text = f"its node '{node}' is taken away in {span(left_s)}"
         for job in [job for job in self._active.values() if node in job.on]:
-            reason = Reason("node-noticed", f"{text}: the job leaves it before", {"left_s": left_s})
-            self._outbox.warn(event.at, job, reason, node)
-            if not job.target and job.stop_cause is None:  # else its workers elsewhere go on
+            if is_new:  # else only its end is another one
+                reason = Reason("node-noticed", f"{text}: the job leaves it before", {"left_s": left_s})
+                self._outbox.warn(event.at, job, reason, node)
+            # Otherwise its workers elsewhere go on.
+            if job.may_work_on or (is_new and not job.target and job.stop_cause is None):
                 self._watch.expect_to_leave(job, event.at, event.ends_at)
                 self._leave(job, event.at)
-        self._capacity_changed()
+        if is_new:
+            self._capacity_changed()
 
     def _await_machines(self, at: float) -> None:
         """Look again when the next machine with notice should be gone: one that is not is paid for."""
@@ -532,11 +483,14 @@ class Scheduler:
         if not job.target and job.stop_cause is None and self._pools.owns(job.on):
             job.ask_to_move(job.reason().text)
 
-    def _pool_offered(self, event: PoolOffered) -> None:
+    def _fold_pool_offered(self, event: events.PoolOffered) -> None:
         self._pools.offer(event.at, event.pool, event.price_usd_h, event.obtainable)
         self._planning.is_due = True
 
-    def _machines_refused(self, event: MachinesRefused) -> None:
+    def _fold_machines_asked(self, event: events.MachinesAsked) -> None:
+        self._pools.start(event.at, event.pool, event.nodes)
+
+    def _fold_machines_refused(self, event: events.MachinesRefused) -> None:
         self._pools.refuse(event.at, event.pool, event.n_machines, event.cause, event.again_at)
         self._planning.is_due = True
 
@@ -554,7 +508,7 @@ class Scheduler:
             else:
                 self._outbox.put(ReleaseMachines(at=at, pool=pool, nodes=idle), None)
 
-    def _node_lost(self, event: NodeLost) -> None:
+    def _fold_node_lost(self, event: events.NodeLost) -> None:
         for job in self._active.values():  # what lay there counts up to now
             job.accrue(event.at)
         self._unplan(event.node)
@@ -582,7 +536,7 @@ class Scheduler:
             return self._ledger.nodes
         return {node: amount for node, amount in self._ledger.nodes.items() if node not in self._pools.ends_at}
 
-    def _spec_changed(self, event: SpecChanged) -> None:
+    def _fold_spec_changed(self, event: events.SpecChanged) -> None:
         if (job := self._active.get(event.spec.id)) is None:
             return
         self._respecify(job, event.spec)
@@ -599,9 +553,7 @@ class Scheduler:
                 self._targets.mark_dirty(job)
         self._cache.touch(spec.id)
 
-    def _stop_requested(self, event: StopRequested) -> None:
-        if (job := self._active.get(event.job)) is None:
-            return
+    def _fold_stop_requested(self, job: ScheduledJob, event: events.StopRequested) -> None:
         job.ask_to_stop(event)
         self._planning.promised.pop(event.job, None)
         if job.status == "queued":
@@ -609,25 +561,25 @@ class Scheduler:
         else:
             self._targets.mark_dirty(job)
 
-    def _pause_requested(self, event: PauseRequested) -> None:
-        if (job := self._active.get(event.job)) is None or job.stop_cause is not None:
+    def _fold_pause_requested(self, job: ScheduledJob, event: events.PauseRequested) -> None:
+        if job.stop_cause is not None:
             return
         job.pause = event
         self._targets.set_target(job, {})
         self._vacate(job)
-        self._cache.hide_from_policy(event.job)
+        self._cache.hide(event.job)
         self._planning.promised.pop(event.job, None)
         self._targets.mark_dirty(job)
         self._planning.is_due = True
 
-    def _resume_requested(self, event: ResumeRequested) -> None:
-        if (job := self._active.get(event.job)) is not None and job.pause is not None:
+    def _fold_resume_requested(self, job: ScheduledJob, event: events.ResumeRequested) -> None:
+        if job.pause is not None:
             job.pause = None
             # Whatever was seen of it meanwhile, it comes after those that hold something now.
             self._cache.begin(event.job)
             self._planning.is_due = True
 
-    def _steering_resumed(self, event: SteeringResumed) -> None:
+    def _fold_steering_resumed(self, event: events.SteeringResumed) -> None:
         """Ask for every target again at once: commands in flight at the hand-over are lost, and so are timers."""
         for job in tuple(self._active.values()):
             granted = event.granted.get(job.spec.id)
@@ -660,7 +612,7 @@ class Scheduler:
 
     # Plans.
 
-    def _policy_changed(self, event: PolicyChanged) -> None:
+    def _fold_policy_changed(self, event: events.PolicyChanged) -> None:
         self._carry = None
         voided = Reason(
             "promise-lost", f"its promised deadline is promised no more: the policy is '{event.policy}' from now on"
@@ -673,20 +625,20 @@ class Scheduler:
             job.target_reason = job.target_reason if job.target else None
         self._outbox.put(UsePolicy(at=event.at, policy=event.policy, parameters=event.parameters), None)
 
-    def _plan_proposed(self, event: PlanProposed) -> None:
+    def _fold_plan_proposed(self, event: events.PlanProposed) -> None:
         is_new = self._planning.answer(event.revision)
         if event.plan is None and event.revision == self._planning.revision:
             self._refuse(event.cause, event.at)
         if event.plan is None or not is_new:
             return
-        changes, fault = checked(event.plan, event.revision, self._active, self._staying(), self._planned)
+        changes, fault = planning.checked(event.plan, event.revision, self._active, self._staying(), self._planned)
         fault = fault or self._pools.fault_of(event.plan)
         if not fault:
             if self._planning.falls_back(event.cause):
                 self._outbox.warn(event.at, None, Reason("plan-fallback", event.cause))
             self._use(event.plan, changes, event.at)
             if self._nodes.jobs_at_once:
-                tell_waiting(self.snapshot(event.at), self._active, self._outbox, event.revision)
+                planning.tell_waiting(self.snapshot(event.at), self._active, self._outbox, event.revision)
         elif event.revision > self._planning.stale_revision:  # otherwise another one is asked for
             self._refuse(fault, event.at)
 
@@ -694,7 +646,7 @@ class Scheduler:
         news = [(job, grant) for job, grant in changes if grant != job.target]
         self._carry = plan.carry
         self._pools.want(plan.machines)
-        takes = takes_any(news)
+        takes = planning.takes_any(news)
         for name in self._planning.promise(plan.promises, self._may_have):
             if name in self._active:
                 self._cache.touch(name)
@@ -716,7 +668,7 @@ class Scheduler:
         for name, reason in plan.warnings.items():
             if name in self._active:
                 self._outbox.warn(at, self._active[name], reason)
-        leaves_room = takes and has_room(self._active.values(), self._staying(), self._planned)
+        leaves_room = takes and planning.has_room(self._active.values(), self._staying(), self._planned)
         gets_on = not leaves_room or any(grant and job.status == "queued" for job, grant in news)
         self._planning.use(plan.revision, is_news=bool(news or plan.declines) and gets_on)
         if leaves_room or plan.ask_again_at is not None:
@@ -734,21 +686,17 @@ class Scheduler:
         self._planning.is_due, self._planning.retry_at = True, at + self._periods.retry_s
         self._outbox.set_timer(at, "plan", None, self._periods.retry_s)
 
-    def _give_up_plan(self, at: float) -> None:
-        if text := self._planning.give_up(at, self._periods.plan_s):
-            self._outbox.warn(at, None, Reason("plan-lost", text))
-
     # Timers: a tick turns a reading into a demand.
 
-    def _timer_fired(self, event: TimerFired) -> None:
+    def _fold_timer_fired(self, event: events.TimerFired) -> None:
         job = self._active.get(event.timer.job)
         match event.timer.kind:
             case "plan":
                 self._planning.clock_asks()
             case "demands":
                 self._planning.is_due |= self._planning.has_new_demands
-            case "plan-answer":
-                self._give_up_plan(event.at)
+            case "plan-answer" if text := self._planning.give_up(event.at, self._periods.plan_s):
+                self._outbox.warn(event.at, None, Reason("plan-lost", text))
             case "machines":
                 self._await_machines(event.at)
             case "tick" if job is not None and job.status in ("running", "stopping"):
@@ -756,7 +704,9 @@ class Scheduler:
             case "leave" if job is not None:
                 self._leave(job, event.at)
             case "deadline" if job is not None and (cause := self._watch.deadline_passed(job, event.at)):
-                self._stop_requested(StopRequested(at=event.at, job=job.spec.id, cause=cause))
+                self._fold_stop_requested(job, events.StopRequested(at=event.at, job=job.spec.id, cause=cause))
+
+    _FOLDS: ClassVar[Mapping[type, Callable[..., object]]] = folds_in(vars())
 
     def _tick(self, job: ScheduledJob, at: float) -> None:
         job.accrue(at)

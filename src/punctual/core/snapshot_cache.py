@@ -2,14 +2,11 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
-from punctual.core.cluster import Node, Snapshot
-from punctual.core.fast_init import unchecked_constructor
+from punctual.core.cluster import Node
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobView
 from punctual.core.ledger import Bookings
-from punctual.core.pools import Pool
 from punctual.core.resources import NOTHING, Resources
 from punctual.core.scheduled_job import ScheduledJob
 
@@ -54,9 +51,6 @@ class MemoryUse:
             return 0
         usual_bytes = self._usual_bytes.get(node, 0) if job.spec.worker is None else 0
         return job.expected_memory_bytes // max(1, len(job.places)) or usual_bytes
-
-
-_snapshot = unchecked_constructor(Snapshot)
 
 
 class SnapshotCache:
@@ -115,30 +109,26 @@ class SnapshotCache:
 
     def begin(self, job: JobId) -> None:
         """Place `job`, which has begun to hold something or is to, behind those that began earlier."""
-        self._hide(job)
+        self.hide(job)
         self._changed.pop(job, None)
         self._changed[job] = None
 
-    def hide_from_policy(self, job: JobId) -> None:
-        """Hide `job` from now on; the first `touch` after the end of that shows it again."""
-        self._hide(job)
+    def hide(self, job: JobId) -> None:
+        """Hide `job` from policies; the next `touch` shows it again."""
+        if self._holding.pop(job, None) is not None:
+            return
+        i = bisect_left(self._numbers, self._number_of.get(job, -1))
+        if i < len(self._numbers) and self._waiting[i].spec.id == job:
+            del self._numbers[i], self._waiting[i]
 
     def drop(self, job: JobId) -> None:
         """Remove `job`, which has ended."""
         self._changed.pop(job, None)
-        self._hide(job)
+        self.hide(job)
         self._number_of.pop(job, None)
 
-    def snapshot(
-        self,
-        at: float,
-        revision: int,
-        seed: int,
-        carry: object,
-        pools: tuple[Pool, ...] = (),
-        spent_usd: Mapping[JobId, float] | None = None,
-    ) -> Snapshot:
-        """Return the present snapshot."""
+    def parts(self) -> tuple[tuple[Node, ...], tuple[JobView, ...], tuple[JobView, ...], dict[NodeId, Resources]]:
+        """Return `nodes`, `holding`, `waiting` and `free` of the present snapshot."""
         for job in self._changed:
             if (view := self._view(job)) is not None:
                 self._show(view)
@@ -151,30 +141,17 @@ class SnapshotCache:
         for node, n_bytes in self._memory.beyond_plan().items():
             if node in free:
                 free[node] = free[node] - Resources(memory_bytes=n_bytes)
-        return _snapshot(
-            at=at,
-            revision=revision,
-            nodes=self._nodes,
-            holding=tuple(self._holding.values()),
-            waiting=tuple(self._waiting),
-            free=free,
-            seed=seed,
-            carry=carry,
-            pools=pools,
-            spent_usd=spent_usd or {},
-        )
+        return self._nodes, tuple(self._holding.values()), tuple(self._waiting), free
 
-    def dump(self) -> tuple[Any, ...]:
-        """Return the state without the views, as plain values."""
-        return (
-            self._nodes, dict(self._number_of), self._next_number, tuple(self._holding),
-            tuple(view.spec.id for view in self._waiting), tuple(self._changed),
-        )  # fmt: skip
+    def dump(self) -> tuple[tuple[JobId, ...], ...]:
+        """Return the jobs that are shown as holding, that are shown as waiting, and whose views are outdated."""
+        return tuple(self._holding), tuple(view.spec.id for view in self._waiting), tuple(self._changed)
 
-    def load(self, state: tuple[Any, ...]) -> None:
-        """Continue from a state of `dump`, and make the views again."""
-        nodes, self._number_of, self._next_number, holding, waiting, changed = state
-        self.set_nodes(nodes)
+    def load(self, jobs: Iterable[JobId], state: tuple[tuple[JobId, ...], ...]) -> None:
+        """Continue from a state of `dump`, and make the views of the `jobs`, in order of submission, again."""
+        for job in jobs:
+            self.admit(job)
+        holding, waiting, changed = state
         self._holding = {job: view for job in holding if (view := self._view(job)) is not None}
         self._waiting = [view for job in waiting if (view := self._view(job)) is not None]
         self._numbers = [self._number_of[view.spec.id] for view in self._waiting]
@@ -183,7 +160,7 @@ class SnapshotCache:
     def _show(self, view: JobView) -> None:
         holds = bool(view.planned or view.granted)
         if not (holds and view.spec.id in self._holding):  # else it keeps its place
-            self._hide(view.spec.id)
+            self.hide(view.spec.id)
         if holds:
             self._holding[view.spec.id] = view
             return
@@ -191,10 +168,3 @@ class SnapshotCache:
         i = bisect_left(self._numbers, number)
         self._numbers.insert(i, number)
         self._waiting.insert(i, view)
-
-    def _hide(self, job: JobId) -> None:
-        if self._holding.pop(job, None) is not None:
-            return
-        i = bisect_left(self._numbers, self._number_of.get(job, -1))
-        if i < len(self._numbers) and self._waiting[i].spec.id == job:
-            del self._numbers[i], self._waiting[i]

@@ -2,41 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from punctual.core import events
 from punctual.core.cluster import Node
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
 from punctual.core.control import Forecast, PacingLine, PhaseProgress
-from punctual.core.events import (
-    GrantApplied,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    LossReported,
-    NodeJoined,
-    NodeLost,
-    NodeNoticed,
-    PauseRequested,
-    PhaseReported,
-    PlanProposed,
-    PolicyChanged,
-    ProgressReported,
-    ResumeRequested,
-    SpecChanged,
-    SteeringResumed,
-    TimerFired,
-)
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import ENDED, Allocation, JobSpec, JobState, shape_of
-from punctual.core.job_warnings import lateness_text
 from punctual.core.ledger import LedgerEntry
-from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, found_again
+from punctual.core.lifecycle import N_ENDED_REMEMBERED, about, after_answer, end_state, folds_in, found_again
 from punctual.core.program import Program
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import NOTICES, Reason
 from punctual.core.resources import Resources, total
+from punctual.core.watch import lateness_text
 
 #: Speed and usage are averages over at least this long: over one tick of 0.1 s a single step of 20 ms makes them jump.
 WINDOW_S = 1.0
@@ -52,7 +32,7 @@ OVER = {
     "steps-go-on": "stalled",
 }
 #: Codes of warnings that say what a budget does not pay for: another budget ends them.
-OF_BUDGET = ("budget-spent", "over-budget", "promise-lost")
+_OF_BUDGET = ("budget-spent", "over-budget", "promise-lost")
 #: Codes of warnings about the promise that a job does not have: another promise ends them; and of all about its deadline.
 _UNPROMISED = ("not-promised", "promise-lost")
 _OF_DEADLINE = ("deadline-passed", "promise-in-danger", *_UNPROMISED)
@@ -136,7 +116,7 @@ class JobStatus:
     exit_code: int | None = None
     warnings: Mapping[str, str] = field(default_factory=dict)
     line_from: tuple[float, float] | None = None
-    pause: PauseRequested | None = None
+    pause: events.PauseRequested | None = None
 
     @property
     def id(self) -> JobId:
@@ -192,9 +172,13 @@ def n_workers_of(spec: JobSpec, grant: Allocation) -> int:
 
 @dataclass(slots=True)
 class _Entry:
-    """A job's status, and the state needed to update it."""
+    """A job's status, and the state needed to update it; `nodes`: those that have joined and are not lost.
+
+    Messages are folded as long as the job has not ended.
+    """
 
     status: JobStatus
+    nodes: Mapping[NodeId, Node]
     account: LedgerEntry = field(default_factory=LedgerEntry)
     #: Number of the last command about it; answers with a lower one are about what another command has replaced.
     n_requests: int = 0
@@ -208,10 +192,179 @@ class _Entry:
         """Replace fields of the status."""
         self.status = replace(self.status, **changes)
 
+    def drop_warnings(self, *codes: str) -> None:
+        """Note that warnings are over."""
+        warnings = self.status.warnings
+        if not warnings.keys().isdisjoint(codes):
+            self.set(warnings={code: text for code, text in warnings.items() if code not in codes})
+
     def measure_anew(self) -> None:
         """Discard the measurements, which are of another process or another time."""
         self.usage_from, self.rate_from = None, None
         self.set(rate_sps=0.0, usage_cores=0.0, is_held_back=False)
+
+    def hold(self, request: int, granted: Allocation) -> Allocation:
+        """Book the job's grant, and return its part on known nodes."""
+        held = {node: amount for node, amount in granted.items() if amount and node in self.nodes}
+        self.account.settle(request, held)
+        self.set(granted=held)
+        return held
+
+    def lose(self, node: NodeId) -> None:
+        """Drop what the job holds on a node; with all of it, its process is gone."""
+        if self.account.lose(node):
+            self.set(granted=self.account.granted)
+            if not self.account.held and self.status.state != "queued":
+                self.queue_again()
+
+    def queue_again(self, **changes: Any) -> None:
+        """Queue a job whose process is gone; measurements of the next process begin anew."""
+        self.drop_warnings("stalled")
+        self.account = LedgerEntry()
+        self.n_requests += 1
+        self.measure_anew()
+        self.set(
+            state="queued", granted={}, landed=False, landed_at=None, phases=(), memory_bytes=0, reason=None, **changes
+        )
+
+    def find_again(self, granted: Allocation | None) -> None:
+        """Measure the job again after a gap in the steering; `granted`: None if it has no process any more."""
+        self.measure_anew()
+        if granted is not None:
+            self.set(state=found_again(self.status.state, self.hold(self.n_requests, granted)))
+        elif self.status.state != "queued":
+            self.queue_again()
+
+    def _end(self, end: events.JobFinished | events.JobFailed | RejectJob, **changes: Any) -> None:
+        self.measure_anew()
+        self.drop_warnings(_LATE)
+        self.account = LedgerEntry()
+        self.set(state=end_state(end), ended_at=end.at, granted={}, pause=None, memory_bytes=0, **changes)
+
+    def _fold_job_started(self, event: events.GrantAnswer) -> None:
+        if event.request < self.n_requests:
+            return
+        before = self.status.state
+        state = after_answer(before, event, self.hold(event.request, event.granted))
+        if state == "paused":
+            self.measure_anew()
+        self.set(state=state)
+        if not isinstance(event, events.GrantFailed):
+            self.drop_warnings("waits-for-room")
+        elif (before, state) == ("starting", "queued"):  # nothing was started
+            self.set(reason=None, n_attempts=self.status.n_attempts - bool(event.short_of))
+        if isinstance(event, events.JobStarted):
+            self.drop_warnings("retried")
+            self.set(started_at=event.at if self.status.started_at is None else self.status.started_at)
+
+    _fold_grant_applied = _fold_grant_failed = _fold_job_started
+
+    def _fold_progress_reported(self, event: events.ProgressReported) -> None:
+        before = self.status
+        # A process that was started again says at first nothing; one that counts knows how many there are, or no longer.
+        steps_total = event.steps_total if event.steps_done else event.steps_total or before.steps_total
+        landed_at = (before.landed_at if before.landed else event.unit_at) if event.landed else None
+        self.set(
+            steps_done=event.steps_done, steps_total=steps_total, unit_at=event.unit_at,
+            landed=event.landed, landed_at=landed_at, used_core_s=event.used_core_s, memory_bytes=event.memory_bytes,
+            peak_memory_bytes=max(before.peak_memory_bytes, event.memory_bytes),
+        )  # fmt: skip
+        if event.steps_total is not None or event.steps_done > 0:
+            self.drop_warnings("no-progress")
+        if event.steps_total is not None:
+            self.drop_warnings("no-total")
+        self._measure_usage(event)
+        self._measure_rate(event)
+        done_frac = self.status.done_frac
+        if self.status.line_from is None and event.steps_done > 0 and done_frac is not None:
+            self.set(line_from=(event.unit_at, done_frac))
+
+    def _fold_phase_reported(self, event: events.PhaseReported) -> None:
+        self.set(phases=event.phases)
+        if all(phase.is_measured or not phase.units_planned for phase in event.phases):
+            self.drop_warnings("unmeasured-phase")
+
+    def _fold_loss_reported(self, _: events.LossReported) -> None:
+        self.drop_warnings("no-loss")
+
+    def _fold_spec_changed(self, event: events.SpecChanged) -> None:
+        has_moved = event.spec.deadline_s != self.status.spec.deadline_s
+        if has_moved:
+            self.drop_warnings(*_OF_DEADLINE)
+        if event.spec.deadline_s is None:
+            self.drop_warnings(_LATE)
+        if event.spec.budget_usd != self.status.spec.budget_usd:
+            self.drop_warnings(*_OF_BUDGET)
+        self.set(spec=event.spec)
+        if self.status.line_from is not None and has_moved:
+            self.set(line_from=(event.at, self.status.done_frac or 0.0))
+
+    def _fold_pause_requested(self, event: events.PauseRequested) -> None:
+        if self.status.state != "stopping":
+            self.set(pause=event)
+
+    def _fold_resume_requested(self, _: events.ResumeRequested) -> None:
+        self.set(pause=None)
+
+    def _fold_launch_job(self, command: LaunchJob) -> None:
+        self.set(state="starting", n_attempts=self.status.n_attempts + (self.status.state == "queued"))
+        self._fold_resize_job(command)
+
+    def _fold_resize_job(self, command: LaunchJob | ResizeJob) -> None:
+        self.n_requests = command.request
+        self.line = command.pacing if isinstance(command, ResizeJob) else None
+        self.account.ask(command.request, command.grant)
+        self.set(reason=command.reason)
+
+    def _fold_stop_job(self, command: StopJob) -> None:
+        self.set(state="stopping", cause="" if command.restarts else command.cause)
+
+    def _fold_job_finished(self, event: events.JobFinished) -> None:
+        self._end(event, landed=True, landed_at=event.landed_at, exit_code=0)
+
+    def _fold_job_failed(self, event: events.JobFailed) -> None:
+        if event.request is not None and event.request < self.n_requests:
+            return
+        self.set(exit_code=event.exit_code)
+        if event.retryable:
+            spec = self.status.spec
+            self.queue_again(spec=(spec.with_more_memory() if event.out_of_memory else None) or spec)
+        else:
+            self._end(event, cause=self.status.cause or event.cause)
+
+    def _fold_reject_job(self, command: RejectJob) -> None:
+        self._end(command, cause=command.reason.text, reason=command.reason)
+
+    FOLDS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = folds_in(vars())
+
+    def _measure_usage(self, event: events.ProgressReported) -> None:
+        if self.usage_from is None:
+            self.usage_from = (event.at, event.used_core_s)
+            return
+        from_at, from_core_s = self.usage_from
+        if event.at - from_at >= WINDOW_S:
+            self.set(usage_cores=max(0.0, event.used_core_s - from_core_s) / (event.at - from_at))
+            self.usage_from = (event.at, event.used_core_s)
+
+    def _measure_rate(self, event: events.ProgressReported) -> None:
+        if self.rate_from is None or event.steps_done < self.rate_from[1]:
+            self.rate_from = (event.unit_at, event.steps_done, self.line)
+            return
+        from_at, from_steps, line = self.rate_from
+        over_s = event.unit_at - from_at
+        if event.steps_done > from_steps and over_s >= WINDOW_S:
+            if line is not None and self.line is not None and self.line.s_per_step > line.s_per_step:
+                line = self.line  # it has more time by now: its deadline was moved, say
+            # One that fell behind its line by half of the time did not wait for it.
+            is_held_back = line is not None and _behind_s(self.status, line) <= 0.5 * over_s
+            self.set(rate_sps=(event.steps_done - from_steps) / over_s, is_held_back=is_held_back)
+            self.rate_from = (event.unit_at, event.steps_done, self.line)
+
+
+def _behind_s(status: JobStatus, line: PacingLine) -> float:
+    """Seconds by which the last unit ended later than the line allowed; negative: earlier."""
+    done = line.work_done(status.steps_done, status.phases)
+    return (status.unit_at or 0.0) - status.submitted_at - line.allows_s(done)
 
 
 class StatusBoard:
@@ -236,46 +389,15 @@ class StatusBoard:
         self._warnings: dict[str, str] = {}
         #: The policy that a user has chosen, and what it is made with; None: that with which the history began.
         self.policy: tuple[str, Mapping[str, Any]] | None = None
-        self._folds: dict[type, Callable[[Any], None]] = {
-            JobSubmitted: self._submitted,
-            NodeJoined: self._node_joined,
-            NodeLost: self._node_lost,
-            NodeNoticed: self._node_noticed,
-            SteeringResumed: self._resumed,
-            PlanProposed: self._plan_proposed,
-            PolicyChanged: self._policy_changed,
-            TimerFired: self._timer_fired,
-            WarnUser: self._warned,
-        }
-        self._changes: dict[type, Callable[[_Entry, Any], None]] = {
-            JobStarted: self._answered,
-            GrantApplied: self._answered,
-            GrantFailed: self._answered,
-            ProgressReported: self._progressed,
-            PhaseReported: self._phases,
-            LossReported: self._losses,
-            SpecChanged: self._respecified,
-            PauseRequested: self._paused,
-            ResumeRequested: self._resumed_by_user,
-            LaunchJob: self._launched,
-            ResizeJob: self._asked,
-            StopJob: self._stopping,
-            JobFinished: self._finished,
-            JobFailed: self._failed,
-            RejectJob: self._rejected,
-        }
 
     def fold(self, message: Message) -> None:
         """Fold the next message; one about a job that is unknown or has ended changes nothing."""
-        fold_all = self._folds.get(type(message))
-        if fold_all is not None:
-            fold_all(message)
-            return
-        change = self._changes.get(type(message))
-        job = about(message)
-        entry = self._live(job) if change is not None and job is not None else None
-        if change is not None and entry is not None:
-            change(entry, message)
+        if (fold := self._FOLDS.get(type(message))) is not None:
+            fold(self, message)
+        elif (fold := _Entry.FOLDS.get(type(message))) is not None and (entry := self._live(about(message))):
+            fold(entry, message)
+            if entry.status.ended:
+                self._remember(entry.status.id)
 
     def job(self, id: JobId) -> JobStatus:
         """Return a job's status; raise `KeyError` for a job that is unknown or not remembered."""
@@ -311,193 +433,56 @@ class StatusBoard:
         """Continue from a state of `dump`; the board must be new."""
         self._entries, self._ended, self._nodes, self._warnings, self.policy = state  # type: ignore[misc]
 
-    # Messages about one job.
-
-    def _submitted(self, event: JobSubmitted) -> None:
+    def _fold_job_submitted(self, event: events.JobSubmitted) -> None:
         id = event.spec.id
         if id not in self._entries:
             status = JobStatus(
                 spec=event.spec, submitted_at=event.at, program=event.program, steps_total=event.spec.work_steps
             )
-            self._entries[id] = _Entry(status)
+            self._entries[id] = _Entry(status, self._nodes)
 
-    def _answered(self, entry: _Entry, event: JobStarted | GrantApplied | GrantFailed) -> None:
-        if event.request < entry.n_requests:
-            return
-        before = entry.status.state
-        state = after_answer(before, event, self._hold(entry, event.request, event.granted))
-        if state == "paused":
-            entry.measure_anew()
-        entry.set(state=state)
-        if not isinstance(event, GrantFailed):
-            entry.status = _without_warning(entry.status, "waits-for-room")
-        elif (before, state) == ("starting", "queued"):  # nothing was started
-            entry.set(reason=None, n_attempts=entry.status.n_attempts - bool(event.short_of))
-        if isinstance(event, JobStarted):
-            entry.status = _without_warning(entry.status, "retried")
-            started_at = event.at if entry.status.started_at is None else entry.status.started_at
-            entry.set(started_at=started_at)
-
-    def _hold(self, entry: _Entry, request: int, granted: Allocation) -> Allocation:
-        """Book the job's grant, and return its part on known nodes."""
-        held = {node: amount for node, amount in granted.items() if amount and node in self._nodes}
-        entry.account.settle(request, held)
-        entry.set(granted=held)
-        return held
-
-    def _progressed(self, entry: _Entry, event: ProgressReported) -> None:
-        before = entry.status
-        # A process that was started again says at first nothing; one that counts knows how many there are, or no longer.
-        steps_total = event.steps_total if event.steps_done else event.steps_total or before.steps_total
-        landed_at = (before.landed_at if before.landed else event.unit_at) if event.landed else None
-        entry.set(
-            steps_done=event.steps_done, steps_total=steps_total, unit_at=event.unit_at,
-            landed=event.landed, landed_at=landed_at, used_core_s=event.used_core_s, memory_bytes=event.memory_bytes,
-            peak_memory_bytes=max(before.peak_memory_bytes, event.memory_bytes),
-        )  # fmt: skip
-        if event.steps_total is not None or event.steps_done > 0:
-            entry.status = _without_warning(entry.status, "no-progress")
-        if event.steps_total is not None:
-            entry.status = _without_warning(entry.status, "no-total")
-        _measure_usage(entry, event)
-        _measure_rate(entry, event)
-        done_frac = entry.status.done_frac
-        if entry.status.line_from is None and event.steps_done > 0 and done_frac is not None:
-            entry.set(line_from=(event.unit_at, done_frac))
-
-    def _phases(self, entry: _Entry, event: PhaseReported) -> None:
-        entry.set(phases=event.phases)
-        if all(phase.is_measured or not phase.units_planned for phase in event.phases):
-            entry.status = _without_warning(entry.status, "unmeasured-phase")
-
-    def _losses(self, entry: _Entry, _: LossReported) -> None:
-        entry.status = _without_warning(entry.status, "no-loss")
-
-    def _respecified(self, entry: _Entry, event: SpecChanged) -> None:
-        has_moved = event.spec.deadline_s != entry.status.spec.deadline_s
-        if has_moved:
-            entry.status = _without_warning(entry.status, *_OF_DEADLINE)
-        if event.spec.deadline_s is None:
-            entry.status = _without_warning(entry.status, _LATE)
-        if event.spec.budget_usd != entry.status.spec.budget_usd:
-            entry.status = _without_warning(entry.status, *OF_BUDGET)
-        entry.set(spec=event.spec)
-        if entry.status.line_from is not None and has_moved:
-            entry.set(line_from=(event.at, entry.status.done_frac or 0.0))
-
-    def _paused(self, entry: _Entry, event: PauseRequested) -> None:
-        if entry.status.state != "stopping":
-            entry.set(pause=event)
-
-    def _resumed_by_user(self, entry: _Entry, _: ResumeRequested) -> None:
-        entry.set(pause=None)
-
-    def _launched(self, entry: _Entry, command: LaunchJob) -> None:
-        n_attempts = entry.status.n_attempts + (entry.status.state == "queued")
-        entry.set(state="starting", n_attempts=n_attempts)
-        self._asked(entry, command)
-
-    def _asked(self, entry: _Entry, command: LaunchJob | ResizeJob) -> None:
-        entry.n_requests = command.request
-        entry.line = command.pacing if isinstance(command, ResizeJob) else None
-        entry.account.ask(command.request, command.grant)
-        entry.set(reason=command.reason)
-
-    def _stopping(self, entry: _Entry, command: StopJob) -> None:
-        entry.set(state="stopping", cause="" if command.restarts else command.cause)
-
-    def _finished(self, entry: _Entry, event: JobFinished) -> None:
-        self._end(entry, state=end_state(event), ended_at=event.at, landed=True, landed_at=event.landed_at, exit_code=0)
-
-    def _failed(self, entry: _Entry, event: JobFailed) -> None:
-        if event.request is not None and event.request < entry.n_requests:
-            return
-        entry.set(exit_code=event.exit_code)
-        if event.retryable:
-            more = entry.status.spec.with_more_memory() if event.out_of_memory else None
-            self._queue_again(entry, **({} if more is None else {"spec": more}))
-            return
-        self._end(entry, state=end_state(event), ended_at=event.at, cause=entry.status.cause or event.cause)
-
-    def _rejected(self, entry: _Entry, command: RejectJob) -> None:
-        reason = command.reason
-        self._end(entry, state=end_state(command), ended_at=command.at, cause=reason.text, reason=reason)
-
-    def _end(self, entry: _Entry, **changes: Any) -> None:
-        entry.measure_anew()
-        entry.status = _without_warning(entry.status, _LATE)
-        entry.set(granted={}, pause=None, memory_bytes=0, **changes)
-        entry.account = LedgerEntry()
-        self._ended[entry.status.id] = None
-        if len(self._ended) > self._n_ended:
-            forgotten = next(iter(self._ended))
-            del self._ended[forgotten], self._entries[forgotten]
-
-    def _queue_again(self, entry: _Entry, **changes: Any) -> None:
-        """Queue a job whose process is gone; measurements of the next process begin anew."""
-        entry.status = _without_warning(entry.status, "stalled")
-        entry.account = LedgerEntry()
-        entry.n_requests += 1
-        entry.measure_anew()
-        entry.set(
-            state="queued", granted={}, landed=False, landed_at=None, phases=(), memory_bytes=0, reason=None, **changes
-        )
-
-    # Messages about several jobs, or none.
-
-    def _node_joined(self, event: NodeJoined) -> None:
+    def _fold_node_joined(self, event: events.NodeJoined) -> None:
         node, known = Node(event.node, event.capacity, event.device), self._nodes.get(event.node)
         slowness, ends_at = (1.0, None) if known is None else (known.slowness, known.ends_at)
         self._nodes[node.id] = replace(node, slowness=slowness, jobs_at_once=event.jobs_at_once, ends_at=ends_at)
 
-    def _node_noticed(self, event: NodeNoticed) -> None:
+    def _fold_node_noticed(self, event: events.NodeNoticed) -> None:
         if (node := self._nodes.get(event.node)) is not None:
             self._nodes[node.id] = replace(node, ends_at=event.ends_at)
 
-    def _node_lost(self, event: NodeLost) -> None:
+    def _fold_node_lost(self, event: events.NodeLost) -> None:
         self._nodes.pop(event.node, None)
         for entry in self._all_live():
-            if not entry.account.lose(event.node):
-                continue
-            entry.set(granted=entry.account.granted)
-            if not entry.account.held and entry.status.state != "queued":
-                self._queue_again(entry)
+            entry.lose(event.node)
 
-    def _resumed(self, event: SteeringResumed) -> None:
-        """Measure all jobs again after a gap in the steering, and queue those that the event does not name."""
+    def _fold_steering_resumed(self, event: events.SteeringResumed) -> None:
         for entry in self._all_live():
-            entry.measure_anew()
-            id, state = entry.status.id, entry.status.state
-            if id in event.granted:
-                held = self._hold(entry, entry.n_requests, event.granted[id])
-                entry.set(state=found_again(state, held))
-            elif state != "queued":
-                self._queue_again(entry)
+            entry.find_again(event.granted.get(entry.status.id))
 
-    def _policy_changed(self, event: PolicyChanged) -> None:
+    def _fold_policy_changed(self, event: events.PolicyChanged) -> None:
         self.policy = event.policy, event.parameters
 
-    def _plan_proposed(self, event: PlanProposed) -> None:
+    def _fold_plan_proposed(self, event: events.PlanProposed) -> None:
         if event.plan is not None:
             for code in ("plan-refused", "plan-lost", *(() if event.cause else ("plan-fallback",))):
                 self._warnings.pop(code, None)
             for entry in filter(None, map(self._live, event.plan.promises or ())):
-                entry.status = _without_warning(entry.status, *_UNPROMISED)
+                entry.drop_warnings(*_UNPROMISED)
 
-    def _timer_fired(self, event: TimerFired) -> None:
+    def _fold_timer_fired(self, event: events.TimerFired) -> None:
         """Read the job's new forecast after a tick."""
         entry = self._live(event.timer.job) if event.timer.kind == "tick" else None
         if entry is None or self._forecasts is None:
             return
-        forecast, steps = self._forecasts(entry.status.id)
-        has_goal = entry.status.spec.goal is not None
-        expected = steps if has_goal and steps != entry.status.steps_total else None
-        deadline_s = entry.status.spec.deadline_s
+        status = entry.status
+        forecast, steps = self._forecasts(status.id)
+        expected = steps if status.spec.goal is not None and steps != status.steps_total else None
+        deadline_s = status.spec.deadline_s
         entry.set(forecast=forecast, forecast_at=event.at, steps_expected=expected)
-        if forecast is not None and not forecast.feasible and deadline_s is not None and _LATE in entry.status.warnings:
-            entry.set(warnings={**entry.status.warnings, _LATE: lateness_text(forecast, deadline_s)})
+        if forecast is not None and not forecast.feasible and deadline_s is not None and _LATE in status.warnings:
+            entry.set(warnings={**status.warnings, _LATE: lateness_text(forecast, deadline_s)})
 
-    def _warned(self, command: WarnUser) -> None:
+    def _fold_warn_user(self, command: WarnUser) -> None:
         code, text = command.reason.code, command.reason.text
         if code in _ONCE:
             return
@@ -506,58 +491,28 @@ class StatusBoard:
             self._nodes[node.id] = replace(node, slowness=command.reason.facts["slowness"])
         if command.job is None:
             self._warnings[code] = text
+        elif (entry := self._entries.get(command.job)) is None:
             return
-        entry = self._entries.get(command.job)
-        if entry is None:
-            return
-        if code == "waits":
+        elif code == "waits":
             entry.set(reason=command.reason)
         elif code in OVER:
-            entry.status = _without_warning(entry.status, OVER[code])
+            entry.drop_warnings(OVER[code])
         else:
             entry.set(warnings={**entry.status.warnings, code: text})
 
-    def _live(self, job: JobId) -> _Entry | None:
+    _FOLDS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = folds_in(vars())
+
+    def _remember(self, ended: JobId) -> None:
+        """Note that a job has ended, and forget the oldest of many."""
+        self._ended[ended] = None
+        if len(self._ended) > self._n_ended:
+            forgotten = next(iter(self._ended))
+            del self._ended[forgotten], self._entries[forgotten]
+
+    def _live(self, job: JobId | None) -> _Entry | None:
         """Return the entry of a job that has not ended; None otherwise."""
-        entry = self._entries.get(job)
+        entry = None if job is None else self._entries.get(job)
         return None if entry is None or entry.status.ended else entry
 
     def _all_live(self) -> list[_Entry]:
         return [entry for entry in self._entries.values() if not entry.status.ended]
-
-
-def _measure_usage(entry: _Entry, event: ProgressReported) -> None:
-    if entry.usage_from is None:
-        entry.usage_from = (event.at, event.used_core_s)
-        return
-    from_at, from_core_s = entry.usage_from
-    if event.at - from_at >= WINDOW_S:
-        entry.set(usage_cores=max(0.0, event.used_core_s - from_core_s) / (event.at - from_at))
-        entry.usage_from = (event.at, event.used_core_s)
-
-
-def _measure_rate(entry: _Entry, event: ProgressReported) -> None:
-    if entry.rate_from is None or event.steps_done < entry.rate_from[1]:
-        entry.rate_from = (event.unit_at, event.steps_done, entry.line)
-        return
-    from_at, from_steps, line = entry.rate_from
-    over_s = event.unit_at - from_at
-    if event.steps_done > from_steps and over_s >= WINDOW_S:
-        if line is not None and entry.line is not None and entry.line.s_per_step > line.s_per_step:
-            line = entry.line  # it has more time by now: its deadline was moved, say
-        # One that fell behind its line by half of the time did not wait for it.
-        is_held_back = line is not None and _behind_s(entry.status, line) <= 0.5 * over_s
-        entry.set(rate_sps=(event.steps_done - from_steps) / over_s, is_held_back=is_held_back)
-        entry.rate_from = (event.unit_at, event.steps_done, entry.line)
-
-
-def _behind_s(status: JobStatus, line: PacingLine) -> float:
-    """Seconds by which the last unit ended later than the line allowed; negative: earlier."""
-    done = line.work_done(status.steps_done, status.phases)
-    return (status.unit_at or 0.0) - status.submitted_at - line.allows_s(done)
-
-
-def _without_warning(status: JobStatus, *codes: str) -> JobStatus:
-    if status.warnings.keys().isdisjoint(codes):
-        return status
-    return replace(status, warnings={code: text for code, text in status.warnings.items() if code not in codes})

@@ -1,23 +1,21 @@
 """The amount that each job is to have, and what is asked for until it has it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from punctual.core.commands import LaunchJob, ResizeJob, StopJob
 from punctual.core.control import PacingLine
-from punctual.core.fast_init import unchecked_constructor
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import Allocation, JobSpec, stop_code
 from punctual.core.ledger import Bookings, Ledger
-from punctual.core.outbox import Outbox
 from punctual.core.planning import fault_of_grant
 from punctual.core.resources import NOTHING, Resources
-from punctual.core.scheduled_job import Periods, ScheduledJob
+from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob
 from punctual.core.snapshot_cache import SnapshotCache
 
-_launch_job, _resize_job = unchecked_constructor(LaunchJob), unchecked_constructor(ResizeJob)
 
-
+@dataclass(slots=True)
 class Targets:
     """Sets `ScheduledJob.target`, and asks for launches, resizes and stops until each job has its target.
 
@@ -25,15 +23,12 @@ class Targets:
     in force are looked at.
     """
 
-    def __init__(
-        self, ledger: Ledger, planned: Bookings, cache: SnapshotCache, periods: Periods, outbox: Outbox
-    ) -> None:
-        self._ledger = ledger
-        self._planned = planned
-        self._cache = cache
-        self._periods = periods
-        self._outbox = outbox
-        self._unsettled: dict[JobId, ScheduledJob] = {}
+    _ledger: Ledger
+    _planned: Bookings
+    _cache: SnapshotCache
+    _periods: Periods
+    _outbox: Outbox
+    _unsettled: dict[JobId, ScheduledJob] = field(default_factory=dict)
 
     def set_target(self, job: ScheduledJob, grant: Allocation) -> None:
         """Make `grant` the job's target."""
@@ -85,13 +80,9 @@ class Targets:
             elif self._may_ask(job, at) and self._ledger.ask(name, job.n_requests + 1, job.target):
                 self._ask(job, at)
 
-    def dump(self) -> list[JobId]:
-        """Return the unsettled jobs, in order."""
+    def unsettled(self) -> list[JobId]:
+        """Return the jobs that are still to be reconciled, in order."""
         return list(self._unsettled)
-
-    def load(self, state: list[JobId], jobs: dict[JobId, ScheduledJob]) -> None:
-        """Continue from what `dump` gave."""
-        self._unsettled = {name: jobs[name] for name in state}
 
     def _ask(self, job: ScheduledJob, at: float) -> None:
         """Ask for the target, which is booked."""
@@ -107,7 +98,7 @@ class Targets:
         job.status = "starting"
         job.forget_waiting()
         self._cache.touch(job.spec.id)
-        command = _launch_job(
+        command = LaunchJob(
             at=at,
             job=job.spec.id,
             spec=job.spec,
@@ -119,7 +110,7 @@ class Targets:
 
     def _resize(self, job: ScheduledJob, at: float) -> None:
         pacing = job.pacing()
-        command = _resize_job(at=at, job=job.spec.id, pacing=pacing, **self._asked(job, at, pacing))
+        command = ResizeJob(at=at, job=job.spec.id, pacing=pacing, **self._asked(job, at, pacing))
         self._outbox.put(command, job)
 
     def _stop(self, job: ScheduledJob, at: float) -> None:

@@ -1,17 +1,14 @@
-"""Checks of jobs between events: watch for passed deadlines and missing steps, warn, and stop or restart jobs."""
+"""Checks of jobs: watch for passed deadlines, missing steps and failures, warn, and decide to stop jobs or to start them again."""
 
-from dataclasses import dataclass
 from math import inf
 
 from punctual.core.control import Forecast
-from punctual.core.events import ProgressReported
-from punctual.core.job import DUE, LATE, STOP_GRACE_S
-from punctual.core.job_warnings import change_of_feasibility, warnings_at_tick
-from punctual.core.outbox import Outbox
+from punctual.core.events import GrantFailed, JobFailed, ProgressReported
+from punctual.core.job import DUE, LATE, STOP_GRACE_S, stop_code
 from punctual.core.recent_messages import Reason
 from punctual.core.resources import TOLERANCE
-from punctual.core.scheduled_job import Periods, ScheduledJob
-from punctual.core.units import span
+from punctual.core.scheduled_job import Outbox, Periods, ScheduledJob
+from punctual.core.units import format_bytes, span
 
 #: A job stands still once no step has come for so many times a step's usual time, and for `_AGAIN` times its longest step: the longest
 #: so far, or what that would take with what the job holds now.
@@ -69,13 +66,15 @@ class Watch:
         """Warn that the deadline has passed; return why the job is to be stopped, or nothing if it is not."""
         if job.deadline_at is None or at < job.deadline_at or "deadline-passed" in job.told:
             return ""
-        if job.has_landed:
-            self._look_for_more(job, at, job.deadline_at)
-            return ""
         is_to_stop = job.spec.ends.at_deadline == "stop" and job.stop_cause is None
         may_leave = not is_to_stop and _may_be_leaving(job)
-        if may_leave and at < job.deadline_at + _LEAVING_S:
+        if (job.has_landed or may_leave) and at < job.deadline_at + _LEAVING_S:
             self._outbox.set_timer(at, "deadline", job, job.deadline_at + _LEAVING_S - at)
+            return ""
+        if job.has_landed:
+            if job.progress is not None and job.progress.unit_at == job.landed_at <= job.deadline_at:
+                text = "all declared steps were done before the deadline, but the program works on after it"
+                self._tell(job, at, Reason("deadline-passed", text))
             return ""
         text = f"the deadline has passed{_where(job)}"
         text += (
@@ -90,16 +89,25 @@ class Watch:
         """Give the warnings of a tick, before the controller is asked; the job's grant must be accrued."""
         if job.stop_cause is not None:  # it is not expected to train on
             return
-        for warning in warnings_at_tick(job, self._periods):
-            self._tell(job, at, warning)
+        for warning in (
+            _without_progress(job, self._periods),
+            _without_total(job),
+            _unmeasured_phases(job),
+            _without_losses(job, self._periods),
+        ):
+            if warning is not None:
+                self._tell(job, at, warning)
         silence = _silence(job, self._periods)
         if "stalled" in job.told and silence is None:
             job.told -= {"stalled"}
             self._outbox.warn(at, job, Reason("steps-go-on", f"steps go on, {_count(job)}"))
-        elif silence is not None and "stalled" not in job.told:
-            self._tell(job, at, Reason("stalled", silence.text()))
-        if silence is not None and job.spec.ends.on_stall != "tell" and silence.is_to_end():
-            job.stop_cause, job.restarts = silence.text(), job.spec.ends.on_stall == "retry"
+        if silence is None:
+            return
+        text, is_to_end = silence
+        if "stalled" not in job.told:
+            self._tell(job, at, Reason("stalled", text))
+        if is_to_end and job.spec.ends.on_stall != "tell":
+            job.stop_cause, job.restarts = text, job.spec.ends.on_stall == "retry"
 
     def judge(self, job: ScheduledJob, at: float, forecast: Forecast | None) -> None:
         """Report the deadline's feasibility after a tick; stop the job if it must be done by then and will not be."""
@@ -109,14 +117,6 @@ class Watch:
             self._outbox.warn(at, job, change)
         if _is_due_to_stop(job, at, forecast):
             job.stop_cause = LATE
-
-    def _look_for_more(self, job: ScheduledJob, at: float, deadline_at: float) -> None:
-        """Warn that a program works on after all its steps and its deadline, once it has had time to leave."""
-        if at < deadline_at + _LEAVING_S:
-            self._outbox.set_timer(at, "deadline", job, deadline_at + _LEAVING_S - at)
-        elif job.progress is not None and job.progress.unit_at == job.landed_at <= deadline_at:
-            text = "all declared steps were done before the deadline, but the program works on after it"
-            self._tell(job, at, Reason("deadline-passed", text))
 
     def _tell(self, job: ScheduledJob, at: float, reason: Reason) -> None:
         job.told |= {reason.code}
@@ -158,36 +158,11 @@ def _may_be_leaving(job: ScheduledJob) -> bool:
     return job.progress is not None and job.progress.is_read and _has_all_steps(job)
 
 
-@dataclass(frozen=True, slots=True)
-class _Silence:
-    """Time without a step, and the times up to which that is usual, idle or computing; seconds.
+def _silence(job: ScheduledJob, periods: Periods) -> tuple[str, bool] | None:
+    """Return for how long a job that has begun to train has made no steps, and whether that is long enough to act on.
 
-    `has_begun`: whether a step was made. `step_s`: expected time of a step; None: unknown. `used_frac`: share of its
-    grant that the job used meanwhile.
+    None: it makes steps, or is not expected to.
     """
-
-    lasted_s: float
-    patience_s: float
-    busy_patience_s: float
-    has_begun: bool
-    step_s: float | None
-    used_frac: float
-
-    def text(self) -> str:
-        if not self.has_begun:
-            return f"the first step has not ended after {span(self.lasted_s)}"
-        return f"no step for {span(self.lasted_s)}" + (
-            "" if self.step_s is None else f"; they took {span(self.step_s)}"
-        )
-
-    def is_to_end(self) -> bool:
-        """Whether it has lasted long enough to act on."""
-        patience_s = self.patience_s if self.used_frac < _IDLE_FRAC else self.busy_patience_s
-        return self.lasted_s > _ENDED * patience_s
-
-
-def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
-    """Return the silence of a job that has begun to train and makes no steps; None if it makes steps."""
     progress, deadline_s = job.progress, job.spec.deadline_s
     if progress is None or progress.landed or job.status != "running" or not (job.held and job.is_training):
         return None
@@ -208,14 +183,10 @@ def _silence(job: ScheduledJob, periods: Periods) -> _Silence | None:
     waits_s = _paced_wait_s(job, progress)
     if not lasted_s - waits_s > patience_s:
         return None
-    return _Silence(
-        lasted_s=lasted_s,
-        patience_s=patience_s + waits_s,
-        busy_patience_s=busy_patience_s + waits_s,
-        has_begun=progress.steps_done > 0,
-        step_s=step_s,
-        used_frac=used_frac,
-    )
+    lasted = f"no step for {span(lasted_s)}" + ("" if step_s is None else f"; they took {span(step_s)}")
+    text = lasted if progress.steps_done > 0 else f"the first step has not ended after {span(lasted_s)}"
+    patience_s = patience_s if used_frac < _IDLE_FRAC else busy_patience_s
+    return text, lasted_s > _ENDED * (patience_s + waits_s)
 
 
 def _paced_wait_s(job: ScheduledJob, progress: ProgressReported) -> float:
@@ -256,3 +227,163 @@ def _checkpoint_s(job: ScheduledJob, deadline_s: float) -> float:
     if known:
         return _AGAIN * max(known)
     return min(_CHECKPOINT_FRAC * deadline_s, STOP_GRACE_S if job.spec.ends.grace_s is None else job.spec.ends.grace_s)
+
+
+# Warnings about a running job, checked at every tick and given once each.
+
+
+def _is_overdue(job: ScheduledJob, periods: Periods) -> bool:
+    deadline_s = job.spec.deadline_s
+    if deadline_s is None:
+        return job.ran_s > periods.grace_s
+    # Loading PyTorch takes so many seconds on a busy machine.
+    return job.ran_s > max(periods.grace_frac * deadline_s, min(10.0, 0.5 * deadline_s))
+
+
+def _without_progress(job: ScheduledJob, periods: Periods) -> Reason | None:
+    if job.is_training or "no-progress" in job.told or not _is_overdue(job, periods):
+        return None
+    return Reason(
+        "no-progress",
+        f"no progress was reported in {span(job.ran_s)}, nor read from the output; the job goes on at full speed",
+    )
+
+
+def _without_total(job: ScheduledJob) -> Reason | None:
+    """Warn that a program counts steps without a total, so that no remaining work can be planned for.
+
+    Where the output is read, the executor warns instead.
+    """
+    is_counted = job.progress is not None and job.progress.steps_done > 0 and not job.progress.is_read
+    is_declared = job.spec.work_steps is not None or (job.progress is not None and job.progress.steps_total is not None)
+    if not is_counted or is_declared or job.spec.deadline_s is None or "no-total" in job.told:
+        return None
+    text = (
+        "the program does not say how many steps there are, so the job goes on at full speed and its deadline is not "
+        "worked towards; start it with `--steps N`"
+    )
+    return Reason("no-total", text)
+
+
+def _without_losses(job: ScheduledJob, periods: Periods) -> Reason | None:
+    silent = job.losses is not None and not job.losses.at_steps
+    has_begun = job.progress is not None and job.progress.steps_done > 0
+    if not silent or not has_begun or "no-loss" in job.told or not _is_overdue(job, periods):
+        return None
+    text = "no loss was reported, so nobody can tell when the goal is reached; all declared steps are planned for"
+    return Reason("no-loss", text)
+
+
+def _unmeasured_phases(job: ScheduledJob) -> Reason | None:
+    """Warn of a phase that comes only at the end: no forecast contains it until it is too late to make room.
+
+    A phase is often announced when it begins for the first time: it is measured before another step is done.
+    """
+    steps_total = job.progress.steps_total if job.progress else None
+    if "unmeasured-phase" in job.told or not job.progress or not steps_total or job.phases_at_steps is None:
+        return None
+    unknown = [phase.name for phase in job.phases if phase.units_planned and not phase.is_measured]
+    # Share of the steps after which a declared phase that was never seen is pointed out.
+    if not unknown or job.progress.steps_done <= max(job.phases_at_steps, 0.25 * steps_total):
+        return None
+    names = " and ".join(f"`{name}`" for name in unknown)
+    has = "has" if len(unknown) == 1 else "have"
+    text = (
+        f"{names} {has} not been done yet, so no forecast has time for it; do a part before the first step "
+        f'(`with punctual.phase("{unknown[0]}", rehearsal=True):`), or declare its cost '
+        f'(`phases={{"{unknown[0]}": punctual.Phase(cost_steps=20)}}`)'
+    )
+    return Reason("unmeasured-phase", text)
+
+
+def lateness_text(forecast: Forecast, deadline_s: float) -> str:
+    """Return a text that says by how much the deadline is missed at full speed."""
+    late_s = forecast.earliest_finish_s - deadline_s
+    return f"the deadline cannot be met: at full speed the job lands {span(late_s)} after it"
+
+
+def change_of_feasibility(job: ScheduledJob, forecast: Forecast | None) -> Reason | None:
+    """Return a warning that the deadline has become infeasible or feasible again; None without a change."""
+    if forecast is None or forecast.feasible == job.feasible:
+        return None
+    job.feasible = forecast.feasible
+    if (deadline_s := job.spec.deadline_s) is None:  # it was removed
+        return None
+    late_s = forecast.earliest_finish_s - deadline_s
+    if not forecast.feasible:
+        text = lateness_text(forecast, deadline_s)
+    elif late_s <= 0:
+        text = f"the deadline can be met again, with {span(-late_s)} to spare at full speed"
+    else:
+        text = f"the deadline can perhaps be met: at full speed the job lands about {span(late_s)} after it"
+    facts = {"earliest_finish_s": forecast.earliest_finish_s, "deadline_s": deadline_s}
+    return Reason("feasible" if forecast.feasible else "infeasible", text, facts)
+
+
+# Launching a failed job again, and repeating a command that had no effect.
+
+
+def fault_of_retry(job: ScheduledJob, event: JobFailed) -> Reason | None:
+    """Count the failure `event`, which may be retried. Returns why it is not retried, or None.
+
+    A program that fails in the same way, without a step between that it had never done before, would fail in the same way
+    again. Without an exit code it was not the program that failed. One that has run out of the memory that it asked for is
+    retried only if it is to have more then, which is no failure of its program.
+    """
+    is_same = job.last_failure == (event.cause, event.exit_code, job.most_steps) and event.exit_code is not None
+    job.last_failure = (event.cause, event.exit_code, job.most_steps)
+    if job.stop_cause is not None and not job.restarts:
+        return Reason(stop_code(job.stop_cause), f"it was asked to stop: {job.stop_cause}")
+    if event.out_of_memory:
+        return None if job.spec.with_more_memory() else Reason("out-of-memory", _without_more(job, event.cause))
+    job.n_failures += 1
+    if is_same:
+        text = f"{event.cause}; it had failed in the same way before, and had done no new step since"
+        return Reason("failed-again", text)
+    if job.n_failures > job.n_retries:
+        return Reason("no-retries-left", f"{event.cause}{_limit_text(job)}")
+    return None
+
+
+def _limit_text(job: ScheduledJob) -> str:
+    """Return a text that says that all retries are used up; empty if the user asked for none."""
+    if not job.n_retries:
+        return ""
+    allowed = "1 retry is" if job.n_retries == 1 else f"{job.n_retries} retries are"
+    return f"; it has failed {job.n_failures} times in a row, and {allowed} allowed"
+
+
+def after_refusal(
+    job: ScheduledJob, event: GrantFailed, periods: Periods, *, was_launch: bool
+) -> tuple[float | None, Reason | None]:
+    """Count a command without effect. Returns the seconds until it is repeated, and a warning for the user.
+
+    None: it is not, and that is why. What the job's node is short of comes back when something else ends: the job waits for it
+    however often it must, and longer each time.
+    """
+    if event.short_of:
+        job.n_shortages += 1
+        reason = Reason("waits-for-room", f"it waits for {event.short_of}: {event.cause}")
+        return periods.retry_after_s(job.n_shortages), reason if job.n_shortages == 1 else None
+    job.n_failures += was_launch
+    if was_launch and job.n_failures > job.n_retries:
+        return None, Reason("not-started", f"it could not be started in {job.n_failures} attempts: {event.cause}")
+    return periods.retry_s, None
+
+
+def _without_more(job: ScheduledJob, cause: str) -> str:
+    asked_bytes = job.spec.asked_memory_bytes
+    asked, more = (format_bytes(n_bytes).replace(" ", "") for n_bytes in (asked_bytes, 2 * asked_bytes))
+    return f"{cause}. Ask for more (`--memory {more}`), or have it started again with more (`--memory {asked}..{more}`)"
+
+
+def retry_reason(job: ScheduledJob, event: JobFailed) -> Reason:
+    """Return the reason for launching the job again after `event`, once it has waited."""
+    wait_s = job.retry_at - event.at
+    facts = {"n_failures": job.n_failures, "n_retries": job.n_retries, "wait_s": wait_s}
+    again = f"retry {job.n_failures} of {job.n_retries}"
+    if event.out_of_memory:
+        again = f"started again with {format_bytes(job.spec.asked_memory_bytes)}"
+        facts["memory_bytes"] = job.spec.asked_memory_bytes
+    text = f"{event.cause}; {again} in {span(wait_s)}, from its last checkpoint if it made one"
+    return Reason("retried", text, facts)

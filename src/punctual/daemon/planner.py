@@ -18,12 +18,12 @@ from typing import Any, Protocol, TypeVar
 
 from punctual import registry
 from punctual.core.cluster import Snapshot
-from punctual.core.codec import decode
+from punctual.core.codec import decode, decode_fields
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import Event, PlanProposed
 from punctual.core.plan import Plan
 from punctual.core.protocols import Policy, Sink
-from punctual.core.quoting import Quote, QuoteRequest, decode_quote, refusing_guarantees
+from punctual.core.quoting import Quote, QuoteRequest, refusing_guarantees
 from punctual.core.units import span
 from punctual.daemon.policy_worker import Channel
 
@@ -382,7 +382,7 @@ class _PolicyProcess:
 
     def quote(self, request: QuoteRequest, until_at: float) -> Quote:
         """Return the policy's quote by instant `until_at`; raises `_NoPlanError`."""
-        return self._asked(request, until_at, lambda answer: decode_quote(answer["quote"]))
+        return self._asked(request, until_at, lambda answer: decode_fields(Quote, answer["quote"]))
 
     def _asked(self, question: object, until_at: float, read: Callable[[dict[str, Any]], T]) -> T:
         limit_s = until_at - time.monotonic()

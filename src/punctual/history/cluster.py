@@ -2,25 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from punctual.core.commands import LaunchJob, RejectJob, RequestPlan, ResizeJob, WarnUser
 from punctual.core.errors import InvalidSpec, check_above_zero
-from punctual.core.events import (
-    GrantApplied,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    NodeJoined,
-    NodeLost,
-    PlanProposed,
-    ProgressReported,
-    SpecChanged,
-    SteeringResumed,
-)
+from punctual.core.events import JobSubmitted, NodeJoined, NodeLost, PlanProposed, SteeringResumed
 from punctual.core.ids import JobId, NodeId
+from punctual.core.lifecycle import about, folds_in
 from punctual.core.protocols import Message
 from punctual.core.resources import Resources
 from punctual.history.decisions import Decision, Gaps, decision_of, gap_frac
@@ -120,30 +108,14 @@ class ClusterHistory:
         self._gap_frac: float | None = None
         self._n_plans = self._n_proven = 0
         self._gap_total = self._gap_max = 0.0
-        self._folds: dict[type, Callable[[Any], None]] = {
-            **dict.fromkeys(JobHistory.KINDS if curves else (), self._tell),
-            ProgressReported: self._tell,
-            **dict.fromkeys((JobStarted, GrantApplied, GrantFailed, JobFinished, JobFailed), self._change),
-            **dict.fromkeys((LaunchJob, ResizeJob) if details or curves else (), self._decided),
-            RejectJob: self._rejected,
-            JobSubmitted: self._job_submitted,
-            SpecChanged: self._spec_changed,
-            NodeJoined: self._node_joined,
-            NodeLost: self._node_lost,
-            SteeringResumed: self._steering_resumed,
-            PlanProposed: self._plan_proposed,
-            RequestPlan: self._plan_requested,
-            WarnUser: self._user_warned,
-        }
 
     def add(self, message: Message) -> None:
         """Take the next message."""
         if message.at > self._now or not self._n_messages:
             self._now = message.at
         self._n_messages += 1
-        fold = self._folds.get(type(message))
-        if fold is not None:
-            fold(message)
+        if (fold := self._FOLDS.get(type(message))) is not None:
+            fold(self, message)
 
     def jobs(self) -> list[JobRecord]:
         """Return the records of all submitted jobs, in the order of submission."""
@@ -201,32 +173,12 @@ class ClusterHistory:
 
     # Folds.
 
-    def _tell(self, message: Any) -> None:
-        """Fold a message about one job that changes no figure of the cluster; ignore one about all jobs."""
-        job = self.histories.get(getattr(message, "job", None))  # type: ignore[arg-type]  # None is no job
-        if job is not None:
-            job.fold(message, self._now)
-
-    def _change(self, message: Any) -> None:
-        """Fold a message about one job that may change what it holds, or end it."""
-        job = self.histories.get(message.job)
-        if job is not None:
+    def _fold_of_job(self, message: Message) -> None:
+        if self._segments is not None and isinstance(message, LaunchJob | ResizeJob | RejectJob):
+            self.decisions.append(decision_of(message, self._gap_frac))
+        id = about(message)
+        if id is not None and (job := self.histories.get(id)) is not None:
             self._take(job, message)
-
-    def _decided(self, command: LaunchJob | ResizeJob | RejectJob) -> None:
-        if self._segments is not None:
-            self.decisions.append(decision_of(command, self._gap_frac))
-        if not isinstance(command, RejectJob):
-            self._tell(command)
-
-    def _rejected(self, command: RejectJob) -> None:
-        self._decided(command)
-        self._change(command)
-
-    def _spec_changed(self, event: SpecChanged) -> None:
-        job = self.histories.get(event.spec.id)
-        if job is not None:
-            job.fold(event, self._now)
 
     def _take(self, job: JobHistory, message: Message) -> None:
         """Fold a message about the job, or one about all jobs, and the consequences for the cluster."""
@@ -241,7 +193,7 @@ class ClusterHistory:
             self._count_present(-1)
             self._closed = self._mark()
 
-    def _job_submitted(self, event: JobSubmitted) -> None:
+    def _fold_job_submitted(self, event: JobSubmitted) -> None:
         id = event.spec.id
         known = self.histories.get(id)
         if known is not None and known.is_open:
@@ -252,25 +204,25 @@ class ClusterHistory:
         self._opened = self._opened or self._mark()
         self._count_present(1)
 
-    def _node_joined(self, event: NodeJoined) -> None:
+    def _fold_node_joined(self, event: NodeJoined) -> None:
         self._nodes[event.node] = event.capacity
         self._set_capacity()
 
-    def _node_lost(self, event: NodeLost) -> None:
+    def _fold_node_lost(self, event: NodeLost) -> None:
         self._nodes.pop(event.node, None)
         self._set_capacity()
         for job in [job for job in self._holding.values() if event.node in job.granted]:
             self._take(job, event)
 
-    def _steering_resumed(self, event: SteeringResumed) -> None:
+    def _fold_steering_resumed(self, event: SteeringResumed) -> None:
         for job in [job for job in self.histories.values() if job.is_open]:
             self._take(job, event)
 
-    def _plan_requested(self, command: RequestPlan) -> None:
+    def _fold_request_plan(self, command: RequestPlan) -> None:
         self._n_rounds += 1
         self._requested_at = command.at
 
-    def _plan_proposed(self, event: PlanProposed) -> None:
+    def _fold_plan_proposed(self, event: PlanProposed) -> None:
         if self._requested_at is not None:
             took_s = max(0.0, event.at - self._requested_at)
             self._requested_at = None
@@ -286,10 +238,14 @@ class ClusterHistory:
             self._gap_total += self._gap_frac
             self._gap_max = max(self._gap_max, self._gap_frac)
 
-    def _user_warned(self, command: WarnUser) -> None:
+    def _fold_warn_user(self, command: WarnUser) -> None:
         self._n_plans_refused += command.reason.code == "plan-refused"
-        if self._curves:
-            self._tell(command)
+        self._fold_of_job(command)
+
+    _FOLDS: ClassVar[Mapping[type, Callable[[Any, Any], None]]] = {
+        **dict.fromkeys(JobHistory.KINDS, _fold_of_job),
+        **folds_in(vars()),
+    }
 
     # Levels.
 
@@ -335,7 +291,6 @@ class ClusterHistory:
             capacity_core_s=core_s,
             n_rounds=self._n_rounds,
             n_plans_refused=self._n_plans_refused,
-            n_plans=self._n_proposed,
-            decision_total_s=self._decision_total_s,
+            decision_mean_s=self._decision_total_s / self._n_proposed if self._n_proposed else None,
             decision_max_s=self._decision_max_s,
         )

@@ -1,9 +1,10 @@
 """Cost of machines of pools over time, by pool and by job: the bill, with the times that are paid for."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import inf
+
+import numpy as np
 
 from punctual.core.bill import Bill, Payment
 from punctual.core.events import MachinesAsked
@@ -45,7 +46,8 @@ class CostCurve:
     def usd(self, at: Sequence[float]) -> list[float]:
         """Return the dollars that were paid for the time up to each instant."""
         instants, spent_usd = self.course()
-        return [_value(instants, spent_usd, each) for each in at]
+        usd: list[float] = np.interp(at, instants, spent_usd, left=0.0).tolist() if instants else [0.0] * len(at)
+        return usd
 
     def usd_h(self, edges_at: Sequence[float]) -> list[float]:
         """Return the mean dollars an hour between neighbouring edges, ascending instants."""
@@ -72,18 +74,8 @@ def _per_hour(at: Sequence[float], spent_usd: Sequence[float]) -> list[float]:
     return [(after - before) / (until - since) * HOUR_S for (since, until), (before, after) in spans]
 
 
-def _value(instants: Sequence[float], spent_usd: Sequence[float], at: float) -> float:
-    """Return the value of a course at an instant, linear between its points; it is 0 before them, and constant after."""
-    i_next = bisect_right(instants, at)
-    if i_next in (0, len(instants)):
-        return spent_usd[-1] if instants and i_next else 0.0
-    since, until = instants[i_next - 1 : i_next + 1]
-    before, after = spent_usd[i_next - 1 : i_next + 1]
-    return before + (after - before) * (at - since) / (until - since)
-
-
 class CostHistory:
-    """The bill of a journal over time; give it each message (`add`), those of `bill.kinds` at least.
+    """The bill of a journal over time; give it each message (`add`).
 
     Attributes
     ----------

@@ -5,24 +5,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from punctual.core import events
 from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
-from punctual.core.events import (
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobSubmitted,
-    PauseRequested,
-    SpecChanged,
-    SteeringResumed,
-    by_user,
-)
 from punctual.core.job import Allocation, JobSpec
 from punctual.core.lifecycle import end_state
 from punctual.core.protocols import Message
 from punctual.core.resources import total
 from punctual.core.status import OVER, n_workers_of
 from punctual.core.units import span
-from punctual.history.job import Answer, JobHistory, TracedMessage
+from punctual.history.job import JobHistory, TracedMessage
 from punctual.history.user_requests import user_request
 from punctual.request.words import cores, holding, proven, steps
 
@@ -71,7 +62,7 @@ def _latest_first(history: JobHistory, *, every: bool = False) -> Iterator[tuple
     """Yield messages with their steps, the latest first."""
     assert history.curves is not None
     #: Answers to commands that are left out because they repeat an earlier one, by request.
-    answers: dict[int, Answer] = {}
+    answers: dict[int, events.GrantAnswer] = {}
     for traced in reversed(history.curves.trace):
         if not isinstance(traced.message, LaunchJob | ResizeJob):
             step = _step(traced, history)
@@ -97,24 +88,22 @@ def _warning_in_force(history: JobHistory) -> TracedMessage | None:
                 return traced
             case WarnUser(reason=reason) if reason.code in OVER:
                 over.add(OVER[reason.code])
-            case SpecChanged(spec=spec) if traced.spec is not None and spec.deadline_s != traced.spec.deadline_s:
+            case events.SpecChanged(spec=spec) if traced.spec is not None and spec.deadline_s != traced.spec.deadline_s:
                 over.add("deadline-passed")
-            case JobFailed() | LaunchJob():  # another process is measured for itself
+            case events.JobFailed() | LaunchJob():  # another process is measured for itself
                 over.add("stalled")
     return None
 
 
 def _changes_the_standing(message: Message) -> bool:
-    match message:
-        case WarnUser(reason=reason):
-            return reason.code == "waits"
-        case LaunchJob() | ResizeJob() | PauseRequested() | StopJob() | JobFailed() | JobFinished() | RejectJob():
-            return True
-    return False
+    if isinstance(message, WarnUser):
+        return message.reason.code == "waits"
+    commands = LaunchJob | ResizeJob | StopJob | RejectJob
+    return isinstance(message, commands | events.PauseRequested | events.JobFailed | events.JobFinished)
 
 
 def _grant(
-    traced: TracedMessage, command: LaunchJob | ResizeJob, answer: Answer | None, history: JobHistory
+    traced: TracedMessage, command: LaunchJob | ResizeJob, answer: events.GrantAnswer | None, history: JobHistory
 ) -> DecisionStep:
     reading, read = traced.reading, ""
     if reading is not None:
@@ -127,7 +116,7 @@ def _grant(
     facts = {"code": command.reason.code, "asked_cores": asked_cores, "facts": dict(command.reason.facts)}
     if answer is not None:
         told = f"given {_amount(traced.spec, answer.granted)}"
-        if isinstance(answer, GrantFailed):
+        if isinstance(answer, events.GrantFailed):
             told = f"not given ({answer.cause})"
         text += f"; {told} after {span(max(0.0, answer.at - command.at))}"
         facts["answer"] = told
@@ -147,41 +136,41 @@ def _step(traced: TracedMessage, history: JobHistory) -> DecisionStep | None:
         return DecisionStep(message.at - since_at, kind, text, facts)
 
     match message:
-        case JobSubmitted(by=by):
+        case events.JobSubmitted(by=by):
             return step("submitted", _submitted(message), {"by": by})
-        case SteeringResumed(at=at, lost_at=lost_at):
+        case events.SteeringResumed(at=at, lost_at=lost_at):
             text = f"it is steered again, after {span(at - lost_at)} in which nobody did"
             return step("resumed", text, {"unsteered_s": at - lost_at})
         case WarnUser(reason=reason):
             return step("warning", reason.text, {"code": reason.code, "facts": dict(reason.facts)})
         case StopJob(cause=cause, moves=False):
             return step("stop", f"asked to stop: {cause}", {})
-        case JobFinished(landed_at=landed_at):
+        case events.JobFinished(landed_at=landed_at):
             return step("finished", f"the job finished; it had landed at {span(landed_at - since_at)}", {})
-        case JobFailed() | RejectJob():
+        case events.JobFailed() | RejectJob():
             return step(*_failed(message))
     request = user_request(message, traced.spec)
     return None if request is None else step(request.kind, request.text, request.facts)
 
 
-def _failed(message: JobFailed | RejectJob) -> tuple[str, str, dict[str, Any]]:
+def _failed(message: events.JobFailed | RejectJob) -> tuple[str, str, dict[str, Any]]:
     """Return kind, text and facts of an end without success, or of a failure before another launch."""
-    if isinstance(message, JobFailed) and message.is_lost:
+    if isinstance(message, events.JobFailed) and message.is_lost:
         return "failed", f"its process is gone: {message.cause}", {"exit_code": message.exit_code}
-    if isinstance(message, JobFailed) and message.is_stopped and message.retryable:
+    if isinstance(message, events.JobFailed) and message.is_stopped and message.retryable:
         return "moved", f"it has left its node: {message.cause}", {"exit_code": message.exit_code}
     state = end_state(message) or "failed"
     verb = "the job" if state == "failed" else "the job was"
-    if isinstance(message, JobFailed):
+    if isinstance(message, events.JobFailed):
         return state, f"{verb} {state}: {message.cause}", {"exit_code": message.exit_code}
     reason = message.reason
     return state, f"{verb} {state}: {reason.text}", {"code": reason.code, "facts": dict(reason.facts)}
 
 
-def _submitted(event: JobSubmitted) -> str:
+def _submitted(event: events.JobSubmitted) -> str:
     spec = event.spec
     goal = f"with a deadline {span(spec.deadline_s)} after its start" if spec.deadline_s else "without a deadline"
-    by = f" {by_user(event.by)}" if event.by else ""
+    by = f" {events.by_user(event.by)}" if event.by else ""
     after = f", to run after {', '.join(spec.after)}" if spec.after else ""
     at_most = f"at most {cores(spec.ceiling.cores)}, steered by {spec.controller}{after}"
     return f"the job was submitted{by} {goal}, {at_most}"

@@ -4,30 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, StopJob, WarnUser
-from punctual.core.events import (
-    GrantApplied,
-    GrantFailed,
-    JobFailed,
-    JobFinished,
-    JobStarted,
-    JobSubmitted,
-    LossReported,
-    NodeLost,
-    PauseRequested,
-    PhaseReported,
-    PlanProposed,
-    PolicyChanged,
-    ProgressReported,
-    ResumeRequested,
-    SpecChanged,
-    SteeringResumed,
-    StopRequested,
-)
-from punctual.core.fast_init import fast_init
+from punctual.core import events
+from punctual.core.commands import LaunchJob, RejectJob, ResizeJob, WarnUser
 from punctual.core.ids import JobId
 from punctual.core.job import Allocation, EndState, JobSpec
-from punctual.core.lifecycle import about, end_state
+from punctual.core.lifecycle import about, end_state, folds_in
 from punctual.core.loss import SeenLoss
 from punctual.core.protocols import Message
 from punctual.core.recent_messages import NOTICES
@@ -36,11 +17,8 @@ from punctual.history.decisions import gap_frac
 
 #: Outcome of a job; *unfinished*: the record ends before the job does.
 Outcome = Literal[EndState, "unfinished"]
-#: Answer to a command about a grant.
-Answer = JobStarted | GrantApplied | GrantFailed
 
 
-@fast_init
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
     """Figures of one job, "so far" for one that is unfinished; `docs/reference/metrics.md` defines each.
@@ -118,10 +96,10 @@ class TracedMessage:
 
     message: Message
     spec: JobSpec | None
-    reading: ProgressReported | None
+    reading: events.ProgressReported | None
     gap_frac: float | None
     repeats: bool = False
-    answer: Answer | None = None
+    answer: events.GrantAnswer | None = None
 
 
 @dataclass(slots=True)
@@ -131,7 +109,7 @@ class Curves:
     Readings, forecasts, losses and phases come as long as the job runs: see `thin`.
     """
 
-    readings: list[ProgressReported] = field(default_factory=list)
+    readings: list[events.ProgressReported] = field(default_factory=list)
     grants: list[GrantChange] = field(default_factory=list)
     #: Instants at which a process was lost; another one follows.
     losses_of_process: list[float] = field(default_factory=list)
@@ -163,7 +141,7 @@ class Curves:
         if finish_s is not None:
             self.forecasts.append((at, finish_s))
 
-    def phase(self, since_submission_s: float, event: PhaseReported) -> None:
+    def phase(self, since_submission_s: float, event: events.PhaseReported) -> None:
         """Note the spans of phases under way since the last report."""
         for phase in event.phases:
             took_s = phase.wall_s - self.phase_wall_s.get(phase.name, 0.0)
@@ -216,13 +194,13 @@ class JobHistory:
 
     id: JobId
     curves: Curves | None = field(default_factory=Curves)
-    submission: JobSubmitted | None = None
+    submission: events.JobSubmitted | None = None
     #: Declarations, and the instants from which on they hold; the first is that of the submission.
     specs: list[tuple[float, JobSpec]] = field(default_factory=list)
     started_at: float | None = None
     #: First report of a landing that still holds.
-    landing: ProgressReported | None = None
-    end: JobFinished | JobFailed | RejectJob | None = None
+    landing: events.ProgressReported | None = None
+    end: events.JobFinished | events.JobFailed | RejectJob | None = None
     #: Exit code of the process that failed last.
     exit_code: int | None = None
     #: Whether it has a process: from a start to a failure. Answers about one that is gone change nothing.
@@ -244,7 +222,7 @@ class JobHistory:
     n_failures: int = 0
     n_grants_failed: int = 0
     #: Last reading, steps that it or an earlier one declared, and steps that had to be done again.
-    reading: ProgressReported | None = None
+    reading: events.ProgressReported | None = None
     steps_declared: float | None = None
     work_lost_steps: float = 0.0
     #: CPU time of the processes that were lost, and of the present one up to its last reading.
@@ -284,7 +262,7 @@ class JobHistory:
     @property
     def landed_at(self) -> float | None:
         """Instant of the landing; None: it has not landed."""
-        if isinstance(self.end, JobFinished):
+        if isinstance(self.end, events.JobFinished):
             return self.end.landed_at
         return self.landing.unit_at if self.landing is not None else None
 
@@ -309,7 +287,7 @@ class JobHistory:
 
     # Folds.
 
-    def _submitted(self, event: JobSubmitted, now: float) -> None:
+    def _fold_job_submitted(self, event: events.JobSubmitted, now: float) -> None:
         if self.is_open:
             return  # a second job of the name is turned away
         if self.submission is not None:
@@ -318,7 +296,7 @@ class JobHistory:
         self.specs.append((event.at, event.spec))
         self._trace(event)
 
-    def _spec_changed(self, event: SpecChanged, _: float) -> None:
+    def _fold_spec_changed(self, event: events.SpecChanged, _: float) -> None:
         if self.submission is None:
             return
         self._trace(event)
@@ -327,17 +305,17 @@ class JobHistory:
         if curves is not None and curves.line_starts and before.deadline_s != event.spec.deadline_s:
             curves.line_starts.append((event.at, self.steps_done, event.spec.deadline_s))
 
-    def _started(self, event: JobStarted, now: float) -> None:
+    def _fold_job_started(self, event: events.JobStarted, now: float) -> None:
         if self.is_open and event.request >= self.request:
             self.started_at = event.at if self.started_at is None else self.started_at
             self.alive, self.lost = True, False
-        self._answered(event, now)
+        self._fold_grant_applied(event, now)
 
-    def _grant_failed(self, event: GrantFailed, now: float) -> None:
+    def _fold_grant_failed(self, event: events.GrantFailed, now: float) -> None:
         self.n_grants_failed += self.submission is not None
-        self._answered(event, now)
+        self._fold_grant_applied(event, now)
 
-    def _answered(self, event: Answer, now: float) -> None:
+    def _fold_grant_applied(self, event: events.GrantAnswer, now: float) -> None:
         curves, asked_at = self.curves, None
         if curves is not None:
             traced = curves.unanswered.pop(event.request, None)
@@ -351,7 +329,7 @@ class JobHistory:
             self._hold(event.at, now, event.granted, asked_at)
             self.n_preemptions += held and not self.granted
 
-    def _asked(self, command: LaunchJob | ResizeJob, _: float) -> None:
+    def _fold_resize_job(self, command: LaunchJob | ResizeJob, _: float) -> None:
         curves = self.curves
         if curves is None:
             return
@@ -368,7 +346,9 @@ class JobHistory:
             curves.pacing.append((command.at, is_paced))
         curves.asked, curves.asked_cores = command, cores
 
-    def _progressed(self, event: ProgressReported, _: float) -> None:
+    _fold_launch_job = _fold_resize_job
+
+    def _fold_progress_reported(self, event: events.ProgressReported, _: float) -> None:
         before = self.reading
         if self.submission is None or self.end is not None:
             return
@@ -385,19 +365,21 @@ class JobHistory:
             if not curves.line_starts and event.steps_done > 0:
                 curves.line_starts.append((event.unit_at, event.steps_done, self.specs[-1][1].deadline_s))
 
-    def _phases(self, event: PhaseReported, _: float) -> None:
+    def _fold_phase_reported(self, event: events.PhaseReported, _: float) -> None:
         if self.curves is not None:
             self.curves.phase(event.at - self.submitted_at, event)
 
-    def _losses(self, event: LossReported, _: float) -> None:
+    def _fold_loss_reported(self, event: events.LossReported, _: float) -> None:
         if self.curves is not None:
             self.curves.losses += [(event.at, loss) for loss in event.losses]
 
-    def _finished(self, event: JobFinished, now: float) -> None:
+    def _fold_job_finished(self, event: events.JobFinished, now: float) -> None:
         self._trace(event)
         self._end(event, now)
 
-    def _failed(self, event: JobFailed, now: float) -> None:
+    def _fold_job_failed(self, event: events.JobFailed, now: float) -> None:
+        if event.request is not None and not (self.alive and event.request >= self.request):
+            return  # an answer about a process that is gone, or that another command has replaced
         self._trace(event)
         if not self.is_open:
             return
@@ -408,11 +390,11 @@ class JobHistory:
         else:
             self._end(event, now)
 
-    def _rejected(self, command: RejectJob, now: float) -> None:
+    def _fold_reject_job(self, command: RejectJob, now: float) -> None:
         self._trace(command)
         self._end(command, now)
 
-    def _node_lost(self, event: NodeLost, now: float) -> None:
+    def _fold_node_lost(self, event: events.NodeLost, now: float) -> None:
         if event.node not in self.granted:
             return
         self._hold(event.at, now, {node: amount for node, amount in self.granted.items() if node != event.node})
@@ -421,7 +403,7 @@ class JobHistory:
             self._lose_process(event.at, now)
             self.lost = True
 
-    def _steering_resumed(self, event: SteeringResumed, now: float) -> None:
+    def _fold_steering_resumed(self, event: events.SteeringResumed, now: float) -> None:
         """Record the grant after a gap in the steering; a job that the event does not name has no process."""
         if not self.is_open:
             return
@@ -433,11 +415,11 @@ class JobHistory:
         elif self.alive:
             self._lose_process(event.lost_at, now)
 
-    def _planned(self, event: PlanProposed, _: float) -> None:
+    def _fold_plan_proposed(self, event: events.PlanProposed, _: float) -> None:
         if self.curves is not None and self.is_open:
             self.curves.gap_frac = None if event.plan is None else gap_frac(event.plan)
 
-    def _warned(self, command: WarnUser, _: float) -> None:
+    def _fold_warn_user(self, command: WarnUser, _: float) -> None:
         curves, reason = self.curves, command.reason
         if curves is None:
             return
@@ -447,12 +429,17 @@ class JobHistory:
             curves.warnings.setdefault(reason.code, command)
             curves.forecast(command.at, reason.facts)
 
-    def _policy_changed(self, event: PolicyChanged, _: float) -> None:
+    def _fold_policy_changed(self, event: events.PolicyChanged, _: float) -> None:
         if self.is_open:
             self._trace(event)
 
-    def _only_traced(self, message: Message, _: float) -> None:
+    def _fold_pause_requested(self, message: Message, _: float) -> None:
         self._trace(message)
+
+    _fold_resume_requested = _fold_stop_requested = _fold_stop_job = _fold_pause_requested
+
+    _FOLDS: ClassVar[Mapping[type, Callable[[Any, Any, float], None]]] = folds_in(vars())
+    KINDS: ClassVar[frozenset[type]] = frozenset(_FOLDS)
 
     # Consequences.
 
@@ -460,7 +447,7 @@ class JobHistory:
         if (curves := self.curves) is not None:
             curves.trace.append(TracedMessage(message, self.spec, self.reading, curves.gap_frac, repeats))
 
-    def _end(self, end: JobFinished | JobFailed | RejectJob, now: float) -> None:
+    def _end(self, end: events.JobFinished | events.JobFailed | RejectJob, now: float) -> None:
         if self.is_open:
             self._hold(end.at, now, {})
             self._accrue(now)
@@ -500,34 +487,6 @@ class JobHistory:
         if not self.granted:
             return self.waiting_s + by_s, self.device_s, self.core_s
         return self.waiting_s, self.device_s + self.devices * by_s, self.core_s + self.cores * by_s
-
-    # The folds by kind of message.
-
-    _FOLDS: ClassVar[Mapping[type, Callable[[Any, Any, float], None]]] = {
-        JobSubmitted: _submitted,
-        SpecChanged: _spec_changed,
-        LaunchJob: _asked,
-        ResizeJob: _asked,
-        JobStarted: _started,
-        GrantApplied: _answered,
-        GrantFailed: _grant_failed,
-        ProgressReported: _progressed,
-        PhaseReported: _phases,
-        LossReported: _losses,
-        JobFinished: _finished,
-        JobFailed: _failed,
-        RejectJob: _rejected,
-        NodeLost: _node_lost,
-        SteeringResumed: _steering_resumed,
-        PlanProposed: _planned,
-        WarnUser: _warned,
-        PolicyChanged: _policy_changed,
-        PauseRequested: _only_traced,
-        ResumeRequested: _only_traced,
-        StopRequested: _only_traced,
-        StopJob: _only_traced,
-    }
-    KINDS: ClassVar[frozenset[type]] = frozenset(_FOLDS)
 
     # Figures of one job among many.
 

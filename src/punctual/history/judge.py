@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite
-from typing import Protocol
+from typing import Protocol, get_args
 
 from punctual.core.ids import JobId
 from punctual.core.pools import SPENT, Lack
@@ -15,19 +15,13 @@ from punctual.core.verdict import JobKind, Verdict, remaining_time, verdict
 
 #: Kinds of jobs that are over.
 OVER: frozenset[JobKind] = frozenset({"met", "missed", "done", "failed", "stopped"})
+#: Names of kinds for people.
 NAMES: Mapping[JobKind, str] = {
+    **{kind: kind for kind in get_args(JobKind)},
     "late": "will be late",
     "risk": "at risk",
     "good": "on track",
-    "measuring": "measuring",
     "free": "no deadline",
-    "waiting": "waiting",
-    "paused": "paused",
-    "met": "met",
-    "missed": "missed",
-    "done": "done",
-    "failed": "failed",
-    "stopped": "stopped",
 }
 #: Kind of a measured job by its verdict; with no verdict it has no deadline.
 _BY_VERDICT: Mapping[Verdict | None, JobKind] = {

@@ -1,53 +1,18 @@
 """Figures of a cluster: all jobs of a record in one summary."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from math import fsum
 
-from punctual.core.errors import InvalidSpec
+import numpy as np
+
 from punctual.core.ids import JobId
 from punctual.history.job import JobRecord, Outcome
 
 
-def quantile(ascending: Sequence[float], p: float) -> float:
-    """The `p`-quantile: below it lies the share `p` of the values.
-
-    Parameters
-    ----------
-    ascending
-        The values, in order; at least one.
-    p
-        Share from 0 to 1.
-
-    Raises
-    ------
-    InvalidSpec
-        The values are empty, or `p` is not a share.
-
-    Notes
-    -----
-    With values x₀ ≤ … ≤ xₙ₋₁, h = p (n − 1), k = ⌊h⌋: the quantile is xₖ + (h − k)(xₖ₊₁ − xₖ), that is linear between
-    the values (definition 7 of [hyndman1996], the default of NumPy and R).
-
-    Examples
-    --------
-    >>> quantile([1.0, 2.0, 4.0], 0.75)
-    3.0
-    """
-    if not ascending or not 0 <= p <= 1:
-        raise InvalidSpec(
-            "a quantile needs values and a share from 0 to 1", f"{len(ascending)} values and {p}", "a quantile",
-            "Leave it out where there are no values.",
-        )  # fmt: skip
-    h = p * (len(ascending) - 1)
-    below = int(h)
-    above = min(below + 1, len(ascending) - 1)
-    return ascending[below] + (h - below) * (ascending[above] - ascending[below])
-
-
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """`n` values in five numbers, in the unit of the values; quantiles as in `quantile`."""
+    """`n` values in five numbers, in the unit of the values; quantiles by definition 7 of [hyndman1996], NumPy's default."""
 
     n: int
     mean: float
@@ -62,14 +27,8 @@ class Spread:
         ascending = sorted(values)
         if not ascending:
             return None
-        return cls(
-            n=len(ascending),
-            mean=fsum(ascending) / len(ascending),
-            median=quantile(ascending, 0.5),
-            p95=quantile(ascending, 0.95),
-            p99=quantile(ascending, 0.99),
-            max=ascending[-1],
-        )
+        mean, (median, p95, p99) = fsum(ascending) / len(ascending), np.quantile(ascending, (0.5, 0.95, 0.99)).tolist()
+        return cls(len(ascending), mean, median, p95, p99, ascending[-1])
 
 
 #: Seconds in which a job would finish alone on a private share of the cluster; None: not known.
@@ -90,8 +49,8 @@ class ClusterTotals:
         Plans requested.
     n_plans_refused
         Plans that could not be used, or were not made because the policy failed.
-    n_plans
-        Plans proposed; the times below are between request and proposal, on the record's clock.
+    decision_mean_s, decision_max_s
+        Time between request and proposal of a plan, on the record's clock; None: no plan was proposed.
     """
 
     makespan_s: float
@@ -99,13 +58,12 @@ class ClusterTotals:
     capacity_core_s: float
     n_rounds: int
     n_plans_refused: int
-    n_plans: int
-    decision_total_s: float
+    decision_mean_s: float | None
     decision_max_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSummary:
+class ClusterSummary(ClusterTotals):
     """Figures of all jobs; `docs/reference/metrics.md` defines each, and which jobs it is over.
 
     A `Spread` or a share is None if no job, or no capacity, has a value for it.
@@ -127,12 +85,9 @@ class ClusterSummary:
     jct_s: Spread | None
     queued_s: Spread | None
     waiting_s: Spread | None
-    makespan_s: float
     efficiency: Spread | None
     slowdown: Spread | None
     fairness: Spread | None
-    capacity_device_s: float
-    capacity_core_s: float
     granted_device_frac: float | None
     granted_core_frac: float | None
     useful_device_frac: float | None
@@ -142,10 +97,6 @@ class ClusterSummary:
     preemptions_per_job: float | None
     n_failures: int
     n_grants_failed: int
-    n_rounds: int
-    n_plans_refused: int
-    decision_mean_s: float | None
-    decision_max_s: float
     work_lost_steps: float
     work_lost_frac: float | None
 
@@ -199,6 +150,7 @@ def summarize_cluster(
     due = [job for job in jobs if job.deadline_s is not None and job.status != "stopped"]
     met = [job for job in due if job.on_time]
     return ClusterSummary(
+        **asdict(totals),
         n_jobs=len(jobs),
         n_finished=_n(jobs, "finished"),
         n_failed=_n(jobs, "failed"),
@@ -215,12 +167,9 @@ def summarize_cluster(
         jct_s=Spread.of(_known(job.jct_s for job in jobs)),
         queued_s=Spread.of(_known(job.queued_s for job in jobs)),
         waiting_s=Spread.of(job.waiting_s for job in jobs),
-        makespan_s=totals.makespan_s,
         efficiency=Spread.of(_known(_ratio(alone_s.get(job.id), job.training_s) for job in jobs)),
         slowdown=Spread.of(_known(_ratio(job.jct_s, alone_s.get(job.id)) for job in jobs)),
         fairness=Spread.of(_known(_ratio(job.jct_s, private_s(job)) for job in jobs)) if private_s else None,
-        capacity_device_s=totals.capacity_device_s,
-        capacity_core_s=totals.capacity_core_s,
         granted_device_frac=_ratio(device_s, totals.capacity_device_s),
         granted_core_frac=_ratio(core_s, totals.capacity_core_s),
         useful_device_frac=_ratio(useful_device_s, totals.capacity_device_s) if least_device_s else None,
@@ -230,10 +179,6 @@ def summarize_cluster(
         preemptions_per_job=_ratio(sum(job.n_preemptions for job in started), len(started)),
         n_failures=sum(job.n_failures for job in jobs),
         n_grants_failed=sum(job.n_grants_failed for job in jobs),
-        n_rounds=totals.n_rounds,
-        n_plans_refused=totals.n_plans_refused,
-        decision_mean_s=_ratio(totals.decision_total_s, totals.n_plans),
-        decision_max_s=totals.decision_max_s,
         work_lost_steps=fsum(job.work_lost_steps for job in jobs),
         work_lost_frac=_work_lost_frac(jobs),
     )

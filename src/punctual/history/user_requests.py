@@ -4,14 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from punctual.core.events import (
-    PauseRequested,
-    PolicyChanged,
-    ResumeRequested,
-    SpecChanged,
-    StopRequested,
-    by_user,
-)
+from punctual.core import events
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Message
 from punctual.core.units import span
@@ -33,16 +26,16 @@ def user_request(message: Message, before: JobSpec | None) -> UserRequest | None
     None: it is no request of a user, or one to stop that the command to stop already reports.
     """
     match message:
-        case SpecChanged():
+        case events.SpecChanged():
             return _changed(message, before)
-        case PauseRequested(cause=cause, by=by):
+        case events.PauseRequested(cause=cause, by=by):
             return UserRequest("pause", message.text(), {"cause": cause, "by": by})
-        case ResumeRequested(by=by):
-            return UserRequest("resume", f"resumed {by_user(by)}", {"by": by})
-        case PolicyChanged():
+        case events.ResumeRequested(by=by):
+            return UserRequest("resume", f"resumed {events.by_user(by)}", {"by": by})
+        case events.PolicyChanged():
             return _policy(message)
-        case StopRequested(cause=cause, by=by) if by:  # that it was asked to stop is told anyway
-            return UserRequest("stop", f"to be stopped {by_user(by)}: {cause}", {"by": by})
+        case events.StopRequested(cause=cause, by=by) if by:  # that it was asked to stop is told anyway
+            return UserRequest("stop", f"to be stopped {events.by_user(by)}: {cause}", {"by": by})
     return None
 
 
@@ -52,15 +45,15 @@ def policy_text(policy: str, parameters: Mapping[str, Any]) -> str:
     return f"{policy} ({made_with})" if made_with else policy
 
 
-def _policy(event: PolicyChanged) -> UserRequest:
+def _policy(event: events.PolicyChanged) -> UserRequest:
     now = policy_text(event.policy, event.parameters)
-    text = f"the policy was changed {by_user(event.by)}: now {now}, before {event.before or 'another one'}"
+    text = f"the policy was changed {events.by_user(event.by)}: now {now}, before {event.before or 'another one'}"
     facts = {"policy": event.policy, "parameters": event.parameters, "before": event.before, "by": event.by}
     return UserRequest("policy", text, facts)
 
 
-def _changed(event: SpecChanged, before: JobSpec | None) -> UserRequest:
-    spec, by = event.spec, by_user(event.by)
+def _changed(event: events.SpecChanged, before: JobSpec | None) -> UserRequest:
+    spec, by = event.spec, events.by_user(event.by)
     said: list[str] = []
     facts: dict[str, Any] = {}
     if before is None or spec.deadline_s != before.deadline_s:

@@ -19,13 +19,12 @@ from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from typing import Any
 
-from punctual.core.commands import Command
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import Event, PhaseReported, PolicyChanged, SteeringResumed
+from punctual.core.events import PhaseReported, PolicyChanged, SteeringResumed
 from punctual.core.ids import JobId, Timer
 from punctual.core.job import JobState, JobView, shape_of
 from punctual.core.lifecycle import ended_by
-from punctual.core.protocols import Policy
+from punctual.core.protocols import Message, Policy
 from punctual.core.resources import LEAST_CORES
 from punctual.core.speed import RateCurve, Shape
 from punctual.core.status import WINDOW_S, JobStatus
@@ -174,7 +173,7 @@ def played(
     unknown = _unknown(statuses, works)
     awaited = statuses.keys() - unknown.keys()
 
-    def listen(message: Event | Command) -> None:
+    def listen(message: Message) -> None:
         board.fold(message)
         ended = ended_by(message)
         if ended is not None:

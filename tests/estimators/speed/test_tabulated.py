@@ -115,8 +115,3 @@ def test_a_job_not_made_of_workers_is_tabulated_over_cores() -> None:
     profile = tuple(SeenRate(shape=Shape(cores=cores), rate_sps=cores) for cores in (0.5, 2.0))
     state = MODEL.init(JobSpec(id=JobId("fractions"), ceiling=Resources(2.0), profile=profile))
     assert MODEL.rate_sps(state, Shape(cores=1.0)) == pytest.approx(1.0)
-
-
-def test_an_empty_table_says_so() -> None:
-    assert table().status == "no-points"
-    assert table(entry(1, 1.0)).status == "ok"

@@ -3,12 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Literal
 
 from punctual.core.speed import SeenRate, Shape
-
-#: *ok*: there is a fit; *no-points*: nothing usable was seen; *failed*: the numbers seen admit no fit.
-FitStatus = Literal["ok", "no-points", "failed"]
 
 #: Slower or faster than this, in steps per second, nothing trains: such a measurement is a mistake.
 RATE_SPS_MIN, RATE_SPS_MAX = 1e-9, 1e9

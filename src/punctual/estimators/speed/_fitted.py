@@ -9,7 +9,7 @@ from typing import ClassVar
 from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
-from punctual.estimators.speed._base import FitStatus, Point, possible, usable, with_seen
+from punctual.estimators.speed._base import Point, possible, usable, with_seen
 from punctual.estimators.speed._regression import Place, Prior, Regression, fit
 
 #: Most shapes of a fit, which takes time cubic in them: more than a job is seen in while its speed stays the same.
@@ -28,11 +28,10 @@ class ModelTerms:
 
 @dataclass(frozen=True, slots=True)
 class FittedState:
-    """A fitted model's state of a job. The fit follows from the points, so equality ignores it."""
+    """A fitted model's state of a job. The fit follows from the points, so equality ignores it; None: they admit none."""
 
     basis: ModelTerms
     points: tuple[Point, ...] = ()
-    status: FitStatus = "no-points"
     fit: Regression | None = field(default=None, compare=False, repr=False)
 
 
@@ -146,7 +145,7 @@ class FittedModel(ABC):
         terms = [self.terms(basis, point.shape) for point in points]
         places = [self.place(point.shape) for point in points]
         fitted = fit(terms, places, points, self.prior(basis, points), self.misfit, noise_frac=self.noise_frac)
-        return FittedState(basis, points, "ok" if fitted else "failed", fitted)
+        return FittedState(basis, points, fitted)
 
     def _rate_sps(self, state: FittedState, shape: Shape) -> float:
         if state.fit is None:

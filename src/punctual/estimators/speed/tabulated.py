@@ -6,17 +6,16 @@ from functools import partial
 from math import exp, inf, log, sqrt
 
 from punctual.core.errors import check_above_zero
-from punctual.core.fast_init import fast_init, unchecked_constructor
+from punctual.core.fast_init import unchecked_constructor
 from punctual.core.identity_cache import IdentityCache
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
-from punctual.estimators.speed._base import FitStatus, possible, usable
+from punctual.estimators.speed._base import possible, usable
 
 #: Kind of device, number of nodes, number of servers: between these nothing is interpolated.
 Line = tuple[str, int, int]
 
 
-@fast_init
 @dataclass(frozen=True, slots=True)
 class Entries:
     """Speeds along one line of the table.
@@ -34,7 +33,6 @@ class Entries:
     log_rates: tuple[float, ...]
 
 
-@fast_init
 @dataclass(frozen=True, slots=True)
 class TabulatedState:
     """The table, and the correction from the job's own reports.
@@ -56,11 +54,6 @@ class TabulatedState:
     variance: float
     log_factor: float = 0.0
     n_seen: int = 0
-
-    @property
-    def status(self) -> FitStatus:
-        """A table cannot fail, only be empty."""
-        return "ok" if self.table else "no-points"
 
 
 _state, _made_entries = unchecked_constructor(TabulatedState), unchecked_constructor(Entries)

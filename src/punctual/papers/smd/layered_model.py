@@ -6,7 +6,7 @@ from math import exp, inf, log, sqrt
 from punctual.core.errors import check_above_zero
 from punctual.core.job import JobSpec
 from punctual.core.speed import SeenRate, Shape
-from punctual.estimators.speed._base import FitStatus, Point, possible, with_seen
+from punctual.estimators.speed._base import Point, possible, with_seen
 from punctual.papers.smd.layers import LayeredServed, LayerTimes, Overlap
 
 #: Factors on the transfers that are considered, logarithmic: from 1/32 to 32 in half doublings.
@@ -34,7 +34,6 @@ class LayeredState:
     """The model's state of a job. The beliefs follow from the points, so equality ignores them."""
 
     points: tuple[Point, ...] = ()
-    status: FitStatus = "no-points"
     beliefs: tuple[Belief, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -132,7 +131,7 @@ class Layered:
         best = max(draft.weight for draft in drafts)
         raw = [exp(draft.weight - best) for draft in drafts]
         beliefs = tuple(replace(draft, weight=one / sum(raw)) for draft, one in zip(drafts, raw, strict=True))
-        return LayeredState(points, "ok" if points else "no-points", beliefs)
+        return LayeredState(points, beliefs)
 
     def _belief(self, log_ratio: float, points: tuple[Point, ...]) -> Belief:
         """The belief with the logarithm of its probability as weight."""
