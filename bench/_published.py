@@ -143,13 +143,6 @@ def timed(one: TraceJob, profiles: Path, kinds: Kinds) -> TraceJob:
     return replace(one, work_steps=iterations, device_durations_s=durations)
 
 
-def elastic_of(one: TraceJob, profiles: Path) -> TraceJob:
-    """The job for `MeasuredTables`: a step is one batch of one device, which stays what it was."""
-    n, batch = int(one.n_gpus or 1), one.batch_size or 1
-    work_steps = iterations_of(profiles / str(one.model_name), batch) * n
-    return replace(one, work_steps=work_steps, batch_size=max(1, round(batch / n)))
-
-
 def fixed_batch(
     one: TraceJob, folder: Path, kinds: Kinds, counts: Sequence[int], restart_s: float, slowdown: float = 1.0
 ) -> SimJob:
