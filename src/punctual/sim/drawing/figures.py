@@ -5,7 +5,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from punctual.core.units import DAY_S, HOUR_S
-from punctual.sim.drawing.raster import JobIntervals, Raster, raster
+from punctual.sim.drawing.raster import Raster, raster
 from punctual.sim.stored import Curve, StoredRun
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def gantt(run: StoredRun, ink: str) -> "Figure":
     """Draw all jobs of one run over time, as an image; see `punctual.sim.drawing.raster` for its rule."""
     from matplotlib.figure import Figure
 
-    image = raster(stays_of(run))
+    image = _image_of(run)
     with _styled(ink):
         figure = Figure(figsize=(11, 4.2), layout="constrained")
         axes = figure.subplots()
@@ -131,21 +131,17 @@ def gantt(run: StoredRun, ink: str) -> "Figure":
     return figure
 
 
-def stays_of(run: StoredRun) -> JobIntervals:
-    """Return the spans in which the run's jobs existed, and in which they held something."""
+def _image_of(run: StoredRun) -> Raster:
+    """Return the image of the spans in which the run's jobs existed, and in which they held something."""
     import numpy as np
 
-    submitted_s = run.jobs["submitted_at"].to_numpy()
+    submitted_s = run.jobs["submitted_at"].to_numpy().astype(float)
     last_s = max([0.0, *run.curves["capacity"]["at"], _until(run.curves["capacity"])])
     ended_s = run.jobs["ended_at"].fill_null(last_s).to_numpy()
     places = {job: i_job for i_job, job in enumerate(run.jobs["id"])}
-    return JobIntervals(
-        submitted_s=submitted_s.astype(float),
-        ended_s=np.maximum(submitted_s, ended_s).astype(float),
-        i_job=np.array([places[job] for job in run.segments["job"]], dtype=np.int64),
-        from_s=run.segments["from_at"].to_numpy().astype(float),
-        until_s=run.segments["until_at"].to_numpy().astype(float),
-    )
+    i_job = np.array([places[job] for job in run.segments["job"]], dtype=np.int64)
+    held_from_s, held_until_s = (run.segments[name].to_numpy().astype(float) for name in ("from_at", "until_at"))
+    return raster(submitted_s, np.maximum(submitted_s, ended_s), i_job, held_from_s, held_until_s)
 
 
 def _paint(axes: "Axes", image: Raster, n_jobs: int) -> "AxesImage":
