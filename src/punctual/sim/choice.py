@@ -110,7 +110,8 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
                 f"`{where}` must have known parameters only", f"`{key}`", f"`{where}.{key}`",
                 f"{did_you_mean(key, known, 0.5)}It has: {', '.join(known) or 'none'}.",
             )  # fmt: skip
-    missing = next((key for key in _needed(kind) if key not in parameters), None)
+    needed = parameters_of(kind, needed=True)
+    missing = next((key for key in needed if key not in parameters), None)
     if missing is not None:
         raise InvalidSpec(
             f"`{where}` must have all parameters that it cannot do without", f"no `{missing}`", f"`{where}.{missing}`",
@@ -124,15 +125,11 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
         raise InvalidSpec(error.must, error.got, f"`{where}`", error.remedy) from error
 
 
-def parameters_of(kind: type) -> list[str]:
-    """Names of what `kind` is made with, in order."""
-    return [name for name, item in inspect.signature(kind).parameters.items() if item.kind not in _ANY_NUMBER]
-
-
-def _needed(kind: type) -> list[str]:
-    """Names of what `kind` cannot be made without."""
+def parameters_of(kind: type, *, needed: bool = False) -> list[str]:
+    """Names of what `kind` is made with, in order; `needed`: only of what it cannot be made without."""
     items = inspect.signature(kind).parameters.items()
-    return [name for name, item in items if item.kind not in _ANY_NUMBER and item.default is item.empty]
+    own = {name: item for name, item in items if item.kind not in _ANY_NUMBER}
+    return [name for name, item in own.items() if not needed or item.default is item.empty]
 
 
 def value_of(text: str) -> Any:

@@ -99,6 +99,11 @@ class TraceSection(BaseModel):
     on_bad: Literal["skip", "fail"] = "skip"
     unpacked_gib_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = UNPACKED_GIB_MAX
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        return trace_source(given) if isinstance(given, str) else given
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if self.file is not None and self.generator is not None:
@@ -190,14 +195,6 @@ class Scenario(BaseModel):
         if len(set(given)) < len(given):
             raise InvalidSpec("`seeds` must have each once", str(list(given)), "`seeds`", "Leave out the second one.")
         return given
-
-    @field_validator("trace", mode="before")
-    @classmethod
-    def _trace_text(cls, given: Any) -> Any:
-        """A trace that is text: `generator:NAME...` or a file."""
-        if not isinstance(given, str):
-            return given
-        return trace_source(given)
 
     @field_validator("trace")
     @classmethod

@@ -170,7 +170,7 @@ class Study:
         own = {"name": policy.name, "parameters": policy.parameters, "seed": seed}
         source = fingerprint.of_plug_in(parts.kind("policies", policy.name))
         text = json.dumps({**common, **own, "source": source}, sort_keys=True)
-        key = fingerprint.of_text(text)[:24]
+        key = fingerprint.of_values([text])[:24]
         return Assignment(
             scenario=self.scenario, policy=policy, seed=seed, key=key, folder=self.out / "runs" / key, token=self._token
         )
