@@ -36,8 +36,6 @@ class PoolCourse:
 class _Provider:
     """One pool as it really is."""
 
-    __slots__ = ("course", "i_next", "machines", "numbers", "obtainable", "spec", "startups_s")
-
     def __init__(self, pool: PoolCourse) -> None:
         self.spec, self.course = pool.spec, pool.course
         self.i_next = 0
