@@ -15,7 +15,6 @@ from punctual.core.resources import Resources, largest
 from punctual.daemon.quotes import check_amounts, new_view
 from punctual.history.cluster import ClusterHistory
 from punctual.history.costs import CostHistory
-from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of, recording_of
@@ -155,13 +154,11 @@ def facts_of(history: ClusterHistory, ideal: Ideal) -> dict[str, Any]:
     curves = {"queue": course.n_queued, "granted": course.devices, "capacity": course.devices_capacity}
     return {
         "summary": summary.row(),
-        "curves": {name: _curve(level) for name, level in curves.items()},
+        "curves": {
+            name: {"at": level.at, "mean": level.mean, "until_at": level.until_at} for name, level in curves.items()
+        },
         "plans": asdict(history.gaps()),
     }
-
-
-def _curve(course: LevelCourse) -> dict[str, Any]:
-    return {"at": course.at, "mean": course.mean, "until_at": course.until_at}
 
 
 def quote_first(scenario: Scenario, amounts: Sequence[Resources]) -> Quote:

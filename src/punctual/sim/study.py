@@ -71,7 +71,7 @@ class Study:
     """
 
     def __init__(self, scenario: Scenario, out: Path) -> None:
-        check_libraries()
+        check_extras("a study", "sim")
         self.scenario = scenario
         self.out = out
         self._token = secrets.token_hex(4)
@@ -227,11 +227,6 @@ def _failure(assignment: Assignment, error: Exception, invalid: tuple[str, str, 
     what = f"{type(error).__name__}: {error}"
     trace = traceback.format_exc()
     return Failure(policy=assignment.policy.shown, seed=assignment.seed, what=what, trace=trace, invalid=invalid)
-
-
-def check_libraries() -> None:
-    """Raise `InvalidSpec` unless the libraries of a study are installed."""
-    check_extras("a study", "sim")
 
 
 def write_index(out: Path, scenario: Scenario, runs: tuple[StoredRun, ...]) -> None:
