@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,19 +110,14 @@ def _traced(world: World, setting: Setting, data: Path | None, n_jobs: int, n_de
     return _slice(_fitting(data / "traces" / world.file), n_jobs, setting.seed)
 
 
-_READ: dict[Path, list[TraceJob]] = {}
-
-
+@cache
 def _fitting(path: Path) -> list[TraceJob]:
     """The jobs that a small cluster can hold and that end within a few days."""
-    if path not in _READ:
-        jobs = (
-            job
-            for job in normalized(read(path, "skip"))
-            if job.n_gpus and 60.0 <= (job.duration_s or 0.0) <= _LONGEST_S
-        )
-        _READ[path] = [job for job in jobs if (job.n_gpus or 0) <= _LARGEST]
-    return _READ[path]
+    return [
+        job
+        for job in normalized(read(path, "skip"))
+        if 0 < (job.n_gpus or 0) <= _LARGEST and 60.0 <= (job.duration_s or 0.0) <= _LONGEST_S
+    ]
 
 
 def _slice(jobs: list[TraceJob], n_jobs: int, seed: int) -> list[TraceJob]:
@@ -147,34 +143,6 @@ def _misjudged(job: SimJob, error: float, seed: int) -> SimJob:
     return replace(job, spec=replace(job.spec, profile=profile))
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """A published simulator's own trace, with what it printed for its own policy."""
-
-    file: str
-    tables: str
-    n_nodes: int
-    devices_per_node: int
-    n_jobs: int
-    printed: int
-    made_by: str
-
-    def jobs(self, data: Path) -> list[SimJob]:
-        """All of its jobs with its speeds and deadlines."""
-        tables = str(data / "profiles" / self.tables)
-        rule = MeasuredTables(tables=tables, devices_per_node=self.devices_per_node)
-        return list(sim_jobs(normalized(read(data / "traces" / self.file, "skip")), rule))
-
-
-_MICROSOFT = "microsoft_itp_2021/with_models_deadlines"
-OUTSIDE: Mapping[str, Outside] = {
-    "elasticVpollux_e": Outside("elasticflow_repo/elasticVpollux_e.csv", "elasticflow/throughputs_T4", 16, 4, 195, 142, "ElasticFlow"),
-    "195job": Outside(f"{_MICROSOFT}/195job.csv", "elasticflow/throughputs_A100", 16, 8, 195, 171, "ElasticFlow"),
-    "cluster10": Outside(f"{_MICROSOFT}/cluster10.csv", "elasticflow/throughputs_A100", 32, 8, 260, 250, "ElasticFlow"),
-    "cluster01": Outside(f"{_MICROSOFT}/cluster01.csv", "elasticflow/throughputs_A100", 64, 8, 1595, 787, "Tiresias in it"),
-}  # fmt: skip
-
-
 # One policy on one setting.
 
 #: Jobs tell how far they are this often, so that a wrong speed is found out.
@@ -187,9 +155,9 @@ _KEPT = (
 )  # fmt: skip
 
 
-def run(policy: str, jobs: Sequence[SimJob], nodes: Sequence[Node], *, reports: bool = True) -> dict[str, Any]:
+def run(policy: str, jobs: Sequence[SimJob], nodes: Sequence[Node]) -> dict[str, Any]:
     """Return the numbers of one simulation."""
-    found = Simulated(policy, jobs, nodes, report_s=REPORT_S if reports else None)
+    found = Simulated(policy, jobs, nodes, report_s=REPORT_S)
     row, wall_s, promised = found.row, found.watched.wall_s, found.watched.promised
     on_time = {str(job.id): bool(job.on_time) for job in found.record.jobs()}
     return {

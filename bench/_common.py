@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -156,6 +157,10 @@ def conclude(figures: str, short: Sequence[str]) -> int:
 
 
 # Tables.
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

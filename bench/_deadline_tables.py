@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from _common import mean
 from _report import Section, Target
 
 #: One run as `bench/deadline.py` records it.
@@ -46,10 +47,6 @@ def deviations(runs: Iterable[RunRow]) -> list[float]:
 
 def on_time(runs: Sequence[RunRow]) -> float | None:
     return sum(run["deviation_frac"] <= 0 for run in runs) / len(runs) if runs else None
-
-
-def mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 def targets(runs: list[RunRow], main: list[RunRow]) -> list[Target]:

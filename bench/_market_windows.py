@@ -13,7 +13,6 @@ import numpy as np
 
 from punctual.core.pools import SEEN_S
 from punctual.solvers.machine_market import (
-    RESERVE_FACTOR,
     MachineChoice,
     Need,
     Outlook,
@@ -209,11 +208,10 @@ class Watcher:
         i: int,
         *,
         restarts: bool = False,
-        factor: float = RESERVE_FACTOR,
         price_every_s: float = PRICE_EVERY_S,
     ) -> None:
         self._price_every_s = price_every_s
-        self.zone, self.task, self.i, self.restarts, self.factor = zone_, task, i, restarts, factor
+        self.zone, self.task, self.i, self.restarts = zone_, task, i, restarts
         self._n_most = len(task.speeds) - 1
         first = max(0, i - round(SEEN_S / zone_.tick_s))
         self._counts = [(first * zone_.tick_s, zone_.counts[first])]
@@ -245,15 +243,13 @@ class Watcher:
             self._next_price_at = at + self._price_every_s
             self._price = Outlook(task.speeds, (spot, certain), at).price_of_progress(left, left_s)
         need = Need(left, left_s, task.speeds, restarts=self.restarts, look_s=zone_.tick_s)
-        return choose(need, (spot, certain), self._price, self.factor)
+        return choose(need, (spot, certain), self._price)
 
 
-def play_elastic(
-    zone_: Zone, task: Task, i: int, factor: float = RESERVE_FACTOR, price_every_s: float = PRICE_EVERY_S
-) -> Played:
+def play_elastic(zone_: Zone, task: Task, i: int, price_every_s: float = PRICE_EVERY_S) -> Played:
     """Play an elastic job in a window: a machine that starts is paid for, and a dearer one stays until then."""
     counts, tick_s = window(zone_, task, i), zone_.tick_s
-    watcher = Watcher(zone_, task, i, factor=factor, price_every_s=price_every_s)
+    watcher = Watcher(zone_, task, i, price_every_s=price_every_s)
     speeds, d_s = task.speeds, task.startup_s
     n_best = len(speeds) - 1
     n_spot = n_certain = n_started = 0
@@ -327,11 +323,11 @@ def uniform_progress(zone_: Zone, task: Task, n: int) -> Rule:
     return rule
 
 
-def ours_rigid(zone_: Zone, task: Task, i: int, n: int, factor: float = RESERVE_FACTOR) -> Rule:
+def ours_rigid(zone_: Zone, task: Task, i: int, n: int) -> Rule:
     """Return the policy as a rule for a job of `n` machines."""
     speeds = tuple(task.speeds[k] if k in (0, n) else 0.0 for k in range(n + 1))
     job = Task(speeds, task.work, task.deadline_s, task.startup_s)
-    return rigid_rule(Watcher(zone_, job, i, restarts=True, factor=factor), n)
+    return rigid_rule(Watcher(zone_, job, i, restarts=True), n)
 
 
 def rigid_rule(watcher: Watcher, n: int) -> Rule:

@@ -7,18 +7,19 @@ Their figures are deadlines met of all jobs of the trace, mean completion time, 
 import csv
 import json
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import ceil
 from pathlib import Path
-from statistics import fmean
+
+import numpy as np
 
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
+from punctual.papers.pollux.adaptive_tables import AdaptiveTables, AdaptiveTraining, StepTimes
 from punctual.sim.job import SimJob
 from punctual.sim.scaling import ScalingRule
 from punctual.sim.scaling.elastic import Elastic
@@ -105,16 +106,14 @@ def _with_gavel_times(one: TraceJob, speeds: Mapping[str, Mapping[str, Mapping[s
 
 # Pollux and Sia: the work of an application by its batch size, and the time of a step by placement.
 
-#: Kind of device -> the name that the files give the cluster, devices of a node.
-SIA_KINDS = {"T4": ("-aws", 4), "2080Ti": ("-rtx", 8), "A100": ("-dgx-ext", 8)}
+#: Kind of device -> its name in the tables, devices of a node.
+SIA_KINDS = {"T4": ("T4", 4), "2080Ti": ("2080Ti", 8), "A100": ("A100", 8)}
 POLLUX_KINDS = {"T4": ("", 4)}
 #: What Sia's simulator multiplies the time of a step by, to come to what was seen on real devices; and seconds of a restart.
 SIA_SLOWDOWN = {"cifar10": 1.8, "imagenet": 1.2, "yolov3": 1.2, "bert": 1.2, "deepspeech2": 1.2, "ncf": 1.5}
 SIA_RESTART_S = {"cifar10": 50.0, "imagenet": 250.0, "yolov3": 80.0, "bert": 120.0, "deepspeech2": 25.0, "ncf": 15.0}
 
 Kinds = Mapping[str, tuple[str, int]]
-#: (nodes, devices) -> batch of one device -> seconds of a step, and of its exchange of gradients.
-Steps = dict[tuple[int, int], dict[float, tuple[float, float]]]
 
 
 def workload_jobs(path: str, profiles: str, kinds: Kinds) -> Callable[[], Iterator[SimJob]]:
@@ -136,18 +135,11 @@ def timed(one: TraceJob, profiles: Path, kinds: Kinds) -> TraceJob:
     folder, n, batch = profiles / str(one.model_name), int(one.n_gpus or 1), one.batch_size or 1
     iterations = iterations_of(folder, batch)
     durations = {
-        kind: iterations * _step_s(_steps(folder, cluster), n, ceil(n / per_node), batch / n)
-        for kind, (cluster, per_node) in kinds.items()
-        if (folder / f"placements{cluster}.csv").exists()
+        kind: iterations * _step_s(_times(folder)[named], n, ceil(n / per_node), batch / n)
+        for kind, (named, per_node) in kinds.items()
+        if named in _times(folder)
     }
     return replace(one, work_steps=iterations, device_durations_s=durations)
-
-
-def elastic_of(one: TraceJob, profiles: Path) -> TraceJob:
-    """The job for `MeasuredTables`: a step is one batch of one device, which stays what it was."""
-    n, batch = int(one.n_gpus or 1), one.batch_size or 1
-    work_steps = iterations_of(profiles / str(one.model_name), batch) * n
-    return replace(one, work_steps=work_steps, batch_size=max(1, round(batch / n)))
 
 
 def fixed_batch(
@@ -174,11 +166,12 @@ def _iteration_rates(
     folder: Path, place: tuple[str, int], batch: int, counts: Iterable[int], slowdown: float
 ) -> dict[tuple[int, int], float]:
     """Iterations a second of a global batch, by (devices, nodes); none where the kind was not measured."""
-    cluster, per_node = place
-    if not (folder / f"placements{cluster}.csv").exists():
+    named, per_node = place
+    times = _times(folder)
+    if named not in times:
         return {}
     shapes = [(n, ceil(n / per_node)) for n in counts if n <= batch]
-    return {(n, on): 1.0 / (slowdown * _step_s(_steps(folder, cluster), n, on, batch / n)) for n, on in shapes}
+    return {(n, on): 1.0 / (slowdown * _step_s(times[named], n, on, batch / n)) for n, on in shapes}
 
 
 @cache
@@ -189,41 +182,27 @@ def iterations_of(folder: Path, batch: int) -> float:
 
 
 @cache
-def _steps(folder: Path, cluster: str) -> Steps:
-    found: dict[tuple[int, int], dict[float, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for name in (f"scalability{cluster}.csv", f"placements{cluster}.csv"):
-        for row in _rows(folder / name):
-            digits = [int(digit) for digit in row.get("placement", "")]
-            shape = (len(digits), sum(digits)) if digits else (int(row["num_nodes"]), int(row["num_replicas"]))
-            found[shape][float(row["local_bsz"])].append((float(row["step_time"]), float(row["sync_time"])))
-    return {
-        shape: {batch: (fmean(a for a, _ in times), fmean(b for _, b in times)) for batch, times in batches.items()}
-        for shape, batches in found.items()
-    }
+def _trainings(profiles: Path) -> Mapping[str, AdaptiveTraining]:
+    return AdaptiveTables(profiles).trainings
 
 
-def _rows(path: Path) -> Iterator[dict[str, str]]:
-    if path.exists():
-        with path.open(encoding="utf-8", newline="") as file:
-            yield from csv.DictReader(file)
+def _times(folder: Path) -> Mapping[str, Mapping[tuple[int, int], StepTimes]]:
+    """Return the times of a model's steps, by the tables' name of a kind of device and by (devices, nodes)."""
+    return _trainings(folder.parent)[folder.name.lower()].times
 
 
-def _step_s(steps: Steps, n: int, n_nodes: int, local_batch: float) -> float:
-    """Seconds of an iteration; a batch that one device cannot hold is worked off in several rounds."""
-    shape = min(steps, key=lambda one: (abs(one[1] - n), abs(one[0] - n_nodes), one))
-    times = steps[shape]
-    n_rounds = ceil(local_batch / max(times) - 1e-9)
-    step_s, sync_s = _between(times, local_batch / n_rounds)
+def _step_s(times: Mapping[tuple[int, int], StepTimes], n: int, n_nodes: int, local_batch: float) -> float:
+    """Seconds of an iteration; a batch that one device cannot hold is worked off in several rounds.
+
+    Linear between the measured batches, and the nearest one beyond them.
+    """
+    nearest = times[min(times, key=lambda one: (abs(one[0] - n), abs(one[1] - n_nodes), one[::-1]))]
+    n_rounds = ceil(local_batch / nearest.batches[-1] - 1e-9)
+    step_s, sync_s = (
+        float(np.interp(local_batch / n_rounds, nearest.batches, seconds))
+        for seconds in (nearest.step_s, nearest.exchange_s)
+    )
     return step_s + (n_rounds - 1) * (step_s - sync_s)
-
-
-def _between(times: dict[float, tuple[float, float]], batch: float) -> tuple[float, float]:
-    """Linear between the measured batches, and the nearest one beyond them."""
-    below = max((one for one in times if one <= batch), default=min(times))
-    above = min((one for one in times if one >= batch), default=max(times))
-    share = (batch - below) / (above - below) if above > below else 0.0
-    (step_a, sync_a), (step_b, sync_b) = times[below], times[above]
-    return step_a + share * (step_b - step_a), sync_a + share * (sync_b - sync_a)
 
 
 # What is compared.

@@ -48,7 +48,7 @@ class Benchmark:
 #: First those that only compute, then those that run trainings, the longest last.
 BENCHMARKS = (
     Benchmark("walks"), Benchmark("overhead"), Benchmark("reading"), Benchmark("models"), Benchmark("goodput"), Benchmark("simulator"),
-    Benchmark("elasticflow"), Benchmark("solvers"), Benchmark("ablation"), Benchmark("reproduce"), Benchmark("policies"), Benchmark("promises"), Benchmark("money"), Benchmark("judges"),
+    Benchmark("elasticflow"), Benchmark("solvers"), Benchmark("ablation"), Benchmark("reproduce"), Benchmark("promises"), Benchmark("money"), Benchmark("judges"),
     Benchmark("resize"), Benchmark("elastic_training"),
     Benchmark("page"), Benchmark("service"), Benchmark("host"), Benchmark("kills", ("kills", "kills_random"), ("", "--random")),
     Benchmark("elastic_deadline"), Benchmark("gpu", ("gpu-cuda",), ("--only-gpu",)),

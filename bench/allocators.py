@@ -1,4 +1,4 @@
-"""Our allocator against all others: completion time, waiting and deadlines at once, and the published simulators' traces.
+"""Our allocator against all others: completion time, waiting and deadlines at once.
 
 Each cell is one simulation of one policy on one setting (trace, load, restart cost, error of the declared speeds, seed), or
 what nobody can exceed on it. Cells that are there already are kept with `--resume`, and what was not measured is told by revision.
@@ -15,18 +15,15 @@ from multiprocessing import get_context
 from statistics import fmean, geometric_mean, median
 from typing import Any
 
-from _allocator_cells import OUTSIDE, WORLDS, Setting, available, deadline_bound, folder, jobs_of, nodes, run, verdict
+from _allocator_cells import WORLDS, Setting, available, deadline_bound, folder, jobs_of, nodes, run, verdict
 from _common import Results, on_record, parser, revision, revisions, stamp, write_results
 from _jct_bound import jct_bound_s
-from _reference import TURNS, in_turns
 from _report import Section, Target, conclude_report
 
 from punctual import registry
 
 NAME = "allocators"
 OURS = "promises-first"
-#: With exact knowledge of all speeds nothing need be held back for errors.
-OURS_OUTSIDE = "promises-first:risk_sigmas=0"
 #: Not for jobs that are made of workers, or slower than a study can wait for.
 LEFT_OUT = {"proportional"}
 #: Rigid policies also with the smallest number of workers, so that they are not judged by their size alone.
@@ -54,14 +51,9 @@ def settings(worlds: Sequence[str], n_seeds: int) -> list[Setting]:
     return [Setting(world, *one, seed) for seed in range(n_seeds) for one in varied for world in worlds]
 
 
-def cell(setting: Setting | str, policy: str) -> dict[str, Any]:
-    """One simulation, of a setting or of the published trace of that name; a policy that fails is noted, not hidden."""
+def cell(setting: Setting, policy: str) -> dict[str, Any]:
+    """One simulation of a setting; a policy that fails is noted, not hidden."""
     try:
-        if isinstance(setting, str):
-            one, data = OUTSIDE[setting], folder()
-            assert data is not None
-            found = run(policy, one.jobs(data), nodes(one.n_nodes, one.devices_per_node), reports=False)
-            return {**found, **in_turns(turns=found["cpu_s"])}
         world, jobs = WORLDS[setting.world], jobs_of(setting, folder(), N_JOBS)
         if policy == "bound":
             n_devices = world.n_nodes * world.devices_per_node
@@ -71,17 +63,14 @@ def cell(setting: Setting | str, policy: str) -> dict[str, Any]:
         return {"failed": f"{type(error).__name__}: {error}"[:200]}
 
 
-def fill(results: Results, wanted: Sequence[tuple[str, Setting | str, str]], *, quick: bool) -> None:
+def fill(results: Results, wanted: Sequence[tuple[Setting, str]], *, quick: bool) -> None:
     """Make the cells that are missing; results are written now and then."""
-    missing = []
-    for part, setting, policy in wanted:
-        key = setting if isinstance(setting, str) else setting.key
-        if policy not in results[part].get(key, {}):
-            missing.append((part, key, setting, policy))
+    cells = results["cells"]
+    missing = [(setting, policy) for setting, policy in wanted if policy not in cells.get(setting.key, {})]
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        waiting = [pool.submit(cell, setting, policy) for _, _, setting, policy in missing]
-        for i, ((part, key, _, policy), done) in enumerate(zip(missing, waiting, strict=True), 1):
-            results[part].setdefault(key, {})[policy] = done.result()
+        waiting = [pool.submit(cell, setting, policy) for setting, policy in missing]
+        for i, ((setting, policy), done) in enumerate(zip(missing, waiting, strict=True), 1):
+            cells.setdefault(setting.key, {})[policy] = done.result()
             if i % 200 == 0:
                 print(f"{i} of {len(waiting)} cells", file=sys.stderr, flush=True)
                 write_results(NAME, results, quick=quick)
@@ -94,7 +83,7 @@ def main() -> int:
     made.add_argument("--seeds", type=int, default=1)
     options = made.parse_args()
     kept = on_record(NAME) if options.resume and not options.quick else {}
-    results: Results = {"n_jobs": N_JOBS, "cells": {}, "outside": {}, **kept, "stamp": stamp()}
+    results: Results = {"n_jobs": N_JOBS, "cells": {}, **kept, "stamp": stamp()}
     if kept and set(revisions(kept)) != {revision()}:
         results["stamp"]["cells_kept_of"] = kept["stamp"]
     begun_s, quick = time.monotonic(), options.quick
@@ -103,11 +92,7 @@ def main() -> int:
     wanted = settings(["modelarts-like"] if quick else available(folder()), options.seeds)
     if quick:
         wanted = [one for one in wanted if one.load in (1.0, 1.2) and one.restart_s == 30 and not one.error]
-    cells: list[tuple[str, Setting | str, str]] = [("cells", one, name) for one in wanted for name in (*names, "bound")]
-    if folder() is not None:
-        ours = [OURS_OUTSIDE] if quick else [OURS_OUTSIDE, f"{OURS_OUTSIDE},work=early", OURS, "greedy"]
-        cells += [("outside", name, policy) for name in OUTSIDE if not quick or name != "cluster01" for policy in ours]
-    fill(results, cells, quick=quick)
+    fill(results, [(one, name) for one in wanted for name in (*names, "bound")], quick=quick)
     print(f"{time.monotonic() - begun_s:.0f} s")
     return conclude_report(NAME, results, sections, quick=quick, key=3)
 
@@ -125,7 +110,7 @@ def verdicts_of(cells: Cells) -> dict[str, dict[str, Any]]:
     return verdicts
 
 
-def targets_of(cells: Cells, verdicts: Verdicts, outside: Cells) -> list[Target]:
+def targets_of(cells: Cells, verdicts: Verdicts) -> list[Target]:
     fair = [one for key, one in verdicts.items() if float(key.split("/")[1]) <= 1.2 and one["jct"] is not None]
     respects = {**{name: (name,) for name in ("jct", "wait", "met")}, "all three at once": ("jct", "wait", "met")}
     found = [
@@ -146,14 +131,6 @@ def targets_of(cells: Cells, verdicts: Verdicts, outside: Cells) -> list[Target]
         if n := sum(one["n_promised"] for one in promised):
             kept = 1 - sum(one["n_broken"] for one in promised) / n
             found.append(Target(f"promises kept, error {error}", least, kept, "{:.4f}".format, at_least=True))
-    for name, row in outside.items():
-        if (one := row.get(OURS_OUTSIDE, {})).get("jct_mean_s"):
-            text = f"{name}: deadlines met, {OUTSIDE[name].made_by} printed {OUTSIDE[name].printed}"
-            found.append(
-                Target(text, OUTSIDE[name].printed + 1, one["n_deadlines_met"], "{:.0f}".format, at_least=True)
-            )
-            if name == "cluster01" and "turns" in one:
-                found.append(Target(f"{name}: CPU time", 30e6, one["turns"], TURNS))
     for what, key in (("CPU time of a decision", "cpu_s"), ("decisions for each job", "n_rounds")):
         policy, most = most_over_median(cells, key)
         found.append(Target(f"{what}, most over the median of its policy: {policy}", 10.0, most, "{:.1f}".format))
@@ -173,7 +150,7 @@ def most_over_median(cells: Cells, key: str) -> tuple[str, float]:
 
 
 def sections(results: Results) -> list[Section]:
-    cells, outside = results["cells"], results["outside"]
+    cells = results["cells"]
     verdicts = verdicts_of(cells)
     groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for key, one in verdicts.items():
@@ -188,9 +165,9 @@ def sections(results: Results) -> list[Section]:
         for group, own in groups.items()
     ]
     return [
-        _by_load(cells, targets_of(cells, verdicts, outside)), _distances(groups, heads),
+        _by_load(cells, targets_of(cells, verdicts)), _distances(groups, heads),
         Section("Queueing and deadlines, setting by setting", [*heads, *(head for head, _ in respects.values())], rows),
-        _promises(cells), _outside(outside),
+        _promises(cells),
     ]  # fmt: skip
 
 
@@ -269,20 +246,6 @@ def _promises(cells: Cells) -> Section:
         for (load, error), (n, broken) in sorted(counts.items())
     ]
     return Section("Promises", ["load", "error", "promised", "broken", "kept"], rows)
-
-
-def _outside(outside: Cells) -> Section:
-    rows = [
-        [
-            name, policy, f"{one['n_deadlines_met']} of {OUTSIDE[name].n_jobs}", f"{OUTSIDE[name].printed} ({OUTSIDE[name].made_by})",
-            f"{one['jct_mean_s']:.0f}", f"{one['makespan_s']:.0f}", f"{one['cpu_s']:.1f}",
-        ]
-        for name, row in outside.items()
-        for policy, one in row.items()
-        if one.get("jct_mean_s")
-    ]  # fmt: skip
-    heads = ["trace", "policy", "met", "printed", "mean JCT s", "makespan s", "CPU s"]
-    return Section("Published simulators' own traces", heads, rows)
 
 
 if __name__ == "__main__":

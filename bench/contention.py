@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import _contention_jobs as jobs
-from _common import Results, on_record, parser, revision, write_results
+from _common import Results, mean, on_record, parser, revision, write_results
 from _contention_jobs import TOLERANCE_FRAC, Load
 from _contention_runs import KERNEL, SCALED, Outcome, Profile, calibrate, play
 from _report import Column, Section, Target, conclude_report, print_sections, table_of
@@ -221,10 +221,6 @@ def reached(plays: Sequence[Seen]) -> list[Target]:
             Target(f"{kind}: weight missed over the least possible", MISSES_LIMIT, missed, "{:.3f}".format),
         ]
     return found
-
-
-def mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 def sections(results: Results) -> list[Section]:

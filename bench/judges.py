@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _common import Results, json_lines, on_record, parser
+from _common import Results, json_lines, mean, on_record, parser
 from _report import Family, Run, Section, Target, conclude_report, grouped, sections_of
 
 HERE = Path(__file__).parent
@@ -88,8 +88,8 @@ def skynomad_section(runs: list[Run]) -> Section:
         rows.append([job, str(n), *cells, *([f"{over[-1]:.1%}", f"{below[-1]:.1%}"] if over else ["–", "–"])])
     targets = [
         Target("SkyNomad's simulator: late", 0, n_late if runs else None, "{:.0f}".format),
-        Target("SkyNomad's simulator: over its optimum", 0.10, _mean(over), "{:.1%}".format),
-        Target("SkyNomad's simulator: below Uniform Progress", 0.0, _mean(below), "{:.1%}".format, at_least=True),
+        Target("SkyNomad's simulator: over its optimum", 0.10, mean(over), "{:.1%}".format),
+        Target("SkyNomad's simulator: below Uniform Progress", 0.0, mean(below), "{:.1%}".format, at_least=True),
     ]
     heads = ("job", "windows", *_RULES.values(), "over the optimum", "below Uniform Progress")
     text = "Dollars a window. A late window counts as nothing, and is told."
@@ -98,10 +98,6 @@ def skynomad_section(runs: list[Run]) -> Section:
 
 def _late(n: int) -> str:
     return f" ({n} late)" if n else ""
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 # Frontier-CS.
@@ -158,7 +154,7 @@ def frontier_cs_section(runs: list[Run]) -> Section:
             f"{n:.0f}", *(_score(score) for score in named.values()), f"{len(published)} of {len(_PUBLISHED)}",
         ])  # fmt: skip
     if means:
-        rows.append(["mean", "", *(_score(_mean(means[name])) for name in means), ""])
+        rows.append(["mean", "", *(_score(mean(means[name])) for name in means), ""])
     n_failed = sum(each["score"] is None for each in runs if each["rule"] == _OURS) if runs else None
     targets = [
         Target("Frontier-CS: variants that failed or were late", 0, n_failed, "{:.0f}".format),
@@ -175,7 +171,7 @@ def _score(score: float | None) -> str:
 
 
 def _over(means: dict[str, list[float]], other: str) -> float | None:
-    ours, theirs = _mean(means.get(_OURS, [])), _mean(means.get(other, []))
+    ours, theirs = mean(means.get(_OURS, [])), mean(means.get(other, []))
     return None if ours is None or theirs is None else ours - theirs
 
 

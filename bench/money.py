@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp, inf, log
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from _common import RESULTS, Results, on_record, parser, revision, write_results
@@ -34,7 +33,7 @@ from _market_windows import (
     uniform_progress,
     zone,
 )
-from _report import Family, Run, Section, Target, conclude_targets, page_of, report, sections_of
+from _report import Family, Run, Section, Target, conclude_targets, grouped, page_of, report, sections_of
 
 NAME = "money"
 HERE = Path(__file__).parent / "traces"
@@ -169,13 +168,6 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def _grouped(runs: Sequence[Run], *keys: str) -> dict[tuple[Any, ...], list[Run]]:
-    groups: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        groups.setdefault(tuple(run[key] for key in keys), []).append(run)
-    return groups
-
-
 def _figures(runs: Sequence[Run]) -> dict[str, float]:
     """Return the means over zones, and those of the size that is best over all of them."""
     best = min((sum(run["fixed"][n] for run in runs) / len(runs), n) for n in runs[0]["fixed"])
@@ -191,7 +183,7 @@ ELASTIC_HEADS = (
 
 def _elastic_section(name: str, runs: list[Run], targets: Sequence[Target], text: str) -> Section:
     rows = []
-    for (workload, scaling), some in _grouped(runs, "workload", "scaling").items():
+    for (workload, scaling), some in grouped(runs, "workload", "scaling").items():
         it = _figures(some)
         rows.append((
             workload, scaling, len(some), sum(run["n_windows"] for run in some), f"{it['asked']:.3f}",
@@ -206,7 +198,7 @@ def _elastic_section(name: str, runs: list[Run], targets: Sequence[Target], text
 def _over_bound(runs: Sequence[Run], key: str = "ours") -> float | None:
     """Return the mean over workloads, speeds and zones of a cost over the bound, on zones where nothing was chosen."""
     gaps = []
-    for some in _grouped(runs, "workload", "scaling").values():
+    for some in grouped(runs, "workload", "scaling").values():
         others = [run for run in some if run["zone"] not in CHOSEN_ON]
         gaps.append(sum(run[key] for run in others) / sum(run["bound"] for run in others) - 1)
     return _mean(gaps) if gaps else None
@@ -215,7 +207,7 @@ def _over_bound(runs: Sequence[Run], key: str = "ours") -> float | None:
 def _below_best(runs: Sequence[Run], key: str = "ours") -> float | None:
     """Return the mean over workloads and speeds of what a cost is less than that of Uniform Progress at its best size."""
     others = [run for run in runs if run["zone"] not in CHOSEN_ON]
-    savings = [_figures(some) for some in _grouped(others, "workload", "scaling").values()]
+    savings = [_figures(some) for some in grouped(others, "workload", "scaling").values()]
     return _mean([1 - it[key] / it["best"] for it in savings]) if savings else None
 
 
@@ -301,7 +293,7 @@ def rigid(quick: bool = False) -> list[Run]:
 
 def rigid_section(runs: list[Run]) -> Section:
     rows, gaps = [], []
-    for (deadline_h, startup_s), some in _grouped(runs, "deadline_h", "startup_s").items():
+    for (deadline_h, startup_s), some in grouped(runs, "deadline_h", "startup_s").items():
         least, uniform, ours = (sum(run[key] for run in some) for key in ("least", "uniform", "ours"))
         gaps.append(ours / least - 1)
         rows.append([
@@ -416,7 +408,7 @@ def _curves(runs: Sequence[Run]) -> list[dict[str, float]]:
     """Return the means over zones for each deadline."""
     return [
         {"deadline_h": deadline_h, "on_demand": _mean([run["on_demand"] for run in some]), **_figures(some)}
-        for (deadline_h,), some in _grouped(runs, "deadline_h").items()
+        for (deadline_h,), some in grouped(runs, "deadline_h").items()
     ]
 
 
@@ -584,35 +576,6 @@ def _apart(runs: Sequence[Run], key: str) -> float | None:
     return abs(_mean([run["usd"] for run in runs]) / _mean([run[key] for run in runs]) - 1) if runs else None
 
 
-# The numbers of the policy.
-
-
-def choosing(quick: bool = False) -> list[Run]:
-    """Play three zones with other reserves of slack."""
-    runs = list[Run]()
-    for factor in () if quick else (0.0, 1.0, 3.0, 8.0):
-        gaps = list[float]()
-        n_late = 0
-        for workload in (_V100[0], _V100[2], *_FLAT[:2]):
-            for zone_ in workload.zones():
-                task = workload.task(power(workload.most, 0.926))
-                for i in begins(zone_, task, 96 * HOUR_S) if zone_.name in CHOSEN_ON else ():
-                    played = play_elastic(zone_, task, i, factor)
-                    gaps.append(played.usd / least_usd(zone_, task, i) - 1)
-                    n_late += played.end_s > task.deadline_s
-        runs.append({"factor": factor, "over_bound": _mean(gaps), "n_windows": len(gaps), "n_late": n_late})
-    return runs
-
-
-def choosing_section(runs: list[Run]) -> Section:
-    rows = [
-        [f"{run['factor']:g}", str(run["n_windows"]), f"{run['over_bound']:.1%}", str(run["n_late"])] for run in runs
-    ]
-    return Section(
-        "The reserve of slack, on the zones for choosing", ("factor", "windows", "over the bound", "late"), rows
-    )
-
-
 FAMILIES = (
     Family(elastic, elastic_section),
     Family(measured, measured_section),
@@ -621,7 +584,6 @@ FAMILIES = (
     Family(many, many_section),
     Family(agreement, agreement_section),
     Family(live, live_section),
-    Family(choosing, choosing_section),
 )
 
 

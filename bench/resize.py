@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from _agent import N_STEPS_BETWEEN, Agent, environment
-from _common import Results, markdown_table, parser, print_table, stamp_text, write_results
+from _common import Results, parser
 from _processes import PATIENCE_S, children, rss_bytes, status_of, wait_until
-from _report import Target, conclude_targets, targets_table
+from _report import Section, Target, conclude_report
 
 PROGRAM = str(Path(__file__).with_name("_resize_training.py"))
 COURSE = (2, 3, 2, 1)
@@ -234,17 +234,17 @@ def times_less(changes: list[Change], *, grows: bool) -> float | None:
     return found["torchrun"] / found["punctual"] if found else None
 
 
-def rows_of(changes: list[Change]) -> list[tuple[object, ...]]:
+def rows_of(changes: list[Change]) -> list[list[str]]:
     rows = []
     for before, after in ((1, 2), (2, 3), (3, 2), (2, 1)):
-        row: list[object] = [f"{before} -> {after}"]
+        row = [f"{before} -> {after}"]
         for system in ("punctual", "torchrun"):
             stops = [one for one in changes if (one.system, one.before, one.after) == (system, before, after)]
             times = sorted(one.stop_s for one in stops)
             open_end = ">= " if any(one.at_least for one in stops) else ""
             row.append(f"{open_end}{statistics.median(times):.2f} ({times[0]:.2f}-{times[-1]:.2f})" if times else "-")
-            row.append(sum(one.n_steps_redone for one in stops) if stops else "-")
-        rows.append(tuple(row))
+            row.append(str(sum(one.n_steps_redone for one in stops)) if stops else "-")
+        rows.append(row)
     return rows
 
 
@@ -276,17 +276,13 @@ def changes_of(results: Results) -> list[Change]:
     return [Change(**one) for one in results["changes"]]
 
 
-def page(results: Results) -> str:
+def sections(results: Results) -> list[Section]:
     changes, grown = changes_of(results), results["grown"]
-    lines = [*targets_table(targets(changes, grown)), ""]
-    lines += [
-        "Median, least and most seconds from the last step before a change to the end of the first after it:", "",
-        *markdown_table(HEADS, rows_of(changes)), "",
-        f"What {N_LEAK_RESIZES} changes of a small model between one and two workers left behind:", "",
-    ]  # fmt: skip
-    cells = [(who, *(f"{n:+.1f}" for n in one.values())) for who, one in grown.items()]
-    lines += markdown_table(("process", "threads", "descriptors", "memory, MiB"), cells)
-    return "\n".join([*lines, "", stamp_text(results), ""])
+    text = "Median, least and most seconds from the last step before a change to the end of the first after it."
+    found = [Section("Changes", HEADS, rows_of(changes), targets(changes, grown), text)]
+    cells = [[who, *(f"{n:+.1f}" for n in one.values())] for who, one in grown.items()]
+    left = f"What {N_LEAK_RESIZES} changes of a small model between one and two workers left behind"
+    return [*found, *([Section(left, ("process", "threads", "descriptors", "memory, MiB"), cells)] if cells else [])]
 
 
 def main() -> int:
@@ -304,12 +300,7 @@ def main() -> int:
             print(f"round {i_round + 1} of 3: {medians(changes)}", flush=True)
         grown = leaks(N_LEAK_RESIZES)
     results = {"changes": [asdict(one) for one in changes], "grown": grown}
-    write_results("resize", results, page, quick=options.quick)
-    print_table(HEADS, rows_of(changes))
-    for who, more in grown.items():
-        print(f"{who} after {N_LEAK_RESIZES} more changes: " + ", ".join(f"{key} {n:+.1f}" for key, n in more.items()))
-    found = targets(changes, grown)
-    return conclude_targets(found, found[0], quick=options.quick)
+    return conclude_report("resize", results, sections, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _common import Results, conclude, markdown_table, parser, print_table, stamp_text, write_results
+from _common import Results, parser
 from _processes import PATIENCE_S, home, wait_until
+from _report import Section, Target, conclude_report
 from tests.architecture.source import PACKAGE, modules, reachable
 
 from punctual.daemon.daemon_request import DaemonRequest
@@ -35,6 +36,7 @@ REACHES = {
     "`punctual.track`": "punctual.tracking.track",
 }
 WALKS = ("a tick", "a start", "a command", "a simulated launch")
+COUNT = "{:,.0f}".format
 #: Key -> the most: lines, or calls and files.
 TARGETS = {
     "lines of a daemon": 25_000, "calls of a tick": 400, "files of a tick": 30, "calls of a start": 700,
@@ -204,37 +206,30 @@ def measured(printed: str | None = None) -> Results:
     }
 
 
-def page(results: Results) -> str:
-    lines = ["<!-- made by bench/walks.py -->", "", "# Walks through the code", ""]
-    lines += markdown_table(
-        ["reach", "modules", "lines"],
-        [[name, f"{one['modules']:,}", f"{one['lines']:,}"] for name, one in results["reach"].items()],
-    )
-    lines += ["", *markdown_table(
-        ["walk", "calls", "files"],
-        [[name, f"{one['calls']:,.0f}", f"{one['files']:,.0f}"] for name, one in results["walks"].items()],
-    ), ""]  # fmt: skip
-    return "\n".join([*lines, stamp_text(results), ""])
-
-
-def figures(results: Results) -> dict[str, float]:
-    walks = results["walks"]
-    return {
-        "lines of a daemon": results["reach"]["a daemon"]["lines"],
+def sections(results: Results) -> list[Section]:
+    reaches, walks = results["reach"], results["walks"]
+    figures = {
+        "lines of a daemon": reaches["a daemon"]["lines"],
         **{f"{what} of {walk}": walks[walk][what] for walk in ("a tick", "a start") for what in ("calls", "files")},
     }
+    return [
+        Section(
+            "Reach", ["reach", "modules", "lines"],
+            [[name, COUNT(one["modules"]), COUNT(one["lines"])] for name, one in reaches.items()],
+            [Target(key, most, figures[key], COUNT) for key, most in TARGETS.items()],
+        ),
+        Section(
+            "Walks", ["walk", "calls", "files"],
+            [[name, COUNT(one["calls"]), COUNT(one["files"])] for name, one in walks.items()],
+        ),
+    ]  # fmt: skip
 
 
 def main() -> int:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--print", metavar="WALK", choices=WALKS, help=f"print the calls of {', '.join(WALKS)}")
     given = arguments.parse_args()
-    results = write_results("walks", measured(given.print), page, quick=given.quick)
-    print_table(["reach", "modules", "lines"], [[name, *one.values()] for name, one in results["reach"].items()])
-    print_table(["walk", "calls", "files"], [[n, one["calls"], one["files"]] for n, one in results["walks"].items()])
-    found = figures(results)
-    short = [f"{key} {found[key]:,.0f} > {most:,}" for key, most in TARGETS.items() if found[key] > most]
-    return conclude(f"a tick of {found['calls of a tick']:,.0f} calls (at most {TARGETS['calls of a tick']:,})", short)
+    return conclude_report("walks", measured(given.print), sections, quick=given.quick, key=1)
 
 
 if __name__ == "__main__":

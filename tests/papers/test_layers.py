@@ -217,7 +217,7 @@ def test_a_bad_table_is_told_with_its_file(tmp_path: Path, text: str | None, com
     if text is not None:
         path.write_text(text)
     with pytest.raises(InvalidSpec, match=complaint) as told:
-        made(parts.scaling("layered"), {"tables": str(path)}, "scaling")
+        made(parts.kind("scaling", "layered"), {"tables": str(path)}, "scaling")
     assert "net.csv" in told.value.got
     assert told.value.where == "`scaling`"
     assert told.value.remedy
@@ -278,7 +278,7 @@ def test_policies_schedule_with_it(policy: str, bandwidth_bytes_per_s: float, sc
     )
     job = rule.job(TRACE)
     record = ClusterHistory()
-    models = parts.models([job.spec.model])
+    models = parts.by_default("models", [job.spec.model])
     nodes = nodes_of([NodeGroup(n_nodes=2, gpus=16, cores=80.0, memory_gib=160.0)])
     Simulation([job], nodes, registry.load("policies", policy)(), models=models, listeners=(record.add,)).run()
     (course,) = record.jobs()

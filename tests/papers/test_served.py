@@ -210,7 +210,7 @@ def test_a_whole_simulation(policy: str) -> None:
     )
     record = ClusterHistory()
     nodes = nodes_of([NodeGroup(n_nodes=3, gpus=4, cores=32.0, memory_gib=160.0)])
-    models = parts.models({job.spec.model for job in jobs})
+    models = parts.by_default("models", (job.spec.model for job in jobs))
     Simulation(jobs, nodes, registry.load("policies", policy)(), models=models, listeners=(record.add,)).run()
     for job, course in zip(jobs, record.jobs(), strict=True):
         assert course.jct_s is not None

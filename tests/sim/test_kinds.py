@@ -62,10 +62,10 @@ def errors_of_forecasts(
     errors: dict[float, float] = {}
 
     def listen(message: Message) -> None:
-        demand = simulation._scheduler.demand(JOB) if getattr(message, "job", None) == JOB else None
+        demand = simulation.scheduler.demand(JOB) if getattr(message, "job", None) == JOB else None
         if demand is None or demand.forecast is None or message.at in errors:
             return
-        view = simulation._scheduler.job(JOB)
+        view = simulation.scheduler.job(JOB)
         left_s = (n_steps - view.done_steps) * 0.5 * (slowness if MOVED_AT <= message.at < BACK_AT else 1.0) / 4.0
         errors[message.at] = (demand.forecast.earliest_finish_s - message.at) / left_s - 1.0
 

@@ -74,8 +74,8 @@ def lived(**changes: Any) -> list[Message]:
     messages: list[Message] = []
     parts_of_it = {
         "nodes": [HERE],
-        "policy": parts.policy(RAN)(),
-        "controllers": parts.controllers(["remaining-cost"]),
+        "policy": parts.kind("policies", RAN)(),
+        "controllers": parts.by_default("controllers", ["remaining-cost"]),
         "physics": Physics(resize_s=0.1),
         "listeners": [messages.append],
     }
@@ -186,7 +186,9 @@ def test_of_a_journal_the_jobs_of_a_period_are_played(messages: list[Message], t
 
 
 def test_where_the_policy_was_changed_the_one_before_is_replayed_first(tmp_path: Path) -> None:
-    messages = lived(policy=parts.policy("fifo")(), events=[PolicyChanged(at=25.0, policy=RAN, before="fifo")])
+    messages = lived(
+        policy=parts.kind("policies", "fifo")(), events=[PolicyChanged(at=25.0, policy=RAN, before="fifo")]
+    )
     played = replay(messages, tmp_path)
     assert [run.policy for run in played.runs] == [AS_IT_WAS, "fifo and others, replayed"]
     live, again = played.runs

@@ -43,7 +43,7 @@ def simulated(jobs: list[SimJob], end_at: float = float("inf"), events: Any = ()
         boards[0].fold(message)
 
     simulation = Simulation(
-        jobs, [NODE], registered(POLICY, {}), controllers=parts.controllers(["remaining-cost"]), end_at=end_at,
+        jobs, [NODE], registered(POLICY, {}), controllers=parts.by_default("controllers", ["remaining-cost"]), end_at=end_at,
         events=events, listeners=(listen,), strict=False,
     )  # fmt: skip
     boards.append(StatusBoard(simulation.scheduler.forecast))

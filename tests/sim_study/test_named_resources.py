@@ -74,7 +74,7 @@ class Audit:
 def test_no_policy_gives_more_of_it_than_there_is_and_all_jobs_end(policy: str, tmp_path: Path) -> None:
     given = scenario(tmp_path)
     jobs, record, audit = jobs_of(given, 0), ClusterHistory(), Audit()
-    models = parts.models({job.spec.model for job in jobs})
+    models = parts.by_default("models", (job.spec.model for job in jobs))
     audit.simulation = Simulation(
         jobs, nodes_of(given.cluster), registry.load("policies", policy)(), models=models, listeners=(record.add, audit)
     )
@@ -141,7 +141,7 @@ def test_of_a_kind_that_other_groups_have_a_group_has_none(tmp_path: Path) -> No
             assert total(message.grant.values()).of("disk_mbps") <= 500.0
 
     jobs = jobs_of(given, 0)
-    models = parts.models({job.spec.model for job in jobs})
+    models = parts.by_default("models", (job.spec.model for job in jobs))
     Simulation(
         jobs, nodes_of(given.cluster), registry.load("policies", "greedy")(), models=models, listeners=(count,)
     ).run()

@@ -55,6 +55,12 @@ def test_values_on_the_command_line_are_as_in_toml(text: str, parameters: dict[s
     assert PlugInChoice.model_validate(text).parameters == parameters
 
 
+@pytest.mark.parametrize("text", ["uniform", "uniform:1.2,4", "uniform:1.2,high=4"])
+def test_a_choice_is_read_as_it_was_written(text: str) -> None:
+    choice = PlugInChoice.model_validate(text)
+    assert PlugInChoice.model_validate(choice.model_dump()) == choice
+
+
 @pytest.mark.parametrize(
     ("keys", "where", "words"),
     [

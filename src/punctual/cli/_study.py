@@ -94,7 +94,8 @@ def scenario_of(file: Path | None, given: Mapping[str, Any], settings: Iterable[
         keys = _with(keys, path, value)
     chosen, notices = _completed(keys, is_in_file=file is not None)
     scenario = Scenario.of(chosen, f"'{file}'" if file else "the options")
-    deaf = [choice.name for choice in scenario.policies if not hasattr(parts.policy(choice.name), "bought_deadline_at")]
+    kinds = {choice.name: parts.kind("policies", choice.name) for choice in scenario.policies}
+    deaf = [name for name, kind in kinds.items() if not hasattr(kind, "bought_deadline_at")]
     if deaf and any("budget_usd" in job for job in scenario.job):
         notices.append(f"only `least-cost` heeds budgets: {', '.join(deaf)} may spend more")
     return scenario, notices

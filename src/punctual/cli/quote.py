@@ -132,7 +132,7 @@ def _elsewhere(
     cluster: str, options: Mapping[str, Any], words: Sequence[str], amounts: Sequence[float]
 ) -> dict[str, Any]:
     """Quote a program on the machines that `cluster` describes, which need not be there."""
-    from punctual.sim.quoted import quote_first
+    from punctual.sim.one_run import quote_first
     from punctual.sim.scenario import Scenario, cluster_keys
 
     now, job = Now.read(), {name: value for name, value in options.items() if value is not None}

@@ -93,8 +93,6 @@ def _first_deadline_s(row: Row) -> float:
 class GavelReader(ABC):
     """Reads a format that is recognised by the number of its columns and its commands; a job is named by its line."""
 
-    __slots__ = ()
-
     name: ClassVar[str]
     columns: ClassVar[str]  # Their names, separated by blanks.
 

@@ -13,6 +13,6 @@ from punctual.sim.simulation import Simulation
 def record_of(jobs: Iterable[SimJob], cluster: Sequence[NodeGroup], policy: Policy, seed: int = 0) -> ClusterHistory:
     """Simulate jobs under a policy; return the record."""
     all_jobs, record = list(jobs), ClusterHistory()
-    models = parts.models({job.spec.model for job in all_jobs})
+    models = parts.by_default("models", (job.spec.model for job in all_jobs))
     Simulation(all_jobs, nodes_of(cluster), policy, models=models, listeners=(record.add,), seed=seed).run()
     return record

@@ -21,6 +21,7 @@ from punctual.sim.traces.limits import N_JOBS_MAX
 from punctual.sim.traces.load import core_s, device_s, rescaled
 from punctual.sim.traces.order import normalized
 from punctual.sim.traces.readers.live_journal import trace_job
+from punctual.sim.traces.synthetic import FAMILY
 
 
 def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
@@ -31,7 +32,7 @@ def jobs_of(scenario: Scenario, seed: int) -> list[SimJob]:
     InvalidSpec
         The trace cannot be used as the scenario says, or nothing is left of it.
     """
-    rule = made(parts.scaling(scenario.scaling.name), scenario.scaling.parameters, "scaling")
+    rule = parts.made_as("scaling", scenario.scaling, "scaling")
     jobs = list(sim_jobs(trace_jobs(scenario, seed), rule, seed=seed, controller=scenario.controller))
     known = resource_names([group.capacity() for group in scenario.machines])
     for job in jobs:
@@ -58,8 +59,7 @@ def trace_jobs(scenario: Scenario, seed: int) -> list[TraceJob]:
     if section.load is not None and not _generator_has(scenario, "load"):
         amount = device_s if n_devices(scenario.machines) else core_s
         jobs = rescaled(jobs, section.load, n_units(scenario.machines), amount)
-    rule = made(parts.deadlines(scenario.deadlines.name), scenario.deadlines.parameters, "deadlines")
-    return list(assign(jobs, rule, seed))
+    return list(assign(jobs, parts.made_as("deadlines", scenario.deadlines, "deadlines"), seed))
 
 
 def recording_of(scenario: Scenario) -> Recording | None:
@@ -94,8 +94,9 @@ def _source(scenario: Scenario, seed: int) -> Iterable[TraceJob]:
         return trace or ()
     wanted = {"n_jobs": scenario.trace.jobs, "load": scenario.trace.load, "n_devices": n_units(scenario.machines)}
     known = {name: value for name, value in wanted.items() if value is not None and _generator_has(scenario, name)}
-    parameters = {**known, **generator.parameters}
-    return made(parts.generator(generator.name), parameters, "trace.generator").jobs(seed)
+    kind, parameters = parts.kind(FAMILY, generator.name), {**known, **generator.parameters}
+    jobs: Iterable[TraceJob] = made(kind, parameters, "trace.generator").jobs(seed)
+    return jobs
 
 
 def _counted(jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
@@ -110,7 +111,7 @@ def _counted(jobs: Iterable[TraceJob]) -> Iterator[TraceJob]:
 
 def _generator_has(scenario: Scenario, parameter: str) -> bool:
     generator = scenario.trace.generator
-    return generator is not None and parameter in parameters_of(parts.generator(generator.name))
+    return generator is not None and parameter in parameters_of(parts.kind(FAMILY, generator.name))
 
 
 def _between(section: TraceSection, jobs: list[TraceJob]) -> list[TraceJob]:

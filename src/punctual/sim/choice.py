@@ -3,7 +3,7 @@
 import inspect
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, Self, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_serializer, model_validator
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -36,18 +36,22 @@ class PlugInChoice(BaseModel):
     def _read(cls, given: Any) -> Any:
         if isinstance(given, str):
             return _from_text(given)
-        if isinstance(given, Mapping):
-            return _from_table(given)
+        if isinstance(given, Mapping) and "parameters" not in given:
+            own = {key: given[key] for key in cls.model_fields if key in given}
+            return {**own, "parameters": {key: value for key, value in given.items() if key not in own}}
         return given
 
     @model_serializer
     def _write(self) -> str | dict[str, Any]:
-        return self.keys() if self.parameters else self.name
+        keys = self.keys()
+        return keys if len(keys) > 1 else self.name
 
     def keys(self) -> dict[str, Any]:
         """Return the choice as a table."""
-        by_place = {"values": self.values} if self.values else {}
-        return {"name": self.name, **by_place, **self.parameters}
+        others = {
+            key: value for key in type(self).model_fields if key != "parameters" and (value := getattr(self, key))
+        }
+        return {**others, **self.parameters}
 
     @property
     def text(self) -> str:
@@ -55,7 +59,7 @@ class PlugInChoice(BaseModel):
         parameters = ",".join(f"{key}={_as_text(value)}" for key, value in self.parameters.items())
         return f"{self.name}:{parameters}" if parameters else self.name
 
-    def bound_to(self, kind: type, where: str) -> "PlugInChoice":
+    def bound_to(self, kind: type, where: str) -> Self:
         """Return the choice with each value under the name of its parameter of `kind`.
 
         Raises
@@ -71,7 +75,24 @@ class PlugInChoice(BaseModel):
             )  # fmt: skip
         parameters = {**dict(zip(known, self.values, strict=False)), **self.parameters}
         made(kind, parameters, where)
-        return PlugInChoice(name=self.name, parameters=parameters)
+        return self.model_copy(update={"values": (), "parameters": parameters})
+
+
+class PolicyChoice(PlugInChoice):
+    """A policy to be compared.
+
+    Attributes
+    ----------
+    label
+        Name in tables; by default the policy's with its parameters.
+    """
+
+    label: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The label, or what stands for it."""
+        return self.label or self.text
 
 
 def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
@@ -89,53 +110,26 @@ def made(kind: type[T], parameters: Mapping[str, Any], where: str) -> T:
                 f"`{where}` must have known parameters only", f"`{key}`", f"`{where}.{key}`",
                 f"{did_you_mean(key, known, 0.5)}It has: {', '.join(known) or 'none'}.",
             )  # fmt: skip
-    missing = next((key for key in _needed(kind) if key not in parameters), None)
+    needed = parameters_of(kind, needed=True)
+    missing = next((key for key in needed if key not in parameters), None)
     if missing is not None:
         raise InvalidSpec(
-            f"`{where}` must have all parameters that it cannot do without",
-            f"no `{missing}`",
-            f"`{where}.{missing}`",
+            f"`{where}` must have all parameters that it cannot do without", f"no `{missing}`", f"`{where}.{missing}`",
             f"Give it, as in `NAME:{missing}=...`. It has: {', '.join(known)}.",
-        )
+        )  # fmt: skip
     hints = _hints(kind)
     checked = {key: _checked(hints.get(key, Any), value, f"{where}.{key}") for key, value in parameters.items()}
     try:
         return kind(**checked)
     except InvalidSpec as error:
         raise InvalidSpec(error.must, error.got, f"`{where}`", error.remedy) from error
-    except TypeError as error:
-        raise InvalidSpec(
-            f"`{where}` must say all that is needed", str(error), f"`{where}`", f"Parameters: {', '.join(known)}."
-        ) from error
 
 
-def parameters_of(kind: type) -> list[str]:
-    """Names of what `kind` is made with, in order."""
-    return [name for name, item in inspect.signature(kind).parameters.items() if item.kind not in _ANY_NUMBER]
-
-
-def _needed(kind: type) -> list[str]:
-    """Names of what `kind` cannot be made without."""
+def parameters_of(kind: type, *, needed: bool = False) -> list[str]:
+    """Names of what `kind` is made with, in order; `needed`: only of what it cannot be made without."""
     items = inspect.signature(kind).parameters.items()
-    return [name for name, item in items if item.kind not in _ANY_NUMBER and item.default is item.empty]
-
-
-def named(table: Mapping[str, T], name: str, family: str, where: str) -> T:
-    """The entry `name` of `table`.
-
-    Raises
-    ------
-    InvalidSpec
-        There is none.
-    """
-    if name in table:
-        return table[name]
-    raise InvalidSpec(
-        f"`{where}` must be one of the {family}",
-        f"'{name}'",
-        f"`{where}`",
-        f"{did_you_mean(name, table)}Known: {', '.join(table)}.",
-    )
+    own = {name: item for name, item in items if item.kind not in _ANY_NUMBER}
+    return [name for name, item in own.items() if not needed or item.default is item.empty]
 
 
 def value_of(text: str) -> Any:
@@ -178,13 +172,6 @@ def _split(text: str) -> list[str]:
             parts.append(text[begun:place])
             begun = place + 1
     return [part for part in [*parts, text[begun:]] if part.strip()]
-
-
-def _from_table(table: Mapping[str, Any]) -> dict[str, Any]:
-    if "parameters" in table:
-        return dict(table)
-    own = {key: table[key] for key in ("name", "values") if key in table}
-    return {**own, "parameters": {key: value for key, value in table.items() if key not in own}}
 
 
 def _hints(kind: type) -> dict[str, Any]:

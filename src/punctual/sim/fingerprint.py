@@ -33,11 +33,6 @@ def of_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def of_text(text: str) -> str:
-    """SHA-256 of the text."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def of_values(values: Iterable[object]) -> str:
     """Return the SHA-256 of values whose `repr` is complete."""
     digest = hashlib.sha256()

@@ -1,8 +1,8 @@
 """A job's times alone on the cluster, or on a private share of it; only the simulated world knows them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from punctual.core.ids import JobId
 from punctual.core.speed import Shape
@@ -11,8 +11,7 @@ from punctual.request.cluster_file import NodeGroup, n_devices
 from punctual.sim.job import SimJob
 
 
-@dataclass(frozen=True, slots=True)
-class _Option:
+class _Option(NamedTuple):
     """The job on `n_devices` devices would take `run_s`."""
 
     n_devices: float

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count, cycle
 
 from punctual.core.cluster import Node
-from punctual.core.commands import AskMachines, MachineCommand, ReleaseMachines
+from punctual.core.commands import AskMachines, MachineCommand
 from punctual.core.events import Event, MachinesAsked, MachinesRefused, NodeLost, NodeNoticed, PoolOffered
 from punctual.core.ids import NodeId
 from punctual.core.pools import SEEN_S, PoolSpec
@@ -35,8 +36,6 @@ class PoolCourse:
 class _Provider:
     """One pool as it really is."""
 
-    __slots__ = ("course", "i_next", "machines", "numbers", "obtainable", "spec", "startups_s")
-
     def __init__(self, pool: PoolCourse) -> None:
         self.spec, self.course = pool.spec, pool.course
         self.i_next = 0
@@ -47,28 +46,10 @@ class _Provider:
         self.startups_s = cycle(pool.startups_s or (pool.spec.startup_s,))
 
 
-@dataclass(frozen=True, slots=True)
-class _MachineStarted:
-    """A machine that has started."""
-
-    provider: _Provider
-    node: NodeId
-
-
-@dataclass(frozen=True, slots=True)
-class _MachineLost:
-    """A machine whose notice is over."""
-
-    node: NodeId
-
-
-Subject = _Provider | _MachineStarted | _MachineLost
-#: For `isinstance`.
-SUBJECTS = (_Provider, _MachineStarted, _MachineLost)
-
-
 class Market:
     """Performs the commands about machines, and makes their pools' courses happen.
+
+    It enters into the queue what returns the events of an instant.
 
     Parameters
     ----------
@@ -100,15 +81,15 @@ class Market:
     def perform(self, command: MachineCommand, sink: Sink) -> None:
         """Start or end machines; each answer is an event."""
         provider = self._providers.get(command.pool)
-        match command:
-            case AskMachines():
-                for event in self._start(provider, command):
-                    sink(event)
-            case ReleaseMachines(at=at, nodes=nodes):
-                for node in nodes if provider is not None else ():
-                    if provider is not None and provider.machines.pop(node, provider) is None:
-                        for event in self._end(at, node):
-                            sink(event)
+        if isinstance(command, AskMachines):
+            events = self._start(provider, command)
+        elif provider is None:
+            events = []
+        else:
+            ended = [node for node in command.nodes if provider.machines.pop(node, provider) is None]
+            events = [event for node in ended for event in self._end(node, command.at)]
+        for event in events:
+            sink(event)
 
     def _start(self, provider: _Provider | None, command: AskMachines) -> list[Event]:
         at, events = command.at, list[Event]()
@@ -119,30 +100,24 @@ class Market:
             nodes = tuple(NodeId(f"{spec.name}-{next(provider.numbers)}") for _ in range(n_started))
             provider.machines |= dict.fromkeys(nodes)
             for node in nodes:
-                self._queue.enter(at + next(provider.startups_s), FACT, _MachineStarted(provider, node))
+                self._queue.enter(at + next(provider.startups_s), FACT, partial(self._started, provider, node))
             events.append(MachinesAsked(at=at, pool=spec.name, nodes=nodes))
         if n_started < command.n_machines:
             n_refused = command.n_machines - n_started
             events.append(MachinesRefused(at=at, pool=command.pool, n_machines=n_refused, cause=NOT_THERE))
         return events
 
-    def _end(self, at: float, node: NodeId) -> list[Event]:
+    def _end(self, node: NodeId, at: float) -> list[Event]:
         if node in self._up:
             self._up.discard(node)
             return self._lose(at, node)
         return [NodeLost(at=at, node=node)]
 
-    def due(self, at: float, subject: Subject) -> list[Event]:
-        """Return the events of an entry of the queue."""
-        match subject:
-            case _MachineStarted(provider=provider, node=node):
-                if node not in provider.machines:  # it was released, or taken away, while it started
-                    return []
-                self._up.add(node)
-                return self._join(at, Node(node, provider.spec.capacity, provider.spec.device))
-            case _MachineLost(node=node):
-                return self._end(at, node)
-        return self._go_on(subject, at)
+    def _started(self, provider: _Provider, node: NodeId, at: float) -> list[Event]:
+        if node not in provider.machines:  # it was released, or taken away, while it started
+            return []
+        self._up.add(node)
+        return self._join(at, Node(node, provider.spec.capacity, provider.spec.device))
 
     def _go_on(self, provider: _Provider, at: float) -> list[Event]:
         """Reach the present point of the course: take away what is no longer there, and enter the next point."""
@@ -150,7 +125,7 @@ class Market:
         while provider.i_next < len(course) and course[provider.i_next][0] <= at:
             provider.i_next += 1
         if provider.i_next < len(course):
-            self._queue.enter(course[provider.i_next][0], FACT, provider)
+            self._queue.enter(course[provider.i_next][0], FACT, partial(self._go_on, provider))
         if provider.i_next == 0:  # it begins later
             return []
         _, price_usd_h, provider.obtainable = course[provider.i_next - 1]
@@ -160,9 +135,9 @@ class Market:
         for node in taken:
             del provider.machines[node]
             if node not in self._up or spec.notice_s <= 0:
-                events += self._end(at, node)
+                events += self._end(node, at)
                 continue
             events.append(NodeNoticed(at=at, node=node, ends_at=at + spec.notice_s))
-            self._queue.enter(at + spec.notice_s, FACT, _MachineLost(node))
+            self._queue.enter(at + spec.notice_s, FACT, partial(self._end, node))
         offered = PoolOffered(at=at, pool=spec, price_usd_h=price_usd_h, obtainable=provider.obtainable)
         return [*events, offered]

@@ -1,20 +1,24 @@
-"""Run one policy on one seed's jobs, from the scenario to the figures."""
+"""Run one policy on one seed's jobs, from the scenario to the figures; quote the first job instead."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from punctual.core.cluster import Snapshot
 from punctual.core.commands import RejectJob, WarnUser
 from punctual.core.events import Event, JobFailed, JobFinished, NodeJoined, NodeLost, NodeNoticed
+from punctual.core.pools import PoolTable
 from punctual.core.protocols import Message
+from punctual.core.quoting import Quote, quote
+from punctual.core.resources import Resources, largest
+from punctual.daemon.quotes import check_amounts, new_view
 from punctual.history.cluster import ClusterHistory
 from punctual.history.costs import CostHistory
-from punctual.history.level import LevelCourse
 from punctual.request.cluster_file import nodes_of
 from punctual.sim import parts
 from punctual.sim.assembly import jobs_of, recording_of
-from punctual.sim.choice import made
+from punctual.sim.choice import PolicyChoice, made
 from punctual.sim.garbage import rare_collections
 from punctual.sim.ideal import Ideal
 from punctual.sim.job import SimJob
@@ -22,7 +26,7 @@ from punctual.sim.physics import Physics
 from punctual.sim.pool_traces import courses_of
 from punctual.sim.recorded import about_kept
 from punctual.sim.recording import Live, Replayed, groups_of
-from punctual.sim.scenario import PolicyChoice, Scenario
+from punctual.sim.scenario import Scenario
 from punctual.sim.simulation import Simulation
 
 #: Messages that end a job, unless it may be retried.
@@ -42,7 +46,7 @@ def simulate_one(
     """
     begun_s, begun_cpu_s = time.perf_counter(), time.process_time()
     jobs = jobs_of(scenario, seed)
-    part: Any = made(parts.policy(policy.name), policy.parameters, f"policies.{policy.name}")
+    part = parts.made_as("policies", policy, f"policies.{policy.name}")
     recording, bill = recording_of(scenario), _MoneyCourse()
     if recording is not None and isinstance(part, Live):
         history, n_messages = recording.lived({job.spec.id for job in jobs})
@@ -78,13 +82,13 @@ def _simulated(
             events = [event for event in events if not isinstance(event, NodeJoined | NodeLost | NodeNoticed)]
         if isinstance(policy, Replayed):
             events += load.policy_changes
-            policy = parts.policy(policy.policy)()
+            policy = parts.kind("policies", policy.policy)()
     simulation = Simulation(
         jobs,
         nodes,
         policy,
-        controllers=parts.controllers({job.spec.controller for job in jobs}),
-        models=parts.models({job.spec.model for job in jobs}),
+        controllers=parts.by_default("controllers", (job.spec.controller for job in jobs)),
+        models=parts.by_default("models", (job.spec.model for job in jobs)),
         physics=made(Physics, scenario.physics, "physics"),
         seed=seed,
         listeners=(history.add, count.add, *([bill.add] if scenario.pool else [])),
@@ -150,10 +154,28 @@ def facts_of(history: ClusterHistory, ideal: Ideal) -> dict[str, Any]:
     curves = {"queue": course.n_queued, "granted": course.devices, "capacity": course.devices_capacity}
     return {
         "summary": summary.row(),
-        "curves": {name: _curve(level) for name, level in curves.items()},
+        "curves": {
+            name: {"at": level.at, "mean": level.mean, "until_at": level.until_at} for name, level in curves.items()
+        },
         "plans": asdict(history.gaps()),
     }
 
 
-def _curve(course: LevelCourse) -> dict[str, Any]:
-    return {"at": course.at, "mean": course.mean, "until_at": course.until_at}
+def quote_first(scenario: Scenario, amounts: Sequence[Resources]) -> Quote:
+    """Return the quote of the scenario's first job, alone on its machines under its first policy; its instants count from 0.
+
+    Raises
+    ------
+    InvalidSpec
+        The job or the machines cannot be made, or an amount is more than one job may have.
+    """
+    job, pools = jobs_of(scenario, scenario.seeds[0])[0], PoolTable()
+    for pool in courses_of(scenario.pool):
+        for at, price_usd_h, n in pool.course:
+            if at <= 0.0:
+                pools.offer(at, pool.spec, price_usd_h, n)
+    check_amounts(amounts, largest([job.spec.ceiling, *(group.capacity() for group in scenario.machines)]))
+    choice = scenario.policies[0]
+    policy = parts.made_as("policies", choice, f"policies.{choice.name}")
+    snapshot = Snapshot.of(0.0, nodes_of(scenario.cluster), [], pools=pools.views())
+    return quote(policy, snapshot, new_view(job.spec, 0.0), amounts)

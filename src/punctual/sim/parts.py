@@ -4,47 +4,40 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from punctual import registry
-from punctual.core.protocols import Controller, PerfModel
-from punctual.sim.choice import named
+from punctual.core.errors import InvalidSpec, did_you_mean
+from punctual.sim.choice import PlugInChoice, made
 from punctual.sim.recording import RECORDED_POLICIES
-from punctual.sim.scaling import ScalingRule
-from punctual.sim.traces import deadlines as deadline_rules
-from punctual.sim.traces import synthetic
+from punctual.sim.traces import deadlines
 
 #: The short name is the one people use.
-_DEADLINES: Mapping[str, type] = {**deadline_rules.RULES, "uniform": deadline_rules.UniformSlack}
+_DEADLINES: Mapping[str, type] = {**deadlines.RULES, "uniform": deadlines.UniformSlack}
 
 
-def policy(name: str) -> type:
-    """Return the class of the policy `name`; raise `InvalidSpec`, as all of these do, for an unknown name."""
-    return RECORDED_POLICIES.get(name) or registry.load("policies", name)
+def kind(family: str, name: str) -> Any:
+    """Return the class of the plug-in `name`: of a registered family, a deadline rule, or a policy of recorded runs.
+
+    Raises
+    ------
+    InvalidSpec
+        There is none.
+    """
+    if family == "policies" and name in RECORDED_POLICIES:
+        return RECORDED_POLICIES[name]
+    if family != "deadlines":
+        return registry.load(family, name)
+    if name not in _DEADLINES:
+        raise InvalidSpec(
+            "`deadlines` must be one of the deadline rules", f"'{name}'", "`deadlines`",
+            f"{did_you_mean(name, _DEADLINES)}Known: {', '.join(_DEADLINES)}.",
+        )  # fmt: skip
+    return _DEADLINES[name]
 
 
-def controller(name: str) -> type:
-    """The class of the controller `name`."""
-    return registry.load("controllers", name)
+def made_as(family: str, choice: PlugInChoice, where: str) -> Any:
+    """Return the plug-in that `choice` names, with its parameters; raise `InvalidSpec` about what is below the path `where`."""
+    return made(kind(family, choice.name), choice.parameters, where)
 
 
-def controllers(names: Iterable[str | None]) -> dict[str, Controller[Any]]:
-    """The controllers under their names."""
-    return {name: controller(name)() for name in sorted({name for name in names if name})}
-
-
-def models(names: Iterable[str | None]) -> dict[str, PerfModel[Any]]:
-    """The performance models under their names."""
-    return {name: registry.load("models", name)() for name in sorted({name for name in names if name})}
-
-
-def scaling(name: str) -> type[ScalingRule]:
-    """The class of the rule of scaling `name`."""
-    return registry.load("scaling", name)
-
-
-def generator(name: str) -> type[synthetic.Generator]:
-    """The class of the generator `name`."""
-    return registry.load(synthetic.FAMILY, name)
-
-
-def deadlines(name: str) -> type[deadline_rules.DeadlineRule]:
-    """The class of the deadline rule `name`."""
-    return named(_DEADLINES, name, "deadline rules", "deadlines")
+def by_default(family: str, names: Iterable[str | None]) -> dict[str, Any]:
+    """Return plug-ins with their default parameters, by name; a name may be missing."""
+    return {name: registry.load(family, name)() for name in sorted({name for name in names if name})}

@@ -6,7 +6,7 @@ much a job is twice as fast, up to the most that it was seen to use. Start-up, e
 steps between whose reports they happened.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -150,14 +150,15 @@ def recorded_load(messages: Iterable[Message], period: Period = ALWAYS) -> Recor
     stopped = {event.job for event in events if isinstance(event, StopRequested)}
     histories = {id: job for id, job in history.histories.items() if period.has(job.submitted_at)}
     works = {id: _work_of(job, is_stopped=id in stopped) for id, job in histories.items()}
-    jobs = [_sim_job(histories[job], work) for job, work in works.items() if isinstance(work, _PastWork)]
+    known = {job: work for job, work in works.items() if isinstance(work, _PastWork)}
+    jobs = [_sim_job(histories[job], work, known.keys()) for job, work in known.items()]
     startups_s, resizes_s = _delays_s(history.histories.values())
     return RecordedLoad(
-        jobs=tuple(_without_missing(sorted(jobs, key=lambda job: job.submitted_at))),
-        events=tuple(about_kept(events, {job.spec.id for job in jobs})),
+        jobs=tuple(sorted(jobs, key=lambda job: job.submitted_at)),
+        events=tuple(about_kept(events, known.keys())),
         policy_changes=tuple(policy_changes),
         nodes=tuple(_nodes_in(events)),
-        estimated={job: work.estimate for job, work in works.items() if isinstance(work, _PastWork) and work.estimate},
+        estimated={job: work.estimate for job, work in known.items() if work.estimate},
         left_out={job: work for job, work in works.items() if isinstance(work, str)},
         n_outside=len(history.histories) - len(histories),
         startup_s=median(startups_s or [0.0]),
@@ -190,7 +191,7 @@ def _nodes_in(events: Iterable[Event]) -> list[Node]:
     return [nodes[node] for node in sorted(nodes)]
 
 
-def about_kept(events: Iterable[Event], kept: set[JobId]) -> Iterator[Event]:
+def about_kept(events: Iterable[Event], kept: Collection[JobId]) -> Iterator[Event]:
     """Yield the events that concern one of the jobs `kept`, or all."""
     for event in events:
         if isinstance(event, SpecChanged) and event.spec.id in kept:
@@ -199,13 +200,7 @@ def about_kept(events: Iterable[Event], kept: set[JobId]) -> Iterator[Event]:
             yield event
 
 
-def _without_missing(jobs: Iterable[SimJob]) -> list[SimJob]:
-    listed = list(jobs)
-    kept = {job.spec.id for job in listed}
-    return [replace(job, spec=_declared(job.spec, kept)) for job in listed]
-
-
-def _declared(spec: JobSpec, kept: set[JobId]) -> JobSpec:
+def _declared(spec: JobSpec, kept: Collection[JobId]) -> JobSpec:
     """Return the declaration for the scheduler, without dependencies on missing jobs and without a goal."""
     return replace(spec, after=tuple(job for job in spec.after if job in kept), goal=None)
 
@@ -354,13 +349,13 @@ def _unfinished(spec: JobSpec, work: _PastWork, steps_total: float | None, state
     return f"{state}, and nothing says what it would have needed"
 
 
-def _sim_job(history: JobHistory, work: _PastWork) -> SimJob:
+def _sim_job(history: JobHistory, work: _PastWork, kept: Collection[JobId]) -> SimJob:
     points = _fewer(work.points)
     steps, cost = points[-1]
     phases = tuple((before[0], _truth(before, point, work)) for before, point in pairwise(points))
     return SimJob(
         submitted_at=history.submitted_at,
-        spec=history.specs[0][1],
+        spec=_declared(history.specs[0][1], kept),
         truth=_truth((0.0, 0.0), (steps, cost), work),
         work_steps=steps,
         phases=phases if len(phases) > 1 else (),

@@ -21,7 +21,7 @@ from punctual.core.protocols import Message
 from punctual.core.units import GIB_BYTES
 from punctual.history.cluster import ClusterHistory
 from punctual.request.cluster_file import NodeGroup
-from punctual.sim.choice import PlugInChoice
+from punctual.sim.choice import PolicyChoice
 from punctual.sim.recorded import ALWAYS, UNUSED_KINDS, Period, RecordedLoad, recorded_load
 
 #: Names of the two policies, and of the rows that they get.
@@ -121,9 +121,7 @@ class Recording:
         for policy in given:
             kind = RECORDED_POLICIES.get(name := _name_of(policy))
             if kind is not None:
-                choice = PlugInChoice.model_validate(policy)
-                own = {key: value for key, value in choice.parameters.items() if key != "label"}
-                bound = choice.model_copy(update={"parameters": own}).bound_to(kind, f"policies.{name}")
+                bound = PolicyChoice.model_validate(policy).bound_to(kind, f"policies.{name}")
                 ran = bound.parameters.get("policy", ran)
         ran = (changes[0].before if changes else "") or ran or _policy_that_ran(self.path)
         live = {"name": LIVE, "label": AS_IT_WAS}

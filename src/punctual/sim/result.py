@@ -1,6 +1,6 @@
 """Results of a study: a table of policies, a table of jobs, and a plot."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -125,7 +125,11 @@ class Result:
     @cached_property
     def jobs(self) -> "pl.DataFrame":
         """Return one row for each job of each run; the first columns identify the run."""
-        return jobs_of_all(self.runs)
+        import polars as pl
+
+        origins = [pl.select(policy=pl.lit(run.policy), seed=pl.lit(run.seed)) for run in self.runs]
+        tables = [origin.join(run.jobs, how="cross") for origin, run in zip(origins, self.runs, strict=True)]
+        return pl.concat(tables, how="vertical_relaxed")
 
     @cached_property
     def faithfulness(self) -> Faithfulness | None:
@@ -134,20 +138,14 @@ class Result:
         live, again = rows.get(LIVE), rows.get(REPLAYED)
         if not live or not again:
             return None
-        jobs = {job["id"]: job for job in again[0].jobs.to_dicts()}
-        pairs = [(job, jobs[job["id"]]) for job in live[0].jobs.to_dicts() if job["id"] in jobs]
-        landed = [pair for pair in pairs if None not in (pair[0]["landed_at"], pair[1]["landed_at"])]
-        shifts_s = [abs(before["landed_at"] - after["landed_at"]) for before, after in landed]
-        judged = [
-            before["on_time"] == after["on_time"]
-            for before, after in landed
-            if None not in (before["on_time"], after["on_time"])
-        ]
+        both = live[0].jobs.join(again[0].jobs, on="id", suffix="_again").drop_nulls(["landed_at", "landed_at_again"])
+        judged = both.drop_nulls(["on_time", "on_time_again"])
+        shifts_s = (both["landed_at"] - both["landed_at_again"]).abs().to_list()
         return Faithfulness(
-            n_landed=len(landed),
+            n_landed=both.height,
             shift_s=median(shifts_s) if shifts_s else None,
-            n_with_deadline=len(judged),
-            n_same=sum(judged),
+            n_with_deadline=judged.height,
+            n_same=int((judged["on_time"] == judged["on_time_again"]).sum()),
         )
 
     def plot(self) -> "Figure":
@@ -165,17 +163,6 @@ class Result:
 def _worth_showing(measure: Measure, run: StoredRun) -> bool:
     value = run.summary.get(measure.name)
     return value is not None and (value != 0 or measure.better != "neither")
-
-
-def jobs_of_all(runs: Iterable[StoredRun]) -> "pl.DataFrame":
-    """The jobs of all runs in one table."""
-    import polars as pl
-
-    def with_origin(run: StoredRun) -> pl.DataFrame:
-        origin = pl.select(policy=pl.lit(run.policy), seed=pl.lit(run.seed))
-        return origin.join(run.jobs, how="cross")
-
-    return pl.concat([with_origin(run) for run in runs], how="vertical_relaxed")
 
 
 def _columns(measure: Measure, estimates: Sequence[Estimate | None]) -> dict[str, list[float | None]]:

@@ -19,7 +19,6 @@ from pydantic import (
     ValidationInfo,
     field_serializer,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -31,7 +30,7 @@ from punctual.request.pool_file import PoolSection, checked_names, with_trace_pa
 from punctual.request.pydantic_errors import first_complaint
 from punctual.request.submission import EarlierRun
 from punctual.sim import parts
-from punctual.sim.choice import PlugInChoice, made, parameters_of
+from punctual.sim.choice import PlugInChoice, PolicyChoice, made, parameters_of
 from punctual.sim.declared import DECLARED
 from punctual.sim.physics import Physics
 from punctual.sim.recording import RECORDED_POLICIES, Recording, is_journal
@@ -100,6 +99,11 @@ class TraceSection(BaseModel):
     on_bad: Literal["skip", "fail"] = "skip"
     unpacked_gib_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] = UNPACKED_GIB_MAX
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        return trace_source(given) if isinstance(given, str) else given
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if self.file is not None and self.generator is not None:
@@ -115,37 +119,6 @@ class TraceSection(BaseModel):
                 "Leave it out; `cluster` makes the machine larger or smaller.",
             )
         return self
-
-
-class PolicyChoice(PlugInChoice):
-    """A policy to be compared.
-
-    Attributes
-    ----------
-    label
-        Name in tables; by default the policy's with its parameters.
-    """
-
-    label: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _take_label(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or "parameters" in given:
-            return given
-        rest = {key: value for key, value in given.items() if key not in ("name", "label")}
-        kept = {key: given[key] for key in ("name", "label") if key in given}
-        return {**kept, "parameters": rest}
-
-    @model_serializer
-    def _write(self) -> str | dict[str, Any]:
-        label = {"label": self.label} if self.label else {}
-        return {"name": self.name, **label, **self.parameters} if label or self.parameters else self.name
-
-    @property
-    def shown(self) -> str:
-        """The label, or what stands for it."""
-        return self.label or self.text
 
 
 class Scenario(BaseModel):
@@ -223,14 +196,6 @@ class Scenario(BaseModel):
             raise InvalidSpec("`seeds` must have each once", str(list(given)), "`seeds`", "Leave out the second one.")
         return given
 
-    @field_validator("trace", mode="before")
-    @classmethod
-    def _trace_text(cls, given: Any) -> Any:
-        """A trace that is text: `generator:NAME...` or a file."""
-        if not isinstance(given, str):
-            return given
-        return trace_source(given)
-
     @field_validator("trace")
     @classmethod
     def _default_trace(cls, given: TraceSection, info: ValidationInfo) -> TraceSection:
@@ -247,7 +212,7 @@ class Scenario(BaseModel):
         if given.file is not None:
             return given
         generator = given.generator or PlugInChoice(name=DEFAULT_GENERATOR)
-        kind = parts.generator(generator.name)
+        kind = parts.kind("traces.generators", generator.name)
         bound, known = generator.bound_to(kind, "trace.generator"), parameters_of(kind)
         for name, wanted in (("n_jobs", given.jobs), ("load", given.load)):
             if wanted is not None and bound.parameters.get(name, wanted) != wanted:
@@ -265,7 +230,9 @@ class Scenario(BaseModel):
     @field_validator("policies")
     @classmethod
     def _known_policies(cls, given: tuple[PolicyChoice, ...]) -> tuple[PolicyChoice, ...]:
-        bound = tuple(_bound_policy(choice) for choice in given)
+        bound = tuple(
+            choice.bound_to(parts.kind("policies", choice.name), f"policies.{choice.name}") for choice in given
+        )
         names = [choice.shown for choice in bound]
         for name in names:
             if names.count(name) > 1:
@@ -274,15 +241,11 @@ class Scenario(BaseModel):
                 )
         return bound
 
-    @field_validator("deadlines")
+    @field_validator("deadlines", "scaling")
     @classmethod
-    def _known_deadlines(cls, given: PlugInChoice) -> PlugInChoice:
-        return given.bound_to(parts.deadlines(given.name), "deadlines")
-
-    @field_validator("scaling")
-    @classmethod
-    def _known_scaling(cls, given: PlugInChoice) -> PlugInChoice:
-        return given.bound_to(parts.scaling(given.name), "scaling")
+    def _known_rule(cls, given: PlugInChoice, info: ValidationInfo) -> PlugInChoice:
+        family = str(info.field_name)
+        return given.bound_to(parts.kind(family, given.name), family)
 
     @field_validator("physics")
     @classmethod
@@ -294,11 +257,11 @@ class Scenario(BaseModel):
     @classmethod
     def _known_controller(cls, given: str | None) -> str | None:
         if given is not None:
-            parts.controller(given)
+            parts.kind("controllers", given)
         return given
 
     @model_validator(mode="after")
-    def _has_machines(self) -> Self:
+    def _fits_together(self) -> Self:
         if not self.cluster and not self.pool:
             raise InvalidSpec(
                 "a cluster must have machines", "none", "`cluster`", "Write groups of nodes, or tables `[[pool]]`."
@@ -310,15 +273,6 @@ class Scenario(BaseModel):
                 "`budget_usd`",
                 "Write tables `[[pool]]`, or leave the budget out.",
             )
-        return self
-
-    @property
-    def machines(self) -> tuple[NodeGroup, ...]:
-        """All machines that there may be: the nodes, and the most of each pool."""
-        return (*self.cluster, *(pool.group() for pool in self.pool))
-
-    @model_validator(mode="after")
-    def _declared_alike(self) -> Self:
         recorded = next((policy.name for policy in self.policies if policy.name in RECORDED_POLICIES), None)
         if recorded is not None and self.trace.messages is None:
             raise InvalidSpec(
@@ -335,6 +289,11 @@ class Scenario(BaseModel):
                 "Leave `scaling` out.",
             )
         return self
+
+    @property
+    def machines(self) -> tuple[NodeGroup, ...]:
+        """All machines that there may be: the nodes, and the most of each pool."""
+        return (*self.cluster, *(pool.group() for pool in self.pool))
 
     @field_serializer("cluster")
     def _write_cluster(self, groups: tuple[NodeGroup, ...]) -> Any:
@@ -483,11 +442,6 @@ def _toml_file(trace: Any) -> Path | None:
 
 def _is_table(value: Any) -> bool:
     return isinstance(value, Mapping)
-
-
-def _bound_policy(choice: PolicyChoice) -> PolicyChoice:
-    bound = choice.bound_to(parts.policy(choice.name), f"policies.{choice.name}")
-    return PolicyChoice(name=bound.name, parameters=bound.parameters, label=choice.label)
 
 
 def _known_keys(error: ValidationError) -> list[str]:

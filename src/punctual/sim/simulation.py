@@ -22,70 +22,10 @@ from punctual.sim.market import PoolCourse
 from punctual.sim.physics import Physics
 from punctual.sim.world import World
 
-#: Makes an entry of the queue happen, given its instant, subject and version; what the scheduler hears of it.
-Happening = Callable[[float, Any, int], Iterable[Event]]
+#: Instant at which a timer fires, given the timer, the instant that it is set for and the present.
 FiresAt = Callable[[Timer, float, float], float]
 
-
-class VirtualTime:
-    """Jumps from one entry of an event queue to the next.
-
-    All that an entry leads to is handled before the next entry is taken.
-
-    Parameters
-    ----------
-    happenings
-        Handlers by priority of the entry, without timers.
-    goes_on
-        Asked before each entry; the simulation ends when it does not hold.
-    end_at
-        The simulation ends before the first entry after this instant.
-    fires_at
-        Instant at which a timer fires, given the timer, the instant that it is set for and the present; None: then.
-    """
-
-    def __init__(
-        self,
-        queue: EventQueue,
-        happenings: Mapping[int, Happening],
-        goes_on: Callable[[], bool],
-        end_at: float,
-        fires_at: FiresAt | None,
-    ) -> None:
-        self._queue = queue
-        self._happenings = happenings
-        self._goes_on = goes_on
-        self._end_at = end_at
-        self._fires_at = fires_at
-        self._now = -inf
-        #: Events caused by the last entry.
-        self._events: deque[Event] = deque()
-        self.post = self._events.append
-
-    def now(self) -> float:
-        return self._now
-
-    def set_timer(self, timer: Timer, fire_at: float) -> None:
-        at = fire_at if self._fires_at is None else self._fires_at(timer, fire_at, self._now)
-        self._queue.timers.set(timer, at)
-
-    def next(self) -> Event | Due | None:
-        events = self._events
-        while not events:
-            entry = self._queue.pop() if self._goes_on() else None
-            if entry is None or entry[0] > self._end_at:
-                return None
-            self._now, priority, _, subject, version = entry
-            if priority == TIMER:
-                return Due(self._now, subject)
-            events.extend(self._happenings[priority](self._now, subject, version))
-        return events.popleft()
-
-
 _plan_proposed = unchecked_constructor(PlanProposed)
-
-#: Makes a policy of its registered name and parameters.
-MakePolicy = Callable[[str, Mapping[str, Any]], Policy]
 
 
 def registered(name: str, parameters: Mapping[str, Any]) -> Policy:
@@ -100,14 +40,11 @@ class SimulatedPlanner:
     What the policy raises ends the simulation.
     """
 
-    def __init__(self, policy: Policy, queue: EventQueue, physics: Physics, make_policy: MakePolicy) -> None:
-        self._policy = policy
-        self._queue = queue
-        self._physics = physics
-        self._make_policy = make_policy
+    def __init__(self, policy: Policy, queue: EventQueue, physics: Physics) -> None:
+        self._policy, self._queue, self._physics = policy, queue, physics
 
     def use(self, policy: str, parameters: Mapping[str, Any]) -> None:
-        self._policy = self._make_policy(policy, parameters)
+        self._policy = registered(policy, parameters)
 
     def request(self, snapshot: Snapshot, sink: Sink) -> None:
         plan = refusing_guarantees(self._policy.allocate(snapshot), snapshot)
@@ -152,9 +89,7 @@ class Simulation:
         One with a history that goes on here: `world` has to be told of its nodes and jobs, and the first of `events` has
         to be `SteeringResumed`. What else a scheduler is made with is not looked at then. None: a new one.
     fires_at
-        See `VirtualTime`.
-    make_policy
-        Factory of a policy that replaces `policy`.
+        When timers fire; None: at the instants that they are set for.
     pools
         Machines that can be asked for, over time; offered at the instant of the first submission.
 
@@ -182,7 +117,6 @@ class Simulation:
         end_at: float = inf,
         scheduler: Scheduler | None = None,
         fires_at: FiresAt | None = None,
-        make_policy: MakePolicy = registered,
         pools: Iterable[PoolCourse] = (),
     ) -> None:
         physics = physics or Physics()
@@ -191,26 +125,21 @@ class Simulation:
         self._outside = sorted(events, key=lambda event: event.at)
         #: Submissions and facts from outside that are in the queue.
         self._n_coming = 0
-        self._scheduler = scheduler or Scheduler(
+        self._now, self._end_at, self._fires_at = -inf, end_at, fires_at
+        #: Events caused by the last entry of the queue.
+        self._events: deque[Event] = deque()
+        self.post = self._events.append
+        self._queue = EventQueue()
+        #: For listeners that check them.
+        self.scheduler = scheduler or Scheduler(
             controllers or {}, models=models, strict=strict, seed=seed,
             periods=_periods(periods, physics), n_retries=n_retries,
         )  # fmt: skip
-        self._queue = EventQueue()
-        self._world = World(self._queue, physics, seed, pools)
-        happenings = {FACT: self._world.due, ARRIVAL: self._arrive, PLAN: _proposed}
-        self._time = VirtualTime(self._queue, happenings, self._goes_on, end_at, fires_at)
-        planner = SimulatedPlanner(policy, self._queue, physics, make_policy)
-        self._engine = Engine(self._scheduler, self._world, planner, self._time, listeners=listeners)
-
-    @property
-    def scheduler(self) -> Scheduler:
-        """The scheduler, read-only: for listeners that check it."""
-        return self._scheduler
-
-    @property
-    def world(self) -> World:
-        """The true state: for listeners that check it."""
-        return self._world
+        self.world = World(self._queue, physics, seed, pools)
+        #: Handlers of entries by priority, given instant, subject and version; what the scheduler hears of it.
+        self._happenings = {FACT: self.world.due, ARRIVAL: self._arrive, PLAN: _proposed}
+        planner = SimulatedPlanner(policy, self._queue, physics)
+        self._engine = Engine(self.scheduler, self.world, planner, self, listeners=listeners)
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Play until the end, or until `until` holds, checked before each event; a second call does nothing.
@@ -226,8 +155,26 @@ class Simulation:
             self._open()
             self._engine.run(until)
 
-    def _goes_on(self) -> bool:
-        return self._n_coming > 0 or self._scheduler.n_active > 0
+    # The source of time: it jumps from one entry of the queue to the next, once all that an entry leads to is handled.
+
+    def now(self) -> float:
+        return self._now
+
+    def set_timer(self, timer: Timer, fire_at: float) -> None:
+        at = fire_at if self._fires_at is None else self._fires_at(timer, fire_at, self._now)
+        self._queue.timers.set(timer, at)
+
+    def next(self) -> Event | Due | None:
+        events = self._events
+        while not events:
+            entry = self._queue.pop() if self._n_coming > 0 or self.scheduler.n_active > 0 else None
+            if entry is None or entry[0] > self._end_at:
+                return None
+            self._now, priority, _, subject, version = entry
+            if priority == TIMER:
+                return Due(self._now, subject)
+            events.extend(self._happenings[priority](self._now, subject, version))
+        return events.popleft()
 
     def _open(self) -> None:
         first = next(self._jobs, None)
@@ -235,10 +182,10 @@ class Simulation:
         starts_at = [first.submitted_at] if first is not None else []
         starts_at += [event.at for event in outside[:1]]
         for node in self._nodes if starts_at else ():
-            for event in self._world.join(min(starts_at), node):
-                self._time.post(event)
-        for event in self._world.market.open(min(starts_at)) if starts_at else ():
-            self._time.post(event)
+            for event in self.world.join(min(starts_at), node):
+                self.post(event)
+        for event in self.world.market.open(min(starts_at)) if starts_at else ():
+            self.post(event)
         for event in outside:
             self._await(event.at, event)
         if first is not None:
@@ -252,7 +199,7 @@ class Simulation:
         self._n_coming -= 1
         if not isinstance(subject, SimJob):
             return self._from_outside(subject)
-        self._world.submit(subject)
+        self.world.submit(subject)
         following = next(self._jobs, None)
         if following is not None:
             _check_order(at, following)
@@ -262,9 +209,9 @@ class Simulation:
     def _from_outside(self, event: Event) -> list[Event]:
         match event:
             case NodeJoined(at=at, node=node, capacity=capacity, device=device, jobs_at_once=jobs_at_once):
-                return self._world.join(at, Node(node, capacity, device, jobs_at_once=jobs_at_once))
+                return self.world.join(at, Node(node, capacity, device, jobs_at_once=jobs_at_once))
             case NodeLost(at=at, node=node):
-                return self._world.lose(at, node)
+                return self.world.lose(at, node)
         return [event]
 
 

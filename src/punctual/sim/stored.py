@@ -86,10 +86,10 @@ class StoredRun:
         return _table(self.folder / "segments.parquet")
 
 
-def read_run(folder: Path) -> StoredRun | None:
-    """Return the run in `folder`; None if it has none."""
+def read_run(folder: Path, label: str | None = None) -> StoredRun | None:
+    """Return the run in `folder`; None if it has none. `label`: the policy's, which may be another than when it was done."""
     try:
-        return StoredRun(folder, json.loads((folder / "run.json").read_text(encoding="utf-8")))
+        facts = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -97,6 +97,7 @@ def read_run(folder: Path) -> StoredRun | None:
             "a run's record must be JSON", str(error), f"'{folder / 'run.json'}'",
             "Remove the folder; the run is then done again.",
         ) from None  # fmt: skip
+    return StoredRun(folder, facts if label is None else {**facts, "policy": label})
 
 
 def runs_in(study: Path) -> list[StoredRun]:
@@ -114,8 +115,8 @@ def runs_in(study: Path) -> list[StoredRun]:
             "a folder must hold the results of a study", "no readable `study.json`", f"'{study}'",
             "Give the folder that was the `--out` of `punctual simulate`.",
         ) from None  # fmt: skip
-    runs = [(read_run(study / "runs" / entry["key"]), entry["policy"]) for entry in index["runs"]]
-    return [StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in runs if run is not None]
+    runs = (read_run(study / "runs" / entry["key"], entry["policy"]) for entry in index["runs"])
+    return [run for run in runs if run is not None]
 
 
 def write_run(folder: Path, facts: Mapping[str, Any], history: ClusterHistory, token: str) -> None:

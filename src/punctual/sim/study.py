@@ -3,7 +3,7 @@
 import json
 import secrets
 import traceback
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,12 +14,14 @@ from punctual.core.errors import InvalidSpec
 from punctual.distribution import check_extras
 from punctual.sim import fingerprint, parts
 from punctual.sim.assembly import open_trace, recording_of
+from punctual.sim.choice import PolicyChoice
 from punctual.sim.declared import declared
 from punctual.sim.one_run import simulate_one
 from punctual.sim.processes import in_processes, in_this_process
 from punctual.sim.result import Failure, Result
-from punctual.sim.scenario import PolicyChoice, Scenario
+from punctual.sim.scenario import Scenario
 from punctual.sim.stored import StoredRun, clear, read_run, write_run
+from punctual.sim.traces.synthetic import FAMILY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +71,7 @@ class Study:
     """
 
     def __init__(self, scenario: Scenario, out: Path) -> None:
-        check_libraries()
+        check_extras("a study", "sim")
         self.scenario = scenario
         self.out = out
         self._token = secrets.token_hex(4)
@@ -119,10 +121,9 @@ class Study:
 
     def result(self, failures: tuple[Failure, ...] = ()) -> Result:
         """Return the results of this study on disk."""
-        stored = [(read_run(assignment.folder), assignment.policy.shown) for assignment in self.assignments]
-        # The label plays no part in what comes out, and may be another than when the run was done.
-        runs = tuple(StoredRun(run.folder, {**run.facts, "policy": label}) for run, label in stored if run is not None)
+        stored = (read_run(assignment.folder, assignment.policy.shown) for assignment in self.assignments)
         n_bad_rows = self._trace.bad.n_rows if self._trace else 0
+        runs = tuple(run for run in stored if run is not None)
         return Result(self.scenario, runs, self.out, failures, n_bad_rows, self._load)
 
     def _done(
@@ -153,26 +154,26 @@ class Study:
         plug_ins = [fingerprint.of_plug_in(kind) for kind in self._plug_ins()]
         return {"program": fingerprint.of_program(), "scenario": keys, "plug_ins": plug_ins}
 
-    def _plug_ins(self) -> Iterator[type]:
+    def _plug_ins(self) -> list[type]:
         """The kinds of all plug-ins that the scenario names beside the policies."""
-        controllers = {self.scenario.controller, *(table.get("controller") for table in self.scenario.job)}
-        models = [self.scenario.scaling.parameters.get("model")]
-        for part in (*parts.controllers(controllers).values(), *parts.models(models).values()):
-            yield type(part)
-        yield parts.scaling(self.scenario.scaling.name)
-        generator = self.scenario.trace.generator
-        if generator is not None:
-            yield parts.generator(generator.name)
+        scenario, generator = self.scenario, self.scenario.trace.generator
+        controllers = {scenario.controller, *(table.get("controller") for table in scenario.job)}
+        named: dict[str, list[str | None]] = {
+            "controllers": sorted(name for name in controllers if name),
+            "models": [scenario.scaling.parameters.get("model")],
+            "scaling": [scenario.scaling.name],
+            FAMILY: [generator.name] if generator else [],
+        }
+        return [parts.kind(family, name) for family, names in named.items() for name in names if name]
 
     def _assignment(self, policy: PolicyChoice, seed: int, common: Mapping[str, Any]) -> Assignment:
         own = {"name": policy.name, "parameters": policy.parameters, "seed": seed}
-        source = fingerprint.of_plug_in(parts.policy(policy.name))
+        source = fingerprint.of_plug_in(parts.kind("policies", policy.name))
         text = json.dumps({**common, **own, "source": source}, sort_keys=True)
-        key = fingerprint.of_text(text)[:24]
+        key = fingerprint.of_values([text])[:24]
         return Assignment(
-            scenario=self.scenario, policy=policy, seed=seed, key=key, folder=self.out / "runs" / key,
-            token=self._token,
-        )  # fmt: skip
+            scenario=self.scenario, policy=policy, seed=seed, key=key, folder=self.out / "runs" / key, token=self._token
+        )
 
 
 def carry_out(assignment: Assignment, tell: Callable[[float], None]) -> Failure | None:
@@ -226,11 +227,6 @@ def _failure(assignment: Assignment, error: Exception, invalid: tuple[str, str, 
     what = f"{type(error).__name__}: {error}"
     trace = traceback.format_exc()
     return Failure(policy=assignment.policy.shown, seed=assignment.seed, what=what, trace=trace, invalid=invalid)
-
-
-def check_libraries() -> None:
-    """Raise `InvalidSpec` unless the libraries of a study are installed."""
-    check_extras("a study", "sim")
 
 
 def write_index(out: Path, scenario: Scenario, runs: tuple[StoredRun, ...]) -> None:

@@ -15,9 +15,11 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, PolicyChanged, SteeringResumed
@@ -146,17 +148,9 @@ def what_if_apart(run: RunFolder, policy: str, parameters: Mapping[str, Any], li
         last = process.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         raise WhatIfFailed(last[:300] or f"its process ended with status {process.returncode}")
     try:
-        return _from_fields(json.loads(process.stdout))
-    except (ValueError, KeyError, TypeError) as error:  # a plug-in has written there too, say
+        return TypeAdapter(WhatIf).validate_json(process.stdout)
+    except ValidationError as error:  # a plug-in has written there too, say
         raise WhatIfFailed(f"its process gave a wrong answer: {error}") from error
-
-
-def _from_fields(fields: Mapping[str, Any]) -> WhatIf:
-    jobs = [
-        JobOutlook(**{**job, "today": SimulatedEnd(**job["today"]), "other": SimulatedEnd(**job["other"])})
-        for job in fields["jobs"]
-    ]
-    return WhatIf(at=fields["at"], policy=fields["policy"], jobs=tuple(jobs))
 
 
 # The simulation.
@@ -200,7 +194,7 @@ def played(
         simulation.world.join(at, node)
     for job, work in works.items():
         status = statuses[job]
-        simulation.world.adopt(work.job(status), at, status.steps_done, status.used_core_s, running.get(job))
+        simulation.world.adopt(_sim_job(status, work), at, status.steps_done, status.used_core_s, running.get(job))
     give_up_s = time.process_time() + limit_s
     simulation.run(lambda: not awaited or time.process_time() > give_up_s)
     return {job: _outcome(board.job(job), unknown.get(job, "")) for job in statuses}
@@ -229,7 +223,7 @@ class _Ticks:
 
 def _unknown(statuses: Mapping[JobId, JobStatus], works: "Mapping[JobId, _RemainingWork]") -> dict[JobId, str]:
     """Return the reasons why the ends of some jobs are unknown, also because they wait for such a job."""
-    unknown = {job: work.unknown for job, work in works.items() if work.unknown}
+    unknown = {job: work for job, work in works.items() if isinstance(work, str)}
     for job, status in statuses.items():  # in order of submission: a job waits for earlier ones
         waits_for = next((before for before in status.spec.after if before in unknown), None)
         if waits_for is not None:
@@ -269,27 +263,24 @@ class _Learned:
         return rate_sps if 0 < rate_sps < inf else self.otherwise.rate_sps(shape)
 
 
-@dataclass(frozen=True, slots=True)
-class _RemainingWork:
-    """Remaining steps and their speed; `unknown` says why they are unknown."""
+#: Steps that remain, and their speed; or why nobody knows.
+_RemainingWork = tuple[float, SpeedLaw] | str
 
-    left_steps: float = 1.0
-    truth: SpeedLaw = ProportionalSpeed(step_cost=inf)  # noqa: RUF009 -- it is frozen
-    unknown: str = ""
 
-    def job(self, status: JobStatus) -> SimJob:
-        return SimJob(
-            submitted_at=status.submitted_at,
-            spec=status.spec,
-            truth=self.truth,
-            work_steps=status.steps_done + self.left_steps,
-            declared_steps=status.steps_total,
-        )
+def _sim_job(status: JobStatus, work: _RemainingWork) -> SimJob:
+    left_steps, truth = (1.0, ProportionalSpeed(step_cost=inf)) if isinstance(work, str) else work
+    return SimJob(
+        submitted_at=status.submitted_at,
+        spec=status.spec,
+        truth=truth,
+        work_steps=status.steps_done + left_steps,
+        declared_steps=status.steps_total,
+    )
 
 
 def _work_of(status: JobStatus, view: JobView, at: float) -> _RemainingWork:
     if status.pause is not None:
-        return _RemainingWork(unknown="its user has paused it")
+        return "its user has paused it"
     steps_total = status.steps_expected or status.steps_total
     # If all steps are done or none are counted, the rest is one step more.
     left_steps = 1.0 if steps_total is None else max(0.0, steps_total - status.steps_done) or 1.0
@@ -297,12 +288,11 @@ def _work_of(status: JobStatus, view: JobView, at: float) -> _RemainingWork:
         return _of_workers(status, view, None if steps_total is None else left_steps)
     core_s = _core_s_left(status, view, at)
     if core_s is None:
-        return _RemainingWork(unknown=_UNKNOWN)
+        return _UNKNOWN
     usable_cores = _usable_cores(status, view, at)
     if view.work is not None and not view.work.is_steady:  # whatever it holds, it takes as long
         core_s, usable_cores = core_s / usable_cores * LEAST_CORES, LEAST_CORES
-    speed = ProportionalSpeed(step_cost=max(core_s, 1e-3) / left_steps, usable=usable_cores)
-    return _RemainingWork(left_steps, speed)
+    return left_steps, ProportionalSpeed(step_cost=max(core_s, 1e-3) / left_steps, usable=usable_cores)
 
 
 def _of_workers(status: JobStatus, view: JobView, left_steps: float | None) -> _RemainingWork:
@@ -310,10 +300,10 @@ def _of_workers(status: JobStatus, view: JobView, left_steps: float | None) -> _
     learned_sps = view.curve.rate_sps(shape) if view.curve is not None and shape is not None else 0.0
     rate_sps = next((rate for rate in (learned_sps, status.rate_sps) if 0 < rate < inf), None)
     if left_steps is None or (rate_sps is None and view.curve is None):
-        return _RemainingWork(unknown=_UNKNOWN)
+        return _UNKNOWN
     step_cost = inf if rate_sps is None or shape is None else shape.n_workers / rate_sps
     proportional = ProportionalSpeed(step_cost=step_cost, by_workers=True)
-    return _RemainingWork(left_steps, proportional if view.curve is None else _Learned(view.curve, proportional))
+    return left_steps, proportional if view.curve is None else _Learned(view.curve, proportional)
 
 
 def _core_s_left(status: JobStatus, view: JobView, at: float) -> float | None:
@@ -350,7 +340,7 @@ def main(name: str, policy: str, parameters: str, limit_s: str, parent: str) -> 
         answer = what_if(run_named(name), policy, json.loads(parameters), float(limit_s))
     except InvalidSpec as error:
         raise SystemExit(str(error)) from error
-    json.dump(asdict(answer), sys.stdout)
+    sys.stdout.buffer.write(TypeAdapter(WhatIf).dump_json(answer))
 
 
 if __name__ == "__main__":

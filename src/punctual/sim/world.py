@@ -6,7 +6,7 @@ performed. It never answers at once: it enters future events into a queue, and `
 
 from collections.abc import Iterable
 from math import floor, inf
-from typing import Literal
+from typing import Any, Literal
 
 from punctual.core.answers import unknown_job
 from punctual.core.cluster import Node
@@ -38,7 +38,7 @@ from punctual.core.resources import Resources, total
 from punctual.core.units import HOUR_S
 from punctual.sim.event_queue import FACT, EventQueue
 from punctual.sim.job import SimJob
-from punctual.sim.market import SUBJECTS, Market, PoolCourse
+from punctual.sim.market import Market, PoolCourse
 from punctual.sim.physics import Physics
 from punctual.sim.traces.draw import Draw, log_normal, stream
 
@@ -101,9 +101,7 @@ class TrueState:
 
     def next_at(self) -> float:
         """Instant of its next event."""
-        return min(
-            self.finish_at, self.change_at, self.resume_at, self.fail_at, self.report_at, self.stop_at
-        )  # fmt: skip
+        return min(self.finish_at, self.change_at, self.resume_at, self.fail_at, self.report_at, self.stop_at)
 
     def steps_at(self, at: float) -> float:
         """Return the steps done at `at`; bounded by the end of the line, because of rounding."""
@@ -252,16 +250,16 @@ class World:
         for event in self._report(job, at):
             sink(event)
 
-    def due(self, at: float, subject: object, version: int) -> list[Event]:
+    def due(self, at: float, subject: Any, version: int) -> list[Event]:
         """Return the events of an entry of the queue; none if it is out of date."""
         if isinstance(subject, TrueState):
             return self._advance(subject, at) if subject.version == version else []
-        if isinstance(subject, SUBJECTS):
-            return self.market.due(at, subject)
-        assert isinstance(subject, _NodeState)
-        if subject.version != version or self._is_stuck(subject):
-            return []
-        return self.lose(at, subject.node.id) if subject.is_up else self.join(at, subject.node)
+        if isinstance(subject, _NodeState):
+            if subject.version != version or self._is_stuck(subject):
+                return []
+            return self.lose(at, subject.node.id) if subject.is_up else self.join(at, subject.node)
+        events: list[Event] = subject(at)  # of the market
+        return events
 
     def _is_stuck(self, machine: "_NodeState") -> bool:
         """Whether nodes may come and go for ever without any job going on: it fits nowhere, or they are lost too soon."""

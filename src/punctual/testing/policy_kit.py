@@ -22,19 +22,22 @@ _GENERATED = settings(deadline=None, suppress_health_check=[HealthCheck.differin
 _NODE = NodeId("node")
 
 
+def _waiting(spec: JobSpec, demand: Resources, capacity: Resources) -> Snapshot:
+    """Return one job that waits, and a node."""
+    job = JobView(spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=demand, granted={})
+    return Snapshot.of(0.0, [Node(_NODE, capacity)], [job])
+
+
 def _one_job(capacity: Resources) -> Snapshot:
     spec = JobSpec(id=JobId("only"), ceiling=Resources(2.0), floor=Resources(0.1), deadline_s=60.0)
-    job = JobView(spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=Resources(1.5), granted={})
-    return Snapshot.of(0.0, [Node(_NODE, capacity)], [job])
+    return _waiting(spec, Resources(1.5), capacity)
 
 
 def _workers(n_gpus: int) -> Snapshot:
     """A job of one to four workers, and a node."""
-    spec = JobSpec(
-        id=JobId("only"), ceiling=Resources(gpus=4), floor=Resources(gpus=1), worker=Resources(gpus=1), controller=None
-    )
-    job = JobView(spec=spec, status="queued", submitted_at=0.0, done_steps=0.0, demand=spec.ceiling, granted={})
-    return Snapshot.of(0.0, [Node(_NODE, Resources(gpus=n_gpus))], [job])
+    least, most = Resources(gpus=1), Resources(gpus=4)
+    spec = JobSpec(id=JobId("only"), ceiling=most, floor=least, worker=least, controller=None)
+    return _waiting(spec, most, Resources(gpus=n_gpus))
 
 
 def _is_allowed(spec: JobSpec, amount: Resources) -> bool:

@@ -1,6 +1,5 @@
 """Hypothesis strategies for controllers' readings."""
 
-from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
 
@@ -10,7 +9,8 @@ from punctual.core.control import PhaseProgress, Reading
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, shape_of
 from punctual.core.resources import Resources
-from punctual.core.speed import RateCurve, SeenRate, Shape
+from punctual.core.speed import RateCurve
+from punctual.testing.snapshots import SharedOverhead
 
 #: Amounts of time, work and CPU from nothing to far more than any job has.
 _AMOUNTS = st.one_of(st.just(0.0), st.floats(1e-9, 1e9), st.floats(0.1, 100.0))
@@ -102,25 +102,8 @@ def reading_sequences(draw: st.DrawFn, spec: JobSpec, n_max: int = 5) -> list[Re
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _PowerLaw:
-    """A performance model with given rate of one worker, exponent and relative deviation."""
-
-    def init(self, spec: JobSpec) -> tuple[float, float, float]:
-        return 0.0, 0.0, inf
-
-    def update(self, state: tuple[float, float, float], seen: SeenRate) -> tuple[float, float, float]:
-        return state
-
-    def rate_sps(self, state: tuple[float, float, float], shape: Shape) -> float:
-        return state[0] * max(shape.n_workers, 1) ** state[1]
-
-    def std_sps(self, state: tuple[float, float, float], shape: Shape) -> float:
-        return state[2] * self.rate_sps(state, shape) if state[0] else inf
-
-
-_CURVES = st.tuples(_AMOUNTS, st.floats(-1.0, 1.0), st.sampled_from([0.0, 0.1, 1.0, inf])).map(
-    lambda state: RateCurve(_PowerLaw(), state)
+_CURVES = st.tuples(_AMOUNTS, st.floats(0.0, 4.0), st.just(("",)), st.sampled_from([0.0, 0.1, 1.0, inf])).map(
+    lambda state: RateCurve(SharedOverhead(), state)
 )
 
 

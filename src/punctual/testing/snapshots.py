@@ -58,34 +58,34 @@ _DECLARED = st.sampled_from(
 )
 
 
+#: Steps per second of one worker, share of a step that does not get faster, known kinds of device, relative deviation.
+Overhead = tuple[float, float, tuple[str, ...], float]
+
+
 @dataclass(frozen=True, slots=True)
 class SharedOverhead:
-    """A made-up performance model: a rate that flattens with the number of workers, and some kinds that are unknown.
+    """A made-up performance model: a rate that flattens with the number of workers, or falls; some kinds are unknown."""
 
-    Its state is (steps per second of one worker, share of a step that does not get faster, kinds it knows).
-    """
+    def init(self, spec: JobSpec) -> Overhead:
+        return 1.0, 0.1, ("", *_KINDS), 0.0
 
-    def init(self, spec: JobSpec) -> tuple[float, float, tuple[str, ...]]:
-        return 1.0, 0.1, ("", *_KINDS)
-
-    def update(
-        self, state: tuple[float, float, tuple[str, ...]], seen: SeenRate
-    ) -> tuple[float, float, tuple[str, ...]]:
+    def update(self, state: Overhead, seen: SeenRate) -> Overhead:
         return state
 
-    def rate_sps(self, state: tuple[float, float, tuple[str, ...]], shape: Shape) -> float:
-        one_sps, serial_frac, kinds = state
+    def rate_sps(self, state: Overhead, shape: Shape) -> float:
+        one_sps, serial_frac, kinds, _ = state
         if shape.device not in kinds:
             return 0.0
         return one_sps * shape.n_workers / (1 + serial_frac * (shape.n_workers * shape.n_nodes - 1))
 
-    def std_sps(self, state: tuple[float, float, tuple[str, ...]], shape: Shape) -> float:
-        return 0.0 if shape.device in state[2] else inf
+    def std_sps(self, state: Overhead, shape: Shape) -> float:
+        rate_sps = self.rate_sps(state, shape)
+        return state[3] * rate_sps if rate_sps else inf
 
 
 #: Curves of a job's speed: none, or that of `SharedOverhead`.
 _CURVES = st.none() | st.sampled_from(
-    list(product([0.0, 0.5, 1.0, 20.0], [0.0, 0.1, 0.5], [("",), ("", *_KINDS)]))
+    list(product([0.0, 0.5, 1.0, 20.0], [0.0, 0.1, 0.5], [("",), ("", *_KINDS)], [0.0]))
 ).map(lambda state: RateCurve(SharedOverhead(), state))
 
 

@@ -26,7 +26,7 @@ GOLDEN = {
 
 
 def generator(name: str, parameters: Mapping[str, object]) -> Generator:
-    return made(parts.generator(name), parameters, "trace.generator")
+    return made(parts.kind("traces.generators", name), parameters, "trace.generator")
 
 
 def jobs(name: str, seed: int = 7, **parameters: object) -> list[TraceJob]:

@@ -123,9 +123,8 @@ def headlines(rows: Sequence[Row], decision_s: float) -> list[Row]:
 
     place = min(queueing, key=distance)
     reached = [
-        name for name in queueing
-        if queueing[name].obtained <= _QUEUEING and efficiency[name].obtained >= _EFFICIENCY
-    ]  # fmt: skip
+        name for name in queueing if queueing[name].obtained <= _QUEUEING and efficiency[name].obtained >= _EFFICIENCY
+    ]
     why = f"of {len(queueing)} settings the nearest to both figures; {len(reached)} reach both at once; the source's is not known"
     solver = supposed("a solver for this kind of programme, another machine, other sizes")
     return [

@@ -47,20 +47,6 @@ class _JobState:
     It is made once for each view: `begin` comes before each plan.
     """
 
-    __slots__ = (
-        "_at",
-        "_hardware",
-        "_i_before",
-        "_rates",
-        "_steps",
-        "counts",
-        "i",
-        "kind",
-        "n_before",
-        "view",
-        "worker",
-    )
-
     def __init__(self, hardware: Hardware, view: JobView, worker: Resources, n_before: int, kind: str) -> None:
         self.view, self.worker, self.n_before, self.kind = view, worker, n_before, kind
         self.counts = hardware.counts(view.spec)

@@ -63,9 +63,7 @@ class _NodeBlocks(Generic[B]):
         self._free, self._blocks = free, blocks
         self.moves: list[Move[B]] = []
 
-    def room_for(
-        self, amount: Resources, closed: frozenset[NodeId], own: Mapping[NodeId, Resources]
-    ) -> NodeId | None:  # fmt: skip
+    def room_for(self, amount: Resources, closed: frozenset[NodeId], own: Mapping[NodeId, Resources]) -> NodeId | None:
         """Return a node with room for the amount, cleared if needed; `closed` nodes stay, `own` counts as free."""
         nodes = [node for node in self._free if node not in closed]
         rooms = {node: self._free[node] + own.get(node, NOTHING) for node in nodes}

@@ -113,25 +113,6 @@ class _Step(NamedTuple):
 class _JobState:
     """One job made of workers on nodes of one kind: its numbers before, its numbers so far, and the steps between."""
 
-    __slots__ = (
-        "_counts",
-        "_end_s",
-        "_i_after",
-        "_limit",
-        "_pressure",
-        "_server",
-        "_shares",
-        "_speed",
-        "_steps",
-        "_worker",
-        "age",
-        "before",
-        "kind",
-        "next_steps",
-        "path",
-        "view",
-    )
-
     def __init__(self, builder: PlanBuilder, view: JobView, kind: str, before: Parts, pressure: float) -> None:
         spec = view.spec
         self.view, self.kind, self.before, self.age = view, kind, before, seniority(view)

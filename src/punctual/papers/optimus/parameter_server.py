@@ -76,7 +76,7 @@ class ParameterServer(FittedModel):
         """Any term may be most of a step, but compute is the first to be believed."""
         shares = np.array([self.terms(basis, point.shape) for point in points]) * np.array(
             [[point.rate_sps] for point in points]
-        )  # fmt: skip
+        )
         others = _OTHER_SIZES_SYNCHRONOUS if self.synchronous else _OTHER_SIZES_ASYNCHRONOUS
         sizes = np.array([_COMPUTE_SIZE] * len(basis.kinds) + list(others))
         return Prior(scale=sizes / shares.max(axis=0), least=np.zeros(len(sizes)))

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from punctual.papers.optimus.served_speeds import read_laws
 from punctual.papers.optimus.with_servers import ServedLaw, WithServers
 from punctual.sim.speed_laws import Served
-from punctual.sim.trace_values import model_of
 from punctual.sim.traces import TraceJob
 
 
@@ -38,7 +37,7 @@ class ParameterServers(WithServers):
         self._shares()
 
     def law(self, trace: TraceJob) -> ServedLaw:
-        return self.laws[model_of(trace, self.laws)] if self.tables else self._shares()
+        return self.laws[trace.model_among(self.laws)] if self.tables else self._shares()
 
     def _shares(self) -> Served:
         return Served(self.compute_frac, self.fixed_frac, self.link_frac, self.worker_frac, self.server_frac)

@@ -51,8 +51,8 @@ def _entries(path: Path) -> Iterator[tuple[str, tuple[int, int], float]]:
         lines = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidSpec(
-            "a table of measured speeds must be a file that can be read", str(error), f"'{path}'", "Check the name.",
-        ) from None  # fmt: skip
+            "a table of measured speeds must be a file that can be read", str(error), f"'{path}'", "Check the name."
+        ) from None
     for i, line in enumerate(lines, 1):
         if line.strip():
             yield _entry(line, f"line {i} of '{path}'")

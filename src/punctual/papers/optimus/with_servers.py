@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Protocol, Self
 
 from punctual.core.errors import InvalidSpec, check_fraction
@@ -12,7 +13,6 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import WHERE, Changing, check
 from punctual.sim.speed_laws import SpeedLaw
-from punctual.sim.trace_values import duration_s_of, held_by, n_workers_of, work_steps_of
 from punctual.sim.traces import TraceJob
 from punctual.sim.traces.draw import Draw, stream
 
@@ -127,31 +127,24 @@ class WithServers(Changing, ABC):
         """Return how the job's speed depends on its numbers of workers and servers, but for a factor."""
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        worker, server = held_by(trace, "worker", self.worker_others), held_by(trace, "server", self.server_others)
-        work_steps, n = work_steps_of(trace), n_workers_of(trace)
+        worker, server = _held(trace, "worker", self.worker_others), _held(trace, "server", self.server_others)
+        work_steps, n = trace.steps(), trace.n_workers()
         law = self.law(trace)
         # The recorded time over the law's.
-        slowness = duration_s_of(trace) / work_steps * law.rate_sps(Shape(n_workers=n))
+        slowness = trace.run_s() / work_steps * law.rate_sps(Shape(n_workers=n))
         truth: SpeedLaw = law.scaled(slowness)
         if self.placed or self.busiest_frac:
             truth = PlacedServed(
                 law=law.scaled(slowness), worker=worker, server=server, inside_is_free=self.placed,
                 busiest_frac=tuple(self.busiest_frac),
             )  # fmt: skip
-        spec = self.spec(
-            trace,
-            work_steps,
-            seed,
-            controller,
-            worker=worker,
-            server=server,
-            counts=tuple(range(1, self.n_workers_max + 1)),
-            floor=worker,
+        return self.simulated(
+            trace, truth, work_steps, seed, controller, restarts=self.restarts, worker=worker, server=server,
+            counts=tuple(range(1, self.n_workers_max + 1)), floor=worker,
             ceiling=worker * self.n_workers_max + server * self.n_servers_max,
             resize_cost_s=self.startup_s if self.restarts else self.resize_cost_s,
             profile=tuple(self._tried(truth, worker, server, stream(seed, "tried", trace.id))) if self.model else (),
-        )
-        return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
+        )  # fmt: skip
 
     def _tried(self, truth: SpeedLaw, worker: Resources, server: Resources, draw: Draw) -> Iterator[SeenRate]:
         """Speeds measured before the job is submitted."""
@@ -162,3 +155,12 @@ class WithServers(Changing, ABC):
             shape = Shape(n_workers=w, cores=worker.cores * w + server.cores * p, n_servers=p)
             error = self.speed_error_frac if draw.chance(0.5) else -self.speed_error_frac
             yield SeenRate(shape=shape, rate_sps=truth.rate_sps(shape) * (1 + error))
+
+
+def _held(trace: TraceJob, part: str, others: Mapping[str, float]) -> Resources:
+    """Return the amount of a worker, or of a server."""
+    cores, gpus, n_bytes = (trace.parameters.get(f"{part}_{kind}", 0.0) for kind in ("cores", "gpus", "memory_bytes"))
+    held = Resources(cores, ceil(gpus), ceil(n_bytes), trace.others_of(part, others))
+    if not held:
+        raise trace.silent(f"what a {part} holds")
+    return held

@@ -9,7 +9,6 @@ from punctual.papers.pollux.adaptive_tables import AdaptiveTables
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import Changing
 from punctual.sim.speed_laws import measured_on
-from punctual.sim.trace_values import model_of, n_workers_of
 from punctual.sim.traces import TraceJob
 
 
@@ -38,7 +37,7 @@ class AdaptiveBatch(Changing):
         object.__setattr__(self, "read", AdaptiveTables(self.tables))
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        model = model_of(trace, self.read.trainings)
+        model = trace.model_among(self.read.trainings)
         speed = self.read.speed(model, trace.parameters.get("device_batch_max", inf))
         kinds = speed.average
         most = trace.parameters.get("n_gpus_max", inf)
@@ -48,7 +47,7 @@ class AdaptiveBatch(Changing):
                 "a job must run on a measured number of devices", "none", f"job '{trace.id}'",
                 "Raise its `n_gpus_max` or `device_batch_max`, or leave them out.",
             )  # fmt: skip
-        n = min(counts, key=lambda count: (abs(count - n_workers_of(trace)), count))
+        n = min(counts, key=lambda count: (abs(count - trace.n_workers()), count))
         worker = self.worker(trace, n)
         shapes = [
             Shape(n_workers=count, cores=worker.cores * count, n_nodes=n_nodes, device=kind)

@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 
 #: Clusters on which step times were measured, and the kind of their devices; the later of two replaces the earlier.
 _KINDS = {
-    "": "", "-aws": "T4", "-azure": "V100", "-dgx": "A100", "-dgx-ext": "A100", "-quad": "RTX6000", "-rtx": "2080Ti",
-}  # fmt: skip
+    "": "",
+    "-aws": "T4",
+    "-azure": "V100",
+    "-dgx": "A100",
+    "-dgx-ext": "A100",
+    "-quad": "RTX6000",
+    "-rtx": "2080Ti",
+}
 #: Number of batches to try, from the least to the largest by equal factors.
 _N_BATCHES = 50
 #: Batches are whole numbers, and their quotients are not.

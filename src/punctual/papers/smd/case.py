@@ -135,9 +135,7 @@ def in_units(several: Sequence[Case], factor: float) -> list[Case]:
 
 
 def _stretched(utility: Sigmoid, factor: float) -> Sigmoid:
-    return replace(
-        utility, steepness_per_s=utility.steepness_per_s / factor, middle_s=utility.middle_s * factor
-    )  # fmt: skip
+    return replace(utility, steepness_per_s=utility.steepness_per_s / factor, middle_s=utility.middle_s * factor)
 
 
 def _dominant(amount: Array, whole: Array) -> float:
@@ -173,9 +171,9 @@ def _limit(i_job: int, jobs: Sequence[TraceJob], of: Limit) -> Array:
 
 def _amounts(job: TraceJob, of: str) -> Array:
     p = job.parameters
-    return np.array([
-        p[f"{of}_cores"], p.get(f"{of}_gpus", 0.0), p[f"{of}_memory_bytes"] / _GB, p[f"{of}_disk_bytes"] / _GB,
-    ])  # fmt: skip
+    return np.array(
+        [p[f"{of}_cores"], p.get(f"{of}_gpus", 0.0), p[f"{of}_memory_bytes"] / _GB, p[f"{of}_disk_bytes"] / _GB]
+    )
 
 
 def _theta(job: TraceJob, kind: Kind, forward: Forward) -> tuple[float, ...]:
@@ -188,10 +186,7 @@ def _theta(job: TraceJob, kind: Kind, forward: Forward) -> tuple[float, ...]:
     sample_s = sum(forward_s) / (p["batch_per_worker"] if forward == "batch" else 1.0)
     each: tuple[float, ...]
     if kind == "sync":
-        each = (
-            p["worker_overhead_s"], p["server_overhead_s"], sum(backward_s), whole_s,
-            p["global_batch"] * sample_s,
-        )  # fmt: skip
+        each = (p["worker_overhead_s"], p["server_overhead_s"], sum(backward_s), whole_s, p["global_batch"] * sample_s)
     else:
         each = (
             p["worker_overhead_s"], p["server_overhead_s"],

@@ -46,13 +46,15 @@ _USED = {"sync": {1: 0.51, 5: 0.36}, "async": {1: 0.44, 5: 0.34}}
 
 KINDS: tuple[Kind, ...] = ("sync", "async")
 #: The paper does not state the unit of time of γ2 and γ3. Of these the one is taken with which ESW's ratio fits best.
-_UNITS_S = (
-    2 * MINUTE_S, 5 * MINUTE_S, 15 * MINUTE_S, 30 * MINUTE_S, HOUR_S, 3 * HOUR_S, 8 * HOUR_S, DAY_S, 3 * DAY_S,
-)  # fmt: skip
+_UNITS_S = (2 * MINUTE_S, 5 * MINUTE_S, 15 * MINUTE_S, 30 * MINUTE_S, HOUR_S, 3 * HOUR_S, 8 * HOUR_S, DAY_S, 3 * DAY_S)
 _FORWARDS: tuple[Forward, ...] = ("batch", "sample")
 _LIMITS: tuple[Limit, ...] = (
-    "worker", "worker and server", "mean worker", "another job's worker", "worker, by resource",
-)  # fmt: skip
+    "worker",
+    "worker and server",
+    "mean worker",
+    "another job's worker",
+    "worker, by resource",
+)
 _ORDERS: dict[str, Callable[[Case], float]] = {
     "smallest first": lambda case: float((case.limit / UNIT).max()),
     "shortest first": lambda case: case.marginal[2],

@@ -7,7 +7,6 @@ from punctual.core.errors import check_above_zero
 from punctual.papers.optimus.with_servers import ServedLaw, WithServers
 from punctual.papers.smd.layers import LayeredServed, LayerTimes, Overlap, read_tables
 from punctual.sim.scaling._base import WHERE
-from punctual.sim.trace_values import model_of
 from punctual.sim.traces import TraceJob
 
 
@@ -55,4 +54,4 @@ class LayeredServers(WithServers):
         object.__setattr__(self, "laws", laws)
 
     def law(self, trace: TraceJob) -> ServedLaw:
-        return self.laws[""] if "" in self.laws else self.laws[model_of(trace, self.laws)]
+        return self.laws[""] if "" in self.laws else self.laws[trace.model_among(self.laws)]

@@ -5,7 +5,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from punctual.core.units import DAY_S, HOUR_S
-from punctual.sim.drawing.raster import JobIntervals, Raster, raster
+from punctual.sim.drawing.raster import Raster, raster
 from punctual.sim.stored import Curve, StoredRun
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def overview(runs: Runs, ink: str = "#222222") -> "Figure":
     """Draw completion times, lateness if jobs have deadlines, queue and utilisation, on one sheet."""
     from matplotlib.figure import Figure
 
-    late = [lateness] if _has_deadlines(runs) else []
+    has_deadlines = any(run.jobs["deadline_s"].count() for some in runs.values() for run in some)
+    late = [lateness] if has_deadlines else []
     draws = [completion_times, *late, queue, utilisation]
     with _styled(ink):
         figure = Figure(figsize=(11, 7.2), layout="constrained")
@@ -40,10 +41,6 @@ def overview(runs: Runs, ink: str = "#222222") -> "Figure":
             axes.remove()
         _one_legend(figure)
     return figure
-
-
-def _has_deadlines(runs: Runs) -> bool:
-    return any(run.jobs["deadline_s"].count() for some in runs.values() for run in some)
 
 
 def completion_times(axes: "Axes", runs: Runs) -> None:
@@ -119,7 +116,7 @@ def gantt(run: StoredRun, ink: str) -> "Figure":
     """Draw all jobs of one run over time, as an image; see `punctual.sim.drawing.raster` for its rule."""
     from matplotlib.figure import Figure
 
-    image = raster(stays_of(run))
+    image = _image_of(run)
     with _styled(ink):
         figure = Figure(figsize=(11, 4.2), layout="constrained")
         axes = figure.subplots()
@@ -131,21 +128,17 @@ def gantt(run: StoredRun, ink: str) -> "Figure":
     return figure
 
 
-def stays_of(run: StoredRun) -> JobIntervals:
-    """Return the spans in which the run's jobs existed, and in which they held something."""
+def _image_of(run: StoredRun) -> Raster:
+    """Return the image of the spans in which the run's jobs existed, and in which they held something."""
     import numpy as np
 
-    submitted_s = run.jobs["submitted_at"].to_numpy()
-    last_s = max([0.0, *run.curves["capacity"]["at"], _until(run.curves["capacity"])])
+    submitted_s = run.jobs["submitted_at"].to_numpy().astype(float)
+    last_s = max([0.0, *run.curves["capacity"]["at"], run.curves["capacity"]["until_at"]])
     ended_s = run.jobs["ended_at"].fill_null(last_s).to_numpy()
     places = {job: i_job for i_job, job in enumerate(run.jobs["id"])}
-    return JobIntervals(
-        submitted_s=submitted_s.astype(float),
-        ended_s=np.maximum(submitted_s, ended_s).astype(float),
-        i_job=np.array([places[job] for job in run.segments["job"]], dtype=np.int64),
-        from_s=run.segments["from_at"].to_numpy().astype(float),
-        until_s=run.segments["until_at"].to_numpy().astype(float),
-    )
+    i_job = np.array([places[job] for job in run.segments["job"]], dtype=np.int64)
+    held_from_s, held_until_s = (run.segments[name].to_numpy().astype(float) for name in ("from_at", "until_at"))
+    return raster(submitted_s, np.maximum(submitted_s, ended_s), i_job, held_from_s, held_until_s)
 
 
 def _paint(axes: "Axes", image: Raster, n_jobs: int) -> "AxesImage":
@@ -210,7 +203,7 @@ def _late_frac(run: StoredRun) -> Any:
 
 
 def _step(axes: "Axes", curve: Curve, unit_s: float, **style: Any) -> None:
-    at = [instant / unit_s for instant in [*curve["at"], _until(curve)]]
+    at = [instant / unit_s for instant in [*curve["at"], curve["until_at"]]]
     mean = [*curve["mean"], *curve["mean"][-1:]] if curve["mean"] else [0.0]
     axes.step(at, mean, where="post", linewidth=style.pop("linewidth", 1.2), **style)
 
@@ -221,19 +214,15 @@ def averaged(curve: Curve, n_stretches: int = 100) -> Curve:
 
     if len(curve["at"]) <= n_stretches:
         return curve
-    at = np.array([*curve["at"], _until(curve)])
+    at = np.array([*curve["at"], curve["until_at"]])
     area = np.concatenate([[0.0], np.cumsum(np.diff(at) * np.array(curve["mean"]))])
     edges = np.linspace(at[0], at[-1], n_stretches + 1)
     mean = np.diff(np.interp(edges, at, area)) / np.diff(edges)
     return {"at": edges[:-1].tolist(), "mean": mean.tolist(), "until_at": at[-1]}
 
 
-def _until(curve: Curve) -> float:
-    return float(curve["until_at"])
-
-
 def _time_unit(runs: Runs) -> tuple[float, str]:
-    return _unit(max(_until(some[0].curves["queue"]) for some in runs.values()))
+    return _unit(max(some[0].curves["queue"]["until_at"] for some in runs.values()))
 
 
 def _unit(span_s: float) -> tuple[float, str]:

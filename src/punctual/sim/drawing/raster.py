@@ -35,42 +35,40 @@ class Raster:
     until_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobIntervals:
-    """Spans in which jobs, numbered in order of submission, existed and held something.
-
-    Job i existed from ``submitted_s[i]`` to ``ended_s[i]``; job ``i_job[k]`` held something from ``from_s[k]`` to
-    ``until_s[k]``.
-    """
-
-    submitted_s: "Floats"
-    ended_s: "Floats"
-    i_job: "Integers"
-    from_s: "Floats"
-    until_s: "Floats"
-
-
-def raster(stays: JobIntervals, n_rows_max: int = 240, n_columns: int = 480) -> Raster:
-    """The image of `stays`.
+def raster(
+    submitted_s: "Floats",
+    ended_s: "Floats",
+    i_job: "Integers",
+    held_from_s: "Floats",
+    held_until_s: "Floats",
+    *,
+    n_rows_max: int = 240,
+    n_columns: int = 480,
+) -> Raster:
+    """The image of jobs, numbered in order of submission; cost grows with jobs and segments, not with the image times them.
 
     Parameters
     ----------
+    submitted_s, ended_s
+        Job i existed from ``submitted_s[i]`` to ``ended_s[i]``.
+    i_job, held_from_s, held_until_s
+        Job ``i_job[k]`` held something from ``held_from_s[k]`` to ``held_until_s[k]``.
     n_rows_max, n_columns
-        Most rows; columns. Cost grows with jobs and segments, not with the image times them.
+        Most rows; columns.
     """
     import numpy as np
 
-    n_jobs = len(stays.submitted_s)
+    n_jobs = len(submitted_s)
     n_jobs_per_row = max(1, -(-n_jobs // n_rows_max))
     n_rows = max(1, -(-n_jobs // n_jobs_per_row))
-    from_s, until_s = float(stays.submitted_s.min(initial=np.inf)), float(stays.ended_s.max(initial=-np.inf))
+    from_s, until_s = float(submitted_s.min(initial=np.inf)), float(ended_s.max(initial=-np.inf))
     if not until_s > from_s:
         from_s, until_s = (from_s, from_s + 1.0) if np.isfinite(from_s) else (0.0, 1.0)
     scale = n_columns / (until_s - from_s)
     shape = (n_rows, n_columns)
     i_row = np.arange(n_jobs) // n_jobs_per_row
-    there = _covered(i_row, (stays.submitted_s - from_s) * scale, (stays.ended_s - from_s) * scale, shape)
-    held = _covered(i_row[stays.i_job], (stays.from_s - from_s) * scale, (stays.until_s - from_s) * scale, shape)
+    there = _covered(i_row, (submitted_s - from_s) * scale, (ended_s - from_s) * scale, shape)
+    held = _covered(i_row[i_job], (held_from_s - from_s) * scale, (held_until_s - from_s) * scale, shape)
     n_in_row = np.bincount(i_row, minlength=n_rows).reshape(-1, 1).clip(min=1)
     return Raster(
         running_frac=held / n_in_row, waiting_frac=(there - held).clip(min=0.0) / n_in_row,

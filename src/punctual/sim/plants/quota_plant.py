@@ -12,19 +12,15 @@ from math import inf, sqrt
 from random import Random
 from typing import Any
 
-from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob
+from punctual.core.commands import ResizeJob
 from punctual.core.control import Demand, Reading
 from punctual.core.errors import InvalidSpec
-from punctual.core.events import (
-    GrantApplied,
-    JobStarted,
-)
+from punctual.core.events import GrantApplied
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Policy, Sink
 from punctual.core.resources import Resources, total
-from punctual.sim.plants.closed_loop import Plant, RecordingController, steer
-from punctual.sim.plants.simulated_progress import SimulatedProgress
+from punctual.sim.plants.closed_loop import Plant, WorkUnit, steer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +180,6 @@ class QuotaRun(Landing):
         return len(self.grants) - 1
 
 
-#: A unit of work: CPU seconds before noise; the phase it is of (empty: start-up or a step); whether it counts as done.
-_Unit = tuple[float, str, bool]
-
-
 class CostFactors:
     """The factors that multiply costs, in the order of time."""
 
@@ -206,97 +198,6 @@ class CostFactors:
             self._until_s += self._random.expovariate(1 / self._noise.neighbour_dwell_s)
         self._deviation = self._noise.correlation * self._deviation + self._random.gauss(0.0, self._innovation)
         return max(0.1, 1 + self._deviation) * (self._noise.neighbour_factor if self._busy else 1.0)
-
-
-class SimulatedProcess:
-    """The training process under a quota; time moves only in `advance`."""
-
-    def __init__(self, training: Training, world: PlantWorld, seed: int, cores: float) -> None:
-        self.at_s = 0.0
-        self.cores = cores
-        self.used_core_s = 0.0
-        self.in_flight_core_s = 0.0
-        planned = {phase.name: phase.n_units * training.n_epochs for phase in training.phases}
-        self.progress = SimulatedProgress(training.n_steps, planned, jitter_s=world.pacing_jitter_s, seed=seed)
-        self._training = training
-        self._world = world
-        self._factors = CostFactors(world.noise, Random(seed))
-        self._units = self._program()
-        self._period_end_s = 0.0
-        self._bucket_core_s = 0.0
-        self._speed_cores = 0.0
-        self._begin(next(self._units))
-
-    def grant(self, cores: float) -> None:
-        """Write the quota, which refills the present period."""
-        self.cores = cores
-        self._refill()
-
-    def advance(self, until_s: float) -> None:
-        """Work until `until_s` or until everything is done."""
-        while self.at_s < until_s and self.progress.landed_s is None:
-            if self._need_core_s > 0:
-                self._compute(until_s)
-                continue
-            _, phase, counted = self._unit
-            may_end_s = self.progress.may_end_s(phase, self.at_s, counted=counted)
-            if may_end_s <= until_s:
-                self.at_s = max(self.at_s, may_end_s)
-                self._complete()
-            else:
-                self.at_s = until_s
-
-    def _program(self) -> Iterator[_Unit]:
-        training = self._training
-        yield training.startup_core_s, "", False
-        for phase in training.phases[:1]:
-            yield from [(phase.unit_core_s, phase.name, False)] * training.n_rehearsals
-        for i_step in range(training.n_steps):
-            yield training.step_cost(i_step), "", True
-            if (i_step + 1) % training.epoch_steps == 0:
-                for phase in training.phases:
-                    yield from [(phase.unit_core_s, phase.name, True)] * phase.n_units
-
-    def _begin(self, unit: _Unit) -> None:
-        self._unit = unit
-        self._begun_at_s = self.at_s
-        self._need_core_s = unit[0] * self._factors.draw(self.at_s)
-        self.in_flight_core_s = 0.0
-
-    def _compute(self, until_s: float) -> None:
-        """Run until the unit, the quota, the period or the time is at its end, whichever comes first."""
-        if self.at_s >= self._period_end_s:
-            self._period_end_s = (self.at_s // self._world.quota_period_s + 1) * self._world.quota_period_s
-            if self._period_end_s <= self.at_s:  # the division was rounded down
-                self._period_end_s += self._world.quota_period_s
-            self._refill()
-        stop_s = min(until_s, self._period_end_s)
-        amount = min(self._need_core_s, self._bucket_core_s)
-        if amount <= 0 or amount > self._speed_cores * (stop_s - self.at_s):
-            amount = max(0.0, min(amount, self._speed_cores * (stop_s - self.at_s)))
-            self.at_s = stop_s
-        else:
-            self.at_s += amount / self._speed_cores
-        self._need_core_s -= amount
-        self._bucket_core_s -= amount
-        self.used_core_s += amount
-        self.in_flight_core_s += amount
-
-    def _refill(self) -> None:
-        share = self._world.delivered_frac(self.at_s)
-        self._speed_cores = self._training.cores_max * share
-        self._bucket_core_s = self.cores * self._world.quota_period_s * share if self._world.can_cap else inf
-
-    def _complete(self) -> None:
-        _, phase, counted = self._unit
-        wall_s = self.at_s - self._begun_at_s
-        self.progress.complete(phase, self.at_s, counted=counted, wall_s=wall_s, core_s=self.in_flight_core_s)
-        following = next(self._units, None)
-        if following is None:
-            self.progress.landed_s = self.at_s
-            self.in_flight_core_s = 0.0
-        else:
-            self._begin(following)
 
 
 def run_closed_loop(
@@ -327,17 +228,15 @@ def run_closed_loop(
     training, world = training or Training(), world or PlantWorld()
     due_s = None if deadline_s == inf else deadline_s
     spec = replace(spec or job_spec(training, due_s), work_steps=None, deadline_s=due_s)
-    plant, recording = _QuotaPlant(training, world, seed, spec), RecordingController(controller)
-    changes = world.deadline_changes
-    steer(recording, spec, plant, deadline_changes=changes, first_tick_s=0.0, patience=20.0, policy=policy)
-    process = plant.process
+    plant, changes = _QuotaPlant(training, world, seed, spec), world.deadline_changes
+    ticks = steer(controller, spec, plant, deadline_changes=changes, first_tick_s=0.0, patience=20.0, policy=policy)
     return QuotaRun(
-        landed_s=inf if process.progress.landed_s is None else process.progress.landed_s,
-        deadline_s=world.deadline_s(process.at_s, deadline_s),
-        used_core_s=process.used_core_s,
-        granted_core_s=plant.granted_core_s_at(process.at_s),
+        landed_s=plant.landed_at,
+        deadline_s=world.deadline_s(plant.at_s, deadline_s),
+        used_core_s=plant.used_core_s,
+        granted_core_s=plant.granted_core_s,
         grants=tuple(plant.grants),
-        ticks=tuple(recording.ticks),
+        ticks=tuple(ticks),
     )
 
 
@@ -354,56 +253,85 @@ def job_spec(training: Training, deadline_s: float | None, margin_frac: float | 
 
 
 class _QuotaPlant(Plant):
-    """The process under a quota; a change of the quota takes `PlantWorld.actuator_delay_s`, a pacing line holds at once."""
+    """The process under a quota, a change of which takes `PlantWorld.actuator_delay_s`."""
 
     def __init__(self, training: Training, world: PlantWorld, seed: int, spec: JobSpec) -> None:
+        planned = {phase.name: phase.n_units * training.n_epochs for phase in training.phases}
         self._training, self._world = training, world
-        self.process = SimulatedProcess(training, world, seed, spec.ceiling.cores)
-        self.granted = spec.ceiling
-        self._granted_at_s = 0.0
-        self._granted_core_s = 0.0
+        self._granted = spec.ceiling
+        self._granted_at_s = self._granted_before_core_s = 0.0
         self.grants = [(0.0, spec.ceiling.cores)]
+        self._period_end_s = self._bucket_core_s = self._speed_cores = 0.0
+        draw_factor = CostFactors(world.noise, Random(seed)).draw
+        super().__init__(
+            training.n_steps, planned, _units(training), draw_factor, can_pace=world.can_pace, can_cap=world.can_cap,
+            jitter_s=world.pacing_jitter_s, seed=seed,
+        )  # fmt: skip
+
+    @property
+    def granted_core_s(self) -> float:
+        return self._granted_before_core_s + self._granted.cores * (self.at_s - self._granted_at_s)
 
     def work(self, until_at: float) -> float:
-        self.process.advance(until_at)
+        while self.at_s < until_at and self.landed_at == inf:
+            if self._need_core_s > 0:
+                self._compute(until_at)
+            else:
+                self._end_unit(until_at)
         return until_at
 
-    def has_landed(self) -> bool:
-        return self.process.progress.landed_s is not None
-
-    def perform(self, command: JobCommand, sink: Sink) -> None:
-        match command:
-            case LaunchJob():
-                started = JobStarted(
-                    at=command.at, job=command.job, request=command.request, granted=command.grant,
-                    can_pace=self._world.can_pace, can_cap=self._world.can_cap,
-                )  # fmt: skip
-                sink(started)
-            case ResizeJob():
-                if self._world.can_pace:
-                    self.process.progress.line = command.pacing
-                self.clock.call_at(command.at + self._world.actuator_delay_s, partial(self._apply, command, sink))
-            case StopJob():
-                raise AssertionError("nobody stops it")
+    def resize(self, command: ResizeJob, sink: Sink) -> None:
+        self.clock.call_at(command.at + self._world.actuator_delay_s, partial(self._apply, command, sink))
 
     def _apply(self, command: ResizeJob, sink: Sink) -> None:
         self._grant(total(command.grant.values()))
         sink(GrantApplied(at=self.clock.now(), job=command.job, request=command.request, granted=command.grant))
 
     def _grant(self, amount: Resources) -> None:
-        if amount == self.granted:
+        """Write the quota, which refills the present period."""
+        if amount == self._granted:
             return  # writing the same quota again would refill it
-        at_s = self.process.at_s
-        self._granted_core_s = self.granted_core_s_at(at_s)
-        self.granted, self._granted_at_s = amount, at_s
-        self.grants.append((at_s, amount.cores))
-        self.process.grant(amount.cores)
+        self._granted_before_core_s = self.granted_core_s
+        self._granted, self._granted_at_s = amount, self.at_s
+        self.grants.append((self.at_s, amount.cores))
+        self._refill()
 
-    def granted_core_s_at(self, at_s: float) -> float:
-        return self._granted_core_s + self.granted.cores * (at_s - self._granted_at_s)
+    def _begin(self, unit: WorkUnit) -> None:
+        super()._begin(unit)
+        self._need_core_s = unit.cost * self._factor
 
-    def observe(self, job: JobId, at: float, sink: Sink) -> None:
-        process = self.process
-        process.progress.report(
-            job, at, sink, used_core_s=process.used_core_s, in_flight_core_s=process.in_flight_core_s
-        )
+    def _compute(self, until_s: float) -> None:
+        """Run until the unit, the quota, the period or the time is at its end, whichever comes first."""
+        if self.at_s >= self._period_end_s:
+            self._period_end_s = (self.at_s // self._world.quota_period_s + 1) * self._world.quota_period_s
+            if self._period_end_s <= self.at_s:  # the division was rounded down
+                self._period_end_s += self._world.quota_period_s
+            self._refill()
+        stop_s = min(until_s, self._period_end_s)
+        amount = min(self._need_core_s, self._bucket_core_s)
+        if amount <= 0 or amount > self._speed_cores * (stop_s - self.at_s):
+            amount = max(0.0, min(amount, self._speed_cores * (stop_s - self.at_s)))
+            self.at_s = stop_s
+        else:
+            self.at_s += amount / self._speed_cores
+        self._need_core_s -= amount
+        self._bucket_core_s -= amount
+        self.used_core_s += amount
+        self.in_flight_core_s += amount
+
+    def _refill(self) -> None:
+        share = self._world.delivered_frac(self.at_s)
+        self._speed_cores = self._training.cores_max * share
+        quota_core_s = self._granted.cores * self._world.quota_period_s * share
+        self._bucket_core_s = quota_core_s if self._world.can_cap else inf
+
+
+def _units(training: Training) -> Iterator[WorkUnit]:
+    yield WorkUnit(training.startup_core_s, counted=False)
+    for phase in training.phases[:1]:
+        yield from [WorkUnit(phase.unit_core_s, phase.name, counted=False)] * training.n_rehearsals
+    for i_step in range(training.n_steps):
+        yield WorkUnit(training.step_cost(i_step))
+        if (i_step + 1) % training.epoch_steps == 0:
+            for phase in training.phases:
+                yield from [WorkUnit(phase.unit_core_s, phase.name)] * phase.n_units

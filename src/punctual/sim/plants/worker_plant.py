@@ -9,18 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
-from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, StopJob, WarnUser
+from punctual.core.commands import JobCommand, LaunchJob, ResizeJob, WarnUser
 from punctual.core.control import Demand
-from punctual.core.events import GrantApplied, JobStarted
+from punctual.core.events import GrantApplied
 from punctual.core.ids import JobId
 from punctual.core.job import JobSpec
 from punctual.core.protocols import Controller, Message, PerfModel, Sink
 from punctual.core.resources import Resources, total
-from punctual.sim.plants.closed_loop import NODE, Plant, RecordingController, steer
+from punctual.sim.plants.closed_loop import NODE, Plant, WorkUnit, steer
 from punctual.sim.plants.quota_plant import CostFactors, Landing, Noise, PlantWorld
-from punctual.sim.plants.simulated_progress import SimulatedProgress
 
 #: Amount of one worker of the simulated job.
 WORKER = Resources(cores=1.0)
@@ -126,15 +125,6 @@ class WorkerRun(Landing):
         return len(self.numbers) - 1
 
 
-class _WorkUnit(NamedTuple):
-    """A unit of work: steps that it takes, seconds besides, the phase it is of, and whether it counts as done."""
-
-    steps: float
-    extra_s: float
-    phase: str
-    counted: bool
-
-
 @dataclass(slots=True)
 class _ResizeUnderWay:
     """A change that was asked for: from `ready_at_s` on it is made at the end of a unit, which ends at `until_s`."""
@@ -143,111 +133,6 @@ class _ResizeUnderWay:
     request: int
     ready_at_s: float
     until_s: float = inf
-
-
-class _ChangeMade(NamedTuple):
-    at_s: float
-    request: int
-    n_workers: int
-
-
-class SimulatedWorkers:
-    """The training; time moves only in `advance`."""
-
-    def __init__(self, training: ElasticTraining, world: PlantWorld, seed: int, n_workers: int) -> None:
-        self.at_s = 0.0
-        self.n_workers = n_workers
-        planned = {"evaluate": training.n_epochs * training.evaluation_units, "checkpoint": training.n_epochs}
-        self.progress = SimulatedProgress(training.n_steps, planned, jitter_s=world.pacing_jitter_s, seed=seed)
-        self.worker_s = 0.0
-        self.numbers = [(0.0, n_workers)]
-        self._training, self._world = training, world
-        self._factors = CostFactors(world.noise, Random(seed))
-        self._change: _ResizeUnderWay | None = None
-        #: Share of the unit in flight that is left to be done.
-        self._left_frac = 1.0
-        self._units = self._program()
-        self._begin(next(self._units))
-
-    def change(self, n_workers: int, request: int) -> None:
-        """Request another number; the latest request counts."""
-        ready_s = self._training.newcomer_s if n_workers > self.n_workers else 0.0
-        self._change = _ResizeUnderWay(n_workers, request, self.at_s + ready_s)
-
-    def advance(self, until_s: float) -> _ChangeMade | None:
-        """Train until `until_s`, the landing, or the end of a change, which is returned."""
-        while self.at_s < until_s and self.progress.landed_s is None:
-            if self._change is not None and self._change.until_s < inf:
-                if self._change.until_s > until_s:
-                    self._spend(until_s)
-                    return None
-                return self._changed(self._change)
-            self._work(until_s)
-        return None
-
-    def _work(self, until_s: float) -> None:
-        """Work on the unit in flight for one stretch of time."""
-        speed = self._world.delivered_frac(self.at_s) / (self._unit_s() or 1.0)
-        ends_s = self.at_s + self._left_frac / speed
-        if self._left_frac > 0 and ends_s > until_s:
-            self._left_frac -= speed * (until_s - self.at_s)
-            self._spend(until_s)
-            return
-        self._left_frac = 0.0
-        self._spend(max(ends_s, self.at_s))
-        may_end_s = self.progress.may_end_s(self._unit.phase, self.at_s, counted=self._unit.counted)
-        if may_end_s > until_s:
-            self._spend(until_s)
-        else:
-            self._spend(max(self.at_s, may_end_s))
-            self._complete()
-
-    def _unit_s(self) -> float:
-        """Seconds of the unit in flight with the present workers."""
-        return (self._unit.steps * self._training.scaling.step_s(self.n_workers) + self._unit.extra_s) * self._factor
-
-    def _spend(self, until_s: float) -> None:
-        asked = self._change.n_workers if self._change else 0
-        self.worker_s += max(self.n_workers, asked) * (until_s - self.at_s)
-        self.at_s = until_s
-
-    def _changed(self, change: _ResizeUnderWay) -> _ChangeMade:
-        self._spend(change.until_s)
-        self._change = None
-        if change.n_workers != self.n_workers:
-            self.numbers.append((self.at_s, change.n_workers))
-        self.n_workers = change.n_workers
-        return _ChangeMade(self.at_s, change.request, self.n_workers)
-
-    def _program(self) -> Iterator[_WorkUnit]:
-        training = self._training
-        evaluation = _WorkUnit(training.evaluation_unit_steps, 0.0, "evaluate", counted=True)
-        yield _WorkUnit(0.0, training.startup_s, "", counted=False)
-        for _ in range(training.n_rehearsals):
-            yield evaluation._replace(counted=False)
-        for i_step in range(training.n_steps):
-            yield _WorkUnit(1.0, 0.0, "", counted=True)
-            if (i_step + 1) % training.epoch_steps == 0:
-                yield from [evaluation] * training.evaluation_units
-                yield _WorkUnit(0.0, training.checkpoint_s, "checkpoint", counted=True)
-
-    def _begin(self, unit: _WorkUnit) -> None:
-        self._unit = unit
-        self._begun_at_s = self.at_s
-        self._left_frac = 1.0
-        self._factor = self._factors.draw(self.at_s)
-        if self._change is not None and self.at_s >= self._change.ready_at_s:
-            same = self._change.n_workers == self.n_workers
-            self._change.until_s = self.at_s + (0.0 if same else self._training.stop_s)
-
-    def _complete(self) -> None:
-        wall_s = self.at_s - self._begun_at_s
-        self.progress.complete(self._unit.phase, self.at_s, counted=self._unit.counted, wall_s=wall_s)
-        following = next(self._units, None)
-        if following is None:
-            self.progress.landed_s = self.at_s
-        else:
-            self._begin(following)
 
 
 def run_elastic(
@@ -284,72 +169,117 @@ def run_elastic(
         model=next(iter(models), None) if models else None,
         margin_frac=margin_frac,
     )
-    plant, recording = _WorkerPlant(training, world, seed), RecordingController(controller)
-    warnings: list[str] = []
+    plant, warnings = _WorkerPlant(training, world, seed), list[str]()
 
     def listen(message: Message) -> None:
         if isinstance(message, WarnUser):
             warnings.append(message.reason.code)
 
-    steer(
-        recording, spec, plant, deadline_changes=world.deadline_changes, models=models, patience=10.0,
-        listeners=[listen],
-    )  # fmt: skip
-    assert plant.workers is not None
+    changes = world.deadline_changes
+    ticks = steer(controller, spec, plant, deadline_changes=changes, models=models, patience=10.0, listeners=[listen])
     return WorkerRun(
-        landed_s=inf if plant.workers.progress.landed_s is None else plant.workers.progress.landed_s,
-        deadline_s=world.deadline_s(plant.workers.at_s, deadline_s),
-        worker_s=plant.workers.worker_s,
-        numbers=tuple(plant.workers.numbers),
-        demands=tuple((reading.elapsed_s, demand) for reading, demand in recording.ticks),
+        landed_s=plant.landed_at,
+        deadline_s=world.deadline_s(plant.at_s, deadline_s),
+        worker_s=plant.used_core_s,
+        numbers=tuple(plant.numbers),
+        demands=tuple((reading.elapsed_s, demand) for reading, demand in ticks),
         warnings=tuple(warnings),
     )
 
 
 class _WorkerPlant(Plant):
-    """The training as an executor: a new pacing line holds at once, a new number when the training is ready for it."""
+    """The training, which gets a new number of workers when it is ready for it. A worker has a core."""
 
     def __init__(self, training: ElasticTraining, world: PlantWorld, seed: int) -> None:
-        self._training, self._world, self._seed = training, world, seed
-        self.workers: SimulatedWorkers | None = None
+        planned = {"evaluate": training.n_epochs * training.evaluation_units, "checkpoint": training.n_epochs}
+        self._training, self._world = training, world
+        self._n_workers = 0
+        #: Share of the unit in flight that is left to be done.
+        self._left_frac = 1.0
+        self.numbers = list[tuple[float, int]]()
+        self._change: _ResizeUnderWay | None = None
+        draw_factor = CostFactors(world.noise, Random(seed)).draw
+        super().__init__(
+            training.n_steps, planned, _units(training), draw_factor, can_pace=world.can_pace,
+            jitter_s=world.pacing_jitter_s, seed=seed,
+        )  # fmt: skip
 
     def work(self, until_at: float) -> float:
-        workers = self.workers
-        answer = None if workers is None else workers.advance(until_at)
-        if answer is None:
-            return until_at
-        granted = {NODE: WORKER * answer.n_workers}
-        self.clock.post(GrantApplied(at=answer.at_s, job=_JOB, request=answer.request, granted=granted))
-        return answer.at_s
-
-    def has_landed(self) -> bool:
-        return self.workers is not None and self.workers.progress.landed_s is not None
+        while self.at_s < until_at and self.landed_at == inf:
+            change = self._change
+            if change is None or change.until_s == inf:
+                self._train(until_at)
+            elif change.until_s > until_at:
+                self._spend(until_at)
+            else:
+                self._spend(change.until_s)
+                self._changed(change)
+                return self.at_s
+        return until_at
 
     def perform(self, command: JobCommand, sink: Sink) -> None:
-        match command:
-            case LaunchJob():
-                n_workers = round(total(command.grant.values()).cores)
-                self.workers = SimulatedWorkers(self._training, self._world, self._seed, n_workers)
-                started = JobStarted(
-                    at=command.at, job=_JOB, request=command.request, granted=command.grant,
-                    can_pace=self._world.can_pace,
-                )  # fmt: skip
-                sink(started)
-            case ResizeJob():
-                self._resize(command, sink)
-            case StopJob():
-                raise AssertionError("nobody stops it")
+        if isinstance(command, LaunchJob):
+            self._n_workers = _n_workers(command)
+            self.numbers.append((0.0, self._n_workers))
+        super().perform(command, sink)
 
-    def _resize(self, command: ResizeJob, sink: Sink) -> None:
-        workers = self.workers
-        assert workers is not None
-        workers.progress.line = command.pacing if self._world.can_pace else None
-        n_workers = round(total(command.grant.values()).cores)
-        if n_workers == workers.n_workers:
+    def resize(self, command: ResizeJob, sink: Sink) -> None:
+        n_workers = _n_workers(command)
+        if n_workers == self._n_workers:
             sink(GrantApplied(at=command.at, job=_JOB, request=command.request, granted=command.grant))
-        else:
-            workers.change(n_workers, command.request)
+        else:  # the latest request counts
+            ready_s = self._training.newcomer_s if n_workers > self._n_workers else 0.0
+            self._change = _ResizeUnderWay(n_workers, command.request, self.at_s + ready_s)
 
-    def observe(self, job: JobId, at: float, sink: Sink) -> None:
-        assert self.workers is not None
-        self.workers.progress.report(job, at, sink, used_core_s=self.workers.worker_s)
+    def _train(self, until_s: float) -> None:
+        """Work on the unit in flight for one stretch of time."""
+        speed = self._world.delivered_frac(self.at_s) / (self._unit_s() or 1.0)
+        ends_s = self.at_s + self._left_frac / speed
+        if self._left_frac > 0 and ends_s > until_s:
+            self._left_frac -= speed * (until_s - self.at_s)
+            self._spend(until_s)
+            return
+        self._left_frac = 0.0
+        self._spend(max(ends_s, self.at_s))
+        self._end_unit(until_s)
+
+    def _unit_s(self) -> float:
+        """Seconds of the unit in flight with the present workers."""
+        steps_s = self._unit.cost * self._training.scaling.step_s(self._n_workers)
+        return (steps_s + self._unit.extra_s) * self._factor
+
+    def _spend(self, until_s: float) -> None:
+        asked = self._change.n_workers if self._change else 0
+        self.used_core_s += max(self._n_workers, asked) * (until_s - self.at_s)
+        super()._spend(until_s)
+
+    def _changed(self, change: _ResizeUnderWay) -> None:
+        self._change = None
+        if change.n_workers != self._n_workers:
+            self.numbers.append((self.at_s, change.n_workers))
+        self._n_workers = change.n_workers
+        granted = {NODE: WORKER * change.n_workers}
+        self.clock.post(GrantApplied(at=self.at_s, job=_JOB, request=change.request, granted=granted))
+
+    def _begin(self, unit: WorkUnit) -> None:
+        super()._begin(unit)
+        self._left_frac = 1.0
+        if self._change is not None and self.at_s >= self._change.ready_at_s:
+            same = self._change.n_workers == self._n_workers
+            self._change.until_s = self.at_s + (0.0 if same else self._training.stop_s)
+
+
+def _n_workers(command: LaunchJob | ResizeJob) -> int:
+    return round(total(command.grant.values()).cores)
+
+
+def _units(training: ElasticTraining) -> Iterator[WorkUnit]:
+    """The units, with their costs in steps."""
+    evaluation = WorkUnit(training.evaluation_unit_steps, "evaluate")
+    yield WorkUnit(0.0, counted=False, extra_s=training.startup_s)
+    yield from [evaluation._replace(counted=False)] * training.n_rehearsals
+    for i_step in range(training.n_steps):
+        yield WorkUnit(1.0)
+        if (i_step + 1) % training.epoch_steps == 0:
+            yield from [evaluation] * training.evaluation_units
+            yield WorkUnit(0.0, "checkpoint", extra_s=training.checkpoint_s)

@@ -20,7 +20,6 @@ from punctual.core.resources import Resources
 from punctual.core.speed import SeenRate, Shape
 from punctual.sim.job import SimJob
 from punctual.sim.speed_laws import ByDevice, SpeedLaw
-from punctual.sim.trace_values import deadline_s_of, duration_s_of, others_of
 from punctual.sim.traces import TraceJob
 from punctual.sim.traces.draw import log_normal, stream
 
@@ -81,7 +80,7 @@ class ScalingBase:
 
     def worker(self, trace: TraceJob, n: int) -> Resources:
         """Return the amount of one of the job's `n` workers."""
-        others = others_of(trace, "worker", self.worker_others)
+        others = trace.others_of("worker", self.worker_others)
         if not trace.n_gpus:
             return Resources(cores=trace.cores or 1.0, others=others)
         if not self.cores_and_memory:
@@ -94,19 +93,17 @@ class ScalingBase:
             return work_steps
         return work_steps * log_normal(stream(seed, "size", trace.id), self.size_sigma)
 
-    def spec(self, trace: TraceJob, work_steps: float, seed: int, controller: str | None, **own: Any) -> JobSpec:
-        """Return the job's declaration; `own` are fields that each rule sets itself."""
-        return JobSpec(
-            id=JobId(trace.id),
-            work_steps=self.declared_steps(trace, work_steps, seed),
-            deadline_s=deadline_s_of(trace),
-            weight=trace.weight,
-            startup_s=self.startup_s,
-            preemptible=self.preemptible,
-            controller=controller,
-            model=self.model,
-            **own,
-        )
+    def simulated(
+        self, trace: TraceJob, truth: SpeedLaw, work_steps: float, seed: int, controller: str | None, *,
+        restarts: bool = False, **own: Any,
+    ) -> SimJob:  # fmt: skip
+        """Return the job with its declaration; `own` are fields of that which each rule sets itself."""
+        spec = JobSpec(
+            id=JobId(trace.id), work_steps=self.declared_steps(trace, work_steps, seed), weight=trace.weight,
+            deadline_s=None if trace.best_effort else trace.deadline_s, startup_s=self.startup_s,
+            preemptible=self.preemptible, controller=controller, model=self.model, **own,
+        )  # fmt: skip
+        return SimJob(trace.submitted_at, spec, truth, work_steps, restarts)
 
     def fewest_nodes(self, n: int) -> int:
         """Nodes on which `n` devices fit."""
@@ -163,19 +160,11 @@ class Changing(ScalingBase):
         profile: tuple[SeenRate, ...], seed: int, controller: str | None,
     ) -> SimJob:  # fmt: skip
         """Return the job that may have any of `counts` workers; `profile`: its declared speeds."""
-        spec = self.spec(
-            trace,
-            work_steps,
-            seed,
-            controller,
-            worker=worker,
-            counts=counts,
-            floor=worker * counts[0],
-            ceiling=worker * counts[-1],
+        return self.simulated(
+            trace, truth, work_steps, seed, controller, restarts=self.restarts, worker=worker, counts=counts,
+            floor=worker * counts[0], ceiling=worker * counts[-1], profile=profile,
             resize_cost_s=self.startup_s if self.restarts else self.resize_cost_s,
-            profile=profile,
-        )
-        return SimJob(trace.submitted_at, spec, truth, work_steps, self.restarts)
+        )  # fmt: skip
 
     def known(self, truth: SpeedLaw, n: int, shapes: Iterable[Shape]) -> tuple[SeenRate, ...]:
         """Return the declared speeds in `shapes` of a job that had `n` workers."""
@@ -200,7 +189,7 @@ def sim_jobs(
 
 def by_kind(trace: TraceJob, work_steps: float, law: Callable[[float], SpeedLaw]) -> SpeedLaw:
     """`law` with the recorded speed, or with that on each kind of device."""
-    otherwise = law(work_steps / duration_s_of(trace))
+    otherwise = law(work_steps / trace.run_s())
     if not trace.device_durations_s:
         return otherwise
     kinds = {kind: law(work_steps / duration_s) for kind, duration_s in trace.device_durations_s.items()}

@@ -1,6 +1,6 @@
 """Jobs that compute on any share of a machine's cores."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from punctual.core.errors import check_above_zero
@@ -9,7 +9,6 @@ from punctual.core.speed import SeenRate, Shape
 from punctual.sim import speed_laws
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import WHERE, ScalingBase, check
-from punctual.sim.trace_values import duration_s_of, others_of, work_steps_of
 from punctual.sim.traces import TraceJob
 
 
@@ -42,18 +41,14 @@ class Cores(ScalingBase):
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
         cores = trace.cores or trace.n_gpus or 1.0
-        work_steps, shape = work_steps_of(trace), Shape(cores=cores)
-        rate_sps = work_steps / duration_s_of(trace)
-        step_core_s = speed_laws.CoresTruth(step_core_s=1.0, serial_frac=self.serial_frac).rate_sps(shape) / rate_sps
-        most_cores, others = cores * self.most_factor, others_of(trace, "worker", self.worker_others)
-        spec = self.spec(
-            trace,
-            work_steps,
-            seed,
-            controller,
+        work_steps, shape = trace.steps(), Shape(cores=cores)
+        rate_sps = work_steps / trace.run_s()
+        law = speed_laws.CoresTruth(step_core_s=1.0, serial_frac=self.serial_frac)
+        truth = replace(law, step_core_s=law.rate_sps(shape) / rate_sps)
+        most_cores, others = cores * self.most_factor, trace.others_of("worker", self.worker_others)
+        return self.simulated(
+            trace, truth, work_steps, seed, controller,
             floor=Resources(cores=min(self.least_cores, most_cores), others=others),
             ceiling=Resources(cores=most_cores, others=others),
             profile=(SeenRate(shape=shape, rate_sps=rate_sps),) if self.model else (),
-        )
-        law = speed_laws.CoresTruth(step_core_s=step_core_s, serial_frac=self.serial_frac)
-        return SimJob(trace.submitted_at, spec, law, work_steps)
+        )  # fmt: skip

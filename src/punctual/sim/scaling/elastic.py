@@ -8,7 +8,6 @@ from punctual.core.speed import Shape
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import Changing, by_kind, check
 from punctual.sim.speed_laws import AllReduceTruth
-from punctual.sim.trace_values import kinds_of, n_workers_of, work_steps_of
 from punctual.sim.traces import TraceJob
 
 #: A job's numbers of workers are looked at one by one.
@@ -44,13 +43,13 @@ class Elastic(Changing):
         self._law(1.0)
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        n, work_steps = n_workers_of(trace), work_steps_of(trace)
+        n, work_steps = trace.n_workers(), trace.steps()
         # Time of one worker with which n workers take the recorded time.
         slowness = 1.0 / self._law(1.0).rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
         truth = by_kind(trace, work_steps, lambda rate: self._law(1.0 / (rate * slowness)))
         counts = self._counts(trace, n)
         worker = self.worker(trace, n)
-        profile = self.known(truth, n, self.shapes(worker, counts, kinds_of(trace)))
+        profile = self.known(truth, n, self.shapes(worker, counts, trace.kinds()))
         return self.elastic(trace, truth, work_steps, counts, worker, profile, seed, controller)
 
     def _law(self, step_s: float) -> AllReduceTruth:

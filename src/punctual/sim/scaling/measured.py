@@ -8,7 +8,6 @@ from punctual.sim import speed_laws
 from punctual.sim.job import SimJob
 from punctual.sim.measured import SpeedTables
 from punctual.sim.scaling._base import Changing
-from punctual.sim.trace_values import duration_s_of, model_of, n_workers_of
 from punctual.sim.traces import TraceJob
 
 
@@ -33,9 +32,9 @@ class Measured(Changing):
         object.__setattr__(self, "read", SpeedTables.read(self.tables, self.devices_per_node))
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        model, batch = model_of(trace, self.read.rates), trace.batch_size
+        model, batch = trace.model_among(self.read.rates), trace.batch_size
         kinds, counts, law = self.once((model, batch), lambda: self._measured(model, batch))
-        n = min(counts, key=lambda count: (abs(count - n_workers_of(trace)), count))
+        n = min(counts, key=lambda count: (abs(count - trace.n_workers()), count))
         work_steps = trace.work_steps or self._steps(trace, speed_laws.slowest(kinds), n)
         worker = self.worker(trace, n)
         profile = self.once(
@@ -56,4 +55,4 @@ class Measured(Changing):
 
     def _steps(self, trace: TraceJob, table: speed_laws.MeasuredTruth, n: int) -> float:
         n = min(table.counts(), key=lambda count: (abs(count - n), count))
-        return duration_s_of(trace) * table.rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))
+        return trace.run_s() * table.rate_sps(Shape(n_workers=n, n_nodes=self.fewest_nodes(n)))

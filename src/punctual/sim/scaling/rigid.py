@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from punctual.sim.job import SimJob
 from punctual.sim.scaling._base import ScalingBase, by_kind
 from punctual.sim.speed_laws import Constant
-from punctual.sim.trace_values import kinds_of, n_workers_of, work_steps_of
 from punctual.sim.traces import TraceJob
 
 
@@ -18,19 +17,11 @@ class Rigid(ScalingBase):
     """
 
     def job(self, trace: TraceJob, seed: int = 0, controller: str | None = None) -> SimJob:
-        n, kinds = n_workers_of(trace), kinds_of(trace)
-        worker, work_steps = self.worker(trace, n), work_steps_of(trace)
+        n, kinds = trace.n_workers(), trace.kinds()
+        worker, work_steps = self.worker(trace, n), trace.steps()
         truth = by_kind(trace, work_steps, Constant)
         amount, shapes = self.once((worker, n, kinds), lambda: (worker * n, self.shapes(worker, (n,), kinds)))
-        spec = self.spec(
-            trace,
-            work_steps,
-            seed,
-            controller,
-            worker=worker,
-            counts=(n,),
-            floor=amount,
-            ceiling=amount,
+        return self.simulated(
+            trace, truth, work_steps, seed, controller, worker=worker, counts=(n,), floor=amount, ceiling=amount,
             profile=self.seen(truth, shapes),
-        )
-        return SimJob(trace.submitted_at, spec, truth, work_steps)
+        )  # fmt: skip

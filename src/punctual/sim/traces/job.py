@@ -1,8 +1,8 @@
 """A trace's record of one job."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import ceil, inf, isfinite
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.fast_init import fast_init
@@ -78,28 +78,71 @@ class TraceJob:
         if not self.id:
             raise InvalidSpec("`id` must not be empty", "''", "a job of a trace", "Give every job a name.")
         if not -_LATEST_S < self.submitted_at < _LATEST_S:
-            self._check(False, "`submitted_at` must be a time", self.submitted_at, "seconds")
+            raise self._wrong("`submitted_at` must be a time", self.submitted_at, "seconds")
         for name, unit in _NOT_NEGATIVE:
             amount = getattr(self, name)
             if amount is not None and not 0 <= amount < inf:
-                self._check(False, f"`{name}` must not be negative", amount, unit)
+                raise self._wrong(f"`{name}` must not be negative", amount, unit)
         for name, unit in _ABOVE_ZERO:
             amount = getattr(self, name)
             if amount is not None and not 0 < amount < inf:
-                self._check(False, f"`{name}` must be above zero", amount, unit)
+                raise self._wrong(f"`{name}` must be above zero", amount, unit)
         if self.deadline_s is not None and not 0 < self.deadline_s < inf:
-            self._check(False, "the deadline must be later than the submission", self.deadline_s, "s after it")
+            raise self._wrong("the deadline must be later than the submission", self.deadline_s, "s after it")
         if not all(0 < seconds < inf for seconds in self.device_durations_s.values()):
-            durations_s = dict(self.device_durations_s)
-            self._check(False, "each of `device_durations_s` must be above zero", durations_s, "s")
+            raise self._wrong("each of `device_durations_s` must be above zero", dict(self.device_durations_s), "s")
         if not all(map(isfinite, self.parameters.values())):
-            self._check(False, "`parameters` must be finite numbers", dict(self.parameters), "")
+            raise self._wrong("`parameters` must be finite numbers", dict(self.parameters))
+
+    def _wrong(self, must: str, got: object, unit: str = "") -> InvalidSpec:
+        return InvalidSpec(must, f"{got} {unit}".rstrip(), f"job '{self.id}'", "Correct the job or leave it out.")
 
     @property
     def device_s(self) -> float | None:
         """Device-seconds of the job; None if the trace lacks them."""
         return None if self.n_gpus is None or self.duration_s is None else self.n_gpus * self.duration_s
 
-    def _check(self, holds: bool, must: str, got: object, unit: str) -> None:
-        if not holds:
-            raise InvalidSpec(must, f"{got} {unit}".rstrip(), f"job '{self.id}'", "Correct the job or leave it out.")
+    # For the rules of scaling; `InvalidSpec` if the trace lacks a value.
+
+    def n_workers(self) -> int:
+        """Return the devices it had, or one."""
+        if self.n_gpus is None:
+            raise self.silent("how many devices it had")
+        return max(1, ceil(self.n_gpus))
+
+    def run_s(self) -> float:
+        """Return the job's running time in seconds; of several kinds of devices, on the slowest."""
+        if self.duration_s is not None:
+            return self.duration_s
+        if self.device_durations_s:
+            return max(self.device_durations_s.values())
+        raise self.silent("how long it ran")
+
+    def steps(self) -> float:
+        """Return the job's steps; one for each second if the trace counts none."""
+        return self.work_steps or self.run_s()
+
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of device with a known speed; the empty one stands for any."""
+        return ("", *self.device_durations_s)
+
+    def model_among(self, measured: Collection[str]) -> str:
+        """Return the job's model among the `measured` ones, by the trace's name or that in lower case."""
+        if self.model_name is None:
+            raise self.silent("which model it trains")
+        for name in (self.model_name, self.model_name.lower()):
+            if name in measured:
+                return name
+        raise InvalidSpec(
+            "a job's model must have been measured", f"'{self.model_name}'", f"job '{self.id}'",
+            f"Known: {', '.join(sorted(measured))}.",
+        )  # fmt: skip
+
+    def others_of(self, part: str, others: Mapping[str, float]) -> Mapping[str, float]:
+        """Return a `part`'s further kinds of hardware: the trace's values take precedence over `others`."""
+        return {name: self.parameters.get(f"{part}_{name}", amount) for name, amount in others.items()}
+
+    def silent(self, about: str) -> InvalidSpec:
+        """Return the error that the trace does not say something."""
+        remedy = "Take another trace or another rule of scaling."
+        return InvalidSpec(f"the trace must say {about}", "nothing", f"job '{self.id}'", remedy)

@@ -73,9 +73,8 @@ def _span_s(jobs: Sequence[TraceJob]) -> float:
     span_s = max(job.submitted_at for job in jobs) - min(job.submitted_at for job in jobs)
     if span_s <= 0:
         raise InvalidSpec(
-            "for a load, jobs must be submitted over some time", "one instant", "a trace",
-            "Leave the load as it is.",
-        )  # fmt: skip
+            "for a load, jobs must be submitted over some time", "one instant", "a trace", "Leave the load as it is."
+        )
     return span_s
 
 

@@ -16,8 +16,6 @@ from punctual.sim.traces.source import Source
 #: Marks of an unknown value in files.
 _BLANK = {"", "nan", "NaN", "None", "null"}
 
-_REMEDY = "Repair the row or leave it out."
-
 
 @fast_init
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,7 @@ class Row:
         """Return the cell's text; raise `InvalidSpec` if it is blank or missing."""
         text = self.optional_text(column)
         if text is None:
-            raise InvalidSpec(f"`{column}` must not be empty", "nothing", f"line {self.line}", _REMEDY)
+            raise self._wrong(column, "not be empty", "nothing")
         return text
 
     def optional_text(self, column: str) -> str | None:
@@ -46,7 +44,7 @@ class Row:
         except ValueError:
             number = nan
         if isnan(number):  # so is what is blank
-            raise InvalidSpec(f"`{column}` must be a number", repr(self.text(column)), f"line {self.line}", _REMEDY)
+            raise self._wrong(column, "be a number", repr(self.text(column)))
         return number
 
     def optional_number(self, column: str) -> float | None:
@@ -57,7 +55,7 @@ class Row:
         """The whole number that stands there."""
         number = self.number(column)
         if not number.is_integer():
-            raise InvalidSpec(f"`{column}` must be a whole number", f"{number:g}", f"line {self.line}", _REMEDY)
+            raise self._wrong(column, "be a whole number", f"{number:g}")
         return int(number)
 
     def at(self, column: str) -> float:
@@ -66,9 +64,10 @@ class Row:
         try:
             return float(timegm(datetime.fromisoformat(text).utctimetuple()))
         except (ValueError, OverflowError):  # before the year 1, once its zone is taken off, for the second
-            raise InvalidSpec(
-                f"`{column}` must be a date and a time", repr(text), f"line {self.line}", _REMEDY
-            ) from None
+            raise self._wrong(column, "be a date and a time", repr(text)) from None
+
+    def _wrong(self, column: str, must: str, got: str) -> InvalidSpec:
+        return InvalidSpec(f"`{column}` must {must}", got, f"line {self.line}", "Repair the row or leave it out.")
 
 
 def rows_of(

@@ -3,21 +3,17 @@
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, fsum
-from types import MappingProxyType
 from typing import TypeVar
 
-from punctual.sim.traces.job import TraceJob
 from punctual.sim.traces.trace import Trace
 
 T = TypeVar("T")
 
 #: The quantiles that are told, by name.
-QUANTILES: Mapping[str, float] = MappingProxyType(
-    {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-)
+QUANTILES = {"min": 0.0, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,59 +61,38 @@ class TraceSummary:
 
 def summarize(trace: Trace) -> TraceSummary:
     """Read `trace` once; keeps a number or two per job, not the jobs."""
-    tally = _Tally()
+    at, gpu_s, durations_s, slack = (array("d") for _ in range(4))
+    n_gpus, models, devices, users = Counter[float](), Counter[str](), Counter[str](), set[str]()
+    n_deadlines = n_best_effort = 0
     for job in trace:
-        tally.add(job)
-    return tally.summary(trace)
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Counts so far."""
-
-    submitted_at: "array[float]" = field(default_factory=lambda: array("d"))
-    durations_s: "array[float]" = field(default_factory=lambda: array("d"))
-    gpu_s: "array[float]" = field(default_factory=lambda: array("d"))
-    slack: "array[float]" = field(default_factory=lambda: array("d"))
-    n_gpus: Counter[float] = field(default_factory=Counter)
-    models: Counter[str] = field(default_factory=Counter)
-    devices: Counter[str] = field(default_factory=Counter)
-    users: set[str] = field(default_factory=set)
-    n_deadlines: int = 0
-    n_best_effort: int = 0
-
-    def add(self, job: TraceJob) -> None:
-        self.submitted_at.append(job.submitted_at)
-        self.gpu_s.append(job.device_s or 0.0)
-        self.n_best_effort += job.best_effort
-        self.n_deadlines += job.deadline_s is not None
-        self.n_gpus.update(_known(job.n_gpus))
-        self.models.update(_known(job.model_name))
-        self.devices.update(tuple(job.device_durations_s) or _known(job.device))
-        self.users.update(_known(job.user))
-        self.durations_s.extend(_known(job.duration_s))
+        at.append(job.submitted_at)
+        gpu_s.append(job.device_s or 0.0)
+        n_best_effort += job.best_effort
+        n_deadlines += job.deadline_s is not None
+        n_gpus.update(_known(job.n_gpus))
+        models.update(_known(job.model_name))
+        devices.update(tuple(job.device_durations_s) or _known(job.device))
+        users.update(_known(job.user))
+        durations_s.extend(_known(job.duration_s))
         if job.deadline_s is not None and job.duration_s is not None:
-            self.slack.append(job.deadline_s / job.duration_s)
-
-    def summary(self, trace: Trace) -> TraceSummary:
-        at = self.submitted_at
-        return TraceSummary(
-            format=trace.format,
-            n_jobs=len(at),
-            n_bad_rows=trace.bad.n_rows,
-            first_at=min(at, default=0.0),
-            span_s=max(at, default=0.0) - min(at, default=0.0),
-            in_order=all(earlier <= later for earlier, later in pairwise(at)),
-            n_gpus=dict(sorted(self.n_gpus.items())),
-            gpu_s=fsum(self.gpu_s),
-            durations_s=_quantiles(self.durations_s),
-            n_deadlines=self.n_deadlines,
-            slack=_quantiles(self.slack),
-            n_best_effort=self.n_best_effort,
-            n_users=len(self.users),
-            models=dict(self.models.most_common()),
-            devices=dict(self.devices.most_common()),
-        )
+            slack.append(job.deadline_s / job.duration_s)
+    return TraceSummary(
+        format=trace.format,
+        n_jobs=len(at),
+        n_bad_rows=trace.bad.n_rows,
+        first_at=min(at, default=0.0),
+        span_s=max(at, default=0.0) - min(at, default=0.0),
+        in_order=all(earlier <= later for earlier, later in pairwise(at)),
+        n_gpus=dict(sorted(n_gpus.items())),
+        gpu_s=fsum(gpu_s),
+        durations_s=_quantiles(durations_s),
+        n_deadlines=n_deadlines,
+        slack=_quantiles(slack),
+        n_best_effort=n_best_effort,
+        n_users=len(users),
+        models=dict(models.most_common()),
+        devices=dict(devices.most_common()),
+    )
 
 
 def _known(value: T | None) -> tuple[T, ...]:

@@ -22,8 +22,6 @@ class TableReader(ABC):
         The header has all of these names, and none beyond them but those of `optional_columns`; separated by blanks.
     """
 
-    __slots__ = ()
-
     columns: ClassVar[str]
     optional_columns: ClassVar[str] = ""
 
