@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from punctual.core.errors import InvalidSpec
+from punctual.cli._errors import refused_if_failing
 from punctual.core.units import counted
 from punctual.history.decisions import Gaps, by_code
 from punctual.sim.drawing.figures import gantt, money, overview
@@ -23,13 +23,9 @@ _INK = "#123456"
 
 def write_page(result: Result, path: Path) -> None:
     """Write the report of `result`, which has runs, to `path`. Raises `InvalidSpec`: the file cannot be written."""
-    try:
+    remedy = "Give another folder with `--out`; with the same one, nothing is run again."
+    with refused_if_failing("a report must be a file that can be written", f"'{path}'", remedy):
         path.write_text(page(result), encoding="utf-8")
-    except OSError as error:
-        raise InvalidSpec(
-            "a report must be a file that can be written", error.strerror or str(error), f"'{path}'",
-            "Give another folder with `--out`; with the same one, nothing is run again.",
-        ) from error  # fmt: skip
 
 
 def page(result: Result) -> str:

@@ -12,15 +12,13 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._drive import carry_out
-from punctual.cli._errors import tell_user
-from punctual.cli._outcome import Outcome
+from punctual.cli._drive import Outcome, carry_out
+from punctual.cli._errors import refused_if_failing, tell_user
 from punctual.cli._plot import check_can_plot
-from punctual.cli._report import draw, paragraph
-from punctual.cli._screens import PlainScreen, Screen, screen_for
-from punctual.cli._shown_job import ShownJob
+from punctual.cli._screens import PlainScreen, Screen, ShownJob, screen_for
 from punctual.cli._streams import write_line
 from punctual.cli._words import span
+from punctual.cli.report import draw, paragraph
 from punctual.cli.run import begin_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
@@ -71,13 +69,9 @@ def demo(market: Market = False) -> None:
         raise typer.Exit(market_demo())
     check_extras("the demo", "torch", "report")
     # Make the folder for the report, before anything is trained.
-    try:
+    must, remedy = "the demo must be able to make its folder", "Run it in a folder of your own."
+    with refused_if_failing(must, f"'{FOLDER.absolute()}'", remedy):
         FOLDER.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InvalidSpec(
-            "the demo must be able to make its folder", error.strerror or str(error), f"'{FOLDER.absolute()}'",
-            "Run it in a folder of your own.",
-        ) from None  # fmt: skip
     check_can_plot(FOLDER / "report.html", "the demo's report")
     write_line("Calibrating: the training runs at full speed for a few seconds.")
     speed = calibrate()

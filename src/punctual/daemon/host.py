@@ -32,8 +32,7 @@ from punctual.daemon.quotes import check_amounts, new_view
 from punctual.daemon.status_reader import StatusReader, logged
 from punctual.history.judge import Wait, expected_waits
 from punctual.request.spec_change import SpecChange, changed_spec
-from punctual.request.submission import Submission, check_budget, check_policy
-from punctual.request.submission_json import submitted
+from punctual.request.submission import Submission, check_budget, check_policy, submitted
 
 T = TypeVar("T")
 

@@ -55,8 +55,7 @@ from punctual.journal.sqlite import SqliteJournal
 from punctual.request.deadlines import Now
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import NONE, SpecChange
-from punctual.request.submission import Submission, check_budget, check_checkpoint_dir
-from punctual.request.submission_json import decode_submission, submitted
+from punctual.request.submission import Submission, check_budget, check_checkpoint_dir, decode_submission, submitted
 
 _LOG = logging.getLogger(__name__)
 

@@ -135,10 +135,7 @@ def _cores(spec: JobSpec, change: SpecChange, capacity: Resources, together: Res
     floor_cores = spec.floor.cores if change.floor_cores is None else change.floor_cores
     if change.floor_cores is None and floor_cores <= FLOOR_CORES:  # nobody has asked for so much
         floor_cores = min(floor_cores, ceiling_cores)
-    return {
-        "floor": replace(spec.floor, cores=floor_cores),
-        "ceiling": replace(spec.ceiling, cores=ceiling_cores),
-    }
+    return {"floor": replace(spec.floor, cores=floor_cores), "ceiling": replace(spec.ceiling, cores=ceiling_cores)}
 
 
 def _workers(status: JobStatus, spec: JobSpec, change: SpecChange) -> dict[str, Any]:
