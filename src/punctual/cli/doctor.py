@@ -93,22 +93,15 @@ def findings(port: int | None = None) -> Iterator[Finding]:
 
 def _control_groups() -> Iterator[Finding]:
     choice = choose("auto", actuators())
+    told, page = f"{choice.actuator.name}: {choice.reason}", "See docs/how-to/without-root.md for how to"
     if choice.actuator.can_cap and choice.actuator.limits_memory:
-        yield Finding(
-            "ok", f"{choice.actuator.name}: {choice.reason} Memory that a job asks for (`--memory`) is its limit."
-        )
+        yield Finding("ok", f"{told} Memory that a job asks for (`--memory`) is its limit.")
     elif choice.actuator.can_cap:
-        yield Finding(
-            "warning",
-            f"{choice.actuator.name}: {choice.reason} It cannot limit memory: the memory that a job asks for (`--memory`) is only kept free.",
-            "See docs/how-to/without-root.md for how to have it limited.",
-        )
+        text = f"{told} It cannot limit memory: the memory that a job asks for (`--memory`) is only kept free."
+        yield Finding("warning", text, f"{page} have it limited.")
     else:
-        yield Finding(
-            "warning",
-            f"{choice.actuator.name}: {choice.reason} A program without tracking runs at full speed, and nothing limits memory.",
-            "See docs/how-to/without-root.md for how to get quotas.",
-        )
+        text = f"{told} A program without tracking runs at full speed, and nothing limits memory."
+        yield Finding("warning", text, f"{page} get quotas.")
 
 
 def _processors() -> Iterator[Finding]:
