@@ -19,7 +19,7 @@ from punctual.cli._errors import EXIT_USER_ERROR, tell_user
 from punctual.cli._plot import check_can_plot
 from punctual.cli._screens import Screen, ShownJob, screen_for
 from punctual.cli._words import span
-from punctual.cli.report import draw, paragraph, report_fields
+from punctual.cli.report import draw, kind_of, paragraph, report_fields
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.daemon.control_client import page_of
@@ -285,19 +285,9 @@ def closing_report_of_all(outcomes: Sequence[Outcome], drawn: Path | None) -> li
 
 def _tally(summaries: Sequence[RunSummary]) -> str:
     """Count the outcomes of several jobs, the best first: `4 jobs: 2 on time, 1 late, 1 stopped.`."""
-    counts = Counter(_kind(summary) for summary in summaries)
+    counts = Counter(map(kind_of, summaries))
     told = ", ".join(f"{counts[kind]} {kind}" for kind in _KINDS if counts[kind])
     return f"{len(summaries)} jobs: {told}."
-
-
-def _kind(summary: RunSummary) -> str:
-    if summary.status not in (None, "finished"):
-        return str(summary.status)
-    if summary.landed_at is None:
-        return "not landed"
-    if summary.on_time is None:
-        return "landed without a deadline"
-    return "on time" if summary.on_time else "late"
 
 
 def outcome_fields(outcome: Outcome, exit_code: int) -> dict[str, Any]:

@@ -175,14 +175,21 @@ def _submitted_wall(run: RunFolder, summary: RunSummary) -> str:
 
 
 def _title(summary: RunSummary) -> str:
+    if summary.deviation_s is None or summary.deadline_s is None or summary.status not in (None, "finished"):
+        return kind_of(summary)
+    side = "after" if summary.deviation_s > 0 else "before"
+    return f"landed {span(summary.deviation_s)} {side} its deadline of {span(summary.deadline_s)}"
+
+
+def kind_of(summary: RunSummary) -> str:
+    """Return the outcome of a job in a word or a few."""
     if summary.status not in (None, "finished"):
         return str(summary.status)
     if summary.landed_at is None:
         return "not landed"
-    if summary.deviation_s is None or summary.deadline_s is None:
-        return "no deadline"
-    side = "after" if summary.deviation_s > 0 else "before"
-    return f"landed {span(summary.deviation_s)} {side} its deadline of {span(summary.deadline_s)}"
+    if summary.on_time is None:
+        return "landed without a deadline"
+    return "on time" if summary.on_time else "late"
 
 
 def report(
