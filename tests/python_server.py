@@ -23,7 +23,6 @@ from pathlib import Path
 PRELOADED = (
     "punctual.cli._app",
     "punctual.cli.run",
-    "punctual.cli.attach",
     "punctual.controllers.remaining_cost",
     "punctual.policies.promises_first",
     "punctual.policies.proportional",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from punctual.cli._shown_job import ShownJob
+from punctual.cli._screens import ShownJob
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined, ProgressReported
 from punctual.core.ids import JobId, NodeId
 from punctual.core.job import JobSpec, JobState

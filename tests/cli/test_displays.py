@@ -10,8 +10,7 @@ from rich.console import Console
 from tests.cli.pieces import HERE, JOB, JobOfBoard, board_of, folded, granted, progressed, started, submitted
 from tests.history.scene import chain
 
-from punctual.cli._lines import Lines
-from punctual.cli._screens import JsonLines
+from punctual.cli._screens import JsonLines, Lines
 from punctual.cli._view import View, panel
 from punctual.cli._words import clock
 from punctual.cli.ps import budgets

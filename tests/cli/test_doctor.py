@@ -14,7 +14,7 @@ from tests.cli.programs import objects
 from tests.cli.test_service import Service
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.cli import _health
+from punctual.cli import doctor
 from punctual.distribution import EXTRAS, install_command
 
 
@@ -180,7 +180,7 @@ def test_slurm_is_asked_where_a_service_has_machines_of_it(
     (tmp_path / "squeue").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "squeue").chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(_health, "live_folders", lambda: [SlurmService(cluster)])
-    (finding,) = _health.slurm_services()
+    monkeypatch.setattr(doctor, "live_folders", lambda: [SlurmService(cluster)])
+    (finding,) = doctor.slurm_services()
     assert finding.level == level
     assert word in finding.text

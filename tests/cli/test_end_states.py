@@ -8,7 +8,7 @@ import pytest
 from tests.cli.pieces import JOB, submitted
 from tests.history.scene import chain
 
-from punctual.cli._outcome import EXIT_MISSED, Outcome, closing_report, closing_report_of_all
+from punctual.cli._drive import EXIT_MISSED, Outcome, closing_report, closing_report_of_all
 from punctual.core.commands import RejectJob
 from punctual.core.events import JobFailed, JobFinished
 from punctual.core.protocols import Message

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.pieces import JOB, JobOfBoard, board_of, started
 from tests.cli.programs import TRACKED, Terminal, objects
 
-from punctual.cli._lines import Lines
+from punctual.cli._screens import Lines
 from punctual.cli.run import SECTIONS
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import JobFailed

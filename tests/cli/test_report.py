@@ -7,7 +7,7 @@ import pytest
 from tests.cli.pieces import JOB, granted, progressed, started, submitted
 
 from punctual.cli import _plot
-from punctual.cli._report import about, draw, paragraph
+from punctual.cli.report import about, draw, paragraph
 from punctual.core.loss import SeenLoss
 from punctual.core.program import Program
 from punctual.core.protocols import Message

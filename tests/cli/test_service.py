@@ -22,12 +22,10 @@ from tests.cli.programs import objects
 from tests.cli.test_sharing import NAMED, SharedMachine, finished
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.api.http_options import HttpOptions
-from punctual.cli.up import unit
+from punctual.cli.up import UpOptions, unit
 from punctual.core.events import JobFinished, JobSubmitted, SteeringResumed
 from punctual.core.ids import JobId
 from punctual.daemon.detached import LOG_BYTES_MAX
-from punctual.daemon.host_options import HostOptions
 from punctual.executors.local.supervisor_client import LEASE_S
 
 RUN = "daemon"
@@ -461,12 +459,11 @@ def test_a_service_that_cannot_start_in_the_background_says_why(machine: Service
 
 def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PUNCTUAL_HOME", "/home/a user/runs")
-    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/key"), tls_cert=Path("/cert"), host_names=["a", "b"])
-    lines = unit(HostOptions(policy="fifo"), http).splitlines()
+    address = {"listen": "127.0.0.1:80", "tls_key": Path("/key"), "tls_cert": Path("/cert"), "host_name": ["a", "b"]}
+    lines = unit(UpOptions.given({"policy": "fifo", **address})).splitlines()
     command = next(line for line in lines if line.startswith("ExecStart="))
     assert command.endswith(
-        "-m punctual up --policy fifo --actuator auto --listen 127.0.0.1:80 --tls-cert /cert --tls-key /key "
-        "--host-name a --host-name b"
+        "-m punctual up --policy fifo --listen 127.0.0.1:80 --tls-cert /cert --tls-key /key --host-name a --host-name b"
     )
     assert {"Type=notify", "KillMode=process", "Restart=on-failure"} < set(lines)
     assert "Environment='PUNCTUAL_HOME=/home/a user/runs'" in lines
@@ -474,8 +471,8 @@ def test_the_unit_for_systemd_starts_this_service_and_leaves_its_jobs(monkeypatc
 
 def test_the_unit_for_systemd_has_paths_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/opt/50%/a$b/python")
-    http = HttpOptions(address="127.0.0.1:80", tls_key=Path("/a%h$b.pem"), tls_cert=Path("/cert"), allow_plain=True)
-    command = next(line for line in unit(HostOptions(), http).splitlines() if line.startswith("ExecStart="))
+    given = UpOptions.given({"tls_key": Path("/a%h$b.pem"), "tls_cert": Path("/cert"), "allow_plain": True})
+    command = next(line for line in unit(given).splitlines() if line.startswith("ExecStart="))
     assert command.startswith("ExecStart='/opt/50%%/a$b/python' ")
     assert "'/a%%h$$b.pem'" in command
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.programs import INLINE, Terminal
 from tests.waiting import PATIENCE_S, wait_until
 
-from punctual.cli._study import USUAL_DEADLINES, USUAL_POLICIES, scenario_of, stopping_where_told
+from punctual.cli.simulate import USUAL_DEADLINES, USUAL_POLICIES, scenario_of, stopping_where_told
 from punctual.sim.choice import PlugInChoice
 from punctual.sim.study import Study, StudyProgress
 

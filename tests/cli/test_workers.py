@@ -15,8 +15,8 @@ from tests.waiting import PATIENCE_S
 
 from punctual.channel import WorkerStatus
 from punctual.cli import ps
-from punctual.cli._lines import Lines
-from punctual.cli._outcome import worker_fields, workers_sentence
+from punctual.cli._drive import worker_fields, workers_sentence
+from punctual.cli._screens import Lines
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import GrantApplied, JobStarted, JobSubmitted, NodeJoined
 from punctual.core.protocols import Message

@@ -12,7 +12,7 @@ from tests.forked_python import ForkedPython, punctual
 from tests.plants.cluster import FixedMembers
 from tests.waiting import wait_until
 
-from punctual.cli._health import findings
+from punctual.cli.doctor import findings
 from punctual.core.errors import InvalidSpec
 from punctual.daemon import host_executor
 from punctual.daemon.host_options import HostOptions

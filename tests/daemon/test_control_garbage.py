@@ -24,7 +24,7 @@ from punctual.daemon import control_socket
 from punctual.daemon.control_client import standings
 from punctual.daemon.control_socket import ControlFailed, ask
 from punctual.daemon.local_host import LocalHost
-from punctual.request.submission_json import encode_submission
+from punctual.request.submission import encode_submission
 
 #: What no field of a request should hold, with what some of them may.
 ODD: tuple[Any, ...] = (

@@ -39,8 +39,7 @@ from punctual.executors.local.devices import visible_devices
 from punctual.executors.local.output import ProcessSettings, ignore_output
 from punctual.journal.sqlite import SqliteJournal
 from punctual.request.job_options import JobOptions
-from punctual.request.submission import Submission, submission_of
-from punctual.request.submission_json import submitted
+from punctual.request.submission import Submission, submission_of, submitted
 
 A = JobId("a")
 SHARED = replace(PACED, shared=True)

@@ -30,7 +30,7 @@ from punctual.daemon.run_folder import run_named
 from punctual.daemon.runs import messages_of
 from punctual.executors.cluster.machines import Offer
 from punctual.history.judge import NO_WAIT
-from punctual.request.pool_file import read_pools
+from punctual.request.cluster_file import read_pools
 from punctual.request.spec_change import SpecChange
 
 MARKET = """

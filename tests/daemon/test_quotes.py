@@ -22,7 +22,7 @@ from punctual.daemon.planner import InlinePlanner, ProcessPlanner, QuoteFailed
 from punctual.daemon.restore import local_host
 from punctual.daemon.runs import find_job, open_jobs
 from punctual.policies.proportional import Proportional
-from punctual.request.submission_json import encode_submission
+from punctual.request.submission import encode_submission
 
 LONG_S = 60.0
 

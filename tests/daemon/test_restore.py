@@ -50,7 +50,7 @@ from punctual.journal import file as journal_file
 from punctual.journal.boot import ClockRecord, suspended_s
 from punctual.journal.errors import JournalBusy, JournalUnusable
 from punctual.journal.sqlite import SqliteJournal
-from punctual.request.submission_json import submitted
+from punctual.request.submission import submitted
 
 A, B = JobId("a"), JobId("b")
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf, nan
+from typing import Any
 
 import pytest
 
@@ -19,10 +20,10 @@ WORKER = Resources(cores=0.5)
 WORKERS = JobSpec(id="workers", worker=WORKER, floor=WORKER * 2, ceiling=WORKER * 3, counts=(2, 3))  # type: ignore[arg-type]
 
 
-def changed(spec: JobSpec, **changes: float) -> JobSpec:
+def changed(spec: JobSpec, **changes: Any) -> JobSpec:
     """A job that was submitted with up to 4 workers."""
     status = JobStatus(spec=spec, submitted_at=0.0, program=Program(argv=("x",), environment={WORKERS_VARIABLE: "4"}))
-    return changed_spec(status, spec, SpecChange(**changes), CAPACITY)  # type: ignore[arg-type]
+    return changed_spec(status, spec, SpecChange(**changes), CAPACITY)
 
 
 def test_what_is_not_named_stays() -> None:
@@ -33,25 +34,25 @@ def test_what_is_not_named_stays() -> None:
 
 
 def test_cores_change_and_gpus_stay() -> None:
-    spec = changed(SHARE, floor_cores=0.5, ceiling_cores=1.5)
+    spec = changed(SHARE, cores=(0.5, 1.5))
     assert (spec.floor, spec.ceiling) == (Resources(0.5, 0.5), Resources(1.5, 0.5))
 
 
 def test_a_floor_that_nobody_has_asked_for_gives_way_to_a_low_ceiling() -> None:
-    assert changed(SHARE, ceiling_cores=0.02).floor.cores == 0.02
+    assert changed(SHARE, cores=(None, 0.02)).floor.cores == 0.02
     with pytest.raises(InvalidSpec, match="must fit in `ceiling`"):
-        changed(changed(SHARE, floor_cores=1.0), ceiling_cores=0.5)
+        changed(changed(SHARE, cores=(1.0, 2.0)), cores=(None, 0.5))
 
 
 def test_workers_change_within_what_the_program_has_prepared_for() -> None:
-    spec = changed(WORKERS, n_least=1, n_most=4)
+    spec = changed(WORKERS, workers=(1, 4))
     assert (spec.worker_counts(), spec.floor, spec.ceiling) == ((1, 2, 3, 4), WORKER, WORKER * 4)
-    assert changed(WORKERS, n_most=2).worker_counts() == (2,)
+    assert changed(WORKERS, workers=(2, 2)).worker_counts() == (2,)
 
 
 def test_all_that_is_wrong_is_told_at_once_with_the_option_that_it_is_about() -> None:
     with pytest.raises(InvalidSpec) as refused:
-        changed(SHARE, deadline_s=-1.0, weight=0.0, ceiling_cores=5.0, n_most=2)
+        changed(SHARE, deadline_s=-1.0, weight=0.0, cores=(None, 5.0), workers=(1, 2))
     assert [error.option for error in refused.value.all()] == ["deadline", "weight", "cores", "workers"]
 
 
@@ -63,7 +64,7 @@ def test_what_does_not_fit_any_more_is_about_what_was_changed() -> None:
 
 def test_a_change_is_written_as_at_a_submission() -> None:
     change = SpecChange.written(weight=2.0, cores="0.5..2", workers="1..4")
-    assert change == SpecChange(weight=2.0, floor_cores=0.5, ceiling_cores=2.0, n_least=1, n_most=4)
+    assert change == SpecChange(weight=2.0, cores=(0.5, 2.0), workers=(1, 4))
     with pytest.raises(InvalidSpec) as refused:
         SpecChange.written(cores="2..1", workers="some")
     assert [error.option for error in refused.value.all()] == ["cores", "workers"]
@@ -86,7 +87,7 @@ def test_a_budget_changes_and_goes_and_needs_a_job_that_may_be_paused() -> None:
 def test_servers_stay_beside_the_workers() -> None:
     server = Resources(cores=0.0505)
     spec = JobSpec(id="s", worker=WORKER, server=server, floor=WORKER, ceiling=(WORKER + server) * 3, counts=(1, 2, 3))  # type: ignore[arg-type]
-    assert changed(spec, n_most=2).parts_of(WORKER * 2 + server * 2) == (2, 2)
+    assert changed(spec, workers=(1, 2)).parts_of(WORKER * 2 + server * 2) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -97,18 +98,18 @@ def test_servers_stay_beside_the_workers() -> None:
         (SHARE, {"weight": inf}, "`weight` must be a number"),
         (SHARE, {"deadline_s": -1.0}, "later than the submission"),
         (SHARE, {"deadline_s": nan}, "later than the submission"),
-        (SHARE, {"ceiling_cores": 5.0}, "more than there is"),
-        (SHARE, {"ceiling_cores": nan}, "more than there is"),
-        (SHARE, {"ceiling_cores": 0.0}, "must be at least"),
-        (SHARE, {"floor_cores": 4.5}, "must fit in `ceiling`"),
-        (SHARE, {"n_most": 2}, "made of workers"),
-        (WORKERS, {"ceiling_cores": 2.0}, "share of cores"),
-        (WORKERS, {"n_most": 5}, "between 1 and the 4"),
-        (WORKERS, {"n_least": 0}, "between 1 and the 4"),
-        (WORKERS, {"n_least": 4}, "between 1 and the 4"),
+        (SHARE, {"cores": (None, 5.0)}, "more than there is"),
+        (SHARE, {"cores": (None, nan)}, "more than there is"),
+        (SHARE, {"cores": (None, 0.0)}, "must be at least"),
+        (SHARE, {"cores": (4.5, 4.0)}, "must fit in `ceiling`"),
+        (SHARE, {"workers": (1, 2)}, "made of workers"),
+        (WORKERS, {"cores": (None, 2.0)}, "share of cores"),
+        (WORKERS, {"workers": (1, 5)}, "between 1 and the 4"),
+        (WORKERS, {"workers": (0, 3)}, "between 1 and the 4"),
+        (WORKERS, {"workers": (4, 3)}, "between 1 and the 4"),
     ],
 )
-def test_what_cannot_be_is_refused(spec: JobSpec, changes: dict[str, float], must: str) -> None:
+def test_what_cannot_be_is_refused(spec: JobSpec, changes: dict[str, Any], must: str) -> None:
     with pytest.raises(InvalidSpec) as refused:
         changed(spec, **changes)
     assert must in refused.value.must

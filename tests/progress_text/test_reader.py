@@ -822,3 +822,8 @@ def test_of_a_flood_of_lines_the_last_count_is_read(noise: str) -> None:
     for i in range(1, 101):
         reader.feed((noise * 1000 + f"step {i}/100 loss 0.3\n").encode(), 0.001 * i)
     assert sure(reader) == (100, 100)
+
+
+def test_counts_of_one_line_are_compared_in_their_order_wherever_they_lie_in_memory() -> None:
+    readers = [read(["epoch 1/9 step 2/8 batch 3/7 sample 4/6\n"]) for _ in range(50)]
+    assert {tuple(series.last for series, _ in reader.assessed()) for reader in readers} == {(1, 2, 3, 4)}

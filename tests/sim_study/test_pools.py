@@ -11,8 +11,7 @@ from tests.cli.programs import Terminal
 
 from punctual.core.errors import InvalidSpec
 from punctual.daemon.host_options import HostOptions
-from punctual.request.cluster_file import read_cluster
-from punctual.request.pool_file import pools_of, read_pools
+from punctual.request.cluster_file import pools_of, read_cluster, read_pools
 from punctual.sim.pool_traces import courses_of
 from punctual.sim.scenario import Scenario
 

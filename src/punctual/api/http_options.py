@@ -64,15 +64,6 @@ class HttpOptions:
         if self.otel:
             check_telemetry()
 
-    def arguments(self) -> list[str]:
-        """Return these options as words of a command line, for a service in another folder."""
-        words = [] if self.address is None else ["--listen", self.address]
-        for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
-            words += [] if path is None else [option, str(path.absolute())]
-        words += [word for name in self.host_names for word in ("--host-name", name)]
-        words += ["--allow-plain"] if self.allow_plain else []
-        return [*words, *(["--otel"] if self.otel else [])]
-
     def as_fields(self) -> dict[str, Any]:
         """Return the options as JSON values, for a process in another folder."""
         paths = {name: getattr(self, name) for name in ("tls_cert", "tls_key")}

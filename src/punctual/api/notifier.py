@@ -70,11 +70,6 @@ class NotifyOptions:
         """Read the options that this process has in its environment."""
         return cls(os.environ.get(URL_VARIABLE) or None, os.environ.get(COMMAND_VARIABLE) or None)
 
-    def arguments(self) -> list[str]:
-        """Return these options as words of a command line."""
-        given = (("--notify-url", self.url), ("--notify-command", self.command))
-        return [word for option, value in given if value is not None for word in (option, value)]
-
     def at_home(self) -> Self:
         """Return these options with the whole path of the command's program: a daemon runs in another folder."""
         words = shlex.split(self.command or "")

@@ -1,4 +1,4 @@
-"""The command line: one thin module per command, each imported only when it is used."""
+"""The command line: modules of commands, each imported only when it is used."""
 
 import os
 import signal
@@ -9,22 +9,9 @@ from types import FrameType
 
 #: Commands that jobs must not hold up.
 _PROMPT = {
-    "run",
-    "attach",
-    "up",
-    "daemon",
-    "down",
-    "submit",
-    "ps",
-    "show",
-    "logs",
-    "deadline",
-    "set",
-    "pause",
-    "resume",
-    "policy",
+    "run", "attach", "up", "daemon", "down", "submit", "ps", "show", "logs", "deadline", "set", "pause", "resume", "policy",
     "stop",
-}
+}  # fmt: skip
 
 
 def main() -> None:

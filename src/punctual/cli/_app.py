@@ -20,42 +20,22 @@ from punctual.daemon.logs import LogFormatter
 
 _PROGRAM = "punctual"
 
-#: Section of the help -> its commands, each with the module that defines it. A module has a function of the command's
-#: name, `EXAMPLES` for its help, and if it needs any `SETTINGS` for how its arguments are read; or an application of that
-#: name, with commands of its own.
+#: Section of the help -> its commands. Each has a module, with a function of the command's name or an application of
+#: that name, with commands of its own. A module may have `EXAMPLES` for the help of its commands, and `SETTINGS` for how
+#: their arguments are read.
 _SECTIONS = {
-    "Run jobs": {
-        "run": "run",
-        "submit": "submit",
-        "quote": "quote",
-        "read": "read",
-        "attach": "attach",
-        "demo": "demo",
-    },
-    "Watch them": {"ps": "ps", "show": "show", "logs": "logs", "why": "why", "report": "report"},
-    "Change them": {
-        "deadline": "deadline",
-        "set": "steer",
-        "pause": "steer",
-        "resume": "steer",
-        "stop": "steer",
-        "policy": "policy",
-        "node": "node",
-    },
-    "Service": {"up": "up", "down": "down", "daemon": "daemon", "page": "page", "token": "token"},
-    "Simulate": {
-        "simulate": "simulate",
-        "compare": "compare",
-        "trace": "trace",
-        "reproduce": "reproduce",
-    },
-    "This installation": {
-        "doctor": "doctor",
-        "clean": "clean",
-        "plugins": "plugins",
-    },
+    "Run jobs": ("run", "submit", "quote", "read", "attach", "demo"),
+    "Watch them": ("ps", "show", "logs", "why", "report"),
+    "Change them": ("deadline", "set", "pause", "resume", "stop", "policy", "node"),
+    "Service": ("up", "down", "daemon", "page", "token"),
+    "Simulate": ("simulate", "compare", "trace", "reproduce"),
+    "This installation": ("doctor", "clean", "plugins"),
 }
-COMMANDS = {name: module for commands in _SECTIONS.values() for name, module in commands.items()}
+#: Command -> its module: some share one.
+COMMANDS = {name: name for commands in _SECTIONS.values() for name in commands}
+COMMANDS |= dict.fromkeys(("submit", "attach"), "run") | {"show": "ps", "daemon": "up", "page": "token"}
+COMMANDS |= dict.fromkeys(("deadline", "set", "pause", "resume", "stop"), "steer")
+COMMANDS |= dict.fromkeys(("policy", "node"), "host")
 
 #: Commands that need nothing of Linux: those that start no job, and ask nobody who has.
 FOR_ALL_SYSTEMS = {"clean", "compare", "plugins", "read", "report", "reproduce", "simulate", "trace"}
@@ -171,8 +151,8 @@ def _add(app: typer.Typer, name: str, section: str) -> None:
     app.command(
         name,
         cls=SectionedCommand,
-        context_settings=getattr(module, "SETTINGS", None),
-        epilog=getattr(module, "EXAMPLES", None),
+        context_settings=getattr(module, "SETTINGS", {}).get(name),
+        epilog=getattr(module, "EXAMPLES", {}).get(name),
         rich_help_panel=section,
     )(command)
 

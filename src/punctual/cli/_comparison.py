@@ -8,11 +8,10 @@ from rich.table import Table
 from rich.text import Text
 
 from punctual.cli._policy_table import table_console
-from punctual.cli._streams import write_lines
+from punctual.cli._streams import write_json
 from punctual.cli._words import visible
 from punctual.core.errors import InvalidSpec, did_you_mean
 from punctual.core.units import format_duration
-from punctual.request.json_text import json_text
 from punctual.sim.bootstrap import PairedDifference
 from punctual.sim.paired import COMPARED, N_SEEDS_LEAST, Comparison, Contender, compare, contenders_in
 
@@ -35,7 +34,7 @@ def lay_side_by_side(folders: Sequence[Path], baseline: str | None, *, as_json: 
         )  # fmt: skip
     comparisons = compare(first, others)
     if as_json:
-        write_lines(json_text({"comparisons": [asdict(one) for one in comparisons]}, indent=1).split("\n"))
+        write_json({"comparisons": [asdict(one) for one in comparisons]}, indent=1)
     else:
         _print(comparisons)
 

@@ -3,6 +3,8 @@
 import errno
 import signal
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from punctual.cli._streams import write_error
 from punctual.cli._words import option_name
@@ -40,6 +42,15 @@ def _where(error: InvalidSpec) -> str:
     if error.option in {None, "program"} or option in f"{error.must} {error.where}":
         return error.where
     return f"{error.where}, `{option}`"
+
+
+@contextmanager
+def refused_if_failing(must: str, where: str, remedy: str) -> Iterator[None]:
+    """Turn an error of the system in the block into a user's error, which says what it was."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidSpec(must, error.strerror or str(error), where, remedy) from error
 
 
 def exit_code_of(error: Exception) -> int:

@@ -1,4 +1,4 @@
-"""Options that commands share."""
+"""Options that commands share, and their completions for the shell."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -9,10 +9,36 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hi
 
 import typer
 
-from punctual.cli._completion import job_names, open_job_names
+from punctual import registry
+from punctual.daemon.runs import known_jobs, open_jobs
 
 if TYPE_CHECKING:  # as in `punctual.request.submission`
-    from punctual.request.job_options import JobOptions
+    from punctual.request.job_options import RequestBody
+
+
+def open_job_names(incomplete: str) -> list[str]:
+    """List the names of open jobs with this beginning."""
+    return sorted({job.title for job in open_jobs() if job.title.startswith(incomplete)})
+
+
+def job_names(incomplete: str) -> list[str]:
+    """List the names of all jobs with this beginning, ended ones too."""
+    return sorted({job.title for job in known_jobs() if job.title.startswith(incomplete)})
+
+
+def policy_names(incomplete: str) -> list[str]:
+    """List the names of policies with this beginning."""
+    return _plug_ins("policies", incomplete)
+
+
+def controller_names(incomplete: str) -> list[str]:
+    """List the names of controllers with this beginning."""
+    return _plug_ins("controllers", incomplete)
+
+
+def _plug_ins(family: str, incomplete: str) -> list[str]:
+    return [name for name in registry.names(family) if name.startswith(incomplete)]
+
 
 #: A job that has not ended, and any job.
 OpenJob = Annotated[
@@ -38,7 +64,6 @@ ProgressRegex = Annotated[
         metavar="REGEX|auto",
         help="Read progress from the program's output: groups step, total, epoch, epochs. "
         "[default: auto, if the program does not use `punctual.track`]",
-        show_default=False,
     ),
 ]
 Strict = Annotated[
@@ -59,11 +84,10 @@ JobsAtOnce = Annotated[
         min=1,
         metavar="N",
         help="Run at most N jobs at once; the others wait, earliest deadline first. [default: 4 per core]",
-        show_default=False,
     ),
 ]
 
-Options = TypeVar("Options", bound="JobOptions")
+Options = TypeVar("Options", bound="RequestBody")
 
 
 def taking(
@@ -71,8 +95,8 @@ def taking(
 ) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
     """Make a command of a function of `options`, whose fields say of which kind an option is, and its default.
 
-    `sections`: titles of the sections that its help has -> fields -> how each is told; fields that are in none are no
-    options.
+    `sections`: titles of the sections that its help has -> fields -> how each is written; fields that are in none are no
+    options. The help of one without is the description of its field.
     """
     told = {name: (title, option) for title, names in sections.items() for name, option in names.items()}
     kinds = {name: field.annotation for name, field in options.model_fields.items() if name in told}
@@ -85,7 +109,11 @@ def taking(
 
         command.__annotations__ = kinds
         plain = get_type_hints(command)  # without what is checked over HTTP alone
-        taken = {name: Annotated[plain[name], _in_section(*told[name])] for name in told if name in kinds}
+        taken = {
+            name: Annotated[plain[name], _in_section(*told[name], options.model_fields[name].description)]
+            for name in told
+            if name in kinds
+        }
         command.__annotations__ = taken
         vars(command)["__signature__"] = inspect.Signature(
             [
@@ -100,9 +128,10 @@ def taking(
     return command_of
 
 
-def _in_section(section: str, told: Any) -> Any:
+def _in_section(section: str, told: Any, description: str | None) -> Any:
     """Return the option, which other commands may have too, in this section of a help."""
     option = copy(get_args(told)[1] if get_args(told) else told)
+    option.help = option.help or description
     if not isinstance(option, typer.models.ArgumentInfo):
         option.rich_help_panel = section
     return option

@@ -33,26 +33,29 @@ def check_can_plot(path: Path, option: str = "--report", *, n_jobs: int = 1) -> 
     installed.
     """
     where = f"`{option} {path}`"
-    if path.suffix not in SUFFIXES:
-        raise InvalidSpec(
-            "a report must be a page or a picture", f"a name ending in '{path.suffix}'", where,
-            f"Give a name ending in {' or '.join(SUFFIXES)}.",
-        )  # fmt: skip
+    check_can_write(path, where, "a report", "a page or a picture", SUFFIXES)
     if n_jobs > 1 and path.suffix != ".html":
         raise InvalidSpec(
             "a report on several jobs must be a page", f"{n_jobs} jobs", where, "Give a name ending in .html."
-        )
-    if not path.absolute().parent.is_dir():
-        raise InvalidSpec("a report's folder must exist", f"'{path.parent}'", where, "Make the folder first.")
-    if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise InvalidSpec(
-            "a report must be a file that may be written", f"'{path}', which may not", where, "Give another name."
         )
     if path.suffix == ".png" and missing_modules("report"):
         raise InvalidSpec(
             "a picture of a run needs Matplotlib", "an installation without it", where,
             f"Install it (`{install_command('report')}`), or give a name ending in .html.",
         )  # fmt: skip
+
+
+def check_can_write(path: Path, where: str, what: str, kind: str, suffixes: Sequence[str]) -> None:
+    """Raise `InvalidSpec` for a file that could not be written at the end, or whose name has none of `suffixes`."""
+    folder = path.absolute().parent
+    if path.suffix not in suffixes:
+        remedy = f"Give a name ending in {' or '.join(suffixes)}."
+        raise InvalidSpec(f"{what} must be {kind}", f"a name ending in '{path.suffix}'", where, remedy)
+    if not folder.is_dir():
+        raise InvalidSpec(f"the folder of {what} must exist", f"'{path.parent}'", where, "Make the folder first.")
+    if path.is_dir() or not os.access(path if path.exists() else folder, os.W_OK):
+        got = f"'{path}', which may not"
+        raise InvalidSpec(f"{what} must be a file that may be written", got, where, "Give another name.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,15 +4,19 @@ import codecs
 import sys
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
-from typing import TextIO
+from typing import Any, TextIO
 
 import typer
 
 from punctual.cli._words import visible
 from punctual.daemon.logs import write_error
 from punctual.executors.local.output import write_or_discard
+from punctual.request.json_text import json_text
 
-__all__ = ["LastingOutput", "print_table", "table_lines", "write_error", "write_line", "write_lines", "write_out"]
+__all__ = [
+    "LastingOutput", "print_table", "table_lines", "write_answer", "write_error", "write_json", "write_line", "write_lines",
+    "write_out",
+]  # fmt: skip
 
 #: Characters of ours, and ASCII for a terminal that does not have them.
 _IN_ASCII = {
@@ -49,6 +53,16 @@ def write_lines(lines: Iterable[str], *, err: bool = False) -> None:
     """Write any number of lines as `write_line` does."""
     for line in lines:
         typer.echo(_encodable(visible(line), sys.stderr if err else sys.stdout), err=err)
+
+
+def write_json(value: Any, *, indent: int | None = None) -> None:
+    """Write a value as JSON, in one line or with `indent` in several, as `write_line` does."""
+    write_lines(json_text(value, indent=indent).split("\n"))
+
+
+def write_answer(value: Any, *lines: str, as_json: bool) -> None:
+    """Write `value` as one JSON object, or `lines`."""
+    write_lines([json_text(value)] if as_json else lines)
 
 
 def _encodable(text: str, stream: TextIO) -> str:

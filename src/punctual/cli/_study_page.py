@@ -2,11 +2,11 @@
 
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from punctual.core.errors import InvalidSpec
+from punctual.cli._errors import refused_if_failing
 from punctual.core.units import counted
 from punctual.history.decisions import Gaps, by_code
 from punctual.sim.drawing.figures import gantt, money, overview
@@ -23,13 +23,9 @@ _INK = "#123456"
 
 def write_page(result: Result, path: Path) -> None:
     """Write the report of `result`, which has runs, to `path`. Raises `InvalidSpec`: the file cannot be written."""
-    try:
+    remedy = "Give another folder with `--out`; with the same one, nothing is run again."
+    with refused_if_failing("a report must be a file that can be written", f"'{path}'", remedy):
         path.write_text(page(result), encoding="utf-8")
-    except OSError as error:
-        raise InvalidSpec(
-            "a report must be a file that can be written", error.strerror or str(error), f"'{path}'",
-            "Give another folder with `--out`; with the same one, nothing is run again.",
-        ) from error  # fmt: skip
 
 
 def page(result: Result) -> str:
@@ -126,6 +122,15 @@ def _row(label: str, cells: Sequence[tuple[str, bool]]) -> str:
     return f"<tr><th>{html.escape(label)}</th>{columns}</tr>\n"
 
 
+def _listed(label: str, rows: Iterable[tuple[str, str, str]]) -> str:
+    """Return a table of names, numbers and texts."""
+    cells = [
+        f"<tr><th>{html.escape(name)}</th><td>{number}</td><td class=text>{html.escape(text)}</td></tr>\n"
+        for name, number, text in rows
+    ]
+    return _wide(f"<table>{''.join(cells)}</table>", label)
+
+
 def _money(run: StoredRun) -> str:
     """Show what each pool and each job of a run has cost, over time and in all."""
     bill = run.facts["bill"]
@@ -135,12 +140,8 @@ def _money(run: StoredRun) -> str:
     dearest = sorted(bill["by_job"].items(), key=lambda each: (-each[1], each[0]))[:50]
     rows += [(f"job {job}", usd, told.get(job, "")) for job, usd in dearest]
     rows += [("for no job", bill["unused_usd"], "")] if bill["unused_usd"] else []
-    cells = [
-        f"<tr><th>{html.escape(name)}</th><td>${usd:,.2f}</td><td class=text>{html.escape(text)}</td></tr>\n"
-        for name, usd, text in rows
-    ]
     label = f"Dollars under {run.policy}"
-    table = _wide(f"<table>{''.join(cells)}</table>", label)
+    table = _listed(label, [(name, f"${usd:,.2f}", text) for name, usd, text in rows])
     drawing = _svg(money(run, _INK), f"{label} over time") if bill["course"]["by_pool"] else ""
     return f"<h3>{html.escape(run.policy)}</h3>\n{drawing}\n{table}"
 
@@ -149,11 +150,7 @@ def _decisions(label: str, runs: Sequence[StoredRun]) -> str:
     """Show a policy's decisions on the first seed with their reasons, and the proven bounds of its plans."""
     run = runs[0]
     found = by_code(run.decisions.select("kind", "code", "text").iter_rows())
-    rows = [
-        f"<tr><th>{html.escape(kind)}</th><td>{n:,}</td><td class=text>{html.escape(text)}</td></tr>\n"
-        for kind, _, n, text in found
-    ]
-    table = _wide(f"<table>{''.join(rows)}</table>", f"Decisions of {label}")
+    table = _listed(f"Decisions of {label}", [(kind, f"{n:,}", text) for kind, _, n, text in found])
     return f"<h3>{html.escape(label)}</h3>\n<p>{_proven(run.gaps)}</p>\n{table}"
 
 

@@ -9,14 +9,13 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._streams import write_line
+from punctual.cli._streams import write_json, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import counted, span
 from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.retention import PastJob, RetentionLimits, expired, past_jobs, remove
 from punctual.daemon.runs import Steering, unreadable
 from punctual.journal.errors import StoreUnreachable
-from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_duration_s
 
 _KEPT: dict[Steering, str] = {
@@ -58,7 +57,7 @@ def _tell_removed(jobs: Sequence[PastJob], removed: Sequence[PastJob], *, dry_ru
     if as_json:
         for past in removed:
             told = {"job": past.job.title, "bytes": round(past.n_bytes), "written_wall": _written_wall(past)}
-            write_line(json_text(told | {"removed": not dry_run}))
+            write_json(told | {"removed": not dry_run})
         return
     for past in removed:
         write_line(f"{past.job.title:<32} {_size(past.n_bytes):>9}  {_age(past)} old")

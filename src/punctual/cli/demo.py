@@ -1,10 +1,9 @@
 """`punctual demo`: a real training lands on a deadline that moves while it runs."""
 
-import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
@@ -12,15 +11,13 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._drive import carry_out
-from punctual.cli._errors import tell_user
-from punctual.cli._outcome import Outcome
+from punctual.cli._drive import Outcome, carry_out
+from punctual.cli._errors import refused_if_failing, tell_user
 from punctual.cli._plot import check_can_plot
-from punctual.cli._report import draw, paragraph
-from punctual.cli._screens import PlainScreen, Screen, screen_for
-from punctual.cli._shown_job import ShownJob
+from punctual.cli._screens import PlainScreen, Screen, ShownJob, screen_for
 from punctual.cli._streams import write_line
 from punctual.cli._words import span
+from punctual.cli.report import draw, paragraph
 from punctual.cli.run import begin_of
 from punctual.core.errors import InvalidSpec
 from punctual.core.events import PhaseReported, ProgressReported
@@ -32,7 +29,7 @@ from punctual.daemon.runs import find_job, messages_of, open_jobs
 from punctual.distribution import check_extras
 from punctual.history.run import RunSummary
 from punctual.request.job_options import JobOptions
-from punctual.request.submission import submission_of
+from punctual.request.submission import new_name, submission_of
 
 FOLDER = Path("demo")
 Market = Annotated[
@@ -71,13 +68,9 @@ def demo(market: Market = False) -> None:
         raise typer.Exit(market_demo())
     check_extras("the demo", "torch", "report")
     # Make the folder for the report, before anything is trained.
-    try:
+    must, remedy = "the demo must be able to make its folder", "Run it in a folder of your own."
+    with refused_if_failing(must, f"'{FOLDER.absolute()}'", remedy):
         FOLDER.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InvalidSpec(
-            "the demo must be able to make its folder", error.strerror or str(error), f"'{FOLDER.absolute()}'",
-            "Run it in a folder of your own.",
-        ) from None  # fmt: skip
     check_can_plot(FOLDER / "report.html", "the demo's report")
     write_line("Calibrating: the training runs at full speed for a few seconds.")
     speed = calibrate()
@@ -92,7 +85,9 @@ def demo(market: Market = False) -> None:
 
 def calibrate() -> TrainingSpeed:
     """Run the app for a few steps without a deadline to measure its speed."""
-    outcome = _train(_Unwatched(quiet=True), n_epochs=1, steps_per_epoch=_N_CALIBRATION_STEPS, name="demo-calibration")
+    outcome = _train(
+        _Unwatched(quiet=True), n_epochs=1, steps_per_epoch=_N_CALIBRATION_STEPS, name=new_name(["demo-calibration"])
+    )
     if outcome.received is not None:
         raise typer.Exit(outcome.exit_code(strict=False))
     if outcome.summary.status != "finished":
@@ -124,8 +119,24 @@ def pick_steps(speed: TrainingSpeed) -> int:
 
 def land(steps_per_epoch: int) -> Outcome:
     """Train on the deadline, which another thread tightens half-way."""
-    screen = _Tightening(screen_for(as_json=False, quiet=False))
-    return _train(screen, n_epochs=_N_EPOCHS, steps_per_epoch=steps_per_epoch, name="demo", deadline_s=_DEADLINE_S)
+    screen, name = screen_for(as_json=False, quiet=False), new_name(["demo"])
+    timer = Timer(_TIGHTEN_AT_FRAC * _DEADLINE_S, _tighten, [name, screen.say])
+    timer.daemon = True
+    timer.start()
+    try:
+        return _train(screen, n_epochs=_N_EPOCHS, steps_per_epoch=steps_per_epoch, name=name, deadline_s=_DEADLINE_S)
+    finally:
+        timer.cancel()
+
+
+def _tighten(job: str, say: Callable[[str], None]) -> None:
+    """Change the deadline, as a user at another terminal would."""
+    change = f"-{_TIGHTEN_BY_FRAC * _DEADLINE_S:.0f}s"
+    say(f"$ punctual deadline {job} {change}")
+    try:
+        change_job(find_job(job, open_jobs()), when=change)
+    except InvalidSpec as error:  # the job landed just now, or is being stopped
+        say(str(error))
 
 
 def _train(
@@ -137,7 +148,7 @@ def _train(
         )  # fmt: skip
         # The app computes in one thread: more than one core would be of no use to it.
         options = JobOptions(
-            program=list(argv), name=f"{name}-{secrets.token_hex(2)}", cores=f"{min(1.0, usable_cores())}",
+            program=list(argv), name=name, cores=f"{min(1.0, usable_cores())}",
             deadline=None if deadline_s is None else f"{deadline_s}s",
         )  # fmt: skip
         submission = submission_of(options, time.monotonic(), capacity_here())
@@ -149,36 +160,6 @@ class _Unwatched(PlainScreen):
 
     def open(self, *jobs: ShownJob) -> None:
         """Do nothing: no job is shown."""
-
-
-class _Tightening:
-    """Screen that also changes the deadline, as a user at another terminal would."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-        self._timer: Timer | None = None
-        self.on_output = screen.on_output
-        self.say = screen.say
-        self.conclude = screen.conclude
-
-    def open(self, *jobs: ShownJob) -> None:
-        self._screen.open(*jobs)
-        self._timer = Timer(_TIGHTEN_AT_FRAC * _DEADLINE_S, self._tighten, jobs)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._screen.close()
-
-    def _tighten(self, job: ShownJob) -> None:
-        change = f"-{_TIGHTEN_BY_FRAC * _DEADLINE_S:.0f}s"
-        self._screen.say(f"$ punctual deadline {job.id} {change}")
-        try:
-            change_job(find_job(job.id, open_jobs()), when=change)
-        except InvalidSpec as error:  # the job landed just now, or is being stopped
-            self._screen.say(str(error))
 
 
 def _conclude(outcome: Outcome) -> int:

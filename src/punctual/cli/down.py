@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from punctual.cli._streams import write_line
+from punctual.cli._streams import write_answer, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import JobState
@@ -20,7 +20,6 @@ from punctual.daemon.polling import poll
 from punctual.daemon.run_folder import RunFolder, is_alive
 from punctual.daemon.runs import KnownJob, jobs_of, open_jobs
 from punctual.daemon.sharing import daemon_run
-from punctual.request.json_text import json_text
 
 #: Seconds that the service may take to end once its jobs are in the wanted state.
 _END_S_MAX = 60.0
@@ -47,7 +46,7 @@ def down(
     jobs: Annotated[
         OnShutdown,
         typer.Option(
-            help="Leave jobs running at full speed, pause them until `punctual up` and `punctual resume`, or stop them.",
+            help="Leave jobs running at full speed, pause them until `punctual up` and `punctual resume`, or stop them."
         ),
     ] = OnShutdown.CONTINUE,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per job and line.")] = False,
@@ -77,7 +76,7 @@ def down(
     for job in known:
         if job.job in before or job.steering != "ended":
             told = _fate(job, states.get(job.title, "queued"), recorded.get(job.job, "ended"))
-            write_line(json_text(told) if as_json else f"{told['job']}: {told['text']}")
+            write_answer(told, f"{told['job']}: {told['text']}", as_json=as_json)
     write_line(f"the daemon, process {process['pid']}, has ended", err=True)
     if has_machines(run) and run.open_jobs():
         write_line(

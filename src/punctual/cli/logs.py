@@ -24,13 +24,10 @@ def logs(
     job: AnyJob = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
     lines: Annotated[
-        int | None, typer.Option("--lines", "-n", metavar="N", min=0, help="Only the last N lines.", show_default=False)
+        int | None, typer.Option("--lines", "-n", metavar="N", min=0, help="Only the last N lines.")
     ] = None,
     since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", metavar="TIME", help="Only lines from then on: `10m` ago, or `15:42`.", show_default=False
-        ),
+        str | None, typer.Option("--since", metavar="TIME", help="Only lines from then on: `10m` ago, or `15:42`.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line of output.")] = False,
 ) -> None:

@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from punctual import registry
-from punctual.cli._streams import write_line
+from punctual.cli._streams import write_json, write_line
 from punctual.core.errors import InvalidSpec
-from punctual.request.json_text import json_text
 
 
 def plugins(
@@ -29,7 +28,7 @@ def _list(family: str, *, as_json: bool, with_title: bool) -> None:
     names = registry.names(family)
     if as_json:
         for name in names:
-            write_line(json_text({"family": family, "name": name, "text": registry.summary(family, name)}))
+            write_json({"family": family, "name": name, "text": registry.summary(family, name)})
         return
     if with_title:
         write_line(f"{family}:")

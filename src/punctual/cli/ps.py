@@ -1,4 +1,4 @@
-"""`punctual ps`: open jobs and their forecasts against their deadlines."""
+"""`punctual ps`: open jobs and their forecasts against their deadlines; `punctual show`: all facts about one."""
 
 import os
 import shlex
@@ -12,22 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from punctual.cli._streams import table_lines, write_line, write_lines
+from punctual.cli._options import AnyJob
+from punctual.cli._streams import table_lines, write_json, write_line, write_lines
 from punctual.cli._words import clock, cost, dollars, early_or_late, span, visible
+from punctual.core.errors import InvalidSpec
 from punctual.core.ids import JobId
 from punctual.core.job import ENDED, JobSpec, JobState
 from punctual.core.resources import Resources
-from punctual.core.status import JobStatus
+from punctual.core.status import JobStatus, StatusBoard
 from punctual.core.units import counted, format_bytes
 from punctual.daemon.control_client import SILENT, STARTING, standings
 from punctual.daemon.host_executor import HERE
 from punctual.daemon.machine_providers import abandoned
 from punctual.daemon.restore import sweep
 from punctual.daemon.run_folder import RunFolder
-from punctual.daemon.runs import KnownJob, known_jobs, known_runs, unreadable
+from punctual.daemon.runs import KnownJob, job_to_tell_of, known_jobs, known_runs, unreadable
+from punctual.daemon.status_reader import forecast_in
+from punctual.daemon.status_reader import standing as standing_of
 from punctual.history.judge import judge
+from punctual.journal.boot import clock_shift
 from punctual.request.deadlines import Now
-from punctual.request.json_text import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,67 +55,16 @@ _COLUMNS = (
 
 #: Fields of each job in JSON; null: unknown, or without meaning in its state.
 KEYS = (
-    "job",
-    "state",
-    "kind",
-    "word",
-    "phrase",
-    "headline",
-    "submitted_wall",
-    "elapsed_s",
-    "deadline_s",
-    "deadline_wall",
-    "left_s",
-    "started_s",
-    "starts_s",
-    "lands_s",
-    "lands_low_s",
-    "lands_high_s",
-    "landed_s",
-    "landed",
-    "cause",
-    "argv",
-    "steps_done",
-    "steps_total",
-    "steps_expected",
-    "progress_frac",
-    "forecast_s",
-    "forecast_std_s",
-    "earliest_finish_s",
-    "feasible",
-    "promised_until_wall",
-    "grant_cores",
-    "n_workers",
-    "demand_cores",
-    "usage_cores",
-    "used_core_s",
-    "budget_usd",
-    "spent_usd",
-    "memory_bytes",
-    "peak_memory_bytes",
-    "asked_memory_bytes",
-    "waits",
-    "paused",
-    "waits_for",
-    "controller",
-    "actuator",
-    "output",
-    "host",
-    "host_cores",
-    "host_free_cores",
-    "host_usd_h",
-    "host_spent_usd",
-    "policy",
-    "slow_nodes",
-    "host_memory_bytes",
-    "host_used_memory_bytes",
-    "nodes",
-    "silent_nodes",
-    "lost_nodes_wall",
-    "leaving_nodes_wall",
-    "taken_cores",
+    "job", "state", "kind", "word", "phrase", "headline", "submitted_wall", "elapsed_s", "deadline_s",
+    "deadline_wall", "left_s", "started_s", "starts_s", "lands_s", "lands_low_s", "lands_high_s", "landed_s",
+    "landed", "cause", "argv", "steps_done", "steps_total", "steps_expected", "progress_frac", "forecast_s",
+    "forecast_std_s", "earliest_finish_s", "feasible", "promised_until_wall", "grant_cores", "n_workers",
+    "demand_cores", "usage_cores", "used_core_s", "budget_usd", "spent_usd", "memory_bytes", "peak_memory_bytes",
+    "asked_memory_bytes", "waits", "paused", "waits_for", "controller", "actuator", "output", "host", "host_cores",
+    "host_free_cores", "host_usd_h", "host_spent_usd", "policy", "slow_nodes", "host_memory_bytes",
+    "host_used_memory_bytes", "nodes", "silent_nodes", "lost_nodes_wall", "leaving_nodes_wall", "taken_cores",
     "lacking_machines",
-)
+)  # fmt: skip
 
 #: Columns of ended jobs.
 _PAST_COLUMNS = ("JOB", "STATE", "STARTED", "DEADLINE", "CAME TO", "COMMAND")
@@ -134,7 +87,7 @@ def ps(
     rows, ended = _standings(everything=everything)
     if as_json:
         for standing in [*rows, *ended]:
-            write_line(json_text({**dict.fromkeys(KEYS), **standing}))
+            write_json({**dict.fromkeys(KEYS), **standing})
         return
     write_lines(_listing(rows, ended))
     if not rows and not ended:
@@ -170,7 +123,7 @@ def screen(
     """Draw what fits on the screen: figures, lanes, and what is to be said of hosts and nodes."""
     from rich.text import Text
 
-    from punctual.cli._lanes import Lanes, fold_ended
+    from punctual.cli._view import Lanes, fold_ended
 
     all_rows, width = [*rows, *ended], console.width
     shown, n_folded = (all_rows, 0) if unfolds else fold_ended(all_rows)
@@ -213,9 +166,7 @@ def _listing(rows: Sequence[dict[str, Any]], ended: Sequence[dict[str, Any]]) ->
 
 
 def _with_costs(
-    columns: tuple[str, ...],
-    standings: Sequence[dict[str, Any]],
-    row_of: Callable[[dict[str, Any]], tuple[str, ...]],
+    columns: tuple[str, ...], standings: Sequence[dict[str, Any]], row_of: Callable[[dict[str, Any]], tuple[str, ...]]
 ) -> list[str]:
     """Return the lines of a table, with what each job has cost behind its state where anything costs."""
     costs = [
@@ -418,3 +369,104 @@ def _forecast(standing: dict[str, Any]) -> str:
     if lands_s is not None and begun is not None:
         return f"lands {clock(datetime.fromisoformat(begun) + timedelta(seconds=lands_s))}"
     return "measuring" if standing.get("kind") == "measuring" else "-"
+
+
+def show(job: AnyJob = None, as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False) -> None:
+    """Show everything about a job."""
+    target = job_to_tell_of(job)
+    told = next((each for each in standings(target.run) if each["job"] in (target.job, target.title)), {})
+    now, status = _status(target, told)
+    fields = _shown_fields(target, told, status, now)
+    if as_json:
+        write_json(fields)
+        return
+    write_line(fields["headline"])
+    for name, text in _facts(fields, status, now):
+        write_line(f"{name:<10} {text}".rstrip())
+
+
+def _status(target: KnownJob, told: dict[str, Any]) -> tuple[Now, JobStatus]:
+    """Return the present on the clock of the job's journal, and the job's status by journal and host."""
+    board = StatusBoard(lambda _: forecast_in(told))
+    with target.run.read_journal() as journal:
+        for _, message in journal.read_of([target.job], journal.period_of(target.job)[0]):
+            board.fold(message)
+        now = Now.read(clock_shift(journal.clock))
+    if not board.knows(target.job):
+        raise InvalidSpec(
+            "the job must be in its journal", "one that was accepted just now", f"job '{target.title}'", "Try again."
+        )
+    return now, board.job(target.job)
+
+
+def _shown_fields(target: KnownJob, told: dict[str, Any], status: JobStatus, now: Now) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(KEYS),
+        **standing_of(status, now),
+        "controller": status.spec.controller,
+        "promised_until_wall": None,
+        "spent_usd": target.run.end_facts(target.job).get("spent_usd"),
+        **told,
+        "job": target.title,
+        **_unsteered(target, told, status),
+        "cwd": None if status.program is None else status.program.cwd,
+        "weight": status.spec.weight,
+        "floor_cores": status.spec.floor.cores,
+        "ceiling_cores": status.spec.ceiling.cores,
+        "n_attempts": status.n_attempts,
+        "exit_code": status.exit_code,
+        "reason": None if status.reason is None else {"code": status.reason.code, "text": status.reason.text},
+        "warnings": dict(status.warnings),
+        "output": str(target.run.log(target.job)),
+        "journal": str(target.run.journal),
+        "host": target.run.name,
+    }
+
+
+def _unsteered(target: KnownJob, told: dict[str, Any], status: JobStatus) -> dict[str, Any]:
+    """Return the state and the headline of a job of which no host tells; empty: one does, or the job has ended."""
+    if status.ended or "host" in told:
+        return {}
+    state = str(told.get("state", target.steering))
+    return {"state": state, "headline": remedy({**told, "job": target.title, "state": state})}
+
+
+def _facts(known: dict[str, Any], status: JobStatus, now: Now) -> list[tuple[str, str]]:
+    from punctual.cli._view import view_rows
+
+    state = known["state"] + (f": {status.cause}" if status.cause else "")
+    bounds = f"{known['floor_cores']:g} to {known['ceiling_cores']:g} cores, weight {known['weight']:g}"
+    return [
+        ("job", known["job"]),
+        ("state", state),
+        ("program", shlex.join(known["argv"])),
+        ("folder", known["cwd"] or "-"),
+        ("submitted", clock(now.wall_of(status.submitted_at))),
+        *((name or "progress", text.plain) for name, text in view_rows(status, now)),
+        ("bounds", bounds),
+        ("memory", _memory_text(status)),
+        *([] if known["spent_usd"] is None else [("cost", cost(known["spent_usd"], known["budget_usd"]))]),
+        *([("nodes", ", ".join(known["nodes"]))] if set(known["nodes"]) - {HERE} else []),
+        ("promised", _promise_text(known["promised_until_wall"])),
+        (
+            "steered by",
+            f"controller {known['controller']}, actuator {known.get('actuator') or '-'}, host {known['host']}",
+        ),
+        *(("warning", text) for text in status.warnings.values()),
+        ("output", known["output"]),
+        ("journal", known["journal"]),
+    ]
+
+
+def _memory_text(status: JobStatus) -> str:
+    asked_bytes, peak_bytes = status.spec.ceiling.memory_bytes, status.peak_memory_bytes
+    parts = [
+        f"{format_bytes(status.memory_bytes)} now" if status.memory_bytes else "",
+        f"{format_bytes(peak_bytes)} at most" if peak_bytes else "",
+        f"{format_bytes(asked_bytes)} asked for" if asked_bytes else "",
+    ]
+    return ", ".join(filter(None, parts)) or "-"
+
+
+def _promise_text(until_wall: str | None) -> str:
+    return "nothing" if until_wall is None else f"to be done by {clock(datetime.fromisoformat(until_wall))}"

@@ -1,15 +1,18 @@
 """`punctual quote`: the consequences of a deadline, before anything is changed."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+from pydantic import Field
 
-from punctual.cli._streams import write_lines
+from punctual.cli._options import taking
+from punctual.cli._streams import write_answer
 from punctual.cli._words import clock, cores, holding, option_name, span
+from punctual.cli.run import TOLD
 from punctual.core.errors import InvalidSpec
 from punctual.core.resources import Resources
 from punctual.daemon.control_client import capacity_for_jobs, quote_job, quote_new
@@ -21,7 +24,6 @@ from punctual.daemon.runs import KnownJob, known_jobs, open_job, open_jobs
 from punctual.daemon.sharing import daemon_run, host_lock, shared_run
 from punctual.request.deadlines import Now, deadline_s
 from punctual.request.job_options import JobOptions
-from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_cores
 from punctual.request.submission import Submission, submission_of
 from punctual.solvers.machine_market import prices_text, usd_text
@@ -30,69 +32,58 @@ from punctual.solvers.machine_market import prices_text, usd_text
 _LOCK_S_MAX = 20.0
 
 
-def quote(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="JOB | -- PROGRAM [ARGS]...", help="A running job, or a program."),
-    ] = None,
-    deadline: Annotated[
-        str | None,
-        typer.Option(metavar="WHEN", help="Deadline as for `punctual deadline`, or for a program as for `run`."),
-    ] = None,
-    at_cores: Annotated[
-        list[str] | None,
-        typer.Option("--at", metavar="CORES", help="Tell the finish with so many cores; once for each amount."),
-    ] = None,
-    work: Annotated[str | None, typer.Option(metavar="TIME", help="Core time of the whole program, 30m.")] = None,
-    like: Annotated[
-        str | None, typer.Option(metavar="JOB", help="Take it from this earlier job. [default: of the same program]")
-    ] = None,
-    allowed: Annotated[
-        str | None, typer.Option("--cores", metavar="A..B", help="Cores of a program, as for `punctual run`.")
-    ] = None,
-    workers: Annotated[
-        str | None, typer.Option(metavar="A..B", help="Workers of a program, as for `punctual run`.")
-    ] = None,
-    gpus: Annotated[str | None, typer.Option(metavar="A..B", help="GPUs of a program, as for `punctual run`.")] = None,
-    cores_per_worker: Annotated[
-        str | None, typer.Option(metavar="N", help="Of a program, as for `punctual run`.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(metavar="N", help="Steps of a program, as for `punctual run`.")] = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
+class QuoteOptions(JobOptions):
+    """Options of `punctual quote`: those of a job, and its own. The words are a job's name, or a program."""
+
+    at: list[str] = Field(default_factory=list)
+    cluster: str | None = None
+    as_json: bool = False
+
+
+#: Options of a program that a quote depends on.
+_OF_PROGRAM = ("work", "like", "cores", "workers", "gpus", "cores_per_worker", "steps", "budget_usd")
+_SECTIONS = {
+    "Of a program": {
+        **{name: TOLD[name] for name in _OF_PROGRAM},
+        "like": typer.Option(metavar="JOB", help="Take the work from this earlier job. [default: of the same program]"),
+        "budget_usd": typer.Option("--budget", metavar="USD", help="Tell the deadline that so many dollars buy."),
+    },
+    "Options": {
+        "program": typer.Argument(metavar="JOB | -- PROGRAM [ARGS]...", help="A running job, or a program."),
+        "deadline": typer.Option(
+            metavar="WHEN", help="Deadline as for `punctual deadline`, or for a program as for `run`."
+        ),
+        "at": typer.Option("--at", metavar="CORES", help="Tell the finish with so many cores; once for each amount."),
+        "cluster": typer.Option(
             metavar="FILE.toml",
             help="Machines that need not be there: nodes, and pools with prices. It tells what a program would cost on them by when.",
         ),
-    ] = None,
-    budget_usd: Annotated[
-        float | None, typer.Option("--budget", metavar="USD", help="Tell the deadline that so many dollars buy.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
-) -> None:
+        "as_json": typer.Option("--json", help="One JSON object."),
+    },
+}
+
+
+@taking(QuoteOptions, _SECTIONS)
+def quote(given: QuoteOptions) -> None:
     """Estimate whether a deadline can be met. Names the earliest that can, and the jobs that it would delay."""
-    amounts = [parse_cores(text) for text in at_cores or ()]
-    words = words or []
-    options: dict[str, Any] = {
-        "work": work, "like": like, "cores": allowed, "workers": workers, "gpus": gpus,
-        "cores_per_worker": cores_per_worker, "steps": steps, "budget_usd": budget_usd,
-    }  # fmt: skip
-    if cluster is None and not words and any(value is not None for value in options.values()):
+    amounts, words = [parse_cores(text) for text in given.at], given.program
+    options = {name: value for name in _OF_PROGRAM if (value := getattr(given, name)) is not None}
+    if given.cluster is None and not words and options:
         raise InvalidSpec(
             "a program must be given with options of a program",
             "none",
             "`punctual quote`",
             "Write it after `--`, as for `punctual run`: `punctual quote --deadline 3h --work 10h -- python train.py`.",
         )
-    job = _named(words) if cluster is None else None
-    if cluster is not None:
-        answer = _elsewhere(cluster, {"deadline": deadline, **options}, words, amounts)
+    job = _named(words) if given.cluster is None else None
+    if given.cluster is not None:
+        answer = _elsewhere(given.cluster, options, given.deadline, words, amounts)
     elif job is not None:
         _check_none_given(options, job)
-        answer = quote_job(job, deadline, amounts)
+        answer = quote_job(job, given.deadline, amounts)
     else:
-        answer = _of_program(JobOptions.given({"program": words, "deadline": deadline, **options}), amounts)
-    write_lines([json_text(answer)] if as_json else sentences(answer))
+        answer = _of_program(given, amounts)
+    write_answer(answer, *sentences(answer), as_json=given.as_json)
 
 
 def _named(words: list[str]) -> KnownJob | None:
@@ -116,10 +107,9 @@ def _named(words: list[str]) -> KnownJob | None:
     )
 
 
-def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
+def _check_none_given(options: Iterable[str], job: KnownJob) -> None:
     """Raise `InvalidSpec` for an option of a program if the quote is of a job, which has its own."""
-    given = [f"`{option_name(name)}`" for name, value in options.items() if value is not None]
-    if given:
+    if given := [f"`{option_name(name)}`" for name in options]:
         raise InvalidSpec(
             f"{given[0]} must be of a program that is to be run",
             f"{', '.join(given)} of a job that runs",
@@ -129,15 +119,15 @@ def _check_none_given(options: Mapping[str, Any], job: KnownJob) -> None:
 
 
 def _elsewhere(
-    cluster: str, options: Mapping[str, Any], words: Sequence[str], amounts: Sequence[float]
+    cluster: str, options: Mapping[str, Any], deadline: str | None, words: Sequence[str], amounts: Sequence[float]
 ) -> dict[str, Any]:
     """Quote a program on the machines that `cluster` describes, which need not be there."""
     from punctual.sim.one_run import quote_first
     from punctual.sim.scenario import Scenario, cluster_keys
 
-    now, job = Now.read(), {name: value for name, value in options.items() if value is not None}
-    if "deadline" in job:  # a simulation knows no wall clock
-        job["deadline"] = f"{deadline_s(job['deadline'], started_at=now.at, now=now)}s"
+    now, job = Now.read(), dict(options)
+    if deadline is not None:  # a simulation knows no wall clock
+        job["deadline"] = f"{deadline_s(deadline, started_at=now.at, now=now)}s"
     if not {"work", "like"} & job.keys() and (core_s := core_s_of_same_program(tuple(words))) is not None:
         job["work"] = f"{core_s}s"
     machines = cluster_keys(cluster)

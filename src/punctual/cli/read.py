@@ -9,16 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from punctual.cli._errors import refused_if_failing
 from punctual.cli._options import ProgressRegex, Steps
-from punctual.cli._streams import print_table, write_line, write_lines
-from punctual.core.errors import InvalidSpec
+from punctual.cli._streams import print_table, write_json, write_line, write_lines
 from punctual.core.recent_messages import Reason
 from punctual.progress_text.choice import Assessment, Doubt
 from punctual.progress_text.mentions import Role, Unit
-from punctual.progress_text.own import AUTO, OwnOutput, OwnPattern
 from punctual.progress_text.reader import NO_TOTAL, READ, ProgressReader
 from punctual.progress_text.series import Series
-from punctual.request.json_text import json_text
 
 _LINE = re.compile(rb"[^\r\n]*[\r\n]*")
 _QUOTE_MAX = 70
@@ -33,45 +31,33 @@ def read(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Show the progress that would be read from a program's output. Exits with 1 if nothing is counted."""
-    reader = ProgressReader(deadline_s=inf, steps_total=steps)
-    notices = list(_notices(reader, file, progress_regex))
+    reader = ProgressReader(deadline_s=inf, steps_total=steps, pattern=progress_regex)
+    notices = list(_notices(reader, file))
     if as_json:
-        write_line(json_text(_fields(reader, notices)))
+        write_json(_fields(reader, notices))
     else:
         _print(reader, notices)
     # Exit status if nothing was found, as grep has it.
     raise typer.Exit(0 if reader.chosen is not None else 1)
 
 
-def _notices(reader: ProgressReader, file: Path, pattern: str | None) -> Iterator[Reason]:
+def _notices(reader: ProgressReader, file: Path) -> Iterator[Reason]:
     """Read the file and return the notices. A log has no times: each line counts as an instant."""
-    own = None if pattern is None or pattern == AUTO else OwnOutput(OwnPattern.of(pattern))
     for i_line, line in enumerate(_lines(file)):
-        if own is None:
-            reader.feed(line, float(i_line))
-        else:
-            own.feed(reader, own.search(line, 1), float(i_line))
-            if complaint := own.new_complaint():
-                yield Reason("no-progress", complaint)
+        reader.feed(line, float(i_line))
         yield from reader.new_notices()
 
 
 def _lines(file: Path) -> Iterator[bytes]:
-    try:
-        stream = sys.stdin.buffer if str(file) == "-" else file.open("rb")
-        with stream:
+    with refused_if_failing("the file must be one that can be read", f"'{file}'", "Check its name."):
+        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as stream:
             for line in stream:
                 yield from (piece for piece in _LINE.findall(line) if piece)
         yield b"\n"
-    except OSError as error:
-        raise InvalidSpec(
-            "the file must be one that can be read", error.strerror or str(error), f"'{file}'", "Check its name."
-        ) from None
 
 
 def _print(reader: ProgressReader, notices: list[Reason]) -> None:
-    texts = [*(notice.text for notice in notices if notice.code not in _AT_END), reader.doubt()]
-    write_lines([_progress_text(reader), *(f"WARNING: {text}" for text in texts if text)])
+    write_lines([_progress_text(reader), *(f"WARNING: {text}" for text in _warnings(reader, notices))])
     rows = [
         (_counted(series), _meaning(series, assessment, reader), _quoted(series))
         for series, assessment in reader.assessed()
@@ -79,6 +65,10 @@ def _print(reader: ProgressReader, notices: list[Reason]) -> None:
     if rows:
         write_line("")
         print_table(("COUNTED", "WHAT IT IS", "LAST IN"), rows)
+
+
+def _warnings(reader: ProgressReader, notices: list[Reason]) -> list[str]:
+    return [*(notice.text for notice in notices if notice.code not in _AT_END), *filter(None, [reader.doubt()])]
 
 
 def _progress_text(reader: ProgressReader) -> str:
@@ -125,10 +115,7 @@ def _fields(reader: ProgressReader, notices: list[Reason]) -> dict[str, Any]:
         "sure": belief is not None and belief.is_sure,
         "doubt": None if chosen is None else chosen.doubt,
         "epochs": None if chosen is None else chosen.n_epochs,
-        "warnings": [
-            *(notice.text for notice in notices if notice.code not in _AT_END),
-            *filter(None, [reader.doubt()]),
-        ],
+        "warnings": _warnings(reader, notices),
         "series": [
             {
                 "first": series.first,

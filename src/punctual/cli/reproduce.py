@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._streams import print_table, write_line
+from punctual.cli._streams import print_table, write_json, write_line
 from punctual.core.errors import InvalidSpec
 from punctual.papers.reproduction import load, names, text_of
-from punctual.request.json_text import json_text
 
 #: Column headings of a reproduction's table.
 HEADS = ("what", "published", "obtained", "ratio")
@@ -40,7 +39,7 @@ def reproduce(
     run = load(name)
     found = run(quick=quick, seeds=seeds or (1 if quick else 3), data=data)
     if as_json:
-        write_line(json_text(found.record()))
+        write_json(found.record())
         return
     write_line(f"{found.title}: {time.process_time() - begun_s:.1f} CPU seconds")
     print_table(

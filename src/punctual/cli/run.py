@@ -1,26 +1,47 @@
-"""`punctual run`: run a program, or the jobs of a file, to their deadlines."""
+"""`punctual run`, `submit` and `attach`: give programs with deadlines, or the jobs of a file, to the daemon, and follow them."""
 
-from collections.abc import Sequence
-from dataclasses import fields
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from punctual.cli._allocation import allocation, longest_grace_s, note_end, warn_of_end
-from punctual.cli._completion import controller_names, open_job_names, policy_names
-from punctual.cli._drive import Begin, OutputOptions, drive
+from punctual.cli._drive import Begin, drive
 from punctual.cli._help import examples
-from punctual.cli._options import AsJson, JobsAtOnce, ProgressRegex, Quiet, ReportFile, Steps, Strict, taking
-from punctual.cli._streams import write_error
+from punctual.cli._options import (
+    AsJson,
+    JobsAtOnce,
+    OpenJob,
+    ProgressRegex,
+    Quiet,
+    ReportFile,
+    Steps,
+    Strict,
+    controller_names,
+    open_job_names,
+    policy_names,
+    taking,
+)
+from punctual.cli._streams import write_answer, write_error
 from punctual.core.errors import InvalidSpec
-from punctual.daemon.control_client import capacity_for_jobs
+from punctual.core.ids import JobId
+from punctual.core.units import exact_text
+from punctual.daemon.control_client import capacity_for_jobs, open_page_of, standings_of
+from punctual.daemon.control_socket import ControlFailed
 from punctual.daemon.disk_space import check_room
 from punctual.daemon.earlier_runs import run_like
 from punctual.daemon.follower import JobFollower
 from punctual.daemon.host_options import ACTUATORS, SHARING_POLICY, HostOptions
+from punctual.daemon.joining import Joining, log_notice
 from punctual.daemon.run_folder import RunFolder
+from punctual.daemon.runs import find_job, known_jobs, messages_of
 from punctual.daemon.sharing import daemon_run
+from punctual.executors.local.output import ProcessSettings, cpus_here
+from punctual.history.run import RunSummary, summarize
 from punctual.request.deadlines import process_started_at
 from punctual.request.job_options import JobOptions
 from punctual.request.jobs_file import read_jobs
@@ -33,68 +54,32 @@ from punctual.request.submission import (
 )
 
 #: Settings by which arguments after the program's name are the program's, even without `--` before it.
-SETTINGS = {"allow_interspersed_args": False}
+SETTINGS = {name: {"allow_interspersed_args": False} for name in ("run", "submit")}
 
-#: Sections of the help -> the options in each, and how each is told.
+#: Sections of the help -> the options in each, and how each is written; what is said of one of a job is in `JobOptions`.
 SECTIONS: dict[str, dict[str, Any]] = {
     "Deadline": {
-        "deadline": typer.Option(
-            metavar="WHEN",
-            help="90s, 1h30m from the start of this command; or 18:00, '18:00 tomorrow', '2026-12-01 18:00'.",
-        ),
-        "margin": typer.Option(
-            metavar="SHARE", help="Share of the deadline to be early by, 0.1%. [default: the controller's own rule]"
-        ),
-        "at_deadline": typer.Option(
-            metavar="train-on|stop",
-            help="Train on after the deadline, or save and end by then. [default: train-on]",
-            show_default=False,
-        ),
-        "guarantee": typer.Option(
-            "--guarantee", help="Run only if the deadline is promised; else name one that could be, and exit."
-        ),
-        "work": typer.Option(
-            metavar="TIME", help="Core time of the whole job, 30m, if known: so that it need not be measured first."
-        ),
-        "like": typer.Option(metavar="JOB", help="Expect the core time and the memory of this finished job."),
+        "deadline": typer.Option(metavar="WHEN"),
+        "margin": typer.Option(metavar="SHARE"),
+        "at_deadline": typer.Option(metavar="train-on|stop"),
+        "guarantee": typer.Option("--guarantee"),
+        "work": typer.Option(metavar="TIME"),
+        "like": typer.Option(metavar="JOB"),
         "strict": Strict,
     },
     "What it may have": {
-        "cores": typer.Option(
-            metavar="A..B", help="Least and most cores, 0.1..2, or the most alone, 2. [default: all usable]"
-        ),
-        "memory": typer.Option(
-            metavar="SIZE",
-            help="Memory that it needs, 4GiB, with --workers for each of them: it starts when that much is free, and may use no more. "
-            "4G..16G: after running out it is started again with twice as much, up to 16G.",
-        ),
-        "workers": typer.Option(
-            metavar="A..B", help="Least and most workers of a program that uses `punctual.elastic`, 1..4."
-        ),
-        "gpus": typer.Option(
-            metavar="A..B", help="The same with a GPU for each worker; or the part of one GPU to use, 0.5."
-        ),
-        "cores_per_worker": typer.Option(
-            metavar="N", help="Cores of one worker. [default: an equal part of all usable]"
-        ),
-        "servers": typer.Option(
-            metavar="A..B", help="Parameter servers beside the workers: as many as workers, within A..B."
-        ),
-        "budget_usd": typer.Option(
-            "--budget",
-            metavar="USD",
-            help="Dollars that it may cost on machines of pools. Once they are spent it saves and waits; `punctual set --budget` gives more.",
-        ),
-        "weight": typer.Option(metavar="NUMBER", help="Weight against other jobs that share the machine, above 0."),
-        "preemptible": typer.Option(
-            "--preemptible/--no-preemptible",
-            help="Whether the job may be paused for others, if the policy pauses jobs. [default: if it uses no GPU]",
-            show_default=False,
-        ),
+        "cores": typer.Option(metavar="A..B"),
+        "memory": typer.Option(metavar="SIZE"),
+        "workers": typer.Option(metavar="A..B"),
+        "gpus": typer.Option(metavar="A..B"),
+        "cores_per_worker": typer.Option(metavar="N"),
+        "servers": typer.Option(metavar="A..B"),
+        "budget_usd": typer.Option("--budget", metavar="USD"),
+        "weight": typer.Option(metavar="NUMBER"),
+        "preemptible": typer.Option("--preemptible/--no-preemptible", show_default=False),
         "controller": typer.Option(
             metavar="NAME",
             help=f"The controller of the job, see `punctual plugins controllers`. [default: {DEFAULT_CONTROLLER}; with workers {DEFAULT_WORKER_CONTROLLER}]",
-            show_default=False,
             autocompletion=controller_names,
         ),
         "policy": typer.Option(
@@ -109,41 +94,17 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "Progress and end": {
         "steps": Steps,
         "progress_regex": ProgressRegex,
-        "until": typer.Option(
-            metavar="'loss<X'", help="End the training at this loss, told by `run.report_loss` or elastic steps."
-        ),
-        "on_stall": typer.Option(
-            metavar="tell|stop|retry", help="Action if no step comes any more. [default: tell]", show_default=False
-        ),
-        "stop_grace": typer.Option(
-            metavar="TIME",
-            help="Time to save, once the job was asked to stop, before it is killed. "
-            "[default: 60s; in Slurm what is left of the allocation]",
-            show_default=False,
-        ),
+        "until": typer.Option(metavar="'loss<X'"),
+        "on_stall": typer.Option(metavar="tell|stop|retry"),
+        "stop_grace": typer.Option(metavar="TIME"),
     },
     "Start": {
-        "after": typer.Option(
-            autocompletion=open_job_names,
-            metavar="NAME",
-            help="Start it when this job of the same host has finished; once for each.",
-        ),
-        "name": typer.Option(metavar="NAME", help="Name of the job. [default: the script's, and four characters]"),
+        "after": typer.Option(metavar="NAME", autocompletion=open_job_names),
+        "name": typer.Option(metavar="NAME"),
         "jobs": typer.Option(metavar="FILE.toml", help="Run the jobs of a file, a table `[[job]]` for each, at once."),
-        "checkpoint_dir": typer.Option(
-            metavar="DIR",
-            help="Folder of checkpoints for a program that uses `punctual.elastic`; it resumes from the newest.",
-        ),
-        "retries": typer.Option(
-            metavar="N",
-            min=0,
-            help="How often in a row to start it again, from its checkpoint, after a failure. "
-            "[default: 3 with --checkpoint-dir, else 0]",
-            show_default=False,
-        ),
-        "secret_env": typer.Option(
-            metavar="NAME", help="Leave the value of this variable out of records; the program gets it. Repeatable."
-        ),
+        "checkpoint_dir": typer.Option(metavar="DIR"),
+        "retries": typer.Option(metavar="N", min=0),
+        "secret_env": typer.Option(metavar="NAME"),
     },
     "What is shown": {
         "as_json": AsJson,
@@ -153,12 +114,10 @@ SECTIONS: dict[str, dict[str, Any]] = {
         ),
         "report": ReportFile,
     },
-    "Program": {
-        "program": typer.Argument(
-            metavar="-- PROGRAM [ARGS]...", help="The program and its arguments.", show_default=False
-        ),
-    },
+    "Program": {"program": typer.Argument(metavar="-- PROGRAM [ARGS]...", show_default=False)},
 }
+#: The same without the sections.
+TOLD: dict[str, Any] = {name: option for options in SECTIONS.values() for name, option in options.items()}
 
 
 class StartOptions(JobOptions):
@@ -180,22 +139,17 @@ class StartOptions(JobOptions):
         started_at, (capacity, together) = process_started_at(), capacity_for_jobs(run)
         if self.jobs is None:
             submissions = [submission_of(self, started_at, capacity, together, run_like)]
-            self._check_strict(submissions)
-            return submissions
-        if JobOptions.given({name: getattr(self, name) for name in JobOptions.model_fields}) != JobOptions.given({}):
+        elif JobOptions.given({name: getattr(self, name) for name in JobOptions.model_fields}) != JobOptions.given({}):
             raise InvalidSpec(
                 "options of a job must be in the file with `--jobs`",
                 "a program" if self.program else "an option of a job",
                 "the command line",
                 "Leave it out, or write it into the job's table `[[job]]`.",
             )
-        submissions = read_jobs(
-            self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}"), run_like
-        )
-        self._check_strict(submissions)
-        return submissions
-
-    def _check_strict(self, submissions: Sequence[Submission]) -> None:
+        else:
+            submissions = read_jobs(
+                self.jobs, started_at, capacity, together, lambda told: write_error(f"punctual: {told}"), run_like
+            )
         if self.strict and all(submission.spec.deadline_s is None for submission in submissions):
             raise InvalidSpec(
                 "`--strict` needs a deadline that can be missed",
@@ -203,6 +157,7 @@ class StartOptions(JobOptions):
                 "the command line",
                 "Give a deadline (`--deadline 90m`), or leave `--strict` out.",
             )
+        return submissions
 
     def host(self, *, shared: bool) -> HostOptions:
         """Return the options of a host; raises `InvalidSpec` if one is impossible."""
@@ -212,11 +167,16 @@ class StartOptions(JobOptions):
 
     def follow(self, submissions: Sequence[Submission], options: HostOptions) -> int:
         """Run the jobs to their ends, shown as these options say; return the exit status."""
-        told = {
-            option.name: getattr(self, option.name) for option in fields(OutputOptions) if hasattr(self, option.name)
-        }
-        output = OutputOptions(**told, grace_s=longest_grace_s(submissions))
-        return drive(begin_of(submissions, options), [submission.spec.id for submission in submissions], output)
+        return drive(
+            begin_of(submissions, options),
+            [submission.spec.id for submission in submissions],
+            as_json=self.as_json,
+            strict=self.strict,
+            report=self.report,
+            quiet=self.quiet,
+            page=self.page,
+            grace_s=longest_grace_s(submissions),
+        )
 
 
 class RunOptions(StartOptions):
@@ -225,11 +185,18 @@ class RunOptions(StartOptions):
     alone: bool = False
 
 
-EXAMPLES = examples(
-    "punctual run --deadline 3m -- python train.py --epochs 10",
-    "punctual run --deadline 18:00 --cores 0.5..4 -- python train.py",
-    "punctual run --deadline 2h --workers 1..4 -- python train_elastic.py",
-)
+EXAMPLES = {
+    "run": examples(
+        "punctual run --deadline 3m -- python train.py --epochs 10",
+        "punctual run --deadline 18:00 --cores 0.5..4 -- python train.py",
+        "punctual run --deadline 2h --workers 1..4 -- python train_elastic.py",
+    ),
+    "submit": examples(
+        "punctual submit --deadline 18:00 -- python train.py",
+        "punctual submit --guarantee --work 30m --deadline 2h -- python train.py",
+        "punctual submit --jobs jobs.toml",
+    ),
+}
 
 
 @taking(RunOptions, SECTIONS)
@@ -257,8 +224,157 @@ def warn_beforehand(submissions: Sequence[Submission]) -> None:
 
 def begin_of(submissions: Sequence[Submission], options: HostOptions) -> Begin:
     """Return what makes a follower submit the jobs, to the present daemon or a new one, and follow them."""
+    return partial(JobFollower.submit, submissions=submissions, options=options)
 
-    def begin(follower: JobFollower) -> None:
-        follower.submit(submissions, options)
 
-    return begin
+def attach(
+    job: OpenJob = None,
+    as_json: AsJson = False,
+    strict: Strict = False,
+    report: ReportFile = None,
+    quiet: Quiet = False,
+) -> None:
+    """Follow a job as the command does that started it. A job without a daemon gets one, if it was interrupted too."""
+    known = known_jobs()
+    named = [each for each in known if each.title == job] or known  # a full name is no beginning of another job's
+    is_open = [each for each in named if each.steering not in ("ended", "elsewhere")]
+    target = find_job(
+        job, is_open if job is None or any(each.title.startswith(job or "") for each in is_open) else named
+    )
+    if target.steering in ("ended", "elsewhere"):
+        machine = target.run.machine()
+        raise InvalidSpec(
+            "the job must be an open one of this machine",
+            "one that has ended" if machine is None else f"one of machine '{machine}'",
+            f"job '{target.title}'",
+            f"See how it ended: `punctual show {target.title}`.",
+        )
+    note_end()
+    begin = partial(JobFollower.follow, run=target.run, job=target.job)
+    raise typer.Exit(drive(begin, [target.job], as_json=as_json, strict=strict, report=report, quiet=quiet))
+
+
+#: Options of `punctual run` that only tell of something where the command follows its jobs.
+_ONLY_WAITING = ("strict", "report", "quiet", "page")
+
+
+class QueueOptions(StartOptions):
+    """Options of `punctual submit`."""
+
+    wait: bool = False
+    no_start: bool = False
+
+
+#: Sections of the help: what only tells of something where the command follows its jobs is in one of its own.
+_SECTIONS = {
+    **{
+        title: {name: option for name, option in options.items() if name not in _ONLY_WAITING}
+        for title, options in SECTIONS.items()
+    },
+    "Service": {
+        "no_start": typer.Option("--no-start", help="Do not start a daemon where none runs: end with an error."),
+        "wait": typer.Option("--wait", help="Follow the jobs to their ends, as `punctual run` does."),
+    },
+    "Only with --wait": {name: TOLD[name] for name in _ONLY_WAITING},
+}
+
+
+@taking(QueueOptions, _SECTIONS)
+def submit(given: QueueOptions) -> None:
+    """Submit jobs and return immediately. Starts the daemon if none runs."""
+    told = {name for name in _ONLY_WAITING if getattr(given, name)}
+    if told and not given.wait:
+        name = min(told)
+        raise InvalidSpec(
+            f"`--{name}` must go with `--wait`",
+            f"`--{name}` alone",
+            "`punctual submit`",
+            "Add `--wait`; or ask when the job has ended: `punctual report JOB`.",
+            option=name,
+        )
+    daemon = daemon_run()
+    submissions, options = given.submissions(daemon), given.host(shared=True)
+    if given.no_start and daemon is None:
+        raise InvalidSpec(
+            "a daemon must run",
+            "none",
+            "`punctual submit --no-start`",
+            "Start one (`punctual up`), or leave `--no-start` out.",
+        )
+    if daemon is None or HostOptions.of(daemon.facts()).engine == HostOptions().engine:  # else it is on other nodes
+        warn_beforehand(submissions)
+    if given.wait:
+        raise typer.Exit(given.follow(submissions, options))
+    joining = Joining(
+        options, settings=ProcessSettings(cpus=cpus_here()), or_else="end the service first (`punctual down`)", http={}
+    )
+    run, named = joining.submit(submissions)
+    names = [submission.spec.id for submission in named]
+    if joining.started is not None:
+        started = f"punctual: started the daemon, process {joining.started.pid}; it ends with its last job"
+        from punctual.api.http_options import notice_without_http  # most commands have no use for what it needs
+
+        write_error(started, *notice_without_http(), log_notice())
+    guaranteed = [name for submission, name in zip(submissions, names, strict=True) if submission.spec.guarantee]
+    refusals = _refusals(run, guaranteed)
+    accepted = [
+        (submission.spec.id, name) for submission, name in zip(submissions, names, strict=True) if name not in refusals
+    ]
+    _tell(run, accepted, as_json=given.as_json)
+    if refusals:
+        first, *others = refusals.values()
+        first.others = tuple(others)
+        raise first
+
+
+def _refusals(run: RunFolder, jobs: Sequence[JobId]) -> dict[JobId, InvalidSpec]:
+    """Wait for the decisions on the jobs' guarantees; return the refusals of those that were turned away.
+
+    A job that runs after another one is decided on when that has finished; its decision is not awaited.
+    """
+    try:
+        while any(map(_is_undecided, standings := standings_of(run, jobs) if jobs else [])):
+            # Between two looks whether a guarantee is decided.
+            time.sleep(0.1)
+    except ControlFailed as error:
+        raise InvalidSpec(
+            "the service must answer until the deadline is guaranteed",
+            str(error),
+            "`punctual submit --guarantee`",
+            "The job is there: see `punctual ps --all` for what became of it.",
+        ) from error
+    turned_away = [JobId(standing["job"]) for standing in standings if standing["state"] == "turned away"]
+    messages = messages_of(run, turned_away) if turned_away else []
+    return {job: _refusal(summarize(messages, job)) for job in turned_away}
+
+
+def _is_undecided(standing: Mapping[str, Any]) -> bool:
+    return standing["state"] == "queued" and standing["promised_until_wall"] is None and not standing["waits_for"]
+
+
+def _refusal(summary: RunSummary) -> InvalidSpec:
+    earliest_s = summary.earliest_deadline_s
+    sooner = "Submit it again when others have finished, or without `--guarantee`."
+    return InvalidSpec(
+        "the deadline of a job with `--guarantee` must be one that can be promised",
+        summary.cause,
+        f"job '{summary.job}', which was turned away",
+        sooner if earliest_s is None else f"Give it that one (`--deadline {exact_text(earliest_s)}`). {sooner}",
+    )
+
+
+def _tell(run: RunFolder, accepted: Sequence[tuple[JobId, JobId]], *, as_json: bool) -> None:
+    """Show the accepted jobs: the wanted name of each, and its name."""
+    try:
+        for wanted, name in accepted:
+            if name != wanted:
+                write_error(f"punctual: the name '{wanted}' was taken: this job is {name}")
+            write_answer({"job": name, "host": run.name, "output": str(run.log(name))}, name, as_json=as_json)
+    finally:  # the jobs are there, also if their names cannot be written
+        if accepted and not as_json:
+            job = accepted[0][1]
+            url = open_page_of(run, job) if sys.stderr.isatty() else None  # others may read a log
+            write_error(
+                f"punctual: see punctual ps, or {'punctual page --open' if url is None else url}",
+                f"punctual: what it writes: punctual logs {job} --follow",
+            )

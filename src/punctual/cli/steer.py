@@ -1,19 +1,48 @@
-"""`punctual set`, `pause`, `resume` and `stop`: commands that change one job, and show its host's answer."""
+"""`punctual deadline`, `set`, `pause`, `resume` and `stop`: commands that change one job, and show its host's answer."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from datetime import datetime
+from typing import Annotated
 
 import typer
 
-from punctual.cli._options import AsJson, OpenJob
-from punctual.cli._streams import write_line
+from punctual.cli._options import AsJson, OpenJob, open_job_names
+from punctual.cli._streams import write_answer
+from punctual.cli._words import clock, span
 from punctual.cli._words import cores as cores_text
 from punctual.core.errors import InvalidSpec
 from punctual.daemon import control_client
 from punctual.daemon.machine_providers import end_abandoned
 from punctual.daemon.runs import open_job
-from punctual.request.json_text import json_text
 from punctual.request.spec_change import SpecChange, parse_budget_usd
+
+#: `-30s` and `-2h` are amounts, not options.
+SETTINGS = {"deadline": {"ignore_unknown_options": True, "help_option_names": ["--help"]}}
+
+
+def deadline(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[JOB] WHEN",
+            help="WHEN is 90s (from now), +10m or -30s (moves the present deadline), 18:00, or none. "
+            "JOB may be left out if only one runs, and may be shortened.",
+            autocompletion=open_job_names,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Change the deadline of a running job, or remove it."""
+    if len(words) > 2:
+        raise InvalidSpec(
+            "`punctual deadline` takes a job and a time", f"{len(words)} words", f"'{' '.join(words)}'",
+            "Put a time with a space in quotes: `punctual deadline JOB '2026-12-01 18:00'`.",
+        )  # fmt: skip
+    answer = control_client.change(open_job(words[0] if len(words) == 2 else None), when=words[-1])
+    line = f"{answer['job']}: it has no deadline any more"
+    if answer["deadline_wall"] is not None:
+        wall = clock(datetime.fromisoformat(answer["deadline_wall"]))
+        line = f"{answer['job']}: the deadline is now {wall}, in {span(answer['left_s'])}"
+    write_answer(answer, line, as_json=as_json)
 
 
 def set(
@@ -46,7 +75,9 @@ def set(
     if answer["workers"] is not None:
         may_have = "{} to {} workers".format(*answer["workers"])
     may_cost = "" if answer["budget_usd"] is None else f", may cost ${answer['budget_usd']:g}"
-    show_answer(answer, f"{answer['job']}: weight {answer['weight']:g}, may have {may_have}{may_cost}", as_json=as_json)
+    write_answer(
+        answer, f"{answer['job']}: weight {answer['weight']:g}, may have {may_have}{may_cost}", as_json=as_json
+    )
 
 
 def pause(
@@ -56,13 +87,13 @@ def pause(
 ) -> None:
     """Pause a job until `punctual resume`. It keeps its memory, and its deadline goes on counting."""
     answer = control_client.pause(open_job(job), why)
-    show_answer(answer, f"{answer['job']}: paused until `punctual resume {answer['job']}`", as_json=as_json)
+    write_answer(answer, f"{answer['job']}: paused until `punctual resume {answer['job']}`", as_json=as_json)
 
 
 def resume(job: OpenJob = None, as_json: AsJson = False) -> None:
     """Let a job go on that was paused with `punctual pause`."""
     answer = control_client.resume(open_job(job))
-    show_answer(answer, f"{answer['job']}: goes on with what the next plan gives it", as_json=as_json)
+    write_answer(answer, f"{answer['job']}: goes on with what the next plan gives it", as_json=as_json)
 
 
 def stop(job: OpenJob = None, as_json: AsJson = False) -> None:
@@ -71,9 +102,4 @@ def stop(job: OpenJob = None, as_json: AsJson = False) -> None:
     done = control_client.stop(target)
     if target.steering == "interrupted":
         end_abandoned()  # machines that waited with it
-    show_answer({"job": target.title, "done": done}, f"{target.title}: {done}", as_json=as_json)
-
-
-def show_answer(answer: Mapping[str, Any], line: str, *, as_json: bool) -> None:
-    """Write `answer` as one JSON object, or `line`."""
-    write_line(json_text(answer) if as_json else line)
+    write_answer({"job": target.title, "done": done}, f"{target.title}: {done}", as_json=as_json)

@@ -1,5 +1,6 @@
-"""`punctual token`: tokens for the service's HTTP API."""
+"""`punctual token`: tokens for the service's HTTP API; `punctual page`: the link to its page, with the owner's token."""
 
+import webbrowser
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -9,16 +10,19 @@ import typer
 
 from punctual.api.database import ServiceDatabase
 from punctual.api.tokens import ROLES, Token, Tokens
-from punctual.cli._help import show_commands
-from punctual.cli._streams import print_table, write_line
+from punctual.cli._help import examples, show_commands
+from punctual.cli._streams import print_table, write_answer, write_json
+from punctual.core.errors import InvalidSpec
+from punctual.daemon.control_client import page_of
 from punctual.daemon.paths import service_root
-from punctual.request.json_text import json_text
+from punctual.daemon.sharing import daemon_run
 from punctual.request.quantities import parse_duration_s
 
 token = typer.Typer(
     help="Make, list and revoke tokens of the service's HTTP API.", invoke_without_command=True, callback=show_commands
 )
 
+EXAMPLES = {"page": examples("punctual page", "punctual page --open", "punctual page --job train-3f2a")}
 _AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _COLUMNS = ("NAME", "ROLE", "MADE", "EXPIRES")
 
@@ -37,7 +41,7 @@ def create(
     """Make a token; its text is printed now and never again."""
     with _tokens() as tokens:
         text = tokens.create(name, role, None if expires is None else parse_duration_s(expires, "`--expires`"))
-    write_line(json_text({"name": name, "role": role, "token": text}) if as_json else text)
+    write_answer({"name": name, "role": role, "token": text}, text, as_json=as_json)
 
 
 @token.command("list")
@@ -49,7 +53,7 @@ def list_tokens(
         known = tokens.all()
     if as_json:
         for each in known:
-            write_line(json_text(_fields(each)))
+            write_json(_fields(each))
         return
     print_table(_COLUMNS, [_row(each) for each in known])
 
@@ -59,7 +63,7 @@ def revoke(name: Annotated[str, typer.Argument(help="Name of the token.")], as_j
     """Refuse a token from the next request on."""
     with _tokens() as tokens:
         tokens.revoke(name)
-    write_line(json_text({"name": name, "revoked": True}) if as_json else f"token '{name}' is revoked")
+    write_answer({"name": name, "revoked": True}, f"token '{name}' is revoked", as_json=as_json)
 
 
 @contextmanager
@@ -86,3 +90,25 @@ def _row(known: Token) -> tuple[str, str, str, str]:
 
 def _wall(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC).astimezone()
+
+
+def page(
+    job: Annotated[str | None, typer.Option(metavar="JOB", help="Show this job. [default: all jobs]")] = None,
+    opens: Annotated[bool, typer.Option("--open", help="Open the page in a browser, too.")] = False,
+    as_json: _AsJson = False,
+) -> None:
+    """Print the link to the daemon's page; whoever has the link may do all that you may."""
+    run = daemon_run()
+    if run is None:
+        raise InvalidSpec(
+            "a daemon must run, which has the page", "none", "`punctual page`", "Start one with `punctual up`."
+        )
+    url = page_of(run, job)
+    write_answer({"url": url}, url, as_json=as_json)
+    if opens and not webbrowser.open(url):
+        raise InvalidSpec(
+            "a browser must be there to open the page",
+            "none that can be started",
+            "`--open`",
+            "Copy the link into a browser.",
+        )

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from punctual.cli._streams import write_line
+from punctual.cli._streams import write_json, write_line
 from punctual.core.units import HOUR_S, counted, format_duration
-from punctual.request.json_text import json_text
 from punctual.sim.traces import BadRow, read
 from punctual.sim.traces.limits import UNPACKED_GIB_MAX
 from punctual.sim.traces.summary import TraceSummary, summarize
@@ -31,7 +30,7 @@ def trace(
     summary = summarize(found)
     if as_json:
         rows = [asdict(row) for row in found.bad.rows]
-        write_line(json_text({"file": str(file), **asdict(summary), "bad_rows": rows}))
+        write_json({"file": str(file), **asdict(summary), "bad_rows": rows})
         return
     lines = list(_lines(summary))
     width = max(len(label) for label, _ in lines)

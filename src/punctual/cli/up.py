@@ -1,98 +1,91 @@
-"""`punctual up`: a service that runs the jobs it is given."""
+"""`punctual up`: a service that runs the jobs it is given; `punctual daemon`: the same in a terminal, to its last job."""
 
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
+from pydantic import Field
 
 from punctual.api.daemon_process import EXIT_REPLACED, page_link, serve_daemon
-from punctual.api.http_options import HttpOptions, notice_without_http
+from punctual.api.http_options import NO_HTTP, HttpOptions, notice_without_http
 from punctual.api.notifier import NotifyOptions
 from punctual.api.server import DEFAULT_ADDRESS
-from punctual.cli._completion import policy_names
-from punctual.cli._options import JobsAtOnce
+from punctual.cli._options import JobsAtOnce, policy_names, taking
 from punctual.cli._streams import write_error, write_line, write_out
 from punctual.core.errors import InvalidSpec
 from punctual.core.status import JobStatus
 from punctual.core.units import counted
 from punctual.daemon.daemon import Daemon
 from punctual.daemon.daemon_request import DaemonRequest, Ready
-from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, Engine, HostOptions
+from punctual.daemon.host_options import ACTUATORS, ENGINES, SHARING_POLICY, HostOptions
 from punctual.daemon.joining import log_notice, start_daemon
 from punctual.daemon.paths import HOME_VARIABLE, owner_token_file, service_root
 from punctual.daemon.restore import sweep
 from punctual.daemon.runs import open_jobs
 from punctual.executors.cluster.poll_schedule import LOST_AFTER_S
+from punctual.request.job_options import RequestBody
 from punctual.request.json_text import json_text
 from punctual.request.quantities import parse_duration_s
 
-Policy = Annotated[
-    str,
-    typer.Option(
-        help="Policy by which jobs share the machine, see `punctual plugins policies`.", autocompletion=policy_names
-    ),
-]
-Address = Annotated[str, typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False)]
-ClusterFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.toml",
-        help="Nodes of the Ray cluster to use, with limits, in tables `[[cluster]]`. [default: all]",
-        show_default=False,
-    ),
-]
-Autoscale = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        metavar="N",
-        help="Ask Ray's autoscaler for nodes, up to N in all, while jobs wait for room. [default: never]",
-        show_default=False,
-    ),
-]
-NodeLostAfter = Annotated[
-    str, typer.Option(help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere.")
-]
-AllowUnauthenticatedRay = Annotated[
-    bool,
-    typer.Option(
-        "--allow-unauthenticated-ray",
-        help="Use a Ray cluster that asks for no token: anybody who reaches it can run programs as its user.",
-    ),
-]
-Listen = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT|none",
-        help=f"Address for HTTP; `*:PORT`: all addresses. [default: {DEFAULT_ADDRESS}, or a free port]",
-        show_default=False,
-    ),
-]
-HostName = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME", help="A name in its URL, beside those in the certificate.", show_default=False),
-]
-AllowPlain = Annotated[
-    bool, typer.Option("--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way.")
-]
-Otel = Annotated[
-    bool, typer.Option("--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...).")
-]
-NotifyUrl = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="POST a JSON notice there when a job is at risk, late, stalled, failed, or landed."
-    ),
-]
-NotifyCommand = Annotated[
-    str | None,
-    typer.Option(metavar="COMMAND", help="Run this for each such notice, with its JSON on standard input."),
-]
+_POLICY = typer.Option(
+    help="Policy by which jobs share the machine, see `punctual plugins policies`.", autocompletion=policy_names
+)
+_ACTUATOR = typer.Option(help=f"Enforcement of grants: {', '.join(ACTUATORS)}.")
+_SECTIONS = {
+    "Jobs": {"policy": _POLICY, "actuator": _ACTUATOR, "jobs_at_once": JobsAtOnce},
+    "Nodes of a cluster": {
+        "engine": typer.Option(help=f"Place where jobs run: {', '.join(ENGINES)}."),
+        "address": typer.Option(help="The Ray cluster: auto, HOST:PORT or ray://HOST:PORT.", show_default=False),
+        "cluster": typer.Option(
+            metavar="FILE.toml",
+            help="Nodes of the Ray cluster to use, with limits, in tables `[[cluster]]`. [default: all]",
+        ),
+        "autoscale": typer.Option(
+            min=0,
+            metavar="N",
+            help="Ask Ray's autoscaler for nodes, up to N in all, while jobs wait for room. [default: never]",
+            show_default=False,
+        ),
+        "node_lost_after": typer.Option(
+            help="A node of a cluster that is silent for so long is lost; its jobs start elsewhere."
+        ),
+        "allow_unauthenticated_ray": typer.Option(
+            "--allow-unauthenticated-ray",
+            help="Use a Ray cluster that asks for no token: anybody who reaches it can run programs as its user.",
+        ),
+    },
+    "HTTP and notices": {
+        "listen": typer.Option(
+            metavar="HOST:PORT|none",
+            help=f"Address for HTTP; `*:PORT`: all addresses. [default: {DEFAULT_ADDRESS}, or a free port]",
+        ),
+        "tls_cert": typer.Option(help="Certificate chain (PEM), for access from other machines."),
+        "tls_key": typer.Option(help="Its private key (PEM)."),
+        "host_name": typer.Option(metavar="NAME", help="A name in its URL, beside those in the certificate."),
+        "allow_plain": typer.Option(
+            "--allow-plain", help="Listen for other machines without TLS: tokens can be read on the way."
+        ),
+        "otel": typer.Option(
+            "--otel", help="Send traces and metrics to OpenTelemetry (OTEL_EXPORTER_OTLP_ENDPOINT, ...)."
+        ),
+        "notify_url": typer.Option(
+            metavar="URL", help="POST a JSON notice there when a job is at risk, late, stalled, failed, or landed."
+        ),
+        "notify_command": typer.Option(
+            metavar="COMMAND", help="Run this for each such notice, with its JSON on standard input."
+        ),
+    },
+    "Options": {
+        "detach": typer.Option("--detach", help="Run in the background; return once it answers."),
+        "systemd": typer.Option("--systemd", help="Print a unit for systemd, and exit."),
+        "as_json": typer.Option("--json", help="One JSON object about the service."),
+    },
+}
 _UNIT = """\
 [Unit]
 Description=Punctual: trainings on their deadlines
@@ -110,91 +103,93 @@ WantedBy=default.target
 _UNIT_FILE = "~/.config/systemd/user/trainings.service"
 
 
-def up(
-    policy: Policy = SHARING_POLICY,
-    actuator: Annotated[str, typer.Option(help=f"Enforcement of grants: {', '.join(ACTUATORS)}.")] = "auto",
-    jobs_at_once: JobsAtOnce = None,
-    engine: Annotated[str, typer.Option(help=f"Place where jobs run: {', '.join(ENGINES)}.")] = "local",
-    address: Address = "",
-    cluster: ClusterFile = None,
-    autoscale: Autoscale = 0,
-    node_lost_after: NodeLostAfter = f"{LOST_AFTER_S:g}s",
-    allow_unauthenticated_ray: AllowUnauthenticatedRay = False,
-    listen: Listen = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificate chain (PEM), for access from other machines.")
-    ] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
-    host_name: HostName = None,
-    allow_plain: AllowPlain = False,
-    otel: Otel = False,
-    notify_url: NotifyUrl = None,
-    notify_command: NotifyCommand = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return once it answers.")] = False,
-    systemd: Annotated[bool, typer.Option("--systemd", help="Print a unit for systemd, and exit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the service.")] = False,
-) -> None:
+class UpOptions(RequestBody):
+    """Options of `punctual up`."""
+
+    policy: str = SHARING_POLICY
+    actuator: str = "auto"
+    jobs_at_once: int | None = None
+    engine: str = "local"
+    address: str = ""
+    cluster: Path | None = None
+    autoscale: int = 0
+    node_lost_after: str = f"{LOST_AFTER_S:g}s"
+    allow_unauthenticated_ray: bool = False
+    listen: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    host_name: list[str] = Field(default_factory=list)
+    allow_plain: bool = False
+    otel: bool = False
+    notify_url: str | None = None
+    notify_command: str | None = None
+    detach: bool = False
+    systemd: bool = False
+    as_json: bool = False
+
+    def host(self) -> HostOptions:
+        """Return the options of a host; raises `InvalidSpec` if one is impossible."""
+        options = HostOptions(
+            shared=True,
+            lost_after_s=parse_duration_s(self.node_lost_after, "`--node-lost-after`"),
+            cluster="" if self.cluster is None else str(self.cluster.absolute()),
+            **{name: getattr(self, name) for name in _OF_HOST},
+        )
+        options.check()
+        return options
+
+    def http(self) -> HttpOptions:
+        """Return the options of HTTP; raises `InvalidSpec` if one is impossible."""
+        names = ("tls_cert", "tls_key", "allow_plain", "otel")
+        options = HttpOptions(
+            address=self.listen, host_names=self.host_name, **{name: getattr(self, name) for name in names}
+        )
+        options.check()
+        return options
+
+    def words(self) -> Iterator[str]:
+        """Yield those that are not as usual as words of a command line, valid in any folder."""
+        usual = self.given({})
+        for name, value in self:
+            if value != getattr(usual, name):
+                for each in value if isinstance(value, list) else [value]:
+                    yield f"--{name.replace('_', '-')}"
+                    if each is not True:
+                        yield str(each.absolute() if isinstance(each, Path) else each)
+
+
+#: Options of a host that are called as here.
+_OF_HOST = ("actuator", "policy", "engine", "address", "autoscale", "allow_unauthenticated_ray", "jobs_at_once")
+
+
+@taking(UpOptions, _SECTIONS)
+def up(given: UpOptions) -> None:
     """Run a service. It trains what `punctual submit` and `punctual run` bring, and stays when that has ended."""
-    options = HostOptions(
-        actuator=actuator,
-        policy=policy,
-        shared=True,
-        engine=cast(Engine, engine),
-        address=address,
-        lost_after_s=parse_duration_s(node_lost_after, "`--node-lost-after`"),
-        cluster="" if cluster is None else str(cluster.absolute()),
-        autoscale=autoscale,
-        allow_unauthenticated_ray=allow_unauthenticated_ray,
-        jobs_at_once=jobs_at_once,
-    )
-    options.check()
-    http = HttpOptions(
-        address=listen,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        host_names=host_name or (),
-        allow_plain=allow_plain,
-        otel=otel,
-    )
-    http.check()
-    notify = NotifyOptions(notify_url, notify_command)
+    options, http, notify = given.host(), given.http(), NotifyOptions(given.notify_url, given.notify_command)
     notify.check()
     notify = notify.at_home()
-    if systemd:
-        write_out(unit(options, http, notify))
+    if given.systemd:
+        write_out(unit(given.model_copy(update={"notify_command": notify.command, "systemd": False})))
         write_line(f"Save this as {_UNIT_FILE}, then: systemctl --user enable --now trainings", err=True)
         return
     notify.hand_on()
     request = DaemonRequest(options=options, stays=True, http=http.as_fields())
-    if detach:
-        _tell(start_daemon(request), as_json=as_json)
-        write_error(*([] if listen is not None else notice_without_http()), log_notice())
+    if given.detach:
+        _tell(start_daemon(request), as_json=given.as_json)
+        write_error(*([] if given.listen is not None else notice_without_http()), log_notice())
         return
-    raise typer.Exit(serve(request, as_json=as_json))
+    raise typer.Exit(serve(request, as_json=given.as_json))
 
 
-def unit(options: HostOptions, http: HttpOptions, notify: NotifyOptions = NotifyOptions()) -> str:  # noqa: B008
+def unit(given: UpOptions) -> str:
     """Return systemd's unit file for a service of this user that starts at login."""
     home = os.environ.get(HOME_VARIABLE)
     variable = f"{HOME_VARIABLE}={Path(home).absolute()}".replace("%", "%%") if home else ""
     environment = f"Environment={shlex.quote(variable)}\n" if home else ""
-    program, *arguments = _command(options, [*http.arguments(), *notify.arguments()])
     # systemd puts variables into the arguments, not into the program's path; and its own names into both.
-    command = shlex.join([program, *(word.replace("$", "$$") for word in arguments)]).replace("%", "%%")
+    arguments = ["-P", "-m", "punctual", "up", *(word.replace("$", "$$") for word in given.words())]
+    command = shlex.join([sys.executable, *arguments]).replace("%", "%%")
     return _UNIT.format(command=command, environment=environment)
-
-
-def _command(options: HostOptions, arguments: Sequence[str] = ()) -> Sequence[str]:
-    """Return the command line of a service, valid in any folder."""
-    chosen = ["--policy", options.policy, "--actuator", options.actuator]
-    chosen += ["--jobs-at-once", str(options.jobs_at_once)] if options.jobs_at_once else []
-    if options.engine != "local":
-        chosen += ["--engine", options.engine, "--node-lost-after", f"{options.lost_after_s:g}s"]
-        chosen += ["--address", options.address] if options.address else []
-        chosen += ["--cluster", options.cluster] if options.cluster else []
-        chosen += ["--autoscale", str(options.autoscale)] if options.autoscale else []
-        chosen += ["--allow-unauthenticated-ray"] if options.allow_unauthenticated_ray else []
-    return [sys.executable, "-P", "-m", "punctual", "up", *chosen, *arguments]
 
 
 def serve(request: DaemonRequest, *, as_json: bool) -> int:
@@ -281,3 +276,17 @@ def _tell_of_others(daemon: Daemon) -> None:
     for job in open_jobs():
         if job.run != daemon.host.run_folder and job.steering == "unsteered":
             write_error(f"punctual: job {job.title} is of another run, and not steered: punctual attach {job.title}")
+
+
+def daemon(
+    policy: Annotated[str, _POLICY] = SHARING_POLICY,
+    actuator: Annotated[str, _ACTUATOR] = "auto",
+    jobs_at_once: JobsAtOnce = None,
+    stay: Annotated[bool, typer.Option("--stay", help="Stay when the last job has ended, as `punctual up`.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object about the daemon.")] = False,
+) -> None:
+    """Run the daemon in this terminal, until its last job has ended. Other commands start it by themselves."""
+    options = HostOptions(actuator=actuator, policy=policy, shared=True, jobs_at_once=jobs_at_once)
+    options.check()
+    http = HttpOptions(address=NO_HTTP).as_fields() if stay else None
+    raise typer.Exit(serve(DaemonRequest(options=options, stays=stay, http=http), as_json=as_json))

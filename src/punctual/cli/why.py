@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from punctual.cli._options import AnyJob
-from punctual.cli._streams import write_line
+from punctual.cli._streams import write_json, write_line
 from punctual.cli._words import clock, cores, proven, span
 from punctual.core.errors import InvalidSpec
 from punctual.core.units import counted
@@ -16,7 +16,6 @@ from punctual.daemon.runs import job_to_tell_of, messages_of, now_of
 from punctual.history.decision_trace import DecisionStep, decision_steps, decisive_step
 from punctual.history.run import history_of
 from punctual.request.deadlines import Now
-from punctual.request.json_text import json_text
 
 
 def why(
@@ -55,7 +54,7 @@ def why(
                 "time": now.wall_of(submitted_at + link.elapsed_s).isoformat(timespec="milliseconds")
             }
             told |= {"elapsed_s": link.elapsed_s, "kind": link.kind, "text": link.text}
-            write_line(json_text({**told, **link.facts}))
+            write_json({**told, **link.facts})
         return
     decisive = decisive_step(history)
     if decisive is not None and len(links) > 1:
@@ -121,7 +120,7 @@ def _tell_policy(policy: str, seed: int, rows: Iterable[dict[str, Any]], *, as_j
         write_line(f"{policy}, seed {seed}:")
     for row in rows:
         if as_json:
-            write_line(json_text({"policy": policy, "seed": seed, **row}))
+            write_json({"policy": policy, "seed": seed, **row})
         else:
             write_line(f"{span(row['at']):>12}  {_request_text(row)}: {row['text']}{proven(row['gap_frac'])}")
 

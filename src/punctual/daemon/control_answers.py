@@ -16,7 +16,7 @@ from punctual.executors.local.output import ProcessSettings
 from punctual.history.judge import NO_WAIT, Wait
 from punctual.request.deadlines import Now
 from punctual.request.spec_change import NONE, SpecChange
-from punctual.request.submission_json import decode_submission
+from punctual.request.submission import decode_submission
 
 
 def answer_control(host: LocalHost, request: dict[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from punctual.daemon.status_reader import received
 from punctual.executors.local.output import ProcessSettings
 from punctual.request.deadlines import Now, absolute
 from punctual.request.spec_change import SpecChange
-from punctual.request.submission import Submission
-from punctual.request.submission_json import encode_submission
+from punctual.request.submission import Submission, encode_submission
 
 _LOG = logging.getLogger(__name__)
 

@@ -56,8 +56,7 @@ from punctual.journal.errors import StoreUnreachable
 from punctual.journal.maintenance import JournalMaintenance
 from punctual.request.job_order import in_order
 from punctual.request.spec_change import SpecChange, changed_spec
-from punctual.request.submission import Submission, check_budget, check_checkpoint_dir, check_policy
-from punctual.request.submission_json import submitted
+from punctual.request.submission import Submission, check_budget, check_checkpoint_dir, check_policy, submitted
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from punctual.executors.cluster.machines import ClusterPlace, MachineProvider, P
 from punctual.executors.json_files import read_object, write_json
 
 if TYPE_CHECKING:
-    from punctual.request.pool_file import MachinesSection, PoolSection
+    from punctual.request.cluster_file import MachinesSection, PoolSection
 
 _LOG = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class Fleet:
         """Make the provider of the machines; raises `InvalidSpec` if it cannot be used."""
         self._folder.mkdir(parents=True, exist_ok=True)
         place = ClusterPlace(address=terms["address"], name=self.name, folder=str(self._folder))
-        from punctual.request.pool_file import pools_of as sections_of  # needs pydantic, too
+        from punctual.request.cluster_file import pools_of as sections_of  # needs pydantic, too
 
         pools = [terms_of(pool) for pool in sections_of(terms["pools"], f"'{terms['file']}'")]
         make = maker_of(terms["provider"], terms["file"])
@@ -199,7 +199,7 @@ def _read_cluster(cluster: str) -> "tuple[tuple[PoolSection, ...], MachinesSecti
     """Read the pools of a live cluster's file and the machines' provider; None: it names none."""
     if not cluster:
         return (), None
-    from punctual.request.pool_file import read_pools  # needs pydantic, which is slow to load
+    from punctual.request.cluster_file import read_pools  # needs pydantic, which is slow to load
 
     return read_pools(Path(cluster))
 

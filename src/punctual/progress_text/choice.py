@@ -299,7 +299,8 @@ class Judge:
             # A first increment of ten times the next ones: the count goes on where an earlier run has ended.
             n_jumped = max(_SEEN_FRAC * total, 10 * series.increment)
             is_resumed = mention.is_bar and series.n_grown > 1 and series.first_increment > n_jumped
-            is_trainer_s = self._table.has_epoch_frac and mention.is_bar and not mention.template and series.n_grown > 1
+            # Trainers whose bar goes over all epochs tell fractions of these beside it.
+            is_trainer_s = mention.is_bar and not mention.template and series.n_grown > 1 and self._has_fractions()
             series.is_whole = (
                 self._deadline_s is None
                 or self._table.is_stated(total, series)
@@ -308,6 +309,9 @@ class Judge:
                 or self._lasts(series, total, self._deadline_s)
             )
         return series.is_whole
+
+    def _has_fractions(self) -> bool:
+        return any(series.mention.is_fraction for series in self._table)
 
     def _has_bar_around(self, series: Series) -> bool:
         """Return whether a bar that began before this one may lie around it."""

@@ -103,14 +103,11 @@ class LineReading:
         The line has values, or says that something is done, so it is written after the step it counts.
     is_measured
         The line has a value with a name, such as a loss.
-    has_epoch_frac
-        The line has a fraction of an epoch, as trainers write whose count goes over all epochs.
     """
 
     mentions: tuple[Mention, ...] = ()
     is_result: bool = False
     is_measured: bool = False
-    has_epoch_frac: bool = False
 
 
 #: The words that count pieces of a training; forms of one word have one family.
@@ -367,7 +364,7 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
         if kind == "real" or _is_in_file_name(text, match):
             continue
         place = _NumberPosition(text, match, is_bar=is_bar, is_drawn=is_drawn)
-        mention = place.read(kind or "", i_number)
+        mention = place.read(kind, i_number)
         if mention is not None:
             mentions.append(mention)
             if len(mentions) == _N_MENTIONS_MAX:
@@ -384,7 +381,6 @@ def read_line(text: str, *, is_complete: bool = True) -> LineReading:
         mentions=tuple(_ordered(mentions)),
         is_result=_RESULT.search(results) is not None,
         is_measured=_NAMED_VALUE.search(results) is not None,
-        has_epoch_frac=epoch_frac is not None,
     )
 
 
@@ -434,7 +430,6 @@ class _NumberPosition:
 
     def __init__(self, text: str, match: re.Match[str], *, is_bar: bool, is_drawn: bool) -> None:
         self._match, self._is_bar, self._is_drawn = match, is_bar, is_drawn
-        self._text = text
         self._before = text[max(0, match.start() - _AROUND) : match.start()]
         after = text[match.end() : match.end() + _AROUND]
         self._after = _KIND.sub(r"\1", after, count=1) if _KIND.match(after) else after
@@ -579,20 +574,12 @@ class _NumberPosition:
         return word if word in _PLURALS or not _VALUE_AFTER.match(self._after, after.end()) else ""
 
     def _mention(
-        self,
-        step: int,
-        total: int | None = None,
-        unit: Unit = Unit.UNKNOWN,
-        family: str = "",
-        *,
-        is_total: bool = False,
-        is_lap: bool = False,
-        is_open: bool = False,
-        is_qualified: bool = False,
+        self, step: int, total: int | None = None, unit: Unit = Unit.UNKNOWN, family: str = "", **flags: bool
     ) -> Mention:
+        """Return the number as a count with these properties; `flags`: see `Mention`."""
         before = _SHARE.sub(" ", self._before)
         template = _template(before)
-        if unit is Unit.UNKNOWN and total is None and not is_open:
+        if unit is Unit.UNKNOWN and total is None and not flags.get("is_open"):
             template += self._after.lstrip()[:1].translate(_DIGIT)  # rows of a table, and rows of another
         return Mention(
             template=template,
@@ -602,14 +589,11 @@ class _NumberPosition:
             role=self._role(before),
             step=step,
             total=total,
-            is_total=is_total,
-            is_lap=is_lap,
             is_bar=self._is_bar,
-            is_open=is_open,
             is_overall=self._is_bar and bool(_OVERALL & set(self._name)),
             is_heading=_HEADING.match(self._after) is not None,
-            is_qualified=is_qualified,
             words_after="" if total is None or self._is_bar else " ".join(_WORD.findall(self._after)).lower(),
+            **flags,
         )
 
     def _role(self, before: str) -> Role:

@@ -4,34 +4,26 @@ RE2 searches: the time that it takes grows with the length of a line alone, what
 an expression only.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 from punctual.core.errors import InvalidSpec
-from punctual.progress_text.lines import LineSplitter, TextLine
+from punctual.progress_text.lines import TextLine
 from punctual.progress_text.mentions import SEPARATOR, Mention, Role, Unit
-from punctual.progress_text.reader import ProgressReader
 
 #: The pattern for reading without an expression.
 AUTO = "auto"
 
-#: A line, and the counts in it.
-SearchedLine = tuple[TextLine, tuple[Mention, ...]]
-
 _NAMES = ("step", "total", "epoch", "epochs")
-#: After so many lines without a match the user is told.
-_N_UNMATCHED_MAX = 50
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPattern:
-    """A compiled expression, and the numbers of its groups; None for a group that it does not have."""
+    """A compiled expression, and the numbers of its groups by what they count."""
 
     compiled: Any
-    step: int | None
-    total: int | None
-    epoch: int | None
-    epochs: int | None
+    groups: Mapping[str, int]
 
     @classmethod
     def of(cls, pattern: str) -> Self:
@@ -46,17 +38,16 @@ class OwnPattern:
         names = compiled.groupindex
         if not compiled.groups:
             raise _without_group(f"{pattern!r}, which has none")
-        named = {name: names.get(name) for name in _NAMES}
-        if not any(named.values()):
-            named |= {"step": 1, "total": 2 if compiled.groups > 1 else None}
-        if named["step"] is None and named["epoch"] is None:
+        groups = {name: names[name] for name in _NAMES if name in names}
+        groups = groups or {name: i for i, name in enumerate(_NAMES[: min(2, compiled.groups)], start=1)}
+        if not {"step", "epoch"} & groups.keys():
             raise _without_group(f"{pattern!r}, whose groups are {', '.join(map(repr, names))}")
-        return cls(compiled, **named)
+        return cls(compiled, groups)
 
     @property
     def may_tell_total(self) -> bool:
         """Whether a line that matches may have a total."""
-        return self.total is not None or self.epochs is not None
+        return not {"total", "epochs"}.isdisjoint(self.groups)
 
     def mentions(self, line: TextLine) -> tuple[Mention, ...]:
         """Return the counts of the first match in a line; one that is incomplete must go on behind the match."""
@@ -68,60 +59,13 @@ class OwnPattern:
 
     def _counts(self, match: Any) -> tuple[Mention, ...]:
         """Return the counts of a match; a text that is no number counts nothing."""
-        step, total, epoch, epochs = (
-            None if i_group is None else _number(match[i_group])
-            for i_group in (self.step, self.total, self.epoch, self.epochs)
+        numbers = {name: _number(match[i_group]) for name, i_group in self.groups.items()}
+        of_steps = Unit.BATCH if "epoch" in self.groups else Unit.STEP
+        return tuple(
+            Mention(template="", unit=unit, role=Role.TRAINING, step=step, total=numbers.get(of_all), is_own=True)
+            for unit, name, of_all in ((Unit.EPOCH, "epoch", "epochs"), (of_steps, "step", "total"))
+            if (step := numbers.get(name)) is not None
         )
-        mentions = []
-        if epoch is not None:
-            mentions.append(_mention(Unit.EPOCH, epoch, epochs))
-        if step is not None:
-            mentions.append(_mention(Unit.BATCH if self.epoch is not None else Unit.STEP, step, total))
-        return tuple(mentions)
-
-
-class OwnOutput:
-    """Searches the output of a job and passes the matches to a reader."""
-
-    def __init__(self, pattern: OwnPattern) -> None:
-        self._pattern = pattern
-        self._splitters: dict[int, LineSplitter] = {}
-        self._n_unmatched = 0
-        self._complaint = ""
-
-    def search(self, output: bytes, stream: int) -> list[SearchedLine]:
-        """Search the lines of a piece of output of one stream; to be called in the order of the output."""
-        # Longest line that is searched whole; of a longer one, the beginning and the end are searched.
-        splitter = self._splitters.setdefault(stream, LineSplitter(1 << 20))
-        # A longer line is searched when it is complete: one that grows is not to be searched again with every piece.
-        lines = [line for line in splitter.feed(output) if line.is_complete or len(line.text) <= 4096]
-        return [(line, self._pattern.mentions(line)) for line in lines]
-
-    def feed(self, reader: ProgressReader, lines: list[SearchedLine], at: float) -> bool:
-        """Pass what was found to the reader; return whether its belief has changed."""
-        has_changed = False
-        for line, mentions in lines:
-            if mentions:
-                has_changed = reader.take(mentions, line.text, at) or has_changed
-            self._count(line.text, is_match=bool(mentions), is_complete=line.is_complete)
-        return has_changed
-
-    def _count(self, text: str, *, is_match: bool, is_complete: bool) -> None:
-        if is_match:
-            self._n_unmatched = -1
-        elif self._n_unmatched >= 0 and is_complete:
-            self._n_unmatched += 1
-            if self._n_unmatched == _N_UNMATCHED_MAX:
-                self._complaint = (
-                    f"`--progress-regex` fits none of the first {_N_UNMATCHED_MAX} lines, the last of which is "
-                    f"{text.strip()[:80]!r}: how far the job is is not known, and it goes on at full speed; "
-                    "try the expression on a log of the program (`punctual read FILE --progress-regex ...`)"
-                )
-
-    def new_complaint(self) -> str:
-        """Return the warning that no line matches, once; empty otherwise."""
-        complaint, self._complaint = self._complaint, ""
-        return complaint
 
 
 def _compiled(pattern: str) -> Any:
@@ -146,17 +90,6 @@ def _compiled(pattern: str) -> Any:
         "`--progress-regex`",
         r"RE2 has no lookaround (`(?=`), no backreferences (`\1`), no possessive repetition (`a++`), and `$` for `\Z`; see "
         "https://github.com/google/re2/wiki/Syntax. Try the expression on a log: `punctual read FILE`.",
-    )
-
-
-def _mention(unit: Unit, step: int, total: int | None) -> Mention:
-    return Mention(
-        template="",
-        unit=unit,
-        role=Role.TRAINING,
-        step=step,
-        total=total,
-        is_own=True,
     )
 
 

@@ -4,14 +4,14 @@ Lines become templates, numbers that grow under one template are a series (`seri
 and the training's is chosen by its course over time (`choice`).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import inf
 
 from punctual.core.recent_messages import Reason
 from punctual.progress_text.choice import Assessment, Doubt, Judge
-from punctual.progress_text.lines import LineSplitter
-from punctual.progress_text.mentions import LineReading, Mention, read_line
+from punctual.progress_text.lines import LineSplitter, TextLine
+from punctual.progress_text.mentions import LineReading, read_line
+from punctual.progress_text.own import AUTO, OwnPattern
 from punctual.progress_text.series import Series, SeriesTable
 
 #: Limits of a line: the beginning and the end of a longer one are read, and an open one only while it may be a bar.
@@ -62,11 +62,24 @@ class ProgressReader:
         Steps that the user has declared; None if the output is to say the total.
     steps_before
         Steps that were done before this reader began.
+    pattern
+        The user's own expression by which progress is read; `AUTO` or None: there is none.
+
+    Raises
+    ------
+    InvalidSpec
+        The pattern cannot be used.
     """
 
     def __init__(
-        self, *, deadline_s: float | None = None, steps_total: float | None = None, steps_before: float = 0.0
+        self,
+        *,
+        deadline_s: float | None = None,
+        steps_total: float | None = None,
+        steps_before: float = 0.0,
+        pattern: str | None = None,
     ) -> None:
+        self._own = None if pattern is None or pattern == AUTO else OwnPattern.of(pattern)
         self._table = SeriesTable()
         self._judge = Judge(self._table, deadline_s, steps_total)
         self._deadline_s, self._steps_total = inf if deadline_s is None else deadline_s, steps_total
@@ -120,17 +133,33 @@ class ProgressReader:
             Whether the belief has changed.
         """
         before = self.belief
-        splitter = self._splitters.setdefault(source, LineSplitter(_LINE_BYTES_MAX))
-        lines = splitter.feed(output, self._n_affordable_at(at))
-        for text, is_complete in lines:
-            if (is_complete or len(text) <= _OPEN_MAX) and any(map(str.isdigit, text)):
-                self._n_affordable -= 1 + len(text) // 4096  # settings in one line take as long as several lines
-                reading = read_line(text, is_complete=is_complete)
-                if self._table.take(reading, text, at) if is_complete else self._table.take_open(reading, at):
-                    self._choose()
-            if is_complete:
-                self._count_unread(text)
+        splitter = self._splitters.get(source)
+        if splitter is None:
+            # A user's expression is searched in a whole line, up to this length: that takes far less.
+            splitter = LineSplitter(_LINE_BYTES_MAX if self._own is None else 1 << 20)
+            self._splitters[source] = splitter
+        for line in splitter.feed(output, self._n_affordable_at(at) if self._own is None else None):
+            if self._take(line, at) if self._own is None else self._search(self._own, line, at):
+                self._choose()
+            if line.is_complete:
+                self._count_unread(line.text)
         return self.belief != before
+
+    def _take(self, line: TextLine, at: float) -> bool:
+        """Take in a line; return whether it counts anything."""
+        text, is_complete = line
+        if not (is_complete or len(text) <= _OPEN_MAX) or not any(map(str.isdigit, text)):
+            return False
+        self._n_affordable -= 1 + len(text) // 4096  # settings in one line take as long as several lines
+        reading = read_line(text, is_complete=is_complete)
+        return self._table.take(reading, text, at) if is_complete else self._table.take_open(reading, at)
+
+    def _search(self, own: OwnPattern, line: TextLine, at: float) -> bool:
+        """Take in the counts that the user's expression finds in a line; return whether there are any."""
+        # A longer line is searched when it is complete: one that grows is not to be searched again with every piece.
+        is_searched = line.is_complete or len(line.text) <= 4096
+        mentions = own.mentions(line) if is_searched else ()
+        return bool(mentions) and self._table.take(LineReading(mentions=mentions, is_result=True), line.text, at)
 
     def _n_affordable_at(self, at: float) -> int:
         """Return how many lines with numbers may be read by now: of a flood not all are, but the last one is."""
@@ -140,20 +169,20 @@ class ProgressReader:
         self._fed_at = at
         return max(1, int(self._n_affordable))
 
-    def take(self, mentions: Iterable[Mention], text: str, at: float) -> bool:
-        """Take in the counts that an expression found in a line; return whether the belief has changed."""
-        before = self.belief
-        if self._table.take(LineReading(mentions=tuple(mentions), is_result=True), text, at):
-            self._choose()
-        return self.belief != before
-
     def _count_unread(self, text: str) -> None:
         self._n_unread += 1
-        if self._n_unread == _N_UNREAD_MAX and self._chosen is None and self._deadline_s < inf:
-            quote = text.strip()[:_QUOTE_MAX]
-            said = (
-                f"nothing is counted in the first {_N_UNREAD_MAX} lines of the output, the last of which is {quote!r}"
+        if self._n_unread != _N_UNREAD_MAX or self._chosen is not None:
+            return
+        lines = f"the first {_N_UNREAD_MAX} lines"
+        if self._own is not None:
+            self._say(
+                NO_PROGRESS,
+                f"`--progress-regex` fits none of {lines}, the last of which is {text.strip()[:80]!r}: how far the job is "
+                "is not known, and it goes on at full speed; "
+                "try the expression on a log of the program (`punctual read FILE --progress-regex ...`)",
             )
+        elif self._deadline_s < inf:
+            said = f"nothing is counted in {lines} of the output, the last of which is {text.strip()[:_QUOTE_MAX]!r}"
             self._say(NO_PROGRESS, f"{said}: until something is, the job goes on at full speed")
 
     def _choose(self) -> None:

@@ -1,7 +1,7 @@
 """Numbers that grow under one template, and how they nest."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from punctual.progress_text.mentions import SHARE, LineReading, Mention, Role, Unit
 
@@ -67,14 +67,14 @@ class Series:
     mention: Mention
     quote: str
     first_line: int
-    last_line: int
     first_at: float
-    last_at: float
-    first: int
-    last: int
-    lap_first: int
-    lap_at: float
-    total: int | None = None
+    last_line: int = field(init=False)
+    last_at: float = field(init=False)
+    first: int = field(init=False)
+    last: int = field(init=False)
+    lap_first: int = field(init=False)
+    lap_at: float = field(init=False)
+    total: int | None = field(init=False)
     companion: int | None = None
     length: int = 0
     increment: int = 0
@@ -96,26 +96,13 @@ class Series:
     words_after: str = ""
     is_varied: bool = True
 
-    @classmethod
-    def begun(cls, mention: Mention, quote: str, i_line: int, at: float) -> "Series":
-        """Begin the series of a count that is seen for the first time."""
-        step, total = mention.step, mention.total
-        return cls(
-            mention=mention,
-            quote=quote,
-            first_line=i_line,
-            last_line=i_line,
-            first_at=at,
-            last_at=at,
-            first=step,
-            last=step,
-            lap_first=step,
-            lap_at=at,
-            total=total,
-            is_exceeded=total is not None and step > total,
-            is_whole=mention.is_overall,
-            words_after=mention.words_after,
-        )
+    def __post_init__(self) -> None:
+        self.last_line, self.last_at, self.lap_at = self.first_line, self.first_at, self.first_at
+        self.first = self.last = self.lap_first = self.mention.step
+        self.total = self.mention.total
+        self.is_exceeded = self.total is not None and self.last > self.total
+        self.is_whole = self.mention.is_overall
+        self.words_after = self.mention.words_after
 
     @property
     def unit(self) -> Unit:
@@ -293,13 +280,13 @@ class Outer:
     """
 
     series: Series
-    step: int
-    n_laps: int
-    is_beside: bool
-    is_behind: bool
-    is_before: bool
     inner_step: int
     inner_laps: int
+    step: int = 0
+    n_laps: int = 0
+    is_beside: bool = False
+    is_behind: bool = False
+    is_before: bool = True
     is_found: bool = False
     n_around: int = 0
     n_restarts: int = 0
@@ -357,8 +344,6 @@ class SeriesTable:
     ----------
     n_lines
         Number of lines with numbers.
-    has_epoch_frac
-        Whether a line had a fraction of an epoch.
     """
 
     def __init__(self) -> None:
@@ -374,12 +359,11 @@ class SeriesTable:
         #: The same of each epoch.
         self._stated_laps: list[Series] = []
         self.n_lines = 0
-        self.has_epoch_frac = False
 
     def __iter__(self) -> Iterator[Series]:
         """Iterate in the order of the first mentions."""
         if not self._in_order:
-            self._in_order = sorted(set(self._by_key.values()), key=lambda series: series.first_line)
+            self._in_order = sorted(dict.fromkeys(self._by_key.values()), key=lambda series: series.first_line)
         return iter(self._in_order)
 
     def is_alive(self, series: Series) -> bool:
@@ -427,7 +411,6 @@ class SeriesTable:
     def take(self, reading: LineReading, text: str, at: float) -> bool:
         """Take in a complete line; return whether it counts anything."""
         self.n_lines += 1
-        self.has_epoch_frac = self.has_epoch_frac or reading.has_epoch_frac
         seen = [(mention, *self._seen(mention, reading, text, at)) for mention in reading.mentions]
         # The first of a line is the present one, another may be the best of all; one without a total may count something else.
         in_order = sorted(seen, key=lambda each: each[0].total is None)
@@ -465,8 +448,13 @@ class SeriesTable:
         series = self._find(mention)
         moved = 1
         if series is None:
-            series = Series.begun(mention, text[:_QUOTE_MAX], self.n_lines, at)
-            series.is_result = reading.is_result
+            series = Series(
+                mention=mention,
+                quote=text[:_QUOTE_MAX],
+                first_line=self.n_lines,
+                first_at=at,
+                is_result=reading.is_result,
+            )
         else:
             before = series.last
             has_moved = series.see(mention, self.n_lines, at, is_result=reading.is_result)
@@ -512,13 +500,11 @@ class SeriesTable:
             is_before = is_beside or is_next_loop or around.first_line <= series.first_line
             outer = series.outer = Outer(
                 series=around,
-                step=around.last,
-                n_laps=around.n_laps,
+                inner_step=series.last - moved,
+                inner_laps=series.n_laps - (moved < 0 and not is_before),
                 is_beside=is_beside,
                 is_behind=is_beside and is_behind,
                 is_before=is_before,
-                inner_step=series.last - moved,
-                inner_laps=series.n_laps - (moved < 0 and not is_before),
                 laps_earlier=series.n_laps if is_next_loop and around.first <= 1 else 0,
             )
             if not outer.is_before:
@@ -542,14 +528,10 @@ class SeriesTable:
                     around.outer = None
                 series.outer = Outer(
                     series=around,
-                    step=around.last,
-                    n_laps=0,
-                    is_beside=False,
-                    is_behind=False,
-                    is_before=True,
-                    is_found=True,
                     inner_step=series.last,
                     inner_laps=series.n_laps,
+                    step=around.last,
+                    is_found=True,
                     n_restarts=1,
                 )
 

@@ -44,59 +44,99 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, validate_by_alias=True, extra="forbid")
 
+    @classmethod
+    def given(cls, values: Mapping[str, Any]) -> Self:
+        """Take values that are of the right kinds, as a command line or a file gives them; None: not given.
+
+        They are not validated as a request is: what is wrong with them is told by those that use them, in a user's words.
+        """
+        return cls.model_construct(**{name: value for name, value in values.items() if value is not None})
+
 
 class JobOptions(RequestBody):
-    """A job to submit: the options of `punctual run`, written as there."""
+    """A job to submit: the options of `punctual run`, written as there; what is said of each is its help, too."""
 
     program: Annotated[list[Text], Field(min_length=1, max_length=4096)] = Field(
         description="The program and its arguments; no shell reads them.", examples=[["python", "train.py"]]
     )
     deadline: ShortText | None = Field(
         default=None,
-        description="A duration (`90s`, `1h30m`) or a time (`18:00`, `18:00 tomorrow`, `2026-12-01T18:00:00+01:00`).",
+        description="A duration from now on (`90s`, `1h30m`), or a time (`18:00`, `18:00 tomorrow`, `2026-12-01T18:00:00+01:00`).",
     )
-    cores: ShortText | None = Field(default=None, description="Least and most cores, `0.1..2`, or the most alone.")
+    cores: ShortText | None = Field(
+        default=None, description="Least and most cores, `0.1..2`, or the most alone, `2`. [default: all usable]"
+    )
     memory: ShortText | None = Field(
         default=None,
-        description="Memory that it needs and may use, `4GiB`, for each worker if it has some; with `4G..16G` it is started again with more when it runs out.",
+        description="Memory that it needs, `4GiB`, with workers for each of them: it starts when that much is free, and may use no more. "
+        "`4G..16G`: after running out it is started again with twice as much, up to 16G.",
     )
-    workers: ShortText | None = Field(default=None, description="Least and most workers, `1..4`.")
+    workers: ShortText | None = Field(
+        default=None, description="Least and most workers of a program that uses `punctual.elastic`, `1..4`."
+    )
     gpus: ShortText | None = Field(
-        default=None, description="Least and most workers with a GPU each; or the part of one GPU, `0.5`."
+        default=None, description="Least and most workers with a GPU each; or the part of one GPU to use, `0.5`."
     )
-    cores_per_worker: ShortText | None = None
-    servers: ShortText | None = None
+    cores_per_worker: ShortText | None = Field(
+        default=None, description="Cores of one worker. [default: an equal part of all usable]"
+    )
+    servers: ShortText | None = Field(
+        default=None, description="Parameter servers beside the workers: as many as workers, within such a range."
+    )
     controller: ShortText | None = None
-    margin: ShortText | None = Field(default=None, description="Share of the deadline to be early by, `0.1%`.")
+    margin: ShortText | None = Field(
+        default=None, description="Share of the deadline to be early by, `0.1%`. [default: the controller's own rule]"
+    )
     progress_regex: Annotated[str, Field(max_length=PATTERN_LENGTH_MAX)] | None = None
-    until: ShortText | None = Field(default=None, description="The loss to train to, `loss<0.1`.")
+    until: ShortText | None = Field(
+        default=None,
+        description="End the training at this loss, `loss<0.1`, told by `run.report_loss` or elastic steps.",
+    )
     steps: Annotated[int, Field(ge=1, le=2**53)] | None = None
-    checkpoint_dir: Folder | None = None
-    retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
-    weight: Weight = 1.0
-    preemptible: bool | None = None
+    checkpoint_dir: Folder | None = Field(
+        default=None,
+        description="Folder of checkpoints for a program that uses `punctual.elastic`; it resumes from the newest.",
+    )
+    retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        default=None,
+        description="How often in a row to start it again, from its checkpoint, after a failure. [default: 3 with a folder of checkpoints, else 0]",
+    )
+    weight: Weight = Field(default=1.0, description="Weight against other jobs that share the machine, above 0.")
+    preemptible: bool | None = Field(
+        default=None,
+        description="Whether the job may be paused for others, if the policy pauses jobs. [default: if it uses no GPU]",
+    )
     budget_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="Dollars that it may cost on machines of pools. Before more is spent the deadline gives way.",
+        description="Dollars that it may cost on machines of pools. Once they are spent it saves and waits; `punctual set --budget` gives more.",
     )
     after: Annotated[list[ShortText], Field(max_length=256)] = Field(
-        default_factory=list, description="Names of jobs that must have finished before it is started."
+        default_factory=list, description="Start it when this job of the same host has finished; there may be several."
     )
     guarantee: bool = Field(
-        default=False, description="Run only with a promise; else the refusal names a deadline that has one."
+        default=False, description="Run only if the deadline is promised; else the refusal names one that could be."
     )
-    work: ShortText | None = Field(default=None, description="Core time of the whole job, `30m`, if it is known.")
+    work: ShortText | None = Field(
+        default=None, description="Core time of the whole job, `30m`, if known: so that it need not be measured first."
+    )
     like: ShortText | None = Field(
-        default=None, description="Name of a job that has finished: `work` is what that took."
+        default=None, description="Expect the core time and the memory of this finished job."
     )
     at_deadline: ShortText | None = Field(
-        default=None, description="`train-on`, or `stop`: ask it to stop so that it is done at the deadline."
+        default=None,
+        description="Train on after the deadline (`train-on`), or save and end by then (`stop`). [default: train-on]",
     )
     on_stall: ShortText | None = Field(
-        default=None, description="Action if no step comes any more: `tell`, `stop` or `retry`."
+        default=None, description="Action if no step comes any more: `tell`, `stop` or `retry`. [default: tell]"
     )
-    stop_grace: ShortText | None = Field(default=None, description="Time to save once it was asked to stop, `60s`.")
-    name: ShortText | None = Field(default=None, description="Name of the job; null: made from the program's.")
+    stop_grace: ShortText | None = Field(
+        default=None,
+        description="Time to save, once the job was asked to stop, before it is killed. "
+        "[default: 60s; in Slurm what is left of the allocation]",
+    )
+    name: ShortText | None = Field(
+        default=None, description="Name of the job. [default: the script's, and four characters]"
+    )
     cwd: Folder | None = Field(
         default=None, description="Folder of the program; null: the home folder of the service's user."
     )
@@ -106,14 +146,13 @@ class JobOptions(RequestBody):
         repr=False,
     )
     secret_env: Annotated[list[VariableName], Field(max_length=256)] = Field(
-        default_factory=list, description="Names of variables whose values are left out of what is recorded."
+        default_factory=list,
+        description="Leave the value of this variable out of records; the program gets it. There may be several.",
     )
 
     @classmethod
     def given(cls, values: Mapping[str, Any]) -> Self:
-        """Take values that are of the right kinds, as a command line or a file gives them; None: not given.
-
-        They are not validated as a request is: what is wrong with them is told by `submission_of`, in a user's words.
-        """
-        told = {name: value for name, value in values.items() if value is not None}
-        return cls.model_construct(**{"program": [], **told})
+        """Take values as for any request; a command may be given no program."""
+        told = super().given(values)
+        told.program = list(values.get("program") or ())
+        return told

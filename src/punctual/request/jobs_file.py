@@ -171,26 +171,22 @@ def _names(value: Any) -> tuple[str, ...]:
     return (_name(value),) if isinstance(value, str) else tuple(map(_name, value))
 
 
-def _name(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
+def _of(*kinds: type) -> Callable[[Any], Any]:
+    """Return what takes a value of these kinds as it is."""
+
+    def read(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise TypeError
+        return value
+
+    return read
 
 
-def _folder(value: Any) -> str:
+_name, _number, _truth = _of(str), _of(int, float), _of(bool)
+
+
+def _folder(value: Any) -> Any:
     return os.path.expanduser(_name(value))  # noqa: PTH111 -- a path would make this folder of no name
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError
-    return value
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
 
 
 def _whole_number(value: Any) -> int:

@@ -26,18 +26,25 @@ _MUST = {
 }
 
 
-def first_complaint(error: ValidationError, prefix: str = "", known: Iterable[str] = ()) -> InvalidSpec:
-    """Return the first of pydantic's complaints; `known`: all valid keys, to suggest one from."""
+def first_complaint(
+    error: ValidationError, prefix: str = "", known: Iterable[str] = (), within: str | None = None
+) -> InvalidSpec:
+    """Return the first of pydantic's complaints.
+
+    * `known`: all valid keys, to suggest one from.
+    * `within`: the object that has the keys, for the error's text.
+    """
     complaints = error.errors(include_url=False)
     # A key that is misspelt is missing, too.
     complaint = next((each for each in complaints if each["type"] == "extra_forbidden"), complaints[0])
     path = path_of(prefix, complaint["loc"])
+    place = "" if within is None else f" in {within}"
     cause = complaint.get("ctx", {}).get("error")
     if isinstance(cause, InvalidSpec):
         where = cause.where if not path or cause.where.startswith(f"`{path}") else f"`{path}`"
-        return InvalidSpec(cause.must, cause.got, where, cause.remedy)
+        return InvalidSpec(cause.must, cause.got, f"{where}{place}", cause.remedy)
     must = _MUST.get(complaint["type"]) or _lowered(complaint["msg"])
-    return InvalidSpec(f"`{path}` {must}", _got(complaint), f"`{path}`", _remedy(complaint, known))
+    return InvalidSpec(f"`{path}` {must}", _got(complaint), f"`{path}`{place}", _remedy(complaint, known))
 
 
 def path_of(prefix: str, location: Iterable[int | str]) -> str:

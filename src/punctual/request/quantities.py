@@ -62,8 +62,9 @@ HORIZON_S = 3650 * DAY_S
 _TEXT_LENGTH_MAX = 64
 
 _DURATION_REMEDY = "Write for example `90s`, `1h30m`, `1.5h`, `1:30:00` or `2-12:00:00`."
-_CORES_REMEDY = "Write for example `2`, `0.5 cores` or the range `0.1..2`."
-_BYTES_REMEDY = "Write for example `4GiB`, `512M` or the range `4G..16G`."
+#: What is read, and how to write it.
+_OF_CORES = ("a number of cores", "Write for example `2`, `0.5 cores` or the range `0.1..2`.")
+_OF_MEMORY = ("an amount of memory", "Write for example `4GiB`, `512M` or the range `4G..16G`.")
 _SHARE_REMEDY = "Write `0.1%` or `0.001`."
 _GOAL_REMEDY = "Write `--until 'loss<0.1'`."
 
@@ -144,10 +145,9 @@ def in_digits(text: str) -> str:
 
 def parse_cores(text: str) -> float:
     """Cores that `text` means: ``0.5``, ``0.5 cores``. Raises `InvalidSpec`: when `text` is no number above zero."""
-    check_length(text, "a number of cores", _CORES_REMEDY)
     cores = _cores(text)
     if cores <= 0:
-        raise _invalid_cores("cores must be above zero", text)
+        raise InvalidSpec("cores must be above zero", repr(text), *_OF_CORES)
     return cores
 
 
@@ -156,8 +156,7 @@ def parse_cores_range(text: str) -> tuple[float | None, float]:
 
     Raises `InvalidSpec`: when a value is no number, the ceiling is zero or the floor lies above it.
     """
-    check_length(text, "a number of cores", _CORES_REMEDY)
-    return _least_and_most(text, _cores, parse_cores, _invalid_cores, "the floor must not lie above the ceiling")
+    return _least_and_most(text, _cores, parse_cores, *_OF_CORES)
 
 
 def parse_bytes(text: str) -> int:
@@ -170,14 +169,14 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("4GiB") == parse_bytes("4G") == parse_bytes("4 GB") == parse_bytes("4096m") == 4 * 2**30
     True
     """
-    check_length(text, "an amount of memory", _BYTES_REMEDY)
+    check_length(text, *_OF_MEMORY)
     match = _BYTES.fullmatch(text.strip())
     if not match:
-        raise _invalid_bytes("memory must be a number with a unit", text)
+        raise InvalidSpec("memory must be a number with a unit", repr(text), *_OF_MEMORY)
     n_bytes = float(match[1]) * UNITS_BYTES[match[2].upper()]
     # More than any machine has, and little enough that a JSON number is exact.
     if not 1 <= n_bytes < 1 << 53:
-        raise _invalid_bytes("memory must be above zero, and less than 8192 TiB", text)
+        raise InvalidSpec("memory must be above zero, and less than 8192 TiB", repr(text), *_OF_MEMORY)
     return int(n_bytes)
 
 
@@ -186,29 +185,24 @@ def parse_bytes_range(text: str) -> tuple[int, int]:
 
     Raises `InvalidSpec`: when a value is no amount of memory, or the least lies above the most.
     """
-    least, most = _least_and_most(
-        text, parse_bytes, parse_bytes, _invalid_bytes, "the least must not lie above the most"
-    )
+    least, most = _least_and_most(text, parse_bytes, parse_bytes, *_OF_MEMORY)
     return most if least is None else least, most
 
 
 def _least_and_most(
-    text: str,
-    read_least: Callable[[str], N],
-    read_most: Callable[[str], N],
-    invalid: Callable[[str, str], InvalidSpec],
-    must: str,
+    text: str, read_least: Callable[[str], N], read_most: Callable[[str], N], what: str, remedy: str
 ) -> tuple[N | None, N]:
     """Return both ends of a range; a single value is the most (None: no least is said)."""
+    check_length(text, what, remedy)
     low, dots, high = text.partition("..")
     if not dots:
         return None, read_most(text)
     try:
         least, most = read_least(low), read_most(high)
     except InvalidSpec as error:
-        raise invalid(error.must, text) from None
+        raise InvalidSpec(error.must, repr(text), what, remedy) from None
     if least > most:
-        raise invalid(must, text)
+        raise InvalidSpec("the least must not lie above the most", repr(text), what, remedy)
     return least, most
 
 
@@ -332,16 +326,9 @@ def _iso_s(text: str) -> float | None:
 
 
 def _cores(text: str) -> float:
+    check_length(text, *_OF_CORES)
     found = _CORES.fullmatch(text.strip())
     cores = float(found[1]) if found else inf
     if not isfinite(cores):
-        raise _invalid_cores("cores must be a number", text)
+        raise InvalidSpec("cores must be a number", repr(text), *_OF_CORES)
     return cores
-
-
-def _invalid_cores(must: str, text: str) -> InvalidSpec:
-    return InvalidSpec(must, repr(text), "a number of cores", _CORES_REMEDY)
-
-
-def _invalid_bytes(must: str, text: str) -> InvalidSpec:
-    return InvalidSpec(must, repr(text), "an amount of memory", _BYTES_REMEDY)

@@ -7,24 +7,11 @@ from collections.abc import Iterable, Sequence
 LEFT_OUT = "***"
 
 #: The last word of an option's or a variable's name whose value is a secret, and words before `key` that make it one.
-_SECRET = frozenset(
-    [
-        "password",
-        "passwd",
-        "passphrase",
-        "passcode",
-        "pwd",
-        "pass",
-        "secret",
-        "secrets",
-        "token",
-        "credential",
-        "credentials",
-        "apikey",
-        "bearer",
-    ]
-)
-_KEYS = frozenset(["api", "access", "secret", "private", "auth", "account", "encryption", "signing", "ssh", "license"])
+_SECRET = {
+    "password", "passwd", "passphrase", "passcode", "pwd", "pass", "secret", "secrets", "token", "credential", "credentials",
+    "apikey", "bearer",
+}  # fmt: skip
+_KEYS = {"api", "access", "secret", "private", "auth", "account", "encryption", "signing", "ssh", "license"}
 
 #: `scheme://user:password@host`; up to the last `@` before the path, since passwords are not always escaped.
 _WITH_PASSWORD = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@]{0,200}:)[^\s/]{1,1000}@")

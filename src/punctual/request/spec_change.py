@@ -35,18 +35,16 @@ class SpecChange:
 
     * `deadline_s`: seconds from the submission; infinite: no deadline any more.
     * `weight`: weight against other jobs, above zero.
-    * `floor_cores`, `ceiling_cores`: least and most cores, for a job that is not made of workers.
-    * `n_least`, `n_most`: least and most workers, for one that is. No more than it was submitted with: its program has
-      prepared for those.
+    * `cores`: least and most cores, for a job that is not made of workers; None as the least: it stays.
+    * `workers`: least and most workers, for one that is. No more than it was submitted with: its program has prepared for
+      those.
     * `budget_usd`: dollars that it may cost in all; infinite: no budget any more.
     """
 
     deadline_s: float | None = None
     weight: float | None = None
-    floor_cores: float | None = None
-    ceiling_cores: float | None = None
-    n_least: int | None = None
-    n_most: int | None = None
+    cores: tuple[float | None, float] | None = None
+    workers: tuple[int, int] | None = None
     budget_usd: float | None = None
 
     @classmethod
@@ -64,17 +62,14 @@ class SpecChange:
         Raises `InvalidSpec`: a range is invalid; each mistake is named.
         """
         checks = OptionChecks()
-        nothing: tuple[float | None, float | None] = (None, None)
-        floor_cores, ceiling_cores = checks.read("cores", parse_cores_range, cores, nothing)
+        bounds = checks.read("cores", parse_cores_range, cores, None)
         counts = checks.read("workers", lambda text: worker_range(text, None, None), workers, None)
         checks.done()
         return cls(
             deadline_s=deadline_s,
             weight=weight,
-            floor_cores=floor_cores,
-            ceiling_cores=ceiling_cores,
-            n_least=None if counts is None else counts.n_least,
-            n_most=None if counts is None else counts.n_most,
+            cores=bounds,
+            workers=None if counts is None else (counts.n_least, counts.n_most),
             budget_usd=budget_usd,
         )
 
@@ -96,12 +91,12 @@ def changed_spec(
         with _part(checks, "weight"):
             check_weight(change.weight)
             spec = replace(spec, weight=change.weight)
-    if change.floor_cores is not None or change.ceiling_cores is not None:
+    if change.cores is not None:
         with _part(checks, "cores"):
-            spec = replace(spec, **_cores(spec, change, capacity, together))
-    if change.n_least is not None or change.n_most is not None:
+            spec = replace(spec, **_cores(spec, *change.cores, capacity, together))
+    if change.workers is not None:
         with _part(checks, "workers"):
-            spec = replace(spec, **_workers(status, spec, change))
+            spec = replace(spec, **_workers(status, spec, *change.workers))
     if change.budget_usd is not None:
         with _part(checks, "budget_usd"):
             spec = replace(spec, budget_usd=None if change.budget_usd == inf else change.budget_usd)
@@ -120,7 +115,9 @@ def _part(checks: OptionChecks, option: str) -> Iterator[None]:
             raise
 
 
-def _cores(spec: JobSpec, change: SpecChange, capacity: Resources, together: Resources | None) -> dict[str, Any]:
+def _cores(
+    spec: JobSpec, least_cores: float | None, ceiling_cores: float, capacity: Resources, together: Resources | None
+) -> dict[str, Any]:
     if spec.worker is not None:
         raise InvalidSpec(
             "`--cores` must be for a job on a share of cores",
@@ -129,19 +126,14 @@ def _cores(spec: JobSpec, change: SpecChange, capacity: Resources, together: Res
             "Change how many workers it may have (`--workers 1..2`).",
             option="cores",
         )
-    ceiling_cores = spec.ceiling.cores if change.ceiling_cores is None else change.ceiling_cores
-    if change.ceiling_cores is not None:
-        check_ceiling(ceiling_cores, capacity, together)
-    floor_cores = spec.floor.cores if change.floor_cores is None else change.floor_cores
-    if change.floor_cores is None and floor_cores <= FLOOR_CORES:  # nobody has asked for so much
+    check_ceiling(ceiling_cores, capacity, together)
+    floor_cores = spec.floor.cores if least_cores is None else least_cores
+    if least_cores is None and floor_cores <= FLOOR_CORES:  # nobody has asked for so much
         floor_cores = min(floor_cores, ceiling_cores)
-    return {
-        "floor": replace(spec.floor, cores=floor_cores),
-        "ceiling": replace(spec.ceiling, cores=ceiling_cores),
-    }
+    return {"floor": replace(spec.floor, cores=floor_cores), "ceiling": replace(spec.ceiling, cores=ceiling_cores)}
 
 
-def _workers(status: JobStatus, spec: JobSpec, change: SpecChange) -> dict[str, Any]:
+def _workers(status: JobStatus, spec: JobSpec, n_least: int, n_most: int) -> dict[str, Any]:
     unit = spec.unit
     if spec.worker is None or unit is None:
         raise InvalidSpec(
@@ -151,11 +143,8 @@ def _workers(status: JobStatus, spec: JobSpec, change: SpecChange) -> dict[str, 
             "Change how many cores it may have (`--cores 0.5..2`).",
             option="workers",
         )
-    present = spec.worker_counts()
-    n_least = present[0] if change.n_least is None else change.n_least
-    n_most = present[-1] if change.n_most is None else change.n_most
     environment = {} if status.program is None else status.program.environment
-    n_prepared = int(environment.get(WORKERS_VARIABLE, present[-1]))
+    n_prepared = int(environment.get(WORKERS_VARIABLE, spec.worker_counts()[-1]))
     if not 1 <= n_least <= n_most <= n_prepared:
         raise InvalidSpec(
             f"the numbers of workers must lie between 1 and the {n_prepared} that the job was submitted with",

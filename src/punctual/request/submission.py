@@ -1,10 +1,11 @@
-"""Check a user's request for a job and convert it to specifications for kernel and executor."""
+"""Check a user's request for a job, convert it to specifications for kernel and executor, and encode it for another process."""
 
 import json
 import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args, get_type_hints
 
 from punctual import registry
 from punctual.channel import CHECKPOINT_VARIABLE, GOAL_VARIABLE, SERVERS_VARIABLE, WORKERS_VARIABLE
+from punctual.core.codec import decode, encode
 from punctual.core.errors import InvalidSpec, OptionChecks, did_you_mean
+from punctual.core.events import JobSubmitted
 from punctual.core.ids import JobId
 from punctual.core.job import WEIGHT_MAX, EndRules, JobSpec
 from punctual.core.pools import PoolSpec
 from punctual.core.program import PATTERN_LENGTH_MAX, Program
 from punctual.core.resources import LEAST_CORES, Resources
 from punctual.core.speed import SeenRate, Shape
-from punctual.core.units import format_bytes
+from punctual.core.units import format_bytes, span
 from punctual.request.deadlines import Now, deadline_s
 from punctual.request.quantities import (
     WorkerRange,
@@ -787,3 +790,44 @@ def _environment(options: "JobOptions", spec: JobSpec, workers: WorkerRange | No
         if workers.servers is not None:
             chosen[SERVERS_VARIABLE] = "{}..{}".format(*workers.servers)
     return chosen
+
+
+def submitted(submission: Submission) -> JobSubmitted:
+    """Return the event that announces a submission to the engine."""
+    return JobSubmitted(at=submission.submitted_at, spec=submission.spec, program=submission.program, by=submission.by)
+
+
+def encode_submission(submission: Submission) -> dict[str, Any]:
+    """Encode a submission for a request."""
+    event = submitted(submission)
+    return {
+        "submitted": encode(event),
+        "inherited": dict(submission.inherited),
+        "argv": submission.argv,
+        "name": submission.name,
+    }
+
+
+def decode_submission(told: Mapping[str, Any]) -> Submission:
+    """Decode a submission that `encode_submission` encoded; raises `InvalidSpec` for an impossible time or an unknown plug-in."""
+    event = decode("JobSubmitted", told["submitted"])
+    assert isinstance(event, JobSubmitted)
+    assert event.program is not None
+    if not 0.0 <= event.at <= time.monotonic():
+        raise InvalidSpec(
+            "a job must be submitted between the start of this machine and now",
+            f"{span(event.at)} after its start",
+            f"job '{event.spec.id}'",
+            "Submit it with `punctual submit`, or over HTTP.",
+        )
+    check_plug_ins(event.spec)
+    argv = told.get("argv")
+    return Submission(
+        submitted_at=event.at,
+        spec=event.spec,
+        program=event.program,
+        inherited=told["inherited"],
+        argv=None if argv is None else tuple(argv),
+        name=told.get("name", ""),
+        by=event.by,
+    )

@@ -9,7 +9,7 @@ from typing import Any
 
 from punctual.core.errors import InvalidSpec
 from punctual.core.pools import SEEN_S, PoolSpec
-from punctual.request.pool_file import PoolSection
+from punctual.request.cluster_file import PoolSection
 from punctual.sim.market import PoolCourse
 
 #: Keys of a trace's metadata that hold the price of a machine-hour, by market.

@@ -24,9 +24,17 @@ from pydantic import (
 
 from punctual.core.errors import InvalidSpec
 from punctual.request import input_file
-from punctual.request.cluster_file import NodeGroup, checked_size, cluster_in, cluster_text, parsed_cluster
+from punctual.request.cluster_file import (
+    NodeGroup,
+    PoolSection,
+    checked_names,
+    checked_size,
+    cluster_in,
+    cluster_text,
+    parsed_cluster,
+    with_trace_paths,
+)
 from punctual.request.jobs_file import tables_in, to_simulate
-from punctual.request.pool_file import PoolSection, checked_names, with_trace_paths
 from punctual.request.pydantic_errors import first_complaint
 from punctual.request.submission import EarlierRun
 from punctual.sim import parts
@@ -311,10 +319,7 @@ class Scenario(BaseModel):
         try:
             return cls.model_validate(dict(keys))
         except ValidationError as error:
-            complaint = first_complaint(error, known=_known_keys(error))
-            raise InvalidSpec(
-                complaint.must, complaint.got, f"{complaint.where} in {where}", complaint.remedy
-            ) from None
+            raise first_complaint(error, known=_known_keys(error), within=where) from None
 
     @classmethod
     def read(cls, path: Path) -> "Scenario":

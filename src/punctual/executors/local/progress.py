@@ -14,7 +14,7 @@ from punctual.core.ids import JobId
 from punctual.core.loss import SeenLoss
 from punctual.core.recent_messages import Reason
 from punctual.executors.local.process_tree import active_s, cpu_clock_ns
-from punctual.progress_text.own import AUTO, OwnOutput, OwnPattern
+from punctual.progress_text.own import AUTO
 from punctual.progress_text.reader import NO_TOTAL, READ, ProgressReader
 
 #: Seconds for which a line's anchor may lie ahead: ten years. Many times more nanoseconds exceed the page's numbers,
@@ -202,10 +202,12 @@ class OutputProgress:
     def __init__(
         self, pattern: str | None, steps_total: float | None, deadline_s: float | None, latest: ProgressSample
     ) -> None:
-        self._own = None if pattern is None or pattern == AUTO else OwnOutput(OwnPattern.of(pattern))
         self._asked_for, self._has_deadline = pattern, deadline_s is not None
         self._reader = ProgressReader(
-            deadline_s=deadline_s, steps_total=steps_total or latest.steps_total, steps_before=latest.steps_done
+            deadline_s=deadline_s,
+            steps_total=steps_total or latest.steps_total,
+            steps_before=latest.steps_done,
+            pattern=pattern,
         )
         self._lock = threading.Lock()
         self._latest = latest
@@ -214,13 +216,8 @@ class OutputProgress:
 
     def receive(self, output: bytes, used_core_s: float, stream: int = 1) -> None:
         at = time.monotonic()
-        lines = [] if self._own is None else self._own.search(output, stream)
         with self._lock:
-            if self._own is None:
-                has_changed = self._reader.feed(output, at, stream)
-            else:
-                has_changed = self._own.feed(self._reader, lines, at)
-            if has_changed:
+            if self._reader.feed(output, at, stream):
                 self._advance(at, used_core_s)
             self._note()
 
@@ -246,8 +243,6 @@ class OutputProgress:
                 why = "the program does not use `punctual.track`: " if self._asked_for is None else ""
                 text = f"{why}progress is read from its output, {text}"
             self._notices.append(replace(notice, text=text))
-        if self._own is not None and (unmatched := self._own.new_complaint()):
-            self._notices.append(Reason("no-progress", unmatched))
 
     def new_notices(self) -> tuple[Reason, ...]:
         with self._lock:
