@@ -106,8 +106,7 @@ class FrameworkLoop:
         """
         if loss is not None and self.needs_losses:
             self.report_loss(loss)
-        if self._session.step_open:
-            self._session.step_done()
+        self._session.end_step()
 
     def expect(self, n_steps_left: float) -> None:
         """Declare the steps left after those done and the present one; infinite: unknown."""

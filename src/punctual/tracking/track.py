@@ -111,12 +111,7 @@ class Run(Generic[T]):
     """
 
     def __init__(
-        self,
-        session: Session,
-        iterable: Iterable[T],
-        loop: "_LoopSpec",
-        start_step: int,
-        phases: dict[str, Phase],
+        self, session: Session, iterable: Iterable[T], loop: "_LoopSpec", start_step: int, phases: dict[str, Phase]
     ) -> None:
         course = StepPlan(start_step, loop.total_steps, loop.length or 0)
         plan = {name: (phase, course.n_occurrences_left(phase)) for name, phase in phases.items()}
@@ -199,8 +194,7 @@ class Run(Generic[T]):
                     session.leave_step()
                     self._leave_body()
                     raise
-                if session.step_open:
-                    session.step_done()
+                session.end_step()
                 step += 1
                 self._is_in_body = False
                 if session.finished or self._is_done:
