@@ -51,7 +51,7 @@ def wait_for(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: Work())
     link: Any = device
     group = WorkerGroup(Membership(generation=3, rank=0, n_workers=2, i_device=0), GPU, link)
-    group.end_sum(group.begin_sum(torch.zeros(1)))
+    group.add_up(torch.zeros(1))
 
 
 def test_what_the_device_does_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_nccl_is_for_workers_with_a_device_each(
         mine = links.Links.of(0, [os.dup(fd) for fd in fds[:1]])  # as if it had nobody to wait for
     path = str(tmp_path / "store")
     membership = Membership(generation=1, rank=0, n_workers=2, i_device=i_device, store_path=path, links=mine)
-    group = WorkerGroup.form(membership, AgentClient(), device)
+    group = WorkerGroup(membership, device, AgentClient())
     assert backends == found
     group.drop()
 

@@ -20,6 +20,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from punctual.elastic_training._memory import memory_of
 from punctual.elastic_training.links import N_TURNS, SLOT_BYTES, Links, n_memory_bytes
 from punctual.elastic_training.node_connections import NodeConnections
 from punctual.elastic_training.virtual_ranks import cut
@@ -227,8 +228,4 @@ def _rows_of(slots: Tensor, n_used: Sequence[int], senders: range, receivers: ra
 
 def _behind(word: memoryview, parts: Sequence[Tensor]) -> list[memoryview]:
     """Return the bytes of the parts after the word; empty if there are no parts."""
-    return [word, *map(_bytes_of, parts)] if parts else []
-
-
-def _bytes_of(part: Tensor) -> memoryview:
-    return memoryview(part.view(torch.uint8).numpy())  # type: ignore[arg-type]
+    return [word, *map(memory_of, parts)] if parts else []

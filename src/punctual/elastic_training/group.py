@@ -3,16 +3,15 @@
 They are connected by what the agent has handed to them (`links`), which nobody else can reach: sums on CPUs, and where
 workers share a GPU, are made in memory that they share; when a member dies its sockets close, and the others see it.
 Workers of several nodes are connected over the network beside (`node_connections`).
-Workers of one node with a GPU each sum up by NCCL, where the device waits and nothing breaks by itself: they look at the board while
-they wait, and end the waiting when the agent has missed a member.
+Workers of one node with a GPU each add up gradients by NCCL, where the device waits and nothing breaks by itself: they look at the
+board while they wait, and end the waiting when the agent has missed a member.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from time import sleep
 from typing import Any
 
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from punctual.elastic_training.agent_client import AgentClient
 from punctual.elastic_training.collectives import Collectives
+from punctual.elastic_training.links import Links
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.node_connections import NodeConnections
 
@@ -29,9 +29,6 @@ from punctual.elastic_training.node_connections import NodeConnections
 _WATCHDOG_VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 #: Network interface of NCCL: the workers are on one machine.
 _INTERFACE_VARIABLE, _INTERFACE = "NCCL_SOCKET_IFNAME", "lo"
-
-#: A sum that has begun; there when it has been called.
-PendingSum = Callable[[], None]
 
 
 class GroupFault(Exception):
@@ -52,6 +49,8 @@ class WorkerGroup:
 
     * `rank`, `n_workers`: rank of this worker, and number of all.
     * `device`: device of tensors that are sent.
+
+    Raises `GroupFault`: a member is gone already.
     """
 
     def __init__(self, membership: Membership, device: torch.device, agent: AgentClient | None = None) -> None:
@@ -61,20 +60,13 @@ class WorkerGroup:
         self.rank = membership.rank
         self.n_workers = membership.n_workers
         self.device = device
-
-    @classmethod
-    def form(cls, membership: Membership, agent: AgentClient, device: torch.device) -> "WorkerGroup":
-        """Connect with the other members. Raises `GroupFault`: a member is gone already."""
-        group = cls(membership, device, agent)
         if membership.links is not None:
             with group_faults():
-                group._connect()
-        return group
+                self._connect(membership.links)
 
-    def _connect(self) -> None:
-        membership, links = self.membership, self.membership.links
-        assert links is not None, "a worker that is alone does not connect"
-        nodes = None
+    def _connect(self, links: Links) -> None:
+        membership = self.membership
+        nodes: NodeConnections | None = None
         if links.listening is not None:
             try:
                 nodes = NodeConnections.formed(membership, links.listening, self._is_broken)
@@ -117,7 +109,7 @@ class WorkerGroup:
 
     @property
     def _is_nccl(self) -> bool:
-        """Whether NCCL is used: it needs a device for each member (only the agent knows), and one node."""
+        """Whether NCCL adds up: it needs a device for each member (only the agent knows), and one node."""
         membership = self.membership
         has_own = membership.i_device is not None and not membership.shares_device
         return self.device.type == "cuda" and has_own and not membership.nodes
@@ -134,24 +126,17 @@ class WorkerGroup:
         else:
             dist.destroy_process_group()
 
-    def begin_sum(self, tensor: Tensor) -> PendingSum:
-        """Begin to replace `tensor` by its sum over all members; all end their sums in the order of beginning.
-
-        A processor that adds up does not go on with backward meanwhile, so there all of it is done at the end.
-        """
-        if not self._is_nccl:
-            return partial(self._together.add_up, tensor)
+    def add_up(self, tensor: Tensor) -> None:
+        """Replace `tensor` by its sum over all members."""
         with group_faults():
-            work = dist.all_reduce(tensor, async_op=True)
-        assert work is not None
-        return partial(self._await, work)
+            if self._is_nccl:
+                self._await(dist.all_reduce(tensor, async_op=True))
+            else:
+                self._together.add_up(tensor)
 
-    def end_sum(self, pending: PendingSum) -> None:
-        with group_faults():
-            pending()
-
-    def _await(self, work: dist.Work) -> None:
+    def _await(self, work: dist.Work | None) -> None:
         """Wait until NCCL has done a collective, or a member is gone."""
+        assert work is not None, "this process is a member"
         work.wait()  # it is the device that waits
         done = torch.cuda.Event()
         done.record()
@@ -164,30 +149,17 @@ class WorkerGroup:
     def send_from(self, source: int, tensor: Tensor) -> None:
         """Replace `tensor` by that of the member `source`."""
         with group_faults():
-            if self._is_nccl:
-                self._await(dist.broadcast(tensor, source, async_op=True))
-            else:
-                self._together.send_from(source, tensor)
+            self._together.send_from(source, tensor)
 
     def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
         """Send each member its row of `outgoing`; return the flat tensors received from them, of these sizes."""
         with group_faults():
-            if not self._is_nccl:
-                return self._together.exchange(outgoing, sizes_in)
-            received = outgoing.new_empty(sum(sizes_in))
-            sizes_out = [outgoing[0].numel()] * self.n_workers
-            flat = outgoing.reshape(-1)
-            self._await(dist.all_to_all_single(received, flat, list(sizes_in), sizes_out, async_op=True))
-        return list(received.split(sizes_in))
+            return self._together.exchange(outgoing, sizes_in)
 
     def collect(self, tensor: Tensor) -> Tensor:
         """Return the flat tensors of all members, equally long, one behind the other."""
         with group_faults():
-            if not self._is_nccl:
-                return self._together.collect(tensor).view(-1)
-            collected = tensor.new_empty(len(tensor) * self.n_workers)
-            self._await(dist.all_gather(list(collected.split(len(tensor))), tensor, async_op=True))
-        return collected
+            return self._together.collect(tensor).view(-1)
 
     def gather(self, value: Any) -> list[Any]:
         """Return each member's `value`, by rank. Values must be JSON; floats stay exact."""

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic_ns
 from typing import Any
 
-from punctual.channel import NODE_ADDRESS_VARIABLE, SharedBlock, WorkerStatus, WorkerTarget
+from punctual.channel import NODE_ADDRESS_VARIABLE, SharedBlock, WorkerTarget
 from punctual.elastic_training.elastic_stats import ElasticStats
 from punctual.elastic_training.group_key import SecureSockets, certificate_of, new_key
 from punctual.elastic_training.handshakes import LIMIT_S, Handshakes
@@ -49,8 +49,6 @@ class RemoteWorkers:
     """Workers of another node, with the methods of `punctual.elastic_training.node_workers.LocalWorkers`.
 
     * `fd`: descriptor of the connection to the node.
-    * `address`: address at which its workers listen.
-    * `stats`: keep the status on the page there.
     """
 
     is_ready = True
@@ -65,7 +63,7 @@ class RemoteWorkers:
         self.target = WorkerTarget()
         self.given_up: tuple[int, str] = (-1, "")
         self.heard_ns = monotonic_ns()
-        self.stats = ElasticStats(self.publish_workers, int(hello["pid"]))
+        self.stats = ElasticStats(lambda status: self.say("status", status=asdict(status)), int(hello["pid"]))
         self._stopped: set[int] = set()
 
     @property
@@ -75,10 +73,6 @@ class RemoteWorkers:
     def close(self) -> None:
         self._stream.close()
         self.board.close()
-
-    def publish_workers(self, status: WorkerStatus) -> None:
-        """Publish the status on the page there."""
-        self._say("status", status=asdict(status))
 
     def receive(self, fd: int) -> list[Words]:
         return self._take() if self.is_open and fd == self.fd else []
@@ -105,23 +99,23 @@ class RemoteWorkers:
         self.target = WorkerTarget(**{**words["target"], "devices": tuple(words["target"]["devices"])})
 
     def fork(self, i_slot: int, *, serves: bool) -> None:
-        self._say("fork", slot=i_slot)
+        self.say("fork", slot=i_slot)
 
     def kill(self, pid: int) -> None:
-        self._say("kill", pid=pid)
+        self.say("kill", pid=pid)
 
     def answer(self, i_slot: int, **words: Any) -> None:
-        self._say("answer", slot=i_slot, words=words)
+        self.say("answer", slot=i_slot, words=words)
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
         words = [membership.words() for membership in memberships]
-        self._say("form", slots=list(slots), memberships=words, n_steps=n_steps)
+        self.say("form", slots=list(slots), memberships=words, n_steps=n_steps)
 
     def announce(self, generation: int) -> None:
-        self._say("announce", generation=generation)
+        self.say("announce", generation=generation)
 
     def tell_broken(self, generation: int) -> None:
-        self._say("broken", generation=generation)
+        self.say("broken", generation=generation)
 
     def forget(self, i_slot: int) -> None:
         self.board.wipe(i_slot)
@@ -132,14 +126,6 @@ class RemoteWorkers:
     def sleeping_ticks(self, pid: int) -> int | None:
         return None
 
-    def beat(self) -> None:
-        """Send a heartbeat, and messages that could not be sent before."""
-        self._say("beat")
-
-    def dismiss(self) -> None:
-        """Tell the node that it is not needed any more."""
-        self._say("end")
-
     def await_end(self, limit_s: float) -> None:
         """Wait until the other side has closed the connection: closing first could lose sent messages."""
         poll, give_up_ns = select.poll(), monotonic_ns() + int(limit_s * 1e9)
@@ -148,7 +134,8 @@ class RemoteWorkers:
             poll.poll(limit_s * 1e3)
             self._stream.receive()
 
-    def _say(self, what: str, **words: Any) -> None:
+    def say(self, what: str, **words: Any) -> None:
+        """Send a message, and those that could not be sent before."""
         self._stream.send(do=what, **words)
 
 
@@ -179,22 +166,11 @@ class OtherNodes:
             self._listening.close()
         self._take_in()
         for node in self.nodes:
-            node.dismiss()
+            node.say("end")
         for node in self.nodes:
             # Seconds that another node may take to learn that the training has ended.
             node.await_end(1.0)
             node.close()
-
-    def address_of(self, node: NodeWorkers) -> tuple[str, int]:
-        """Return the address at which the workers of a node listen for those of others."""
-        if isinstance(node, RemoteWorkers):
-            return node.address
-        assert self._here.listening is not None, "this node was joined by another"
-        port: int = self._here.listening.getsockname()[1]
-        return self._address, port
-
-    def named(self, node: NodeWorkers) -> str:
-        return node.name if isinstance(node, RemoteWorkers) else "the first"
 
     def look(self, now_ns: int) -> None:
         """Listen if other nodes may come, admit those that have, and send all a heartbeat."""
@@ -204,7 +180,7 @@ class OtherNodes:
         if now_ns - self._beat_ns > _BEAT_S * 1e9:
             late_ns = now_ns - self._beat_ns - _BEAT_S * 1e9
             for node in self.nodes:
-                node.beat()
+                node.say("beat")
                 if late_ns > SILENT_S_MAX * 1e9 / 2:  # this process itself has stood still
                     node.heard_ns = now_ns
             self._beat_ns = now_ns
@@ -220,7 +196,7 @@ class OtherNodes:
         with suppress(KeyError, ValueError):
             self._poll.unregister(node.fd)
         self.nodes.remove(node)
-        node.dismiss()
+        node.say("end")
         node.close()
 
     def _take_in(self) -> None:
@@ -245,6 +221,7 @@ class OtherNodes:
             self._here.certificate = certificate_of(key)
             self._listening = listening_at(self._address)
             self._here.listening = listening_at(self._address)
+            self._here.address = self._address, self._here.listening.getsockname()[1]
         except ValueError as error:
             self.failure = str(error)
             warn(
