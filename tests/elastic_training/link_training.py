@@ -28,7 +28,8 @@ HANG_S = float(os.environ.get("HANG_S", "100"))
 def train(link: SocketAgentClient, n_steps_total: int) -> None:
     from torch import device
 
-    from punctual.elastic_training.group import GroupFault, WorkerGroup
+    from punctual.elastic_training.collectives import GroupFault
+    from punctual.elastic_training.group import WorkerGroup
 
     n_steps, progress, after_fault = 0, None, False
     while n_steps < n_steps_total:
@@ -61,7 +62,7 @@ def _share(n_steps: int, group: "WorkerGroup") -> int:
     if source == -1 or group.n_workers == 1:
         return n_steps
     shared = torch.tensor([n_steps])
-    group.send_from(source, shared)
+    group.together.send_from(source, shared)
     return int(shared)
 
 

@@ -11,7 +11,8 @@ import torch.distributed as dist
 
 from punctual.elastic_training import links
 from punctual.elastic_training.agent_client import AgentClient
-from punctual.elastic_training.group import GroupFault, WorkerGroup
+from punctual.elastic_training.collectives import GroupFault
+from punctual.elastic_training.group import WorkerGroup
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.elastic_training.membership import Membership
 

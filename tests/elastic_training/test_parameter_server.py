@@ -21,8 +21,8 @@ from torch import nn
 
 from punctual.channel import EXIT_PREEMPTED
 from punctual.elastic_training.agent_client import AgentClient
+from punctual.elastic_training.collectives import GroupFault
 from punctual.elastic_training.context import Context
-from punctual.elastic_training.group import GroupFault
 from punctual.elastic_training.member import _with_newest_state
 from punctual.elastic_training.membership import Membership, Progress
 from punctual.elastic_training.prefetcher import SampleOrder

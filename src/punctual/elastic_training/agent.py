@@ -433,10 +433,17 @@ class Agent:
         return not self._is_announced() and not self._pool.is_starting and self._chosen() != self._pool.members
 
     def _chosen(self) -> list[Worker]:
-        """Return the wanted members; after a fault all stay, as each may be the only one with the last step."""
+        """Return the wanted members in order: present ones first, so that the oldest stay.
+
+        After a fault all stay, as each may be the only one with the last step.
+        """
         n_least = Counter(id(worker.node) for worker in self._pool.trainers if self._after_fault)
-        counts = [(node, max(node.target.n_workers, n_least[id(node)])) for node in self._nodes]
-        return self._pool.chosen(counts, self._here.target.n_servers)
+        ready = [*self._pool.members, *(worker for worker in self._pool.newcomers() if worker.state == "ready")]
+        chosen: list[Worker] = []
+        for node in self._nodes:  # whose ranks follow each other
+            trainers = [worker for worker in ready if worker.node is node and not worker.serves]
+            chosen += trainers[: max(node.target.n_workers, n_least[id(node)])]
+        return [*chosen, *[worker for worker in ready if worker.serves][: self._here.target.n_servers]]
 
     def _announce(self) -> None:
         if not self._is_announced():

@@ -9,7 +9,7 @@ board while they wait, and end the waiting when the agent has missed a member.
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from time import sleep
@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from punctual.elastic_training.agent_client import AgentClient
-from punctual.elastic_training.collectives import Collectives
+from punctual.elastic_training.collectives import Collectives, GroupFault
 from punctual.elastic_training.links import Links
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.node_connections import NodeConnections
@@ -31,12 +31,8 @@ _WATCHDOG_VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 _INTERFACE_VARIABLE, _INTERFACE = "NCCL_SOCKET_IFNAME", "lo"
 
 
-class GroupFault(Exception):
-    """Raised if a collective failed: a member is gone."""
-
-
 @contextmanager
-def group_faults() -> Iterator[None]:
+def _group_faults() -> Iterator[None]:
     """Turn exceptions of a collective into `GroupFault`."""
     try:
         yield
@@ -61,7 +57,7 @@ class WorkerGroup:
         self.n_workers = membership.n_workers
         self.device = device
         if membership.links is not None:
-            with group_faults():
+            with _group_faults():
                 self._connect(membership.links)
 
     def _connect(self, links: Links) -> None:
@@ -103,7 +99,8 @@ class WorkerGroup:
         return self._agent is not None and self._agent.generation_broken >= self.membership.generation
 
     @property
-    def _together(self) -> Collectives:
+    def together(self) -> Collectives:
+        """What the members do together, beside `add_up`."""
         assert self._collectives is not None, "the group has been formed, of several workers, and not dropped"
         return self._collectives
 
@@ -128,11 +125,11 @@ class WorkerGroup:
 
     def add_up(self, tensor: Tensor) -> None:
         """Replace `tensor` by its sum over all members."""
-        with group_faults():
-            if self._is_nccl:
-                self._await(dist.all_reduce(tensor, async_op=True))
-            else:
-                self._together.add_up(tensor)
+        if not self._is_nccl:
+            self.together.add_up(tensor)
+            return
+        with _group_faults():
+            self._await(dist.all_reduce(tensor, async_op=True))
 
     def _await(self, work: dist.Work | None) -> None:
         """Wait until NCCL has done a collective, or a member is gone."""
@@ -146,29 +143,13 @@ class WorkerGroup:
             # Seconds between two looks at whether the device has done a collective.
             sleep(0.0001)
 
-    def send_from(self, source: int, tensor: Tensor) -> None:
-        """Replace `tensor` by that of the member `source`."""
-        with group_faults():
-            self._together.send_from(source, tensor)
-
-    def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
-        """Send each member its row of `outgoing`; return the flat tensors received from them, of these sizes."""
-        with group_faults():
-            return self._together.exchange(outgoing, sizes_in)
-
-    def collect(self, tensor: Tensor) -> Tensor:
-        """Return the flat tensors of all members, equally long, one behind the other."""
-        with group_faults():
-            return self._together.collect(tensor).view(-1)
-
     def gather(self, value: Any) -> list[Any]:
         """Return each member's `value`, by rank. Values must be JSON; floats stay exact."""
         if self.n_workers == 1:
             return [value]
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        with group_faults():
-            sizes = self._together.collect(torch.tensor([len(mine)])).flatten().tolist()
-            padded = torch.zeros(max(sizes), dtype=torch.uint8)
-            padded[: len(mine)] = mine
-            theirs = self._together.collect(padded)
+        sizes = self.together.collect(torch.tensor([len(mine)])).flatten().tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(mine)] = mine
+        theirs = self.together.collect(padded)
         return [json.loads(bytes(text[:size].tolist())) for text, size in zip(theirs, sizes, strict=True)]

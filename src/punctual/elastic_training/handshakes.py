@@ -48,8 +48,9 @@ class Handshakes:
         for connection, pending in self._pending.items():
             poll.register(connection, pending.awaits)
         if self._listening.fileno() in dict(poll.poll(wait_s * 1e3)):
-            with suppress(OSError):  # it is gone again
-                self._begin(self._listening.accept()[0], LIMIT_S, is_own=False)
+            with suppress(OSError):  # none waits any more, or one is gone again
+                for _ in range(_N_MAX):
+                    self._begin(self._listening.accept()[0], LIMIT_S, is_own=False)
         return [connection for connection in list(self._pending) if self._is_made(connection)]
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ def share(
     received: dict[str, Tensor] = {}
     for parcel in _parcels(header["tensors"]):
         packed = _room(parcel) if state is None else _packed(parcel, state.tensors)
-        group.send_from(source, packed)
+        group.together.send_from(source, packed)
         if wants and state is None:
             received.update(_unpacked(parcel, packed, group.device))
     return TrainingState(received, header["values"]) if wants and state is None else None

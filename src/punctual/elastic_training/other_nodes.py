@@ -7,18 +7,16 @@ node; what it listens on, and the key without which nobody is heard, it tells Pu
 import os
 import select
 import socket
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from queue import Empty, SimpleQueue
 from time import monotonic_ns
 from typing import Any
 
 from punctual.channel import NODE_ADDRESS_VARIABLE, SharedBlock, WorkerTarget
 from punctual.elastic_training.elastic_stats import ElasticStats
 from punctual.elastic_training.group_key import SecureSockets, certificate_of, new_key
-from punctual.elastic_training.handshakes import LIMIT_S, Handshakes
+from punctual.elastic_training.handshakes import Handshakes
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.message_stream import MessageStream
@@ -153,18 +151,21 @@ class OtherNodes:
         self._page, self._here, self._poll = page, here, poll
         self._address = os.environ.get(NODE_ADDRESS_VARIABLE, "")
         self._listening: socket.socket | None = None
-        self._arrived: SimpleQueue[RemoteWorkers] = SimpleQueue()
+        self._handshakes: Handshakes | None = None
+        #: Connections of processes that have the key, and have yet to introduce themselves.
+        self._unknown: list[MessageStream] = []
         self._beat_ns = 0
         #: Why no other node can come; empty: it can.
         self.failure = ""
         self.nodes: list[RemoteWorkers] = []
 
     def close(self) -> None:
-        if self._listening is not None:
-            with suppress(OSError):
-                self._listening.shutdown(socket.SHUT_RDWR)
+        if self._handshakes is not None and self._listening is not None:
+            self._admit(self._handshakes)
+            self._handshakes.close()
             self._listening.close()
-        self._take_in()
+        for stream in self._unknown:
+            stream.close()
         for node in self.nodes:
             node.say("end")
         for node in self.nodes:
@@ -176,7 +177,8 @@ class OtherNodes:
         """Listen if other nodes may come, admit those that have, and send all a heartbeat."""
         if self._page.worker_target().spans_nodes and self._listening is None and not self.failure:
             self._listen()
-        self._take_in()
+        if self._handshakes is not None:
+            self._admit(self._handshakes)
         if now_ns - self._beat_ns > _BEAT_S * 1e9:
             late_ns = now_ns - self._beat_ns - _BEAT_S * 1e9
             for node in self.nodes:
@@ -199,13 +201,24 @@ class OtherNodes:
         node.say("end")
         node.close()
 
-    def _take_in(self) -> None:
-        with suppress(Empty):
-            while True:
-                node = self._arrived.get_nowait()
-                self.nodes.append(node)
-                node.announce(self._here.board.generation_wanted)
-                self._poll.register(node.fd, select.POLLIN)
+    def _admit(self, handshakes: Handshakes) -> None:
+        """Admit nodes that have the key and introduce themselves; a stranger gets no further than a handshake."""
+        self._unknown += map(MessageStream, handshakes.advance(0.0))
+        for stream in list(self._unknown):
+            said = stream.receive()
+            if said or not stream.is_open:
+                self._unknown.remove(stream)
+                self._introduce(stream, said)
+
+    def _introduce(self, stream: MessageStream, said: Sequence[Words]) -> None:
+        try:
+            node = RemoteWorkers(stream, said[0])
+        except (IndexError, KeyError, TypeError, ValueError):  # it has said nothing, or is not of this version
+            stream.close()
+            return
+        self.nodes.append(node)
+        node.announce(self._here.board.generation_wanted)
+        self._poll.register(node.fd, select.POLLIN)
 
     def _listen(self) -> None:
         """Listen for other nodes, and publish port and key on the page for Punctual."""
@@ -228,29 +241,5 @@ class OtherNodes:
                 "workers on other nodes must be able to join", str(error), "this training", "It goes on with this node."
             )
             return
-        accepting = threading.Thread(target=self._accept, args=(self._listening,), name="punctual-nodes", daemon=True)
-        accepting.start()
+        self._handshakes = Handshakes(SecureSockets(self._here.certificate), self._listening)
         self._page.publish_group(self._listening.getsockname()[1], key)
-
-    def _accept(self, listening: socket.socket) -> None:
-        """Accept processes that have the key; a stranger gets no further than a handshake and delays nobody."""
-        handshakes = Handshakes(SecureSockets(self._here.certificate), listening)
-        while listening.fileno() >= 0:
-            with suppress(OSError, ValueError):  # it has just been closed
-                # Seconds between two checks whether this node still listens.
-                for connection in handshakes.advance(0.5):
-                    if (node := _introduced(MessageStream(connection))) is not None:
-                        self._arrived.put(node)
-        handshakes.close()
-
-
-def _introduced(stream: MessageStream) -> RemoteWorkers | None:
-    """Return the node that introduces itself at the other side; None: none does, or not as one of this version."""
-    poll = select.poll()
-    poll.register(stream.fileno(), select.POLLIN)
-    with suppress(KeyError, TypeError, ValueError):
-        while stream.is_open and poll.poll(LIMIT_S * 1e3):
-            for words in stream.receive():
-                return RemoteWorkers(stream, words)
-    stream.close()
-    return None

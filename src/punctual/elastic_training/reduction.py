@@ -216,12 +216,12 @@ def total_of(roots: Sequence[TreeNode[Tensor]], group: WorkerGroup, n_virtual_ra
     rows = torch.stack([_in_rows(root.total, n_workers) for root in roots], dim=1)
     n_each = rows.shape[-1]
     places = [roots_of(leaves, n_virtual_ranks) for leaves in cut(n_virtual_ranks, n_workers)]
-    received = group.exchange(rows, [len(theirs) * n_each for theirs in places])
+    received = group.together.exchange(rows, [len(theirs) * n_each for theirs in places])
     tree: TreeSum[Tensor] = TreeSum(n_virtual_ranks, Tensor.add_)
     for theirs, tensors in zip(places, received, strict=True):
         for (level, index), part in zip(theirs, tensors.split(n_each), strict=True):
             tree.put(TreeNode(level, index, part))
-    return group.collect(tree.total)[:length]
+    return group.together.collect(tree.total).view(-1)[:length]
 
 
 def _in_rows(flat: Tensor, n_rows: int) -> Tensor:

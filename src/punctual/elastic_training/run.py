@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from punctual.channel import BLOCK_VARIABLE, EXIT_PREEMPTED
 from punctual.elastic_training.checkpoint_store import CheckpointStore
+from punctual.elastic_training.collectives import GroupFault
 from punctual.elastic_training.evaluation import Evaluation, EvaluationProgress, result_of
 from punctual.elastic_training.fetching import Collate, Fetch, Request, length_of, moved
-from punctual.elastic_training.group import GroupFault
 from punctual.elastic_training.member import Point, WorkerSession
 from punctual.elastic_training.prefetcher import Prefetcher, SampleOrder
 from punctual.elastic_training.progress_reporter import ProgressReporter

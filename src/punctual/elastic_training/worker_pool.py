@@ -5,7 +5,6 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Literal
 
 from punctual.elastic_training.heartbeat_board import N_SLOTS, Heartbeat
@@ -182,15 +181,6 @@ class WorkerPool:
     def is_starting(self) -> bool:
         """Whether new workers still have to build their model."""
         return any(worker.state == "starting" for worker in self.newcomers())
-
-    def chosen(self, counts: Sequence[tuple[NodeWorkers, int]], n_servers: int = 0) -> list[Worker]:
-        """Choose the members of a generation in order: present members first, so that the oldest stay.
-
-        `counts`: number of workers of each node, whose ranks follow each other.
-        """
-        ready = [*self.members, *(worker for worker in self.newcomers() if worker.state == "ready")]
-        trainers = [[one for one in ready if one.node is node and not one.serves][:n] for node, n in counts]
-        return [*chain.from_iterable(trainers), *[one for one in ready if one.serves][:n_servers]]
 
 
 def parts(members: Sequence[Worker]) -> tuple[int, int]:

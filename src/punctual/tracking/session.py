@@ -512,13 +512,12 @@ class Session:
 
 
 _session: Session | None = None
-_at_end: list[Callable[[], None]] = []
 
 
 def end_program() -> None:
     """Tell that the program has run to its end."""
-    for tell_end in _at_end:
-        tell_end()
+    if _session is not None:
+        _session.program_ended()
 
 
 def current() -> Session:
@@ -526,7 +525,6 @@ def current() -> Session:
     global _session
     if _session is None:
         _session = Session(connect())
-        _at_end.append(_session.program_ended)
     return _session
 
 

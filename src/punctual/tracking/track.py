@@ -179,15 +179,14 @@ class Run(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         session = self._session
         session.start_training()
-        step, is_linked = self._first_step, session.is_linked
+        step = self._first_step
         for i_epoch, n_steps, batches in self._passes():
             self.epoch = i_epoch
             self._last_step = step + n_steps - 1 if n_steps else -1
             for batch in batches:
                 self.step = step
-                session.step_open = self._is_in_body = True
-                if is_linked:
-                    session.begin_step()
+                self._is_in_body = True
+                session.begin_step()
                 try:
                     yield batch
                 except GeneratorExit:
@@ -199,7 +198,7 @@ class Run(Generic[T]):
                 self._is_in_body = False
                 if session.finished or self._is_done:
                     self._leave_body()
-                if is_linked and session.end_asked:
+                if session.end_asked:
                     stop.obey(session.end_asked)
                 if session.finished or self._is_done:
                     return

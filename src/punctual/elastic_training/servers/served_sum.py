@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 
 from punctual.elastic_training._memory import memory_of
 from punctual.elastic_training.arguments import params_of
-from punctual.elastic_training.group import GroupFault
+from punctual.elastic_training.collectives import GroupFault
 from punctual.elastic_training.reduction import Reduction
-from punctual.elastic_training.servers.parameter_server import ServerAnswer, Ask, Hello, Push, receive, send
+from punctual.elastic_training.servers.parameter_server import Ask, Hello, Push, ServerAnswer, receive, send
 from punctual.elastic_training.servers.slices import Slice, cut_out, put_in, shared_out
 from punctual.tracking.complaint import invalid
 
