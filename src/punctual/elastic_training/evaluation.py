@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -108,8 +107,11 @@ class Evaluation:
         shards = self._shards(range(self.n_virtual_ranks) if virtual_ranks is None else virtual_ranks)
         return sum(-(-len(shard) // self.batch_size) for shard in shards)
 
-    def over(self, virtual_ranks: range, tell: Tell) -> list[Totals]:
-        """Return the sum over the shard of each of these virtual ranks; `tell` is called after each batch."""
+    def over(self, virtual_ranks: range, tell: Tell, n_batches_max: int | None = None) -> list[Totals]:
+        """Return the sum over the shard of each of these virtual ranks; `tell` is called after each batch.
+
+        `n_batches_max`: ends after so many batches; None: after all.
+        """
         sums: list[Totals] = []
         n_done, n_mine = 0, self.n_batches(virtual_ranks)
         with apart(), evaluating(self.model):
@@ -117,19 +119,13 @@ class Evaluation:
                 self.fetch.seed(i)
                 totals: Totals = None
                 for numbers in self._batches(shard):
+                    if n_done == n_batches_max:
+                        return sums
                     totals = add(totals, self._totals(numbers))
                     n_done += 1
                     tell(n_done, n_mine)
                 sums.append(totals)
         return sums
-
-    def rehearse(self, virtual_ranks: range, n_batches_max: int, tell: Tell) -> None:
-        """Evaluate the first batches only, to measure their cost."""
-        batches = (numbers for shard in self._shards(virtual_ranks) for numbers in self._batches(shard))
-        with apart(), evaluating(self.model):
-            for n_done, numbers in enumerate(islice(batches, n_batches_max), start=1):
-                self._totals(numbers)
-                tell(n_done, self.n_batches(virtual_ranks))
 
     def _shards(self, virtual_ranks: range) -> list[range]:
         return cut(self.n_samples, self.n_virtual_ranks)[virtual_ranks.start : virtual_ranks.stop]

@@ -72,21 +72,16 @@ def _connected(address: tuple[str, int], certificate: str) -> MessageStream:
     """Connect to the first node; raises `ValueError` if it cannot be reached."""
     try:
         return MessageStream(SecureSockets(certificate).connect(address, 10.0))
-    except (ConnectionError, ssl.SSLError) as error:  # its machine answers, and the agent does not
-        raise _unreached(address, error, f"set {NODE_ADDRESS_VARIABLE} there to an address of its own") from None
     except OSError as error:
-        raise _unreached(
-            address, error, f"open the network between the nodes, or set {NODE_ADDRESS_VARIABLE} there"
+        remedy = f"open the network between the nodes, or set {NODE_ADDRESS_VARIABLE} there"
+        if isinstance(error, ConnectionError | ssl.SSLError):  # its machine answers, and the agent does not
+            remedy = f"set {NODE_ADDRESS_VARIABLE} there to an address of its own"
+        raise invalid(
+            "each node of a job must reach its first one",
+            str(error) or type(error).__name__,
+            f"{address[0]}:{address[1]}",
+            f"If the job's process there has ended, Punctual starts the job again at its checkpoint; if it runs, {remedy}.",
         ) from None
-
-
-def _unreached(address: tuple[str, int], error: OSError, remedy: str) -> ValueError:
-    return invalid(
-        "each node of a job must reach its first one",
-        str(error) or type(error).__name__,
-        f"{address[0]}:{address[1]}",
-        f"If the job's process there has ended, Punctual starts the job again at its checkpoint; if it runs, {remedy}.",
-    )
 
 
 def _fail(page: SharedBlock, stats: ElasticStats, text: str) -> int:

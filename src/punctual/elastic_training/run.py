@@ -615,7 +615,7 @@ class ElasticRun:
             with span.phase(name, rehearsal=True) as progress:
                 telling = EvaluationProgress(self._n_units[name], progress.advance, self._stamp)
                 # Batches of an evaluation that a rehearsal makes: the first one may have to warm something up.
-                evaluation.rehearse(self._evaluated_ranks(), 2, telling.of)
+                evaluation.over(self._evaluated_ranks(), telling.of, 2)
 
     def _evaluation(
         self, name: str, function: Callable[[nn.Module, Any], Any], fetch: Fetch, batch_size: int
