@@ -371,8 +371,6 @@ HANG_S = 0.6
 class PlayedSpawner:
     """The forkserver and all workers of an agent, played by the test."""
 
-    is_ready = True
-
     def __init__(self, board_fd: int) -> None:
         self.control, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.board = HeartbeatBoard(os.dup(board_fd))

@@ -164,7 +164,7 @@ class Agent:
         worker = self._pool.by_slot(node, words["slot"])
         match words["said"]:
             case "forked":
-                worker.pid = words["pid"]
+                worker.pid, worker.since_ns = words["pid"], monotonic_ns()
             case "not forked":
                 self._remove(worker)
                 self._do_without(node, f"no process can be forked: {words['cause']}")
@@ -350,8 +350,7 @@ class Agent:
         if self._state_lost_ns and now_ns - self._state_lost_ns > 10.0 * 1e9:
             self._restart()
         for node in self._nodes:
-            if node.is_ready:
-                self._adjust_workers(node)
+            self._adjust_workers(node)
         if self._should_announce():
             self._announce()
         if self._is_announced() and all(member.state == "ready" for member in self._pool.members):

@@ -12,8 +12,8 @@ JSON but for two that come as files:
 direction   meaning
 =========== ================================================================================================
 in          `ScriptOrigin`, pickled: the script and its surroundings
-out         ``{"said": "ready"}``, or ``{"said": "failed", "trace": traceback}`` as the last message
-in          the training function, pickled: the script has been loaded, so that it can be found
+in          the training function, pickled: it is read when the script has been loaded, so that it can be found
+out         ``{"said": "failed", "trace": traceback}`` as the last message, if it could not
 in          ``{"fork": slot, "serves": bool}`` with the worker's or parameter server's socket; answered by
             ``{"said": "forked", "pid": id, "slot": slot}``, or ``{"said": "not forked", "slot": slot, "cause": text}``
 in          ``{"kill": id}``
@@ -284,7 +284,6 @@ def main(control_fd: int) -> None:
         _check_no_gpu(origin)
         gc.collect()
         gc.freeze()  # what is never collected is never written to, and stays shared by all workers
-        send(control, said="ready")
         train = _training_function(control)
     except BaseException:  # noqa: BLE001 -- whatever the script raises is the user's to know
         send(control, said="failed", trace=traceback.format_exc()[-8_000:])

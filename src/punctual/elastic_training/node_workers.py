@@ -65,11 +65,6 @@ class LocalWorkers:
         if self._folder is not None:
             self._folder.cleanup()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether workers may be started."""
-        return self._spawner.is_ready
-
     def receive(self, fd: int) -> list[Words]:
         """Return the messages at a readable descriptor, if it is one of this node's."""
         if fd == self._spawner.control.fileno():
@@ -82,7 +77,7 @@ class LocalWorkers:
         if words is None:
             self.poll.unregister(self._spawner.control)
             return [{"said": "failed", "trace": "punctual: the process that workers are forked from has ended\n"}]
-        return [words] if words["said"] != "ready" else []
+        return [words]
 
     def _hear_worker(self, slot: int) -> list[Words]:
         words, _ = messages.receive(self._connections[slot])

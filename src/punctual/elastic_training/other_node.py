@@ -108,7 +108,6 @@ class OtherNode:
         #: Why no worker can be had here; empty: they can.
         self._failure = ""
         self._leaves = False
-        self._waiting: list[int] = []
         assert workers.listening is not None, "workers of other nodes connect to it"
         port, n_devices = workers.listening.getsockname()[1], len(workers.visible_devices)
         stream.send(name=address, address=address, port=port, n_devices=n_devices, pid=os.getpid())
@@ -123,11 +122,6 @@ class OtherNode:
                 return _fail(self._page, self._workers.stats, last_line(self._failure))
             if self._is_over:
                 break
-            if self._workers.is_ready:
-                for slot in self._waiting:
-                    self._pids[slot] = 0
-                    self._workers.fork(slot, serves=False)
-                self._waiting.clear()
             # Send the agent this node's target, from its page, and its workers' stamps.
             self._leaves = self._leaves or self._page.directives().stop
             self._beat()
@@ -156,10 +150,10 @@ class OtherNode:
     def _obey(self, words: Words) -> None:
         match words["do"]:
             case "fork":
-                self._waiting.append(words["slot"])
+                self._pids[words["slot"]] = 0
+                self._workers.fork(words["slot"], serves=False)
             case "kill":
-                if words["pid"] in self._pids.values():
-                    self._workers.kill(words["pid"])
+                self._workers.kill(words["pid"])
             case "answer":
                 self._workers.answer(words["slot"], **words["words"])
             case "form":

@@ -49,8 +49,6 @@ class RemoteWorkers:
     * `fd`: descriptor of the connection to the node.
     """
 
-    is_ready = True
-
     def __init__(self, stream: MessageStream, hello: Words) -> None:
         self._stream = stream
         self.fd = stream.fileno()

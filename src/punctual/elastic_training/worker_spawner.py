@@ -28,23 +28,19 @@ class WorkerSpawner:
     """
 
     def __init__(self, train: Callable[[SocketAgentClient], object], board_fd: int) -> None:
-        self._train = _by_name(train)
+        function = _by_name(train)
         self.control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other_end:
             fds = (other_end.fileno(), board_fd)
             command = [*_COMMAND, str(other_end.fileno())]
             self._process = subprocess.Popen(command, pass_fds=fds, env=_environment(), stdin=subprocess.DEVNULL)
-        messages.send_file(self.control, pickle.dumps(_origin(board_fd)))
-        self.is_ready = False
+        for content in (pickle.dumps(_origin(board_fd)), function):
+            messages.send_file(self.control, content)
 
     def receive(self) -> dict[str, Any] | None:
-        """Return the forkserver's next message; None: it has ended. Workers may be requested once it is ready."""
+        """Return the forkserver's next message; None: it has ended."""
         # If it has ended before it has read all, the first call fails, and only the next returns what it has said.
-        words = messages.receive(self.control)[0] or messages.receive(self.control)[0]
-        if words is not None and words["said"] == "ready":
-            messages.send_file(self.control, self._train)
-            self.is_ready = True
-        return words
+        return messages.receive(self.control)[0] or messages.receive(self.control)[0]
 
     def fork(self, i_slot: int, *, serves: bool = False) -> socket.socket:
         """Request a worker, or a parameter server; return the agent's end of its connection."""
