@@ -151,6 +151,9 @@ class Position:
     * `losses`: the last ones reported, as many as tell whether the training has come to its goal: all workers tell it
       alike.
     * `finished`: whether the script has said that the training is done.
+    * `fuses`, `moving`: findings about the model: whether virtual ranks may go through it together, and which buffers
+      it moves; None: not known, or to be found out anew.
+    * `modes`: checksum of its modules' modes at the last step.
     """
 
     seed: int = 0
@@ -162,6 +165,9 @@ class Position:
     results: dict[str, list[Any]] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     finished: bool = False
+    fuses: bool | None = None
+    moving: list[str] | None = None
+    modes: int | None = None
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Position":
@@ -198,9 +204,6 @@ class WorkerReleased(BaseException):
 class WorkerSession:
     """A worker and its state, through all generations.
 
-    * `fuses`, `moving`: findings about the model: whether virtual ranks may go through it together, and which buffers
-      it moves; None: not known, or to be found out anew.
-    * `modes`: checksum of its modules' modes at the last step.
     * `can_fuse`: whether they are ever to go together.
     * `place`: place of this worker in the script.
     """
@@ -222,9 +225,6 @@ class WorkerSession:
         self._rank_number = rank_number
         self.can_fuse = can_fuse
         self._is_synchronous = is_synchronous
-        self.fuses: bool | None = None
-        self.moving: list[str] | None = None
-        self.modes: int | None = None
         self.position = Position(torch.initial_seed())
         self.place: Place = "before"
         self.device = torch.device("cpu")
@@ -323,7 +323,6 @@ class WorkerSession:
     def _become(self, state: TrainingState) -> None:
         self.replica.put_back(state)
         self.position = Position.of(state.values["position"])
-        self.fuses, self.moving, self.modes = (state.values.get(name) for name in ("fuses", "moving", "modes"))
         self.n_virtual_ranks = self._rank_number.after(state.values.get("n_virtual_ranks", self.n_virtual_ranks))
         if self.position.n_steps:  # else torch warns a worker that comes to the end of an epoch before its first step
             for optimizer in self.replica.optimizers.values():
@@ -446,10 +445,7 @@ class WorkerSession:
         )
 
     def _values(self) -> dict[str, Any]:
-        return {
-            "position": self.position.values(), "fuses": self.fuses, "moving": self.moving,
-            "modes": self.modes, "n_virtual_ranks": self.n_virtual_ranks,
-        }  # fmt: skip
+        return {"position": self.position.values(), "n_virtual_ranks": self.n_virtual_ranks}
 
     def mark_boundary(self) -> None:
         """Mark the point at which new workers start: they repeat the script's work up to the end of the next step."""

@@ -261,7 +261,7 @@ class Stepper:
 
     def parts(self, places: list[range], n_samples_max: int | None, *, can_fuse: bool) -> list[Part]:
         """Return the worker's present share of a step."""
-        is_fused = bool(self._member.fuses) and can_fuse and self._member.can_fuse
+        is_fused = bool(self._member.position.fuses) and can_fuse and self._member.can_fuse
         return share(places, self._ranks, is_fused=is_fused, n_samples_max=n_samples_max)
 
     def begin(self, places: list[range], seed: int, n_samples_max: int | None, *, can_fuse: bool) -> Step:
@@ -273,11 +273,11 @@ class Stepper:
         """
         member = self._member
         modes = crc32(bytes(module.training for module in member.replica.model.modules()))
-        if member.position.i_step == 0 or modes != member.modes:
-            member.fuses = member.moving = None
-        member.modes = modes
+        if member.position.i_step == 0 or modes != member.position.modes:
+            member.position.fuses = member.position.moving = None
+        member.position.modes = modes
         parts = self.parts(places, n_samples_max, can_fuse=can_fuse)
-        buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.moving)
+        buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.position.moving)
         self._step = Step(places, seed, parts, buffers, versions(self._params))
         clear(self._params)  # of what the script may have tried between two steps
         self._guard.note()
@@ -296,11 +296,11 @@ class Stepper:
         if first.i_piece == 0:
             step.buffers.begin_rank()
         # Stands for all virtual ranks.
-        rank = -1 if member.fuses else first.virtual_rank
+        rank = -1 if member.position.fuses else first.virtual_rank
         seeds = (step.seed, member.position.n_steps, rank, first.i_piece, 1)
         seed_all(*seeds)
         self._dropout.begin_part(part.pieces if self._draws_dropout else (), part.n_samples)
-        is_known = member.fuses is not None or not member.can_fuse
+        is_known = member.position.fuses is not None or not member.can_fuse
         step.probe = None if is_known else RandomProbe(self._dropout, *seeds)
         step.part, step.is_backward_done = part, False
 
@@ -359,7 +359,7 @@ class Stepper:
             self._end_rank(part.pieces[-1].virtual_rank, part.weight)
         if not part.is_last:
             self._guard.note()
-            if self._member.fuses is None and not step.settings:
+            if self._member.position.fuses is None and not step.settings:
                 step.settings = self._member.settings()
             return False
         self._end_step(clip_norm=clip_norm, exit_code=exit_code)
@@ -391,7 +391,7 @@ class Stepper:
                     moved, lambda tree: torch.stack([root.total for root in tree.roots]).sum(0) / share_frac
                 )
         else:
-            if member.moving is None:  # a virtual rank may have moved others
+            if member.position.moving is None:  # a virtual rank may have moved others
                 everyones = member.group.gather((moved, step.weights))
                 moved = sorted({name for names, _ in everyones for name in names})
                 step.weights = [terms for _, own in everyones for terms in own]
@@ -403,9 +403,9 @@ class Stepper:
         self.wants_comparison, self.compares = False, n_comparing > 0
         if not isfinite(loss):
             self._warn_loss(loss)
-        if member.fuses is None:
-            member.fuses = member.can_fuse and not n_against and are_alike(step.weights)
-        member.moving = moved
+        if member.position.fuses is None:
+            member.position.fuses = member.can_fuse and not n_against and are_alike(step.weights)
+        member.position.moving = moved
         member.position.advance(loss)
         member.pass_boundary()
         step.is_over = True
