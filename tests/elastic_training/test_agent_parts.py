@@ -305,7 +305,7 @@ def talk(board: HeartbeatBoard) -> Iterator[Talk]:
 
 
 def test_a_worker_joins_and_tells_of_its_first_step(talk: Talk, board: HeartbeatBoard) -> None:
-    talk.answer(membership=MEMBERSHIP, n_steps=40)
+    talk.answer(membership=MEMBERSHIP, n_steps=40, n_peers=0)
     assert talk.link.join(n_steps=0) == Membership(**MEMBERSHIP)  # type: ignore[arg-type]
     assert talk.heard() == {
         "said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0,
@@ -321,7 +321,7 @@ def test_a_worker_joins_and_tells_of_its_first_step(talk: Talk, board: Heartbeat
 
 
 def test_a_worker_that_resumed_tells_of_the_step_after_it(talk: Talk) -> None:
-    talk.answer(membership={**MEMBERSHIP, "source": -1}, n_steps=0)
+    talk.answer(membership={**MEMBERSHIP, "source": -1}, n_steps=0, n_peers=0)
     talk.link.join(n_steps=0)
     talk.heard()
     talk.link.stamp(15, waiting=True)

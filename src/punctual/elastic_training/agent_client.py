@@ -99,7 +99,7 @@ class SocketAgentClient(AgentClient):
         answer, fds = self._receive()
         if answer["membership"] is None:
             return None
-        membership = _membership(answer["membership"], fds)
+        membership = _membership(answer["membership"], fds, answer["n_peers"])
         self._n_steps = self._n_steps_begun = -1 if membership.source == -1 else answer["n_steps"]
         self._board.show(self._i_slot, n_steps, False, monotonic_ns())
         return membership
@@ -165,14 +165,9 @@ class SocketAgentClient(AgentClient):
         return answer, fds
 
 
-def _membership(words: dict[str, Any], fds: Sequence[int]) -> Membership:
+def _membership(words: dict[str, Any], fds: Sequence[int], n_peers: int) -> Membership:
     """Decode the agent's message and files: the membership with a worker's links, if any, and its peers."""
     membership = Membership.of(words)
-    here, is_open = membership.places[membership.i_node], bool(membership.nodes)
-    i_worker = membership.rank - here.start
-    n_links = links.n_files(i_worker, len(here), is_open=is_open)
-    return replace(
-        membership,
-        links=Links.of(i_worker, fds[:n_links], is_open=is_open) if n_links else None,
-        peers=tuple(map(Connection, fds[n_links:])),
-    )
+    n_links, i_worker = len(fds) - n_peers, membership.rank - membership.places[membership.i_node].start
+    made = Links.of(i_worker, fds[:n_links], is_open=bool(membership.nodes)) if n_links else None
+    return replace(membership, links=made, peers=tuple(map(Connection, fds[n_links:])))

@@ -117,7 +117,8 @@ class LocalWorkers:
                     words["store_path"] = self._store_path(membership.generation)
                 if membership.nodes and not i:
                     words["certificate"] = self.certificate
-                self._send(slot, {"membership": words, "n_steps": n_steps}, fds[i])
+                n_peers = n_servers if i < len(trainers) else len(trainers)
+                self._send(slot, {"membership": words, "n_steps": n_steps, "n_peers": n_peers}, fds[i])
 
     def _store_path(self, generation: int) -> str:
         """Return the path of this generation's store, in a folder that only this user may enter."""
