@@ -100,7 +100,7 @@ class WorkerGroup:
 
     @property
     def together(self) -> Collectives:
-        """What the members do together, beside `add_up`."""
+        """Collective operations of the members beside `add_up`."""
         assert self._collectives is not None, "the group has been formed, of several workers, and not dropped"
         return self._collectives
 
