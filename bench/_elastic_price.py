@@ -146,9 +146,9 @@ def steps_of(
     )
 
 
-def received_links(wire: Connection, rank: int, n_workers: int) -> Links | None:
+def received_links(wire: Connection, rank: int) -> Links | None:
     """Return what `send_links` has sent."""
-    n_files = links.n_files(rank, n_workers)
+    n_files = wire.recv()
     return Links.of(rank, [recv_handle(wire) for _ in range(n_files)]) if n_files else None
 
 
@@ -156,6 +156,7 @@ def send_links(wires: Sequence[Any]) -> None:
     """Connect the workers at the other ends, as an agent would."""
     with ExitStack() as opened:
         for wire, fds in zip(wires, links.make(len(wires), opened), strict=True):
+            wire.send(len(fds))
             for fd in fds:
                 send_handle(wire, fd, os.getpid())
 
@@ -165,7 +166,7 @@ def work(wire: Connection, name: str, way: Way, rank: int, port: int) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     app = APPLICATIONS[name]
-    others = received_links(wire, rank, way.n_workers)
+    others = received_links(wire, rank)
     steps = steps_of(app, app.load_example(None, 0), way, rank, port, others)
     while True:
         n_steps = wire.recv()

@@ -32,28 +32,20 @@ __all__ = [
 ]
 
 
+#: Modules of the names that are not in `punctual.tracking`.
+_MODULES = {
+    "Client": "punctual.client.client",
+    "__version__": "punctual.distribution",
+    "elastic": "punctual.elastic_training.entry",
+    "simulate": "punctual.sim.api",
+    "submit": "punctual.client.client",
+}
+
+
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'punctual' has no attribute {name!r}")
-    if name == "__version__":
-        from punctual import distribution
-
-        return distribution.__version__
-    if name == "simulate":
-        from punctual.sim import api
-
-        return api.simulate
-    if name in {"Client", "submit"}:
-        from punctual.client import client
-
-        return getattr(client, name)
-    if name == "elastic":
-        from punctual.elastic_training import entry
-
-        return entry.elastic
-    from punctual import tracking
-
-    return getattr(tracking, name)
+    return getattr(__import__(_MODULES.get(name, "punctual.tracking"), fromlist=[name]), name)
 
 
 def _end_program() -> None:

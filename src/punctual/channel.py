@@ -280,11 +280,13 @@ class _Region:
         self.offset = offset
         self._payload_offset = offset + self._guard.size
         self._closing_offset = self._payload_offset + self._payload.size
-        self.end = self._closing_offset + self._guard.size
+        #: Payload of a region that was never written.
+        self.empty = self._payload.unpack(bytes(self._payload.size))
 
-    def write(self, page: mmap.mmap, version: int, *payload: object) -> None:
+    def write(self, page: mmap.mmap, *payload: object) -> None:
         """Replace the payload; a number that its field cannot hold becomes the nearest one that it can."""
-        version = version & _VERSION_MAX or 1  # the other side may have written one from which there is no larger one
+        # The other side may have written a version from which there is no larger one.
+        version = (self.version(page) + 1) & _VERSION_MAX or 1
         self._guard.pack_into(page, self.offset, version)
         try:
             self._payload.pack_into(page, self._payload_offset, *payload)
@@ -339,19 +341,9 @@ class SharedBlock:
 
     def __init__(self, mapped: mmap.mmap) -> None:
         self._map = mapped
-        self._seen: dict[int, tuple[object, ...] | None] = {}
+        self._seen: dict[_Region, tuple[object, ...]] = {}
         #: Names of values that were read and rejected as impossible.
         self.disbelieved: set[str] = set()
-        # A process that takes over a page (a restarted training) goes on counting where its predecessor stopped.
-        self._progress_version = _PROGRESS.version(mapped)
-        self._declaration_version = _DECLARATION.version(mapped)
-        self._phases_version = _PHASES.version(mapped)
-        self._losses_version = _LOSSES.version(mapped)
-        self._device_version = _DEVICE.version(mapped)
-        self._directives_version = _DIRECTIVES.version(mapped)
-        self._heartbeat_version = _HEARTBEAT.version(mapped)
-        self._target_version = _TARGET.version(mapped)
-        self._status_version = _STATUS.version(mapped)
 
     @classmethod
     def create(cls, path: str) -> SharedBlock:
@@ -393,6 +385,11 @@ class SharedBlock:
         return cls(mapped)
 
     @classmethod
+    def private(cls) -> SharedBlock:
+        """Make a page that no other process has."""
+        return cls.made(mmap.mmap(-1, PAGE_BYTES))
+
+    @classmethod
     def of(cls, content: bytes) -> SharedBlock:
         """Make a page with another one's content; raises `PageError` if that was no page."""
         if len(content) != PAGE_BYTES or not content.startswith(_MAGIC):
@@ -410,12 +407,10 @@ class SharedBlock:
         copy[:] = self._map[:]
         self._map = copy
 
-    def _read(self, region: _Region) -> tuple[object, ...] | None:
-        """Return the payload of `region`; the last one read if a write is incomplete; None before the first."""
-        fields = region.read(self._map)
-        if fields is None:
-            return self._seen.get(region.offset)
-        self._seen[region.offset] = fields
+    def _read(self, region: _Region) -> tuple[object, ...]:
+        """Return the payload of `region`; the last one read if a write is incomplete; `region.empty` before the first."""
+        fields = region.read(self._map) or self._seen.get(region, region.empty)
+        self._seen[region] = fields
         return fields
 
     def _check(self, what: str, read: object, believed: object) -> None:
@@ -428,20 +423,14 @@ class SharedBlock:
         self, n_steps: int, stamp_ns: int, cpu_ns: int, i_phase: int, busy_ns: int = 0, device_ns: int = 0
     ) -> None:
         """Publish the end of a unit. The hot path: one call a step."""
-        self._progress_version += 1
-        _PROGRESS.write(self._map, self._progress_version, n_steps, stamp_ns, cpu_ns, i_phase, busy_ns, device_ns)
+        _PROGRESS.write(self._map, n_steps, stamp_ns, cpu_ns, i_phase, busy_ns, device_ns)
 
     def publish_device(self, use: DeviceUse) -> None:
-        self._device_version += 1
-        amounts = use.memory_bytes, use.total_bytes, use.waited_ns, use.n_turns
-        _DEVICE.write(self._map, self._device_version, *amounts, _fit(use.name, _DEVICE_BYTES))
+        name, *amounts = astuple(use)
+        _DEVICE.write(self._map, *amounts, _fit(name, _DEVICE_BYTES))
 
     def declare(self, declaration: Declaration) -> None:
-        self._declaration_version += 1
-        _DECLARATION.write(
-            self._map, self._declaration_version,
-            declaration.pid, declaration.total_steps, declaration.start_step, declaration.state, declaration.fault, declaration.can_stop,
-        )  # fmt: skip
+        _DECLARATION.write(self._map, *astuple(declaration))
 
     def publish_phases(self, entries: list[PhaseEntry]) -> None:
         """Replace the table of phases; entries past `N_PHASES_MAX` are left out."""
@@ -453,15 +442,13 @@ class SharedBlock:
             ]  # fmt: skip
         for _ in range(N_PHASES_MAX - len(entries)):
             flat += [b"", 0.0, 0, 0, 0, 0, 0, -1.0]
-        self._phases_version += 1
-        _PHASES.write(self._map, self._phases_version, min(len(entries), N_PHASES_MAX), *flat)
+        _PHASES.write(self._map, min(len(entries), N_PHASES_MAX), *flat)
 
     def publish_losses(self, n_losses: int, latest: Sequence[tuple[int, float]]) -> None:
         """Publish the number of all losses, and the `latest` ones, `N_LOSSES_MAX` or less: steps and loss."""
         flat: list[object] = [number for seen in latest for number in seen]
         flat += [0, 0.0] * (N_LOSSES_MAX - len(latest))
-        self._losses_version += 1
-        _LOSSES.write(self._map, self._losses_version, n_losses, *flat)
+        _LOSSES.write(self._map, n_losses, *flat)
 
     def directives_version(self) -> int:
         """Number that changes with the directives; cheap enough to read at every step."""
@@ -469,40 +456,36 @@ class SharedBlock:
 
     def directives(self) -> Directives:
         fields = self._read(_DIRECTIVES)
-        if fields is None:
+        if fields is _DIRECTIVES.empty:
             return Directives()
         pacing, stop, leave, end_ns, end_work, ns_per_step, *costs = fields
         return Directives(bool(pacing), bool(stop), bool(leave), end_ns, end_work, ns_per_step, tuple(costs))  # type: ignore[arg-type]
 
     def heartbeat_ns(self) -> int:
         """Instant of Punctual's last tick; 0: none."""
-        fields = self._read(_HEARTBEAT)
-        return int(fields[0]) if fields else 0  # type: ignore[call-overload]
+        (stamp_ns,) = self._read(_HEARTBEAT)
+        return stamp_ns  # type: ignore[return-value]
 
     def worker_target(self) -> WorkerTarget:
         """Return the wanted workers; an empty target for a job without workers."""
-        fields = self._read(_TARGET)
-        if fields is None:
-            return WorkerTarget()
-        *counts, devices, spans_nodes = fields
+        *counts, devices, spans_nodes = self._read(_TARGET)
         return WorkerTarget(*counts, _devices_of(devices), bool(spans_nodes))  # type: ignore[arg-type, call-arg]
 
     def publish_group(self, port: int, key: bytes) -> None:
         """Publish the port and key for other nodes; only the agent calls it, once."""
-        _GROUP.write(self._map, 1, port, key)
+        _GROUP.write(self._map, port, key)
 
     def publish_workers(self, status: WorkerStatus) -> None:
         """Publish the status of the workers; only the agent calls it."""
         *counts, devices, cause = astuple(status)
-        self._status_version += 1
-        _STATUS.write(self._map, self._status_version, *counts, _mask_of(devices), _fit(cause, _CAUSE_BYTES))
+        _STATUS.write(self._map, *counts, _mask_of(devices), _fit(cause, _CAUSE_BYTES))
 
     # Punctual's side.
 
     def progress(self) -> Progress:
         """Return the latest unit; an empty one before the first."""
         fields = self._read(_PROGRESS)
-        if fields is None:
+        if fields is _PROGRESS.empty:
             return Progress()
         n_steps, stamp_ns, cpu_ns, _, *clocks_ns = map(_count_of, fields)
         i_phase = _count_of(fields[3]) if fields[3] in range(N_PHASES_MAX) else -1
@@ -511,16 +494,11 @@ class SharedBlock:
 
     def device(self) -> DeviceUse:
         """Return the device that the training computes on; an empty one if it reports none."""
-        fields = self._read(_DEVICE)
-        if fields is None:
-            return DeviceUse()
-        *amounts, name = fields
+        *amounts, name = self._read(_DEVICE)
         return DeviceUse(_text_of(name), *map(_count_of, amounts))
 
     def declaration(self) -> Declaration:
         fields = self._read(_DECLARATION)
-        if fields is None:
-            return Declaration()
         pid, total_steps, start_step, state, fault, can_stop = map(_count_of, fields)
         pid = pid if pid <= _PID_MAX else 0
         i_state = state if state <= max(ProgramState) else ProgramState.STARTING
@@ -532,10 +510,7 @@ class SharedBlock:
         return _PHASES.version_done(self._map)
 
     def phases(self) -> list[PhaseEntry]:
-        fields = self._read(_PHASES)
-        if fields is None:
-            return []
-        count, *flat = fields
+        count, *flat = self._read(_PHASES)
         n_entries = min(_count_of(count), N_PHASES_MAX)
         self._check("phases", count, n_entries)
         entries = []
@@ -549,10 +524,7 @@ class SharedBlock:
 
     def losses(self) -> tuple[int, list[tuple[int, float]]]:
         """Return the number of all losses, and the last of them in order: steps and loss."""
-        fields = self._read(_LOSSES)
-        if fields is None:
-            return 0, []
-        n_losses, *flat = fields
+        n_losses, *flat = self._read(_LOSSES)
         n_kept = min(_count_of(n_losses), N_LOSSES_MAX)
         told = [*zip(flat[: 2 * n_kept : 2], flat[1 : 2 * n_kept : 2], strict=True)]
         # One that is no number is left out, as tracking does: zero would be a goal that is reached.
@@ -561,36 +533,25 @@ class SharedBlock:
         return _count_of(n_losses), seen
 
     def send(self, directives: Directives) -> None:
-        costs = (*directives.phase_cost_steps, *([0.0] * N_PHASES_MAX))[:N_PHASES_MAX]
-        self._directives_version += 1
-        _DIRECTIVES.write(
-            self._map, self._directives_version,
-            directives.pacing, directives.stop, directives.leave,
-            directives.end_ns, directives.end_work, directives.ns_per_step, *costs,
-        )  # fmt: skip
+        *line, costs = astuple(directives)
+        padded = (*costs, *[0.0] * N_PHASES_MAX)[:N_PHASES_MAX]
+        _DIRECTIVES.write(self._map, *line, *padded)
 
     def heartbeat(self, stamp_ns: int) -> None:
-        self._heartbeat_version += 1
-        _HEARTBEAT.write(self._map, self._heartbeat_version, stamp_ns)
+        _HEARTBEAT.write(self._map, stamp_ns)
 
     def send_worker_target(self, target: WorkerTarget) -> None:
-        self._target_version += 1
         *counts, devices, spans_nodes = astuple(target)
-        _TARGET.write(self._map, self._target_version, *counts, _mask_of(devices), spans_nodes)
+        _TARGET.write(self._map, *counts, _mask_of(devices), spans_nodes)
 
     def group(self) -> tuple[int, bytes] | None:
         """Return the port at which the agent listens for other nodes, and the key; None: it does not listen."""
-        fields = self._read(_GROUP)
-        if fields is None or not 0 < _count_of(fields[0]) < 65_536 or not isinstance(fields[1], bytes):
-            return None
-        return _count_of(fields[0]), fields[1]
+        port, key = self._read(_GROUP)
+        return (_count_of(port), key) if 0 < _count_of(port) < 65_536 and isinstance(key, bytes) else None
 
     def worker_status(self) -> WorkerStatus:
         """Return the status of the workers; an empty one before there is an agent."""
-        fields = self._read(_STATUS)
-        if fields is None:
-            return WorkerStatus()
-        *counts, devices, cause = fields
+        *counts, devices, cause = self._read(_STATUS)
         self._check("workers", counts, [*map(_count_of, counts)])
         return WorkerStatus(*map(_count_of, counts), _devices_of(devices), _text_of(cause))  # type: ignore[arg-type, call-arg]
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from punctual.channel import BLOCK_VARIABLE, Declaration, SharedBlock, process_number
-from punctual.elastic_training import other_node
+from punctual.elastic_training import forkserver, other_node
 from punctual.elastic_training.agent import Agent
 from punctual.elastic_training.agent_client import SocketAgentClient
 
@@ -46,10 +46,11 @@ def train(link: SocketAgentClient) -> None:
 
 if __name__ == "__main__":
     own = SharedBlock.open(os.environ[BLOCK_VARIABLE])
+    forkserver.PRELOADED = ()
     first = other_node.first_node()
     if first is not None:
-        sys.exit(other_node.serve(first, train, own, ()))
+        sys.exit(other_node.serve(first, train, own))
     Path(sys.argv[1], "stopped").unlink(missing_ok=True)
-    with Agent(train, own, preloaded=()) as agent:
+    with Agent(train, own) as agent:
         code = agent.run()
     sys.exit(code)

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from punctual.channel import BLOCK_VARIABLE, SharedBlock
-from punctual.elastic_training import other_node
+from punctual.elastic_training import forkserver, other_node
 from punctual.elastic_training.agent import Agent
 from punctual.elastic_training.agent_client import SocketAgentClient
 
@@ -28,7 +28,8 @@ HANG_S = float(os.environ.get("HANG_S", "100"))
 def train(link: SocketAgentClient, n_steps_total: int) -> None:
     from torch import device
 
-    from punctual.elastic_training.group import GroupFault, WorkerGroup
+    from punctual.elastic_training.collectives import GroupFault
+    from punctual.elastic_training.group import WorkerGroup
 
     n_steps, progress, after_fault = 0, None, False
     while n_steps < n_steps_total:
@@ -37,7 +38,7 @@ def train(link: SocketAgentClient, n_steps_total: int) -> None:
             return
         after_fault = False
         try:
-            group = WorkerGroup.form(membership, link, device("cpu"))
+            group = WorkerGroup(membership, device("cpu"), link)
         except GroupFault:
             after_fault = True
             continue
@@ -61,7 +62,7 @@ def _share(n_steps: int, group: "WorkerGroup") -> int:
     if source == -1 or group.n_workers == 1:
         return n_steps
     shared = torch.tensor([n_steps])
-    group.send_from(source, shared)
+    group.together.send_from(source, shared)
     return int(shared)
 
 
@@ -73,7 +74,7 @@ def _step(link: SocketAgentClient, group: "WorkerGroup", n_steps: int) -> bool:
     link.stamp(n_steps, waiting=True)
     counts = torch.tensor([1.0, float(link.generation_wanted > group.membership.generation)])
     if group.n_workers > 1:
-        group.end_sum(group.begin_sum(counts))
+        group.add_up(counts)
     assert counts[0] == group.n_workers
     link.stamp(n_steps + 1, waiting=False)
     return bool(counts[1])
@@ -155,10 +156,11 @@ def crash(link: SocketAgentClient) -> None:
 
 if __name__ == "__main__":
     train_or_not, *preloaded = sys.argv[1:]
+    forkserver.PRELOADED = tuple(preloaded)
     page = SharedBlock.open(os.environ[BLOCK_VARIABLE])
     first = other_node.first_node()
     if first is not None:
-        sys.exit(other_node.serve(first, globals()[train_or_not], page, preloaded))
-    with Agent(globals()[train_or_not], page, hang_s=HANG_S, preloaded=preloaded) as agent:
+        sys.exit(other_node.serve(first, globals()[train_or_not], page))
+    with Agent(globals()[train_or_not], page, hang_s=HANG_S) as agent:
         code = agent.run()
     sys.exit(code)

@@ -172,17 +172,16 @@ def refusal(stage: Stage, script: Path, text: str) -> str:
 
 def test_a_script_must_not_use_a_gpu_while_it_is_loaded(stage: Stage, tmp_path: Path) -> None:
     text = (
-        "import os, torch\n"
-        "from punctual.elastic_training import agent\n"
+        "import os, punctual, torch\n"
         "torch.cuda.is_initialized = lambda: 'PYTORCH_NVML_BASED_CUDA_CHECK' in os.environ\n"
         "if __name__ == '__main__':\n"
-        "    agent.serve(print)\n"
+        "    punctual.elastic(print)\n"
     )
     assert "Move what uses the GPU into the training function." in refusal(stage, tmp_path / "hasty.py", text)
 
 
 def test_a_script_must_not_start_itself_while_it_is_loaded(stage: Stage, tmp_path: Path) -> None:
-    text = "from punctual.elastic_training import agent\nagent.serve(print)\n"
+    text = "import punctual\npunctual.elastic(print)\n"
     assert 'Write `if __name__ == "__main__":` above the call.' in refusal(stage, tmp_path / "careless.py", text)
 
 

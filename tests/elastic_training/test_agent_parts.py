@@ -33,10 +33,11 @@ from punctual.elastic_training.elastic_stats import ElasticStats
 from punctual.elastic_training.forkserver import Forkserver, ScriptOrigin
 from punctual.elastic_training.heartbeat_board import Heartbeat, HeartbeatBoard
 from punctual.elastic_training.membership import Membership
-from punctual.elastic_training.node_workers import is_stopped, sleeping_ticks
+from punctual.elastic_training.node_workers import LocalWorkers
 from punctual.elastic_training.worker_pool import Worker, WorkerPool, WorkerState, hung, late
 from punctual.elastic_training.worker_spawner import WorkerSpawner
 
+sleeping_ticks = LocalWorkers.sleeping_ticks
 HANG_NS = 1000
 NOW_NS = 1_000_000
 MEMBERSHIP = {
@@ -72,7 +73,7 @@ def member(
 
 def node_of(board: HeartbeatBoard | None = None) -> Any:
     """A node, as far as it is only looked at."""
-    return SimpleNamespace(board=board, is_stopped=is_stopped, sleeping_ticks=sleeping_ticks)
+    return SimpleNamespace(board=board, is_stopped=LocalWorkers.is_stopped, sleeping_ticks=sleeping_ticks)
 
 
 def found(board: HeartbeatBoard, *members: Worker) -> list[int]:
@@ -239,7 +240,8 @@ def test_what_a_fault_has_cost(page: SharedBlock) -> None:
     stats = ElasticStats(page.publish_workers, 42)
     stats.form(1, 2, resizes=False, after_fault=False)
     stats.resume(1, 500)
-    stats.lose(10, 1000)
+    stats.stop(10, 1000)
+    stats.lose(serves=False)
     assert (page.worker_status().n_workers, page.worker_status().n_workers_lost) == (1, 1)
     stats.stop(10, 1010)
     stats.form(2, 1, resizes=False, after_fault=True)
@@ -249,11 +251,11 @@ def test_what_a_fault_has_cost(page: SharedBlock) -> None:
         1,
         0,
     )
-    stats.lose(20, 3000)  # the last one: training goes on from a checkpoint of step 15
+    stats.stop(20, 3000)  # the last one: training goes on from a checkpoint of step 15
     stats.form(3, 1, resizes=False, after_fault=True)
     stats.resume(16, 9000)
     assert (page.worker_status().longest_stop_ns, page.worker_status().n_steps_redone) == (6000, 1 + 5 + 1)
-    stats.lose(17, 9500)  # before it is where it had been
+    stats.stop(17, 9500)  # before it is where it had been
     stats.form(4, 1, resizes=False, after_fault=True)
     stats.resume(18, 9600)
     assert page.worker_status().n_steps_redone == 1 + 6 + 1
@@ -303,7 +305,7 @@ def talk(board: HeartbeatBoard) -> Iterator[Talk]:
 
 
 def test_a_worker_joins_and_tells_of_its_first_step(talk: Talk, board: HeartbeatBoard) -> None:
-    talk.answer(membership=MEMBERSHIP, n_steps=40)
+    talk.answer(membership=MEMBERSHIP, n_steps=40, n_peers=0)
     assert talk.link.join(n_steps=0) == Membership(**MEMBERSHIP)  # type: ignore[arg-type]
     assert talk.heard() == {
         "said": "join", "n_steps": 0, "progress": None, "after_fault": False, "has_state": True, "stepped_ns": 0,
@@ -319,7 +321,7 @@ def test_a_worker_joins_and_tells_of_its_first_step(talk: Talk, board: Heartbeat
 
 
 def test_a_worker_that_resumed_tells_of_the_step_after_it(talk: Talk) -> None:
-    talk.answer(membership={**MEMBERSHIP, "source": -1}, n_steps=0)
+    talk.answer(membership={**MEMBERSHIP, "source": -1}, n_steps=0, n_peers=0)
     talk.link.join(n_steps=0)
     talk.heard()
     talk.link.stamp(15, waiting=True)
@@ -355,7 +357,7 @@ def test_an_end_is_told_once_and_waits_for_the_others(talk: Talk) -> None:
 
 def test_the_training_function_must_have_a_name() -> None:
     with pytest.raises(ValueError, match="must be found by its name in another process"):
-        WorkerSpawner(lambda link: None, 0, ())
+        WorkerSpawner(lambda link: None, 0)
 
 
 HEARD_BYTES = 65_536
@@ -368,8 +370,6 @@ HANG_S = 0.6
 
 class PlayedSpawner:
     """The forkserver and all workers of an agent, played by the test."""
-
-    is_ready = True
 
     def __init__(self, board_fd: int) -> None:
         self.control, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -413,7 +413,7 @@ class PlayedSpawner:
         self.say_as(i_slot, **JOIN)
 
     def end(self, i_slot: int, code: int) -> None:
-        self.say(said="ended", pid=NO_PID + i_slot, code=code)
+        self.say(said="ended", slot=i_slot, code=code)
 
     def say_as(self, i_slot: int, **words: Any) -> None:
         """Speak for a worker; returns when the agent has read it."""
@@ -467,7 +467,7 @@ def training(monkeypatch: pytest.MonkeyPatch, page: SharedBlock) -> Begin:
         page.send_worker_target(WorkerTarget(1, n_workers, 0, n_servers))
         made: list[PlayedSpawner] = []
 
-        def spawner_of(_train: object, board_fd: int, _preloaded: object) -> PlayedSpawner:
+        def spawner_of(_train: object, board_fd: int) -> PlayedSpawner:
             made.append(PlayedSpawner(board_fd))
             return made[0]
 
@@ -553,11 +553,9 @@ class TalkingForkserver:
 
     def __init__(self) -> None:
         self.control, self._own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        wake_fd, self._waking_fd = os.pipe()
         origin: Any = None
-        self._thread = threading.Thread(target=Forkserver(self._own, wake_fd, origin, print).serve)
+        self._thread = threading.Thread(target=Forkserver(self._own, origin, print).serve)
         self._thread.start()
-        self._fds = (wake_fd, self._waking_fd)
 
     def said(self) -> dict[str, Any]:
         words: dict[str, Any] = json.loads(self.control.recv(65_536))
@@ -568,16 +566,10 @@ class TalkingForkserver:
         request = json.dumps({"fork": i_slot, "serves": False}).encode()
         socket.send_fds(self.control, [request], [connection.fileno()])
 
-    def wake(self) -> None:
-        """Have it look for children that have ended, as SIGCHLD does."""
-        os.write(self._waking_fd, b"\0")
-
     def close(self) -> None:
         self.control.close()
         self._thread.join()
         self._own.close()
-        for fd in self._fds:
-            os.close(fd)
 
 
 @pytest.fixture
@@ -600,7 +592,7 @@ def test_a_forkserver_without_an_agent_ends_without_a_word(tmp_path: Path, is_cl
         if is_closed_at != "once":
             (tmp_path / "origin").write_bytes(pickle.dumps(origin))
             with (tmp_path / "origin").open("rb") as file:
-                socket.send_fds(control, [b"file"], [file.fileno()])
+                socket.send_fds(control, [b"{}"], [file.fileno()])
             wait_until((tmp_path / "loads").exists, bool)
         control.close()
         _, complaints = process.communicate(timeout=PATIENCE_S)
@@ -618,8 +610,7 @@ def test_a_process_that_the_script_has_started_is_no_worker(
     with mine, workers:
         forks.fork(0, workers)
         assert forks.said() == {"said": "forked", "pid": worker, "slot": 0}
-    forks.wake()
-    assert forks.said() == {"said": "ended", "pid": worker, "code": 0}
+    assert forks.said() == {"said": "ended", "slot": 0, "code": 0}
     assert os.waitstatus_to_exitcode(os.waitpid(scripts, 0)[1]) == 1
     assert not select.select([forks.control], [], [], 0)[0]
 
@@ -691,7 +682,7 @@ def test_what_the_job_is_shown_is_counted(
     monkeypatch.delenv(node_workers.DEVICES_VARIABLE, raising=False)
     if variable is not None:
         monkeypatch.setenv(node_workers.DEVICES_VARIABLE, variable)
-    monkeypatch.setattr(node_workers, "WorkerSpawner", lambda _train, board_fd, _preloaded: PlayedSpawner(board_fd))
-    here = node_workers.LocalWorkers(print, (), select.poll())
+    monkeypatch.setattr(node_workers, "WorkerSpawner", lambda _train, board_fd: PlayedSpawner(board_fd))
+    here = LocalWorkers(print, select.poll(), ElasticStats(print, 42))
     assert list(here.visible_devices) == list(range(n_devices))
     here.close()

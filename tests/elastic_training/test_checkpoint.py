@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -124,15 +125,20 @@ def test_one_that_waits_is_replaced(checkpoints: CheckpointStore, monkeypatch: p
     written: list[Path] = []
     write = _checkpoint_file.write
 
+    is_under_way, goes_on = Event(), Event()
+
     def write_slowly(path: Path, image: _checkpoint_file.Image) -> None:
-        if not written:
-            for step in (2, 3, 4):  # while the first is under way
-                checkpoints.save(TrainingState({"weight": torch.full((8,), float(step))}, {"step": step}))
         written.append(path)
+        is_under_way.set()
+        assert goes_on.wait(PATIENCE_S)
         write(path, image)
 
     monkeypatch.setattr(_checkpoint_file, "write", write_slowly)
-    saved(checkpoints, {"weight": torch.full((8,), 1.0)}, step=1)
+    for step in (1, 2, 3, 4):
+        checkpoints.save(TrainingState({"weight": torch.full((8,), float(step))}, {"step": step}))
+        assert is_under_way.wait(PATIENCE_S)
+    goes_on.set()
+    checkpoints.flush()
     assert len(written) == 2
     found = checkpoints.latest()
     assert found is not None
@@ -345,7 +351,7 @@ class Crash(BaseException):
     """The process would end here."""
 
 
-CALLS = [(os, "fsync"), (os, "posix_fadvise"), (Path, "rename"), (Path, "unlink"), (_checkpoint_file, "_write_all")]
+CALLS = [(os, "fsync"), (os, "posix_fadvise"), (Path, "rename"), (Path, "unlink")]
 
 
 def crashing(monkeypatch: pytest.MonkeyPatch, n_calls: int) -> Callable[[], bool]:
@@ -374,7 +380,7 @@ def test_after_a_crash_between_any_two_calls_a_whole_one_is_there(tmp_path: Path
         with pytest.MonkeyPatch.context() as patched:
             reached = crashing(patched, n_calls)
             with suppress(Crash):
-                one._write(_checkpoint_file.image(TrainingState({"weight": torch.ones(9)}, {"step": 2}), None))
+                one._put(_checkpoint_file.image(TrainingState({"weight": torch.ones(9)}, {"step": 2}), None))
             has_crashed = reached()
         one.close()
         after = CheckpointStore(one.folder)
@@ -439,7 +445,7 @@ def test_a_killed_writer_loses_nothing_that_was_written(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("all found\n", "")
 
 
-@pytest.mark.parametrize("call", ["_write_all", "verify"])
+@pytest.mark.parametrize("call", ["write", "verify"])
 def test_a_full_disk_is_warned_of_once_and_the_last_one_stays(
     checkpoints: CheckpointStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], call: str
 ) -> None:

@@ -11,7 +11,8 @@ import torch.distributed as dist
 
 from punctual.elastic_training import links
 from punctual.elastic_training.agent_client import AgentClient
-from punctual.elastic_training.group import GroupFault, WorkerGroup
+from punctual.elastic_training.collectives import GroupFault
+from punctual.elastic_training.group import WorkerGroup
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.elastic_training.membership import Membership
 
@@ -51,7 +52,7 @@ def wait_for(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: Work())
     link: Any = device
     group = WorkerGroup(Membership(generation=3, rank=0, n_workers=2, i_device=0), GPU, link)
-    group.end_sum(group.begin_sum(torch.zeros(1)))
+    group.add_up(torch.zeros(1))
 
 
 def test_what_the_device_does_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +93,7 @@ def test_nccl_is_for_workers_with_a_device_each(
         mine = links.Links.of(0, [os.dup(fd) for fd in fds[:1]])  # as if it had nobody to wait for
     path = str(tmp_path / "store")
     membership = Membership(generation=1, rank=0, n_workers=2, i_device=i_device, store_path=path, links=mine)
-    group = WorkerGroup.form(membership, AgentClient(), device)
+    group = WorkerGroup(membership, device, AgentClient())
     assert backends == found
     group.drop()
 

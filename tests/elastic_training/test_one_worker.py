@@ -782,7 +782,7 @@ def test_an_evaluation_is_known_before_the_first_step(page: SharedBlock) -> None
 
 def test_an_evaluation_is_not_done_before_there_is_its_result() -> None:
     told: list[int] = []
-    telling = EvaluationProgress(24, told.append)
+    telling = EvaluationProgress(24, told.append, lambda: None)
     for n_done in range(1, 7):
         telling.but_the_last(n_done, 6)  # one worker of four
     assert told == [4] * 5

@@ -21,8 +21,8 @@ from torch import nn
 
 from punctual.channel import EXIT_PREEMPTED
 from punctual.elastic_training.agent_client import AgentClient
+from punctual.elastic_training.collectives import GroupFault
 from punctual.elastic_training.context import Context
-from punctual.elastic_training.group import GroupFault
 from punctual.elastic_training.member import _with_newest_state
 from punctual.elastic_training.membership import Membership, Progress
 from punctual.elastic_training.prefetcher import SampleOrder
@@ -384,7 +384,7 @@ def test_two_optimizers_with_servers_are_refused() -> None:
 def test_every_element_has_one_server() -> None:
     drawn = random.Random(1)
     for _ in range(200):
-        sizes = [drawn.choice([0, 1, 5, 100, 999, 20_000]) for _ in range(drawn.randrange(1, 12))]
+        sizes = [drawn.choice([1, 5, 100, 999, 20_000]) for _ in range(drawn.randrange(1, 12))]
         kept = sorted(
             (one.i_parameter, one.start, one.end)
             for server in shared_out(sizes, drawn.randrange(1, 9))
@@ -403,4 +403,4 @@ def test_no_server_has_much_more_than_others() -> None:
         sizes = [drawn.choice([10, 300, 2520, 25_200, 1_000_000]) for _ in range(drawn.randrange(1, 10))]
         loads = [sum(one.n_elements for one in server) for server in shared_out(sizes, n_servers)]
         mean = sum(sizes) / n_servers
-        assert max(loads) <= 2 * mean + 1
+        assert max(loads) < mean + 1

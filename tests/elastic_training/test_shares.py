@@ -39,7 +39,7 @@ def test_shares_make_up_the_step_whoever_has_them(n_samples: int, n_ranks: int, 
     places = places_of(n_samples, batch_size, n_ranks)
     shares = [share(places, ranks, is_fused=is_fused, n_samples_max=n_max) for ranks in cut(n_ranks, n_workers)]
     parts = [part for parts in shares for part in parts if part.weight]
-    assert [i for part in parts for i in part.places] == list(range(n_samples))
+    assert [i for part in parts for piece in part.pieces for i in piece.places] == list(range(n_samples))
     assert sum(part.weight for part in parts) == pytest.approx(1)
     assert all(part.weight == pytest.approx(part.n_samples / n_samples) for part in parts)
     assert all(part.n_samples <= (n_max or n_samples) for part in parts)

@@ -25,7 +25,7 @@ NUMBERS = {
 def job(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process is a job, whose host tells `TOLD`."""
     monkeypatch.setenv("PUNCTUAL_JOB", "a")
-    monkeypatch.setattr(metrics, "Standing", lambda name: lambda: TOLD)
+    monkeypatch.setattr(metrics, "standing_of", lambda job: TOLD)
 
 
 def test_what_is_not_known_is_left_out() -> None:

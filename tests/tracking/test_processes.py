@@ -97,7 +97,7 @@ def test_only_the_first_process_claims_the_page(page: SharedBlock) -> None:
 
 
 def test_processes_that_start_together_agree_who_speaks(page: SharedBlock) -> None:
-    code = "import punctual; r = punctual.track('ab', epochs=1); print(bool(r._session._page), flush=True); input()"
+    code = "import punctual; r = punctual.track('ab', epochs=1); print(r._session.is_linked, flush=True); input()"
     siblings = [script(code) for _ in range(4)]
     answers = []
     for sibling in siblings:  # who lives until all have answered

@@ -14,9 +14,8 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from hashlib import sha256
-from io import FileIO
+from hashlib import file_digest, sha256
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,13 @@ _BEGIN = b'{"__metadata__":{"sha256":"'
 _N_DIGITS = 64
 _LENGTH_BYTES = 8
 _DIGITS_AT = _LENGTH_BYTES + len(_BEGIN)
-_CHUNK_BYTES = 4 << 20
+#: Names of element types in the layout.
+_KINDS = {
+    torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
+    torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2", torch.complex64: "C64",
+    torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
+    torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8", torch.bool: "BOOL",
+}  # fmt: skip
 
 
 class Damaged(Exception):
@@ -87,9 +92,10 @@ def write(path: Path, content: Image) -> None:
     digest.update(memory)
     header = bytearray(content.header)
     header[_DIGITS_AT : _DIGITS_AT + _N_DIGITS] = digest.hexdigest().encode()
-    with path.open("xb", buffering=0) as file:
-        _write_all(file, memoryview(header))
-        _write_all(file, memory)
+    with path.open("xb") as file:
+        file.write(header)
+        file.write(memory)
+        file.flush()
         os.fsync(file.fileno())
         # What is read back to be verified shall be what the disk has, not what this program has just written.
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -100,7 +106,7 @@ def verify(path: Path) -> None:
 
     Raises `Damaged`: something is missing, or something is not as it was written.
     """
-    with path.open("rb", buffering=0) as file:
+    with path.open("rb") as file:
         _verify(file)
 
 
@@ -111,7 +117,7 @@ def read(path: Path) -> TrainingState:
 
     Raises `Damaged`: as for `verify`, or the header does not describe the file.
     """
-    with path.open("rb", buffering=0) as file:
+    with path.open("rb") as file:
         _verify(file)
         file.seek(0)
         try:
@@ -121,7 +127,7 @@ def read(path: Path) -> TrainingState:
             raise Damaged(f"its header does not describe it ({type(error).__name__})") from error
 
 
-def _state(file: FileIO) -> TrainingState:
+def _state(file: BufferedReader) -> TrainingState:
     n_header = int.from_bytes(file.read(_LENGTH_BYTES), "little")
     n_bytes = os.fstat(file.fileno()).st_size - _LENGTH_BYTES - n_header
     if n_bytes < 0:
@@ -139,7 +145,8 @@ def _state(file: FileIO) -> TrainingState:
     ):
         raise Damaged(f"its header tells of tensors that are not within its {n_bytes} bytes")
     block = torch.empty(n_bytes, dtype=torch.uint8)
-    _read_all(file, memory_of(block))
+    if file.readinto(memory_of(block)) != n_bytes:
+        raise Damaged(f"it ends before its {n_bytes} bytes of tensors")
     tensors = {name: _view(block, entry) for name, entry in entries.items()}
     tensors |= {name: tensors[same] for name, same in ours["aliases"].items()}
     return TrainingState(tensors, dict(ours["values"]))
@@ -173,16 +180,14 @@ def _header(tensors: Mapping[str, Tensor], places: Mapping[str, tuple[int, int]]
         name: {"dtype": _kind(name, tensors[name]), "shape": list(tensors[name].shape), "data_offsets": place}
         for name, place in places.items()
     }
-    rest = f'","punctual":{json.dumps(ours)}}}' + "".join(
-        f",{json.dumps(name)}:{json.dumps(entry)}" for name, entry in entries.items()
-    )
-    text = _BEGIN + b"0" * _N_DIGITS + rest.encode() + b"}"
+    about = {"sha256": "0" * _N_DIGITS, "punctual": ours}
+    text = json.dumps({"__metadata__": about, **entries}, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
 def _kind(name: str, tensor: Tensor) -> str:
-    kind = _kinds().get(tensor.dtype)
+    kind = _KINDS.get(tensor.dtype)
     if kind is None or tensor.layout != torch.strided:
         raise invalid(
             "a tensor of a checkpoint must be dense and of a plain type", f"{tensor.dtype}, {tensor.layout},",
@@ -191,51 +196,17 @@ def _kind(name: str, tensor: Tensor) -> str:
     return kind
 
 
-@cache
-def _kinds() -> dict[torch.dtype, str]:
-    """Return the names of the element types in the layout that this torch has."""
-    names = {
-        "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
-        "float8_e5m2": "F8_E5M2", "complex64": "C64", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
-        "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
-    }  # fmt: skip
-    return {getattr(torch, name): kind for name, kind in names.items() if hasattr(torch, name)}
-
-
 def _view(block: Tensor, entry: Mapping[str, Any]) -> Tensor:
-    (dtype,) = (dtype for dtype, kind in _kinds().items() if kind == entry["dtype"])
+    (dtype,) = (dtype for dtype, kind in _KINDS.items() if kind == entry["dtype"])
     start, end = entry["data_offsets"]
     # A copy: a view would keep the memory of the whole state as long as one tensor of it is needed.
     return block[start:end].view(dtype).view(entry["shape"]).clone()
 
 
-# Bytes.
-
-
-def _verify(file: FileIO) -> None:
-    begin = file.read(_DIGITS_AT)
-    digits = file.read(_N_DIGITS)
+def _verify(file: BufferedReader) -> None:
+    begin, digits = file.read(_DIGITS_AT), file.read(_N_DIGITS)
     if begin[_LENGTH_BYTES:] != _BEGIN or len(digits) != _N_DIGITS:
         raise Damaged(f"its first {_DIGITS_AT + _N_DIGITS} bytes are not those of a checkpoint")
-    digest, n_bytes = sha256(begin), len(begin) + len(digits)
-    while chunk := file.read(_CHUNK_BYTES):
-        digest.update(chunk)
-        n_bytes += len(chunk)
+    digest = file_digest(file, lambda: sha256(begin))
     if digest.hexdigest().encode() != digits:
-        raise Damaged(f"its {n_bytes} bytes are not those that were written: their SHA-256 differs")
-
-
-def _write_all(file: FileIO, memory: memoryview) -> None:
-    """Write piece by piece; one call may write less than it is asked to."""
-    n_done = 0
-    while n_done < len(memory):
-        n_done += file.write(memory[n_done : n_done + _CHUNK_BYTES])
-
-
-def _read_all(file: FileIO, memory: memoryview) -> None:
-    n_done = 0
-    while n_done < len(memory):
-        n_read = file.readinto(memory[n_done:])
-        if not n_read:
-            raise Damaged(f"it ends {len(memory) - n_done} bytes early")
-        n_done += n_read
+        raise Damaged(f"its {file.tell()} bytes are not those that were written: their SHA-256 differs")

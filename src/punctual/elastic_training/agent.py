@@ -16,7 +16,7 @@ import os
 import select
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -24,15 +24,8 @@ from importlib import import_module
 from time import monotonic_ns
 from typing import Any, Self
 
-from punctual.channel import (
-    BLOCK_VARIABLE,
-    SERVERS_VARIABLE,
-    Declaration,
-    PageError,
-    SharedBlock,
-    process_number,
-)
-from punctual.elastic_training import forkserver, other_node
+from punctual.channel import BLOCK_VARIABLE, SERVERS_VARIABLE, Declaration, PageError, SharedBlock, process_number
+from punctual.elastic_training import other_node
 from punctual.elastic_training.agent_client import SocketAgentClient
 from punctual.elastic_training.elastic_stats import ElasticStats
 from punctual.elastic_training.heartbeat_board import N_SLOTS
@@ -52,7 +45,7 @@ from punctual.elastic_training.worker_pool import (
     shell_code,
 )
 from punctual.tracking import session
-from punctual.tracking.complaint import invalid, warn
+from punctual.tracking.complaint import warn
 
 #: Deaths before a first step, one after the other, or workers that stood still after the same one: another would, too.
 _N_DEATHS_MAX = 3
@@ -73,28 +66,12 @@ def managed_page() -> SharedBlock | None:
     return None
 
 
-def serve(train: Callable[..., object]) -> None:
-    """Run `train` in as many workers as Punctual wants, and return when it has ended.
+def serve(train: Callable[..., object], page: SharedBlock) -> None:
+    """Run `train` in as many workers as Punctual wants on the job's `page`, and return when it has ended.
 
-    * Raises `ValueError`: the function cannot be found by its name, or the script starts the training when it is only
-      loaded.
+    * Raises `ValueError`: the function cannot be found by its name.
     * Raises `SystemExit`: the training has failed, or has left with an exit code.
     """
-    if forkserver.is_forkserver:
-        raise invalid(
-            "the script must start the training only when it is the main program",
-            "a call while it was being loaded",
-            "`punctual.elastic`",
-            'Write `if __name__ == "__main__":` above the call.',
-        )
-    page = managed_page()
-    if page is None:
-        raise invalid(
-            "the training must be made of workers",
-            "no target for any",
-            "`punctual.elastic`",
-            "Start it with `punctual run --workers 1..4`.",
-        )
     hang_s = hang_s_allowed()
     with ExitStack() as opened:
         opened.callback(page.close)
@@ -126,23 +103,17 @@ class Agent:
 
     * `train`: the worker's training function, called with its connection.
     * `hang_s`: seconds after which a worker that stands still while others wait for it is ended.
-    * `preloaded`: modules that workers find loaded, beside what the script's top level loads.
     """
 
     def __init__(
-        self,
-        train: Callable[[SocketAgentClient], object],
-        page: SharedBlock,
-        *,
-        hang_s: float = HANG_S,
-        preloaded: Sequence[str] = forkserver.PRELOADED,
+        self, train: Callable[[SocketAgentClient], object], page: SharedBlock, *, hang_s: float = HANG_S
     ) -> None:
         self._hang_ns = int(hang_s * 1e9)
         self._servers = _servers_allowed()
         self._page = page
         self._stats = ElasticStats(page.publish_workers, os.getpid())
         self._poll = select.poll()
-        self._here = LocalWorkers(train, preloaded, self._poll)
+        self._here = LocalWorkers(train, self._poll, self._stats)
         self._others = OtherNodes(page, self._here, self._poll)
         self._pool = WorkerPool()
         self._generation = 0
@@ -193,7 +164,7 @@ class Agent:
         worker = self._pool.by_slot(node, words["slot"])
         match words["said"]:
             case "forked":
-                worker.pid = words["pid"]
+                worker.pid, worker.since_ns = words["pid"], monotonic_ns()
             case "not forked":
                 self._remove(worker)
                 self._do_without(node, f"no process can be forked: {words['cause']}")
@@ -282,11 +253,9 @@ class Agent:
             return
         self._n_deaths += not worker.has_stepped
         if was_member:
-            if worker.serves:
-                self._stats.lose_server()
-            else:
+            if not worker.serves:
                 self._stats.stop(stamp.n_steps, stamp.stepped_ns)
-                self._stats_of(worker.node).lose(stamp.n_steps, stamp.stepped_ns)
+            worker.node.stats.lose(serves=worker.serves)
             self._break_generation()
             if had_servers:
                 self._restart()
@@ -351,7 +320,7 @@ class Agent:
         node.given_up = (node.target.request, cause)
         n_servers = node.target.n_servers
         wanted = f"{node.target.n_workers} workers" + f" and {n_servers} parameter servers" * bool(n_servers)
-        where = "this training" if node is self._here else f"node {self._others.named(node)}"
+        where = "this training" if node is self._here else f"node {node.name}"
         n_there = sum(member.node is node for member in self._pool.members)
         warn(
             f"there must be {wanted}",
@@ -381,8 +350,7 @@ class Agent:
         if self._state_lost_ns and now_ns - self._state_lost_ns > 10.0 * 1e9:
             self._restart()
         for node in self._nodes:
-            if node.is_ready:
-                self._adjust_workers(node)
+            self._adjust_workers(node)
         if self._should_announce():
             self._announce()
         if self._is_announced() and all(member.state == "ready" for member in self._pool.members):
@@ -464,10 +432,17 @@ class Agent:
         return not self._is_announced() and not self._pool.is_starting and self._chosen() != self._pool.members
 
     def _chosen(self) -> list[Worker]:
-        """Return the wanted members; after a fault all stay, as each may be the only one with the last step."""
+        """Return the wanted members in order: present ones first, so that the oldest stay.
+
+        After a fault all stay, as each may be the only one with the last step.
+        """
         n_least = Counter(id(worker.node) for worker in self._pool.trainers if self._after_fault)
-        counts = [(node, max(node.target.n_workers, n_least[id(node)])) for node in self._nodes]
-        return self._pool.chosen(counts, self._here.target.n_servers)
+        ready = [*self._pool.members, *(worker for worker in self._pool.newcomers() if worker.state == "ready")]
+        chosen: list[Worker] = []
+        for node in self._nodes:  # whose ranks follow each other
+            trainers = [worker for worker in ready if worker.node is node and not worker.serves]
+            chosen += trainers[: max(node.target.n_workers, n_least[id(node)])]
+        return [*chosen, *[worker for worker in ready if worker.serves][: self._here.target.n_servers]]
 
     def _announce(self) -> None:
         if not self._is_announced():
@@ -487,7 +462,7 @@ class Agent:
         devices = [(id(worker.node), device) for worker in trainers for device in worker.devices]
         n_there = Counter(id(worker.node) for worker in trainers)
         nodes = [node for node in self._nodes if n_there[id(node)]]
-        places = [NodePlace(*self._others.address_of(node), n_there[id(node)]) for node in nodes if len(nodes) > 1]
+        places = [NodePlace(*node.address, n_there[id(node)]) for node in nodes if len(nodes) > 1]
         memberships = [
             Membership(
                 generation=self._generation,
@@ -513,7 +488,7 @@ class Agent:
                 self._dismiss(worker)
         is_resize = bool(before) and not self._after_fault and parts(chosen) != parts(before)
         for node in self._nodes:
-            self._stats_of(node).form(
+            node.stats.form(
                 self._generation,
                 n_there[id(node)],
                 len(chosen) - len(trainers) if node is self._here else 0,
@@ -523,16 +498,12 @@ class Agent:
             )
         self._pool.members, self._after_fault = chosen, False
 
-    def _stats_of(self, node: NodeWorkers) -> ElasticStats:
-        """Return the object that keeps the status on the page of a node."""
-        return node.stats if isinstance(node, RemoteWorkers) else self._stats
-
     def _answer(self) -> None:
         """Answer Punctual's targets, once no change is in progress."""
         if self._is_announced() or not self._pool.members:
             return
         for node in self._nodes:
-            target, stats, (request, cause) = node.target, self._stats_of(node), node.given_up
+            target, stats, (request, cause) = node.target, node.stats, node.given_up
             if target.request == stats.request:
                 continue
             there = [worker for worker in self._pool.members if worker.node is node]

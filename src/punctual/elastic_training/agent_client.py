@@ -1,6 +1,5 @@
 """A worker's connection with its agent."""
 
-import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -10,13 +9,11 @@ from multiprocessing.connection import Connection
 from time import monotonic_ns
 from typing import Any
 
-from punctual.elastic_training import links
+from punctual.elastic_training import links, messages
 from punctual.elastic_training.heartbeat_board import N_SLOTS, HeartbeatBoard
 from punctual.elastic_training.links import Links
 from punctual.elastic_training.membership import Membership, Progress
 
-#: The longest message between an agent, its forkserver and its workers.
-MESSAGE_BYTES_MAX = 65_536
 #: A socket to each server, and what connects workers.
 _N_FILES_MAX = N_SLOTS + links.N_FILES_MAX
 
@@ -102,7 +99,7 @@ class SocketAgentClient(AgentClient):
         answer, fds = self._receive()
         if answer["membership"] is None:
             return None
-        membership = _membership(answer["membership"], fds)
+        membership = _membership(answer["membership"], fds, answer["n_peers"])
         self._n_steps = self._n_steps_begun = -1 if membership.source == -1 else answer["n_steps"]
         self._board.show(self._i_slot, n_steps, False, monotonic_ns())
         return membership
@@ -158,31 +155,19 @@ class SocketAgentClient(AgentClient):
         self._receive()
 
     def _send(self, **words: Any) -> None:
-        try:
-            self._connection.send(json.dumps(words).encode())
-        except OSError:  # the agent is gone, and this process is about to be
+        if not messages.send(self._connection, words):
             os._exit(os.EX_SOFTWARE)  # a worker whose agent is gone; nobody sees it
 
     def _receive(self) -> tuple[dict[str, Any], list[int]]:
-        try:
-            answer, fds, _, _ = socket.recv_fds(
-                self._connection, MESSAGE_BYTES_MAX, _N_FILES_MAX, socket.MSG_CMSG_CLOEXEC
-            )
-        except OSError:
-            answer, fds = b"", []
-        if not answer:
-            os._exit(os.EX_SOFTWARE)  # a worker whose agent is gone; nobody sees it
-        return json.loads(answer), fds
+        answer, fds = messages.receive(self._connection, _N_FILES_MAX)
+        if answer is None:
+            os._exit(os.EX_SOFTWARE)
+        return answer, fds
 
 
-def _membership(words: dict[str, Any], fds: Sequence[int]) -> Membership:
+def _membership(words: dict[str, Any], fds: Sequence[int], n_peers: int) -> Membership:
     """Decode the agent's message and files: the membership with a worker's links, if any, and its peers."""
     membership = Membership.of(words)
-    here, is_open = membership.places[membership.i_node], bool(membership.nodes)
-    i_worker = membership.rank - here.start
-    n_links = links.n_files(i_worker, len(here), is_open=is_open)
-    return replace(
-        membership,
-        links=Links.of(i_worker, fds[:n_links], is_open=is_open) if n_links else None,
-        peers=tuple(map(Connection, fds[n_links:])),
-    )
+    n_links, i_worker = len(fds) - n_peers, membership.rank - membership.places[membership.i_node].start
+    made = Links.of(i_worker, fds[:n_links], is_open=bool(membership.nodes)) if n_links else None
+    return replace(membership, links=made, peers=tuple(map(Connection, fds[n_links:])))

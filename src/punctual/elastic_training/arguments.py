@@ -47,6 +47,16 @@ def not_whole(got: str) -> ValueError:
     )
 
 
+def scaled(where: str) -> ValueError:
+    """Return the exception for gradients that are scaled."""
+    return invalid(
+        "an elastic training must not scale its gradients",
+        "a gradient scaler (float16)",
+        where,
+        "Train in bfloat16 or float32, without a scaler: torch.autocast(..., dtype=torch.bfloat16).",
+    )
+
+
 def is_of_process_groups(error: BaseException) -> bool:
     """Whether an error comes from torch's own process groups."""
     files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}

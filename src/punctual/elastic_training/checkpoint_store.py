@@ -7,9 +7,9 @@ whole checkpoint is there.
 
 import fcntl
 import os
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
-from threading import Condition, Thread
 from time import monotonic, sleep, thread_time
 
 from torch import Tensor
@@ -52,11 +52,9 @@ class CheckpointStore:
         self._n_kept = whole(n_kept, "n_kept", "the training", least=1)
         self._saved_at = monotonic()
         self._lock: int | None = None
-        self._thread: Thread | None = None
-        self._changed = Condition()
-        self._waiting: Image | None = None
-        self._writes = False
-        self._closes = False
+        self._thread: ThreadPoolExecutor | None = None  # while the folder is locked
+        #: The last saved state, and its writing.
+        self._last: tuple[Image, Future[None]] | None = None
         self._blocks: list[Tensor] = []  # memory of images that are not needed any more
         self._has_failed = False
 
@@ -93,93 +91,65 @@ class CheckpointStore:
         * Raises `TypeError`: a value is nothing that JSON has.
         """
         began_at = monotonic()
-        if self._is_ours():
-            image = _checkpoint_file.image(state, self._block())
-            with self._changed:
-                self._waiting = image
-                self._changed.notify_all()
+        if (thread := self._claimed()) is not None:
+            if self._last is not None and self._last[1].cancel():  # it still waits
+                self._blocks.append(self._last[0].block)
+            image = _checkpoint_file.image(state, self._blocks.pop() if self._blocks else None)
+            self._last = image, thread.submit(self._write, image)
         self._saved_at = monotonic()
         self.stop_s = self._saved_at - began_at
 
     def flush(self) -> bool:
         """Wait until all saved states are written; return whether the last of them is."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting is None and not self._writes)
+        if self._last is not None:
+            wait([self._last[1]])
         return not self._has_failed
 
     def close(self) -> None:
         """Write the saved states, and release the folder for another training."""
-        with self._changed:
-            self._closes = True
-            self._changed.notify_all()
         if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._thread.shutdown()
         if self._lock is not None:
             _unlock(self._lock)
-            self._lock = None
-        self._closes = False
+        self._thread = self._lock = None
 
     # Being the only writer.
 
-    def _claim(self, wait_s: float) -> bool:
-        """Lock the folder as its writer; return whether it can be written to."""
-        if self._lock is not None:
-            return True
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self.folder, wait_s)
-            for unfinished in self.folder.glob(f"*{_TEMPORARY}"):
-                unfinished.unlink()
-        except OSError as error:
-            self._fail(error)
-            return False
-        self._thread = Thread(target=self._write_all, name="punctual-checkpoints", daemon=True)
-        self._thread.start()
-        return True
+    def _claim(self, wait_s: float) -> ThreadPoolExecutor | None:
+        """Lock the folder as its writer; return the thread that writes, None: the folder cannot be written to."""
+        if self._thread is None:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock = _locked(self.folder, wait_s)
+                for unfinished in self.folder.glob(f"*{_TEMPORARY}"):
+                    unfinished.unlink()
+            except OSError as error:
+                self._fail(error)
+                self.close()
+            else:
+                self._thread = ThreadPoolExecutor(1, "punctual-checkpoints")
+        return self._thread
 
-    def _is_ours(self) -> bool:
+    def _claimed(self) -> ThreadPoolExecutor | None:
         try:
             return self._claim(0.0)
         except ValueError as error:
             self._fail(error)
-            return False
-
-    # Between the training and the thread.
-
-    def _block(self) -> Tensor | None:
-        """Return memory for the next image, that of a waiting image first; None: there is none yet."""
-        with self._changed:
-            if self._waiting is not None:
-                self._blocks.append(self._waiting.block)
-                self._waiting = None
-            return self._blocks.pop() if self._blocks else None
-
-    def _next(self) -> Image | None:
-        """Wait for an image to write; None: the store is closed."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting is not None or self._closes)
-            image, self._waiting = self._waiting, None
-            self._writes = image is not None
-            return image
+            return None
 
     # The thread.
 
-    def _write_all(self) -> None:
-        while (image := self._next()) is not None:
-            began_s = thread_time()
-            try:
-                self._write(image)
-                self._has_failed = False
-            except Exception as error:  # noqa: BLE001 -- a training does not end because of its checkpoints
-                self._fail(error)
-            self.cost_s = self.stop_s + thread_time() - began_s
-            with self._changed:
-                self._blocks.append(image.block)
-                self._writes = False
-                self._changed.notify_all()
-
     def _write(self, image: Image) -> None:
+        began_s = thread_time()
+        try:
+            self._put(image)
+            self._has_failed = False
+        except Exception as error:  # noqa: BLE001 -- a training does not end because of its checkpoints
+            self._fail(error)
+        self.cost_s = self.stop_s + thread_time() - began_s
+        self._blocks.append(image.block)
+
+    def _put(self, image: Image) -> None:
         """Write a checkpoint; remove older ones only when it has been read back."""
         paths = _paths(self.folder)
         path = self.folder / f"{int(paths[-1].stem) + 1 if paths else 1:08d}{_SUFFIX}"

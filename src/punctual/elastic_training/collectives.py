@@ -20,6 +20,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from punctual.elastic_training._memory import memory_of
 from punctual.elastic_training.links import N_TURNS, SLOT_BYTES, Links, n_memory_bytes
 from punctual.elastic_training.node_connections import NodeConnections
 from punctual.elastic_training.virtual_ranks import cut
@@ -31,6 +32,10 @@ Moves = Callable[[range, range], Sequence[Tensor]]
 _SUM, _SENDING, _EXCHANGE, _COLLECTION, _NOTHING = b"+", b">", b"x", b"c", b"."
 
 
+class GroupFault(ConnectionError):
+    """Raised if a collective failed: a member is gone."""
+
+
 class Apart(Exception):
     """Raised if another worker performs a different operation."""
 
@@ -38,7 +43,7 @@ class Apart(Exception):
 class Collectives:
     """One worker's collective operations. Tensors may be on a GPU, and must be contiguous and alike in all workers.
 
-    Every method raises `OSError` if a member is gone, and `Apart` if one does something else; it leaves its tensors in between.
+    Every method raises `GroupFault` if a member is gone, and `Apart` if one does something else; it leaves its tensors in between.
 
     * `is_broken`: whether a member is known to be gone. Its sockets tell it too, unless a process that it has forked
       has copies.
@@ -134,6 +139,12 @@ class Collectives:
 
     def wait(self, moves: Moves | None = None, word: bytes = _NOTHING) -> None:
         """Wait until all workers of the node come with the same word, and the parts of `moves` from other nodes."""
+        try:
+            self._wait(moves, word)
+        except OSError as error:
+            raise GroupFault(str(error)) from error
+
+    def _wait(self, moves: Moves | None, word: bytes) -> None:
         links = self._links
         for child in links.children:
             self._hear(child, word)
@@ -227,8 +238,4 @@ def _rows_of(slots: Tensor, n_used: Sequence[int], senders: range, receivers: ra
 
 def _behind(word: memoryview, parts: Sequence[Tensor]) -> list[memoryview]:
     """Return the bytes of the parts after the word; empty if there are no parts."""
-    return [word, *map(_bytes_of, parts)] if parts else []
-
-
-def _bytes_of(part: Tensor) -> memoryview:
-    return memoryview(part.view(torch.uint8).numpy())  # type: ignore[arg-type]
+    return [word, *map(memory_of, parts)] if parts else []

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from punctual.channel import WorkerStatus
 
@@ -17,7 +18,7 @@ class ElasticStats:
         self._stopped_ns = 0
         self._n_in_flight = 0
         self._awaits_step = False
-        self._put(replace(self._status, agent_pid=agent_pid))
+        self._change(agent_pid=agent_pid)
 
     @property
     def request(self) -> int:
@@ -26,18 +27,12 @@ class ElasticStats:
 
     def answer(self, request: int, cause: str = "") -> None:
         """Answer the target: fulfilled, or given up for `cause`."""
-        self._put(replace(self._status, request=request, cause=cause))
+        self._change(request=request, cause=cause)
 
-    def lose(self, n_steps: int, stepped_ns: int) -> None:
-        """Note the end of a member that was at `n_steps`."""
-        self.stop(n_steps, stepped_ns)
-        status = self._status
-        self._put(replace(status, n_workers=status.n_workers - 1, n_workers_lost=status.n_workers_lost + 1))
-
-    def lose_server(self) -> None:
-        """Note the end of a parameter server, and with it the loss of the state."""
-        status = self._status
-        self._put(replace(status, n_servers=status.n_servers - 1, n_workers_lost=status.n_workers_lost + 1))
+    def lose(self, *, serves: bool) -> None:
+        """Note the end of a member, a worker or a parameter server."""
+        kind = "n_servers" if serves else "n_workers"
+        self._change(**{kind: getattr(self._status, kind) - 1}, n_workers_lost=self._status.n_workers_lost + 1)
 
     def form(
         self,
@@ -53,15 +48,8 @@ class ElasticStats:
         self._n_in_flight = int(after_fault)
         self._awaits_step = True
         n_resizes = self._status.n_resizes + resizes
-        self._put(
-            replace(
-                self._status,
-                generation=generation,
-                n_workers=n_workers,
-                n_servers=n_servers,
-                devices=devices,
-                n_resizes=n_resizes,
-            )
+        self._change(
+            generation=generation, n_workers=n_workers, n_servers=n_servers, devices=devices, n_resizes=n_resizes
         )
 
     def stop(self, n_steps: int, stepped_ns: int) -> None:
@@ -77,23 +65,17 @@ class ElasticStats:
         if not self._stopped_ns:
             return
         status, stop_ns = self._status, stepped_ns - self._stopped_ns
-        n_redone = max(0, self._n_steps - (n_steps - 1)) + self._n_in_flight
+        n_redone = status.n_steps_redone + max(0, self._n_steps - (n_steps - 1)) + self._n_in_flight
         self._stopped_ns = self._n_in_flight = 0
         self._n_steps = n_steps
-        self._put(
-            replace(
-                status,
-                last_stop_ns=stop_ns,
-                longest_stop_ns=max(status.longest_stop_ns, stop_ns),
-                n_steps_redone=status.n_steps_redone + n_redone,
-            )
-        )
+        longest_ns = max(status.longest_stop_ns, stop_ns)
+        self._change(last_stop_ns=stop_ns, longest_stop_ns=longest_ns, n_steps_redone=n_redone)
 
     def leave(self) -> None:
         """Show that no worker trains any more."""
-        self._put(replace(self._status, n_workers=0, n_servers=0, devices=()))
+        self._change(n_workers=0, n_servers=0, devices=())
 
-    def _put(self, status: WorkerStatus) -> None:
-        if status != self._status:
-            self._status = status
-            self._publish(status)
+    def _change(self, **facts: Any) -> None:
+        before, self._status = self._status, replace(self._status, **facts)
+        if self._status != before:
+            self._publish(self._status)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from punctual.elastic_training import agent
+from punctual.elastic_training import agent, forkserver
 from punctual.elastic_training.agent_client import AgentClient
 from punctual.tracking.complaint import invalid
 
@@ -25,8 +25,16 @@ def elastic(train: "Callable[..., object]") -> None:
     SystemExit
         The training was stopped, or failed in a worker.
     ValueError
-        A launcher has started the script several times: each would train for itself.
+        A launcher has started the script several times: each would train for itself. Or the script starts the training
+        when it is only loaded.
     """
+    if forkserver.is_forkserver:
+        raise invalid(
+            "the script must start the training only when it is the main program",
+            "a call while it was being loaded",
+            "`punctual.elastic`",
+            'Write `if __name__ == "__main__":` above the call.',
+        )
     n_processes = os.environ.get("WORLD_SIZE", "1")
     if n_processes != "1" and "RANK" in os.environ:
         raise invalid(
@@ -41,5 +49,4 @@ def elastic(train: "Callable[..., object]") -> None:
         from punctual.elastic_training.context import run_worker
 
         return run_worker(train, AgentClient())
-    page.close()
-    return agent.serve(train)
+    return agent.serve(train, page)

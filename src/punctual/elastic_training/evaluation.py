@@ -1,9 +1,8 @@
 """Sums over a held-out set, each worker taking its virtual ranks' part of it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from punctual.elastic_training.fetching import Fetch, moved
 from punctual.elastic_training.random_state import apart
-from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut
+from punctual.elastic_training.virtual_ranks import cut
 from punctual.tracking.complaint import invalid
 
 #: Totals of the values that the user's function returns; None: of no sample.
@@ -48,16 +47,6 @@ def add(left: Totals, right: Totals) -> Totals:
             "Return sums and counts over the batch, and not something of each sample.",
         )
     return [part + other for part, other in zip(left, right, strict=True)]
-
-
-def plain_roots(tree: TreeSum[Totals]) -> list[Any]:
-    """Encode the roots of a tree for JSON."""
-    return [(root.level, root.index, plain(root.total)) for root in tree.roots]
-
-
-def put_roots(tree: TreeSum[Totals], roots: Sequence[Any]) -> None:
-    for level, index, total in roots:
-        tree.put(TreeNode(level, index, unplain(total)))
 
 
 def plain(totals: Totals) -> Any:
@@ -118,28 +107,25 @@ class Evaluation:
         shards = self._shards(range(self.n_virtual_ranks) if virtual_ranks is None else virtual_ranks)
         return sum(-(-len(shard) // self.batch_size) for shard in shards)
 
-    def over(self, virtual_ranks: range, tell: Tell) -> TreeSum[Totals]:
-        """Return the sums over the shards of these virtual ranks; `tell` is called after each batch."""
-        tree: TreeSum[Totals] = TreeSum(self.n_virtual_ranks, add)
+    def over(self, virtual_ranks: range, tell: Tell, n_batches_max: int | None = None) -> list[Totals]:
+        """Return the sum over the shard of each of these virtual ranks; `tell` is called after each batch.
+
+        `n_batches_max`: ends after so many batches; None: after all.
+        """
+        sums: list[Totals] = []
         n_done, n_mine = 0, self.n_batches(virtual_ranks)
         with apart(), evaluating(self.model):
             for i, shard in zip(virtual_ranks, self._shards(virtual_ranks), strict=True):
                 self.fetch.seed(i)
                 totals: Totals = None
                 for numbers in self._batches(shard):
+                    if n_done == n_batches_max:
+                        return sums
                     totals = add(totals, self._totals(numbers))
                     n_done += 1
                     tell(n_done, n_mine)
-                tree.put_leaf(i, totals)
-        return tree
-
-    def rehearse(self, virtual_ranks: range, n_batches_max: int, tell: Tell) -> None:
-        """Evaluate the first batches only, to measure their cost."""
-        batches = (numbers for shard in self._shards(virtual_ranks) for numbers in self._batches(shard))
-        with apart(), evaluating(self.model):
-            for n_done, numbers in enumerate(islice(batches, n_batches_max), start=1):
-                self._totals(numbers)
-                tell(n_done, self.n_batches(virtual_ranks))
+                sums.append(totals)
+        return sums
 
     def _shards(self, virtual_ranks: range) -> list[range]:
         return cut(self.n_samples, self.n_virtual_ranks)[virtual_ranks.start : virtual_ranks.stop]
@@ -160,14 +146,17 @@ class EvaluationProgress:
 
     * `n_batches`: batches of the whole evaluation.
     * `advance`: called with the number of further batches.
+    * `stamp`: called with each batch.
     """
 
     n_batches: int
     advance: Callable[[int], None]
+    stamp: Callable[[], None]
     _n_told: int = 0
 
     def of(self, n_done: int, n_mine: int) -> None:
         """Report progress, `n_done` of a worker's `n_mine` batches; batches that are repeated count once."""
+        self.stamp()
         n_now = n_done * self.n_batches // n_mine
         if n_now > self._n_told:
             self.advance(n_now - self._n_told)
@@ -177,7 +166,10 @@ class EvaluationProgress:
         """Report progress but of the last batch: an evaluation ends with its result, which takes the others."""
         if n_done < n_mine:
             self.of(n_done, n_mine)
+        else:
+            self.stamp()
 
     def end(self) -> None:
         """Report that the result is there."""
-        self.of(1, 1)
+        if self.n_batches > self._n_told:
+            self.advance(self.n_batches - self._n_told)

@@ -42,7 +42,7 @@ class Fetch:
     """
 
     def __init__(self, dataset: Any, collate: Collate | None) -> None:
-        self._dataset = dataset
+        self.dataset = dataset
         self._collate = collate or default_collate
         self._is_tensors = collate is None and type(dataset) is TensorDataset
         #: Generators of random numbers that are the dataset's own.
@@ -50,7 +50,7 @@ class Fetch:
 
     def is_of(self, dataset: Any, collate: Collate | None) -> bool:
         """Whether it fetches from `dataset` and collates with `collate`."""
-        return self._dataset is dataset and self._collate is (collate or default_collate)
+        return self.dataset is dataset and self._collate is (collate or default_collate)
 
     def seed(self, *numbers: int) -> None:
         """Seed all generators of random numbers, those of the dataset included."""
@@ -61,7 +61,7 @@ class Fetch:
     def together(self, numbers: Tensor) -> Any:
         """Fetch the samples with these numbers, in order, with the present random state."""
         if self._is_tensors:
-            return tuple(tensor[numbers] for tensor in self._dataset.tensors)
+            return tuple(tensor[numbers] for tensor in self.dataset.tensors)
         return self._collate(self._samples(numbers.tolist()))
 
     def batch(self, request: Request) -> Any:
@@ -74,10 +74,12 @@ class Fetch:
             samples += self._samples(numbers)
         return self._collate(samples)
 
+    __getitems__ = batch  # as a dataset of torch's loaders
+
     def _samples(self, numbers: Sequence[int]) -> list[Any]:
-        if hasattr(self._dataset, "__getitems__"):
-            return cast("list[Any]", self._dataset.__getitems__(list(numbers)))
-        return [self._dataset[i] for i in numbers]
+        if hasattr(self.dataset, "__getitems__"):
+            return cast("list[Any]", self.dataset.__getitems__(list(numbers)))
+        return [self.dataset[i] for i in numbers]
 
 
 def moved(batch: Any, device: torch.device) -> Any:

@@ -12,12 +12,12 @@ JSON but for two that come as files:
 direction   meaning
 =========== ================================================================================================
 in          `ScriptOrigin`, pickled: the script and its surroundings
-out         ``{"said": "ready"}``, or ``{"said": "failed", "trace": traceback}`` as the last message
-in          the training function, pickled: the script has been loaded, so that it can be found
+in          the training function, pickled: it is read when the script has been loaded, so that it can be found
+out         ``{"said": "failed", "trace": traceback}`` as the last message, if it could not
 in          ``{"fork": slot, "serves": bool}`` with the worker's or parameter server's socket; answered by
             ``{"said": "forked", "pid": id, "slot": slot}``, or ``{"said": "not forked", "slot": slot, "cause": text}``
 in          ``{"kill": id}``
-out         ``{"said": "ended", "pid": id, "code": exit code}``, as soon as it has
+out         ``{"said": "ended", "slot": slot, "code": exit code}``, as soon as it has
 =========== ================================================================================================
 
 When the agent dies, the kernel ends this process, and with it, in the same way, all workers.
@@ -27,7 +27,6 @@ import atexit
 import ctypes
 import gc
 import importlib.util
-import json
 import os
 import pickle
 import random
@@ -43,14 +42,15 @@ from typing import Any, NoReturn
 from zlib import crc32
 
 from punctual.channel import JOB_VARIABLE
-from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
+from punctual.elastic_training import messages
+from punctual.elastic_training.agent_client import SocketAgentClient
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.elastic_training.random_state import seed_all
 from punctual.tracking import session
 from punctual.tracking.complaint import invalid
 
 #: Modules that every training needs. An optimizer's constructor imports `torch._dynamo`.
-PRELOADED = ("torch", "torch._dynamo", "torch.distributed", "punctual.elastic_training.context")
+PRELOADED: tuple[str, ...] = ("torch", "torch._dynamo", "torch.distributed", "punctual.elastic_training.context")
 
 
 def run(
@@ -73,8 +73,6 @@ def run(
 
 def _become_ordinary(environment: Mapping[str, str]) -> None:
     """Undo settings that only the forkserver needs."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     session._session = None  # noqa: SLF001 -- the script's top level may have made one, for a process without a page
     os.environ.clear()
@@ -140,43 +138,40 @@ class Forkserver:
     """Forks workers on demand."""
 
     def __init__(
-        self, control: socket.socket, wake_fd: int, origin: ScriptOrigin, train: Callable[[SocketAgentClient], object]
+        self, control: socket.socket, origin: ScriptOrigin, train: Callable[[SocketAgentClient], object]
     ) -> None:
         self._control = control
-        self._wake_fd = wake_fd
         self._origin = origin
         self._train = train
-        self._children: set[int] = set()
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        #: Process and slot of each worker that lives, by a descriptor that can be read once it has ended.
+        self._children: dict[int, tuple[int, int]] = {}
 
     def serve(self) -> None:
         """Serve requests until the agent closes the connection."""
-        poll = select.poll()
-        for fd in (self._control.fileno(), self._wake_fd):
-            poll.register(fd, select.POLLIN)
         while True:
-            for fd, _ in poll.poll():
-                if fd == self._wake_fd:
-                    os.read(fd, 64)
-                    for child in list(self._children):  # others may be the script's, which may ask how they ended
-                        pid, status = os.waitpid(child, os.WNOHANG)
-                        if pid:
-                            self._children.discard(pid)
-                            send(self._control, said="ended", pid=pid, code=os.waitstatus_to_exitcode(status))
+            for fd, _ in self._poll.poll():
+                if fd in self._children:
+                    self._tell_end(fd)
                 elif not self._handle_request():
                     return
 
+    def _tell_end(self, fd: int) -> None:
+        pid, i_slot = self._children.pop(fd)
+        self._poll.unregister(fd)
+        os.close(fd)
+        _, status = os.waitpid(pid, 0)
+        send(self._control, said="ended", slot=i_slot, code=os.waitstatus_to_exitcode(status))
+
     def _handle_request(self) -> bool:
         """Handle one message; False at the end."""
-        try:
-            text, fds, _, _ = socket.recv_fds(self._control, MESSAGE_BYTES_MAX, 1)
-        except OSError:
+        words, fds = messages.receive(self._control, 1)
+        if words is None:
             return False
-        if not text:
-            return False
-        words: dict[str, int] = json.loads(text)
         if "fork" in words:
-            self._fork(words["fork"], fds[0], serves=bool(words["serves"]))
-        elif words["kill"] in self._children:  # not reaped yet, so that the id is still its own
+            self._fork(words["fork"], fds[0], serves=words["serves"])
+        elif any(words["kill"] == pid for pid, _ in self._children.values()):  # not reaped yet: the id is still its own
             os.kill(words["kill"], signal.SIGKILL)
         return True
 
@@ -192,11 +187,12 @@ class Forkserver:
             exit_with_parent(parent)
             random.setstate(drawn)  # Python seeds it anew in a forked process: workers would shuffle in several orders
             self._control.close()
-            os.close(self._wake_fd)
             body = _serve if serves else self._train
             run(socket.socket(fileno=link_fd), i_slot, self._origin.board_fd, self._origin.environment, body)
         os.close(link_fd)
-        self._children.add(pid)
+        fd = os.pidfd_open(pid)
+        self._children[fd] = pid, i_slot
+        self._poll.register(fd, select.POLLIN)
         send(self._control, said="forked", pid=pid, slot=i_slot)
 
 
@@ -213,18 +209,13 @@ def exit_with_parent(parent: int) -> None:
 
 def send(control: socket.socket, **words: Any) -> None:
     """Send the agent a message; if it is gone, end this process."""
-    try:
-        control.send(json.dumps(words).encode())
-    except OSError:
+    if not messages.send(control, words):
         os._exit(os.EX_SOFTWARE)
 
 
 def _unpickled(control: socket.socket) -> Any:
     """Receive the agent's next object, as a file; if the agent is gone, end this process."""
-    try:
-        _, fds, _, _ = socket.recv_fds(control, MESSAGE_BYTES_MAX, 1)
-    except OSError:
-        fds = []
+    _, fds = messages.receive(control, 1)
     if not fds:
         os._exit(os.EX_SOFTWARE)
     with os.fdopen(fds[0], "rb") as file:
@@ -293,17 +284,12 @@ def main(control_fd: int) -> None:
         _check_no_gpu(origin)
         gc.collect()
         gc.freeze()  # what is never collected is never written to, and stays shared by all workers
-        send(control, said="ready")
         train = _training_function(control)
     except BaseException:  # noqa: BLE001 -- whatever the script raises is the user's to know
         send(control, said="failed", trace=traceback.format_exc()[-8_000:])
         return
-    wake_fd, wakes_fd = os.pipe()
-    for fd in (wake_fd, wakes_fd):
-        os.set_blocking(fd, False)
-    signal.set_wakeup_fd(wakes_fd, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    Forkserver(control, wake_fd, origin, train).serve()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the script may have it ignored, and then no end could be asked for
+    Forkserver(control, origin, train).serve()
 
 
 #: Whether this process is one: a script that does not protect its start would start itself here.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from punctual.elastic_training import arguments
 from punctual.tracking.complaint import invalid
 
 _BODY = "the body of `run.batches`"
@@ -132,9 +133,4 @@ def versions(tensors: Iterable[Tensor | None]) -> list[int]:
 def _refuse_scaling(scaler: torch.amp.GradScaler, outputs: Any) -> Any:
     if not scaler.is_enabled():
         return outputs
-    raise invalid(
-        "an elastic training must not scale its gradients",
-        "a gradient scaler (float16)",
-        "`context.elastic`",
-        "Train in bfloat16 or float32, without a scaler: torch.autocast(..., dtype=torch.bfloat16).",
-    )
+    raise arguments.scaled("`context.elastic`")

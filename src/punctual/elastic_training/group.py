@@ -3,16 +3,15 @@
 They are connected by what the agent has handed to them (`links`), which nobody else can reach: sums on CPUs, and where
 workers share a GPU, are made in memory that they share; when a member dies its sockets close, and the others see it.
 Workers of several nodes are connected over the network beside (`node_connections`).
-Workers of one node with a GPU each sum up by NCCL, where the device waits and nothing breaks by itself: they look at the board while
-they wait, and end the waiting when the agent has missed a member.
+Workers of one node with a GPU each add up gradients by NCCL, where the device waits and nothing breaks by itself: they look at the
+board while they wait, and end the waiting when the agent has missed a member.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from time import sleep
 from typing import Any
 
@@ -21,7 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from punctual.elastic_training.agent_client import AgentClient
-from punctual.elastic_training.collectives import Collectives
+from punctual.elastic_training.collectives import Collectives, GroupFault
+from punctual.elastic_training.links import Links
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.node_connections import NodeConnections
 
@@ -30,16 +30,9 @@ _WATCHDOG_VARIABLE = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 #: Network interface of NCCL: the workers are on one machine.
 _INTERFACE_VARIABLE, _INTERFACE = "NCCL_SOCKET_IFNAME", "lo"
 
-#: A sum that has begun; there when it has been called.
-PendingSum = Callable[[], None]
-
-
-class GroupFault(Exception):
-    """Raised if a collective failed: a member is gone."""
-
 
 @contextmanager
-def group_faults() -> Iterator[None]:
+def _group_faults() -> Iterator[None]:
     """Turn exceptions of a collective into `GroupFault`."""
     try:
         yield
@@ -52,6 +45,8 @@ class WorkerGroup:
 
     * `rank`, `n_workers`: rank of this worker, and number of all.
     * `device`: device of tensors that are sent.
+
+    Raises `GroupFault`: a member is gone already.
     """
 
     def __init__(self, membership: Membership, device: torch.device, agent: AgentClient | None = None) -> None:
@@ -61,20 +56,13 @@ class WorkerGroup:
         self.rank = membership.rank
         self.n_workers = membership.n_workers
         self.device = device
-
-    @classmethod
-    def form(cls, membership: Membership, agent: AgentClient, device: torch.device) -> "WorkerGroup":
-        """Connect with the other members. Raises `GroupFault`: a member is gone already."""
-        group = cls(membership, device, agent)
         if membership.links is not None:
-            with group_faults():
-                group._connect()
-        return group
+            with _group_faults():
+                self._connect(membership.links)
 
-    def _connect(self) -> None:
-        membership, links = self.membership, self.membership.links
-        assert links is not None, "a worker that is alone does not connect"
-        nodes = None
+    def _connect(self, links: Links) -> None:
+        membership = self.membership
+        nodes: NodeConnections | None = None
         if links.listening is not None:
             try:
                 nodes = NodeConnections.formed(membership, links.listening, self._is_broken)
@@ -111,13 +99,14 @@ class WorkerGroup:
         return self._agent is not None and self._agent.generation_broken >= self.membership.generation
 
     @property
-    def _together(self) -> Collectives:
+    def together(self) -> Collectives:
+        """Collective operations of the members beside `add_up`."""
         assert self._collectives is not None, "the group has been formed, of several workers, and not dropped"
         return self._collectives
 
     @property
     def _is_nccl(self) -> bool:
-        """Whether NCCL is used: it needs a device for each member (only the agent knows), and one node."""
+        """Whether NCCL adds up: it needs a device for each member (only the agent knows), and one node."""
         membership = self.membership
         has_own = membership.i_device is not None and not membership.shares_device
         return self.device.type == "cuda" and has_own and not membership.nodes
@@ -134,24 +123,17 @@ class WorkerGroup:
         else:
             dist.destroy_process_group()
 
-    def begin_sum(self, tensor: Tensor) -> PendingSum:
-        """Begin to replace `tensor` by its sum over all members; all end their sums in the order of beginning.
-
-        A processor that adds up does not go on with backward meanwhile, so there all of it is done at the end.
-        """
+    def add_up(self, tensor: Tensor) -> None:
+        """Replace `tensor` by its sum over all members."""
         if not self._is_nccl:
-            return partial(self._together.add_up, tensor)
-        with group_faults():
-            work = dist.all_reduce(tensor, async_op=True)
-        assert work is not None
-        return partial(self._await, work)
+            self.together.add_up(tensor)
+            return
+        with _group_faults():
+            self._await(dist.all_reduce(tensor, async_op=True))
 
-    def end_sum(self, pending: PendingSum) -> None:
-        with group_faults():
-            pending()
-
-    def _await(self, work: dist.Work) -> None:
+    def _await(self, work: dist.Work | None) -> None:
         """Wait until NCCL has done a collective, or a member is gone."""
+        assert work is not None, "this process is a member"
         work.wait()  # it is the device that waits
         done = torch.cuda.Event()
         done.record()
@@ -161,42 +143,13 @@ class WorkerGroup:
             # Seconds between two looks at whether the device has done a collective.
             sleep(0.0001)
 
-    def send_from(self, source: int, tensor: Tensor) -> None:
-        """Replace `tensor` by that of the member `source`."""
-        with group_faults():
-            if self._is_nccl:
-                self._await(dist.broadcast(tensor, source, async_op=True))
-            else:
-                self._together.send_from(source, tensor)
-
-    def exchange(self, outgoing: Tensor, sizes_in: Sequence[int]) -> list[Tensor]:
-        """Send each member its row of `outgoing`; return the flat tensors received from them, of these sizes."""
-        with group_faults():
-            if not self._is_nccl:
-                return self._together.exchange(outgoing, sizes_in)
-            received = outgoing.new_empty(sum(sizes_in))
-            sizes_out = [outgoing[0].numel()] * self.n_workers
-            flat = outgoing.reshape(-1)
-            self._await(dist.all_to_all_single(received, flat, list(sizes_in), sizes_out, async_op=True))
-        return list(received.split(sizes_in))
-
-    def collect(self, tensor: Tensor) -> Tensor:
-        """Return the flat tensors of all members, equally long, one behind the other."""
-        with group_faults():
-            if not self._is_nccl:
-                return self._together.collect(tensor).view(-1)
-            collected = tensor.new_empty(len(tensor) * self.n_workers)
-            self._await(dist.all_gather(list(collected.split(len(tensor))), tensor, async_op=True))
-        return collected
-
     def gather(self, value: Any) -> list[Any]:
         """Return each member's `value`, by rank. Values must be JSON; floats stay exact."""
         if self.n_workers == 1:
             return [value]
         mine = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        with group_faults():
-            sizes = self._together.collect(torch.tensor([len(mine)])).flatten().tolist()
-            padded = torch.zeros(max(sizes), dtype=torch.uint8)
-            padded[: len(mine)] = mine
-            theirs = self._together.collect(padded)
+        sizes = self.together.collect(torch.tensor([len(mine)])).flatten().tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(mine)] = mine
+        theirs = self.together.collect(padded)
         return [json.loads(bytes(text[:size].tolist())) for text, size in zip(theirs, sizes, strict=True)]

@@ -20,7 +20,7 @@ class _Pending:
 
     is_own: bool
     give_up_at: float
-    awaits: int = select.POLLIN
+    awaits: int = select.POLLIN | select.POLLOUT
 
 
 class Handshakes:
@@ -36,9 +36,7 @@ class Handshakes:
 
     def connect(self, address: tuple[str, int], limit_s: float) -> ssl.SSLSocket:
         """Begin a connection, which `advance` returns once it is made; raises `OSError` if nothing listens there."""
-        connection = self._sockets.begin(socket.create_connection(address, LIMIT_S), is_server=False)
-        self._add(connection, _Pending(is_own=True, give_up_at=monotonic() + limit_s, awaits=select.POLLOUT))
-        return connection
+        return self._begin(socket.create_connection(address, LIMIT_S), limit_s, is_own=True)
 
     def advance(self, wait_s: float) -> list[ssl.SSLSocket]:
         """Accept connections, waiting at most `wait_s` seconds, and return those whose handshakes are complete.
@@ -50,7 +48,9 @@ class Handshakes:
         for connection, pending in self._pending.items():
             poll.register(connection, pending.awaits)
         if self._listening.fileno() in dict(poll.poll(wait_s * 1e3)):
-            self._accept()
+            with suppress(OSError):  # none waits any more, or one is gone again
+                for _ in range(_N_MAX):
+                    self._begin(self._listening.accept()[0], LIMIT_S, is_own=False)
         return [connection for connection in list(self._pending) if self._is_made(connection)]
 
     def close(self) -> None:
@@ -58,43 +58,35 @@ class Handshakes:
         for connection in list(self._pending):
             self._drop(connection)
 
-    def _accept(self) -> None:
-        with suppress(OSError):  # it is gone again
-            connection = self._sockets.begin(self._listening.accept()[0], is_server=True)
-            self._add(connection, _Pending(is_own=False, give_up_at=monotonic() + LIMIT_S))
-        others = [connection for connection, pending in self._pending.items() if not pending.is_own]
+    def _begin(self, plain: socket.socket, limit_s: float, *, is_own: bool) -> ssl.SSLSocket:
+        connection = self._sockets.begin(plain, is_server=not is_own)
+        connection.setblocking(False)
+        self._pending[connection] = _Pending(is_own, monotonic() + limit_s)
+        others = [other for other, pending in self._pending.items() if not pending.is_own]
         if len(others) > _N_MAX:
             self._drop(others[0])
-
-    def _add(self, connection: ssl.SSLSocket, pending: _Pending) -> None:
-        connection.setblocking(False)
-        self._pending[connection] = pending
+        return connection
 
     def _is_made(self, connection: ssl.SSLSocket) -> bool:
+        """Continue a handshake; return whether it is complete."""
         pending = self._pending[connection]
-        try:
-            self._go_on(connection, pending)
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return False
-        except OSError:
-            self._drop(connection)
-            if pending.is_own:
-                raise
-            return False
-        del self._pending[connection]
-        connection.settimeout(LIMIT_S)
-        return True
-
-    @staticmethod
-    def _go_on(connection: ssl.SSLSocket, pending: _Pending) -> None:
-        """Continue the handshake; raises `OSError` if it is not complete."""
         try:
             connection.do_handshake()
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as wants:
-            if monotonic() > pending.give_up_at:
-                raise TimeoutError("a handshake has taken too long") from None
             pending.awaits = select.POLLOUT if isinstance(wants, ssl.SSLWantWriteError) else select.POLLIN
-            raise
+            if monotonic() <= pending.give_up_at:
+                return False
+            error: OSError = TimeoutError("a handshake has taken too long")
+        except OSError as failure:
+            error = failure
+        else:
+            del self._pending[connection]
+            connection.settimeout(LIMIT_S)
+            return True
+        self._drop(connection)
+        if pending.is_own:
+            raise error
+        return False
 
     def _drop(self, connection: ssl.SSLSocket) -> None:
         del self._pending[connection]

@@ -62,14 +62,6 @@ def n_memory_bytes(n_workers: int) -> int:
     return N_TURNS * n_workers * SLOT_BYTES
 
 
-def n_files(i_worker: int, n_workers: int, *, is_open: bool = False) -> int:
-    """Number of files for the worker `i_worker`; a server (from `n_workers` on) has none."""
-    if (n_workers == 1 and not is_open) or i_worker >= n_workers:
-        return 0
-    first = i_worker * FAN_OUT + 1
-    return 1 + (i_worker > 0) + max(0, min(FAN_OUT, n_workers - first)) + (is_open and i_worker == 0)
-
-
 def make(
     n_workers: int,
     opened: ExitStack,

@@ -18,10 +18,10 @@ from punctual.elastic_training.checkpoint_store import CheckpointStore
 from punctual.elastic_training.collectives import Apart
 from punctual.elastic_training.evaluation import Totals
 from punctual.elastic_training.gradient_guard import versions
-from punctual.elastic_training.group import GroupFault, WorkerGroup
+from punctual.elastic_training.group import WorkerGroup
 from punctual.elastic_training.membership import Membership, Progress
 from punctual.elastic_training.replica import Replica, TrainingState
-from punctual.elastic_training.virtual_ranks import RankNumber, TreeSum
+from punctual.elastic_training.virtual_ranks import RankNumber
 from punctual.tracking.complaint import invalid, tell
 from punctual.tracking.losses import N_ARRIVED
 
@@ -44,61 +44,48 @@ _IN_WORDS: dict[str, str] = {
 }  # fmt: skip
 
 
-def share(group: WorkerGroup, source: int, state: TrainingState | None, *, wants: bool) -> TrainingState | None:
+def share(
+    group: WorkerGroup, source: int, state_here: Callable[[], TrainingState], *, wants: bool
+) -> TrainingState | None:
     """Send the source's state to all members.
 
-    * `state`: state of the source; other members pass None.
+    * `state_here`: returns the state of this member, if it is the source.
     * `wants`: whether this member needs the state; if not, what it receives is thrown away.
 
-    Returns the state received, in memory of its own; None if it was not wanted.
+    Returns the state received, in memory of its own; None if it was not wanted, or is this member's.
     """
-    header = group.gather(_header(state) if state is not None else None)[source]
-    entries = [_TensorHeader(*entry) for entry in header["tensors"]]
-    tensors = state.tensors if state is not None else {}
+    if group.n_workers == 1:
+        return None
+    state = state_here() if group.rank == source else None
+    header = group.gather(None if state is None else _header(state))[source]
     received: dict[str, Tensor] = {}
-    for parcel in _parcels(entries):
-        packed = _packed(parcel, tensors, group.device) if tensors else _room(parcel, group.device)
-        group.send_from(source, packed)
-        if wants:
-            received.update(_unpacked(parcel, packed))
-    return TrainingState(received, header["values"]) if wants else None
+    for parcel in _parcels(header["tensors"]):
+        packed = _room(parcel) if state is None else _packed(parcel, state.tensors)
+        group.together.send_from(source, packed)
+        if wants and state is None:
+            received.update(_unpacked(parcel, packed, group.device))
+    return TrainingState(received, header["values"]) if wants and state is None else None
 
 
-class _TensorHeader:
-    """Description of a tensor in the header."""
-
-    def __init__(self, name: str, kind: str, shape: list[int], device: str) -> None:
-        self.name = name
-        self.dtype: torch.dtype = getattr(torch, kind)
-        self.shape = torch.Size(shape)
-        self.device = device
-        self.n_bytes = self.shape.numel() * self.dtype.itemsize
+#: Description of tensors that are sent at once, a tuple each: name, element type, shape, kind of device, and bytes.
+_Parcel = list[tuple[str, str, list[int], str, int]]
 
 
 def _header(state: TrainingState) -> dict[str, object]:
     entries = [
-        (name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), tensor.device.type)
+        (name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape), tensor.device.type, tensor.nbytes)
         for name, tensor in state.tensors.items()
     ]
     return {"values": state.values, "tensors": entries}
 
 
-def _parcels(entries: list[_TensorHeader]) -> Iterator[list[_TensorHeader]]:
-    parcel: list[_TensorHeader] = []
-    for entry in entries:
-        if entry.n_bytes >= _PARCEL_BYTES:
-            yield [entry]
-            continue
-        if sum(other.n_bytes for other in parcel) + entry.n_bytes > _PARCEL_BYTES:
-            yield parcel
-            parcel = []
-        parcel.append(entry)
-    if parcel:
-        yield parcel
+def _parcels(entries: _Parcel) -> list[_Parcel]:
+    small = [entry for entry in entries if entry[-1] < _PARCEL_BYTES]
+    return [*([entry] for entry in entries if entry[-1] >= _PARCEL_BYTES), *([small] if small else [])]
 
 
-def _packed(parcel: list[_TensorHeader], tensors: Mapping[str, Tensor], device: torch.device) -> Tensor:
-    bytes_of_each = [_as_bytes(tensors[entry.name].to(device)) for entry in parcel]
+def _packed(parcel: _Parcel, tensors: Mapping[str, Tensor]) -> Tensor:
+    bytes_of_each = [_as_bytes(tensors[name].cpu()) for name, *_ in parcel]
     return bytes_of_each[0] if len(parcel) == 1 else torch.cat(bytes_of_each)
 
 
@@ -106,16 +93,17 @@ def _as_bytes(tensor: Tensor) -> Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
-def _room(parcel: list[_TensorHeader], device: torch.device) -> Tensor:
-    return torch.empty(sum(entry.n_bytes for entry in parcel), dtype=torch.uint8, device=device)
+def _room(parcel: _Parcel) -> Tensor:
+    return torch.empty(sum(n_bytes for *_, n_bytes in parcel), dtype=torch.uint8)
 
 
-def _unpacked(parcel: list[_TensorHeader], packed: Tensor) -> Iterator[tuple[str, Tensor]]:
-    for entry, part in zip(parcel, packed.split([entry.n_bytes for entry in parcel]), strict=True):
+def _unpacked(parcel: _Parcel, packed: Tensor, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+    parts = packed.split([n_bytes for *_, n_bytes in parcel])
+    for (name, kind, shape, device_type, _), part in zip(parcel, parts, strict=True):
         # A copy of what came with others: their places in the parcel need not be multiples of their size.
-        mine = part if len(parcel) == 1 else part.clone()
-        tensor = mine.view(entry.dtype).view(entry.shape)
-        yield entry.name, tensor.cpu() if entry.device == "cpu" else tensor
+        own = part if len(parcel) == 1 else part.clone()
+        tensor = own.view(getattr(torch, kind)).view(shape)
+        yield name, tensor if device_type == "cpu" else tensor.to(device)
 
 
 def checksums(tensors: Mapping[str, Tensor]) -> dict[str, int]:
@@ -163,6 +151,9 @@ class Position:
     * `losses`: the last ones reported, as many as tell whether the training has come to its goal: all workers tell it
       alike.
     * `finished`: whether the script has said that the training is done.
+    * `fuses`, `moving`: findings about the model: whether virtual ranks may go through it together, and which buffers
+      it moves; None: not known, or to be found out anew.
+    * `modes`: checksum of its modules' modes at the last step.
     """
 
     seed: int = 0
@@ -174,6 +165,9 @@ class Position:
     results: dict[str, list[Any]] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     finished: bool = False
+    fuses: bool | None = None
+    moving: list[str] | None = None
+    modes: int | None = None
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Position":
@@ -210,9 +204,6 @@ class WorkerReleased(BaseException):
 class WorkerSession:
     """A worker and its state, through all generations.
 
-    * `fuses`, `moving`: findings about the model: whether virtual ranks may go through it together, and which buffers
-      it moves; None: not known, or to be found out anew.
-    * `modes`: checksum of its modules' modes at the last step.
     * `can_fuse`: whether they are ever to go together.
     * `place`: place of this worker in the script.
     """
@@ -234,9 +225,6 @@ class WorkerSession:
         self._rank_number = rank_number
         self.can_fuse = can_fuse
         self._is_synchronous = is_synchronous
-        self.fuses: bool | None = None
-        self.moving: list[str] | None = None
-        self.modes: int | None = None
         self.position = Position(torch.initial_seed())
         self.place: Place = "before"
         self.device = torch.device("cpu")
@@ -262,19 +250,16 @@ class WorkerSession:
         * `has_state`: the state is with the workers, and was not lost with its servers.
         * `evaluates`: this worker was in an evaluation when its group failed, and will go on with it.
 
-        Raises `Leave`: the worker is not wanted in it.
+        * Raises `WorkerReleased`: the worker is not wanted in it.
+        * Raises `GroupFault`: it has failed already.
         """
-        while True:
-            self.group.drop(after_fault=after_fault)
-            membership = self.agent.join(
-                n_steps=self.position.n_steps, progress=self._progress(), after_fault=after_fault, has_state=has_state
-            )
-            if membership is None:
-                raise WorkerReleased
-            try:
-                return self._enter(membership, evaluates=evaluates)
-            except GroupFault:
-                after_fault = True
+        self.group.drop(after_fault=after_fault)
+        membership = self.agent.join(
+            n_steps=self.position.n_steps, progress=self._progress(), after_fault=after_fault, has_state=has_state
+        )
+        if membership is None:
+            raise WorkerReleased
+        self._enter(membership, evaluates=evaluates)
 
     def _progress(self) -> Progress:
         if self._is_new:
@@ -291,7 +276,7 @@ class WorkerSession:
                 self.replica.move(device)
             first = next(self.replica.model.parameters(), None)
             self.device = torch.device("cpu") if first is None else first.device
-        self.group = WorkerGroup.form(membership, self.agent, self.device)
+        self.group = WorkerGroup(membership, self.device, self.agent)
         self._agree(evaluates=evaluates)
         if membership.n_workers > self.n_virtual_ranks:
             raise invalid(
@@ -313,7 +298,8 @@ class WorkerSession:
             self._begin()
         all_lack = self.is_beginning or not self._is_synchronous
         if all_lack or membership.lacking:
-            received = self._share(source, self.state, wants=all_lack or self.group.rank in membership.lacking)
+            wants = all_lack or self.group.rank in membership.lacking
+            received = share(self.group, source, self.state, wants=wants)
             if received is not None:
                 self._become(received)
                 if self._is_new and ("point" in received.values or not self.is_beginning):
@@ -334,17 +320,9 @@ class WorkerSession:
                 f"training goes on at step {self.position.n_steps}, from '{state.origin}'; give another folder to begin anew"
             )
 
-    def _share(self, source: int, state: Callable[[], TrainingState], *, wants: bool) -> TrainingState | None:
-        """Send the state of member `source` to those who want it; return the received state."""
-        if self.group.n_workers == 1:
-            return None
-        is_source = self.group.rank == source
-        return share(self.group, source, state() if is_source else None, wants=wants and not is_source)
-
     def _become(self, state: TrainingState) -> None:
         self.replica.put_back(state)
         self.position = Position.of(state.values["position"])
-        self.fuses, self.moving, self.modes = (state.values.get(name) for name in ("fuses", "moving", "modes"))
         self.n_virtual_ranks = self._rank_number.after(state.values.get("n_virtual_ranks", self.n_virtual_ranks))
         if self.position.n_steps:  # else torch warns a worker that comes to the end of an epoch before its first step
             for optimizer in self.replica.optimizers.values():
@@ -467,10 +445,7 @@ class WorkerSession:
         )
 
     def _values(self) -> dict[str, Any]:
-        return {
-            "position": self.position.values(), "fuses": self.fuses, "moving": self.moving,
-            "modes": self.modes, "n_virtual_ranks": self.n_virtual_ranks,
-        }  # fmt: skip
+        return {"position": self.position.values(), "n_virtual_ranks": self.n_virtual_ranks}
 
     def mark_boundary(self) -> None:
         """Mark the point at which new workers start: they repeat the script's work up to the end of the next step."""
@@ -489,18 +464,18 @@ class WorkerSession:
         """Return the ranks of the workers that make the present evaluation, or the next one."""
         return list(range(self.group.n_workers)) if self._evaluators is None else self._evaluators
 
-    def sum_up(self, tree: TreeSum[Totals] | None, place: str, *, is_tuple: bool = False) -> dict[str, Any]:
-        """Return the result of the evaluation at `place` from the evaluators' trees; None: this worker is no evaluator.
+    def sum_up(self, sums: Sequence[Totals], place: str, *, is_tuple: bool = False) -> dict[str, Any]:
+        """Return the result of the evaluation at `place` from the sums of each evaluator's virtual ranks.
 
-        Raises `GroupFault`: a worker is gone.
+        They are added up in the order of virtual ranks, whoever has made them. Raises `GroupFault`: a worker is gone.
         """
-        roots = [] if tree is None else evaluation.plain_roots(tree)
-        everyones = self.gather(f"an evaluation {_IN_WORDS[place]}", {"roots": roots, "is_tuple": is_tuple})
-        whole: TreeSum[Totals] = TreeSum(self.n_virtual_ranks, evaluation.add)
-        for rank in self.evaluators:
-            evaluation.put_roots(whole, everyones[rank]["roots"])
+        mine = {"sums": [evaluation.plain(one) for one in sums], "is_tuple": is_tuple}
+        everyones = self.gather(f"an evaluation {_IN_WORDS[place]}", mine)
+        total: Totals = None
+        for kept in (kept for told in everyones for kept in told["sums"]):
+            total = evaluation.add(total, evaluation.unplain(kept))
         self._evaluators = None
-        return {"totals": evaluation.plain(whole.total), "is_tuple": any(one["is_tuple"] for one in everyones)}
+        return {"totals": evaluation.plain(total), "is_tuple": any(told["is_tuple"] for told in everyones)}
 
     def record(self, place: str, result: dict[str, Any]) -> None:
         self.position.results.setdefault(place, []).append(result)
@@ -514,7 +489,7 @@ class WorkerSession:
         self._evaluators = making or None
         if making and self.group.rank not in making:
             place = members[making[0]]["place"]
-            self.record(place, self.sum_up(None, place))
+            self.record(place, self.sum_up((), place))
 
 
 def _point_of(source: dict[str, Any], state: Mapping[str, Any]) -> Point:

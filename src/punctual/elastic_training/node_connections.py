@@ -125,32 +125,22 @@ class _Transfer:
 
     def advance(self) -> bool:
         """Send and receive as much as possible without waiting; return whether anything was moved."""
-        has_sent = self._send()
-        return self._receive() or has_sent
+        # Bytes encrypted at once: each repeated try to send must be of the same bytes.
+        has_sent = self._move(self._outgoing, lambda view: self.connection.send(view[: 1 << 18]))
+        return self._move(self._incoming, self.connection.recv_into) or has_sent
 
-    def _send(self) -> bool:
-        if not self._outgoing:
+    @staticmethod
+    def _move(views: list[memoryview], move: Callable[[memoryview], int]) -> bool:
+        """Move a piece of the last of `views`, and drop what is done of it."""
+        if not views:
             return False
         try:
-            # Bytes encrypted at once: each repeated try to send must be of the same bytes.
-            n_bytes = self.connection.send(self._outgoing[-1][: 1 << 18])
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return False
-        self._outgoing.append(self._outgoing.pop()[n_bytes:])
-        if not len(self._outgoing[-1]):
-            self._outgoing.pop()
-        return True
-
-    def _receive(self) -> bool:
-        if not self._incoming:
-            return False
-        try:
-            n_bytes = self.connection.recv_into(self._incoming[-1])
+            n_bytes = move(views[-1])
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
         if not n_bytes:
             raise ConnectionError("a node has left")
-        self._incoming.append(self._incoming.pop()[n_bytes:])
-        if not len(self._incoming[-1]):
-            self._incoming.pop()
+        views[-1] = views[-1][n_bytes:]
+        if not len(views[-1]):
+            views.pop()
         return True

@@ -1,6 +1,5 @@
 """Workers of one node, under the agent's control; here those of the agent's own node."""
 
-import json
 import os
 import select
 import socket
@@ -10,8 +9,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from punctual.channel import N_DEVICES_MAX, WorkerTarget
-from punctual.elastic_training import links
-from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
+from punctual.elastic_training import links, messages
+from punctual.elastic_training.agent_client import SocketAgentClient
+from punctual.elastic_training.elastic_stats import ElasticStats
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.worker_spawner import WorkerSpawner
@@ -28,18 +28,20 @@ class LocalWorkers:
     """Workers of this node, by their places (slots) on its board: their processes, and their connections.
 
     * `train`: the worker's training function, called with its connection.
-    * `preloaded`: modules that workers find loaded.
     * `poll`: registers the descriptors to read from.
 
     * `board`: board of the workers; for another node, a copy.
     * `target`: wanted numbers of workers and servers.
     * `given_up`: number of the target that is not worth another attempt, and why.
     * `visible_devices`: devices that the job is shown on the node.
+    * `name`, `address`: name for the user, and where the node's workers listen for those of others.
+    * `stats`: status on the node's page.
     """
 
-    def __init__(
-        self, train: Callable[[SocketAgentClient], object], preloaded: Sequence[str], poll: select.poll
-    ) -> None:
+    name, address = "the first", ("", 0)
+
+    def __init__(self, train: Callable[[SocketAgentClient], object], poll: select.poll, stats: ElasticStats) -> None:
+        self.poll, self.stats = poll, stats
         self.board = HeartbeatBoard.create()
         self.target = WorkerTarget()
         self.given_up: tuple[int, str] = (-1, "")
@@ -47,11 +49,9 @@ class LocalWorkers:
         #: Certificate of the first worker, and the socket to which other nodes connect; made when there are others.
         self.certificate = ""
         self.listening: socket.socket | None = None
-        self._spawner = WorkerSpawner(train, self.board.fd, preloaded)
-        self._poll = poll
-        self._poll.register(self._spawner.control, select.POLLIN)
+        self._spawner = WorkerSpawner(train, self.board.fd)
+        self.poll.register(self._spawner.control, select.POLLIN)
         self._connections: dict[int, socket.socket] = {}
-        self._slots: dict[int, int] = {}
         self._folder: TemporaryDirectory[str] | None = None
 
     def close(self) -> None:
@@ -65,11 +65,6 @@ class LocalWorkers:
         if self._folder is not None:
             self._folder.cleanup()
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether workers may be started."""
-        return self._spawner.is_ready
-
     def receive(self, fd: int) -> list[Words]:
         """Return the messages at a readable descriptor, if it is one of this node's."""
         if fd == self._spawner.control.fileno():
@@ -80,32 +75,21 @@ class LocalWorkers:
     def _hear_spawner(self) -> list[Words]:
         words = self._spawner.receive()
         if words is None:
-            self._poll.unregister(self._spawner.control)
+            self.poll.unregister(self._spawner.control)
             return [{"said": "failed", "trace": "punctual: the process that workers are forked from has ended\n"}]
-        match words["said"]:
-            case "forked":
-                self._slots[words["pid"]] = words["slot"]
-            case "ended":
-                return [{**words, "slot": self._slots.pop(words["pid"])}]
-            case "ready":
-                return []
         return [words]
 
     def _hear_worker(self, slot: int) -> list[Words]:
-        connection = self._connections[slot]
-        try:
-            text = connection.recv(MESSAGE_BYTES_MAX)
-        except OSError:
-            text = b""
-        if not text:  # it has ended, which the forkserver will say too, and how
-            self._poll.unregister(connection)
+        words, _ = messages.receive(self._connections[slot])
+        if words is None:  # it has ended, which the forkserver will say too, and how
+            self.poll.unregister(self._connections[slot])
             return []
-        return [{**json.loads(text), "slot": slot}]
+        return [{**words, "slot": slot}]
 
     def fork(self, i_slot: int, *, serves: bool) -> None:
         """Start a worker, or a parameter server."""
         self._connections[i_slot] = self._spawner.fork(i_slot, serves=serves)
-        self._poll.register(self._connections[i_slot], select.POLLIN)
+        self.poll.register(self._connections[i_slot], select.POLLIN)
 
     def kill(self, pid: int) -> None:
         """Kill a worker at once."""
@@ -113,13 +97,11 @@ class LocalWorkers:
 
     def answer(self, i_slot: int, **words: Any) -> None:
         """Answer a worker's message."""
-        self._send(i_slot, (), words)
+        self._send(i_slot, words)
 
-    def _send(self, i_slot: int, fds: Sequence[int], words: Words) -> None:
-        connection = self._connections.get(i_slot)
-        with suppress(OSError):  # it has died meanwhile, which shows otherwise
-            if connection is not None:
-                socket.send_fds(connection, [json.dumps(words).encode()], fds)
+    def _send(self, i_slot: int, words: Words, fds: Sequence[int] = ()) -> None:
+        if i_slot in self._connections:  # one that has died meanwhile shows otherwise
+            messages.send(self._connections[i_slot], words, fds)
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
         """Tell workers and servers the generation that they are members of, and hand over their connections."""
@@ -135,7 +117,8 @@ class LocalWorkers:
                     words["store_path"] = self._store_path(membership.generation)
                 if membership.nodes and not i:
                     words["certificate"] = self.certificate
-                self._send(slot, fds[i], {"membership": words, "n_steps": n_steps})
+                n_peers = n_servers if i < len(trainers) else len(trainers)
+                self._send(slot, {"membership": words, "n_steps": n_steps, "n_peers": n_peers}, fds[i])
 
     def _store_path(self, generation: int) -> str:
         """Return the path of this generation's store, in a folder that only this user may enter."""
@@ -155,42 +138,34 @@ class LocalWorkers:
         """Forget a worker that has ended."""
         connection = self._connections.pop(i_slot)
         with suppress(KeyError):
-            self._poll.unregister(connection)
+            self.poll.unregister(connection)
         connection.close()
         self.board.wipe(i_slot)
 
-    def is_stopped(self, pid: int) -> bool:
+    @staticmethod
+    def is_stopped(pid: int) -> bool:
         """Whether a signal has stopped the process."""
-        return is_stopped(pid)
+        return _stat(pid)[0] in ("T", "t")
 
-    def sleeping_ticks(self, pid: int) -> int | None:
-        """Processor time of a process and its descendants if all sleep; None: one does not, or it is unknown."""
-        return sleeping_ticks(pid)
+    @staticmethod
+    def sleeping_ticks(pid: int) -> int | None:
+        """Processor time, in the kernel's ticks, of a process and its descendants that all sleep; None: one does not."""
+        if _stat(pid)[0] != "S":
+            return None
+        stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
+        tree, ticks = [pid], 0
+        for parent in tree:
+            state, _, *used = stats.get(parent, _GONE)
+            if state != "S":
+                return None
+            ticks += sum(map(int, used))
+            tree += [child for child, fields in stats.items() if int(fields[1]) == parent]
+        return ticks
 
 
 def last_line(trace: str) -> str:
     """Return a traceback's last line."""
     return trace.rstrip().rpartition("\n")[2].removeprefix("punctual: ")
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process."""
-    return _stat(pid)[0] in ("T", "t")
-
-
-def sleeping_ticks(pid: int) -> int | None:
-    """Processor time, in the kernel's ticks, of a process and its descendants that all sleep; None: one does not."""
-    if _stat(pid)[0] != "S":
-        return None
-    stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}  # noqa: PTH208
-    tree, ticks = [pid], 0
-    for parent in tree:
-        state, _, *used = stats.get(parent, _GONE)
-        if state != "S":
-            return None
-        ticks += sum(map(int, used))
-        tree += [child for child, fields in stats.items() if int(fields[1]) == parent]
-    return ticks
 
 
 _GONE = ("X", "0", "0", "0")

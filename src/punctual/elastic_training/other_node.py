@@ -7,11 +7,10 @@ they show on their board, and tells it how many there are to be. Without the age
 import os
 import select
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from time import monotonic_ns
-from typing import Any
 
 from punctual.channel import (
     EXIT_STOPPED,
@@ -23,7 +22,6 @@ from punctual.channel import (
     WorkerStatus,
     process_number,
 )
-from punctual.elastic_training import forkserver
 from punctual.elastic_training.agent_client import SocketAgentClient
 from punctual.elastic_training.elastic_stats import ElasticStats
 from punctual.elastic_training.group_key import SecureSockets, certificate_of
@@ -49,12 +47,7 @@ def first_node() -> tuple[tuple[str, int], bytes] | None:
     return (address, int(port)), bytes.fromhex(key)
 
 
-def serve(
-    first: tuple[tuple[str, int], bytes],
-    train: Callable[[SocketAgentClient], object],
-    page: SharedBlock,
-    preloaded: Sequence[str] = forkserver.PRELOADED,
-) -> int:
+def serve(first: tuple[tuple[str, int], bytes], train: Callable[[SocketAgentClient], object], page: SharedBlock) -> int:
     """Run workers for the first node until it needs none, and return the exit code."""
     # It can be asked to stop: then it leaves the group after a step.
     page.declare(Declaration(pid=process_number(), can_stop=True))
@@ -69,31 +62,26 @@ def serve(
         except ValueError as error:
             return _fail(page, stats, str(error))
         opened.callback(stream.close)
-        node = OtherNode(stream, train, page, stats, preloaded)
-        opened.callback(node.close)
-        node.listen(listening, certificate, node_address)
-        return node.run()
+        workers = LocalWorkers(train, select.poll(), stats)
+        opened.callback(workers.close)
+        workers.listening, workers.certificate = listening, certificate
+        return OtherNode(stream, workers, page, node_address).run()
 
 
 def _connected(address: tuple[str, int], certificate: str) -> MessageStream:
     """Connect to the first node; raises `ValueError` if it cannot be reached."""
     try:
         return MessageStream(SecureSockets(certificate).connect(address, 10.0))
-    except (ConnectionError, ssl.SSLError) as error:  # its machine answers, and the agent does not
-        raise _unreached(address, error, f"set {NODE_ADDRESS_VARIABLE} there to an address of its own") from None
     except OSError as error:
-        raise _unreached(
-            address, error, f"open the network between the nodes, or set {NODE_ADDRESS_VARIABLE} there"
+        remedy = f"open the network between the nodes, or set {NODE_ADDRESS_VARIABLE} there"
+        if isinstance(error, ConnectionError | ssl.SSLError):  # its machine answers, and the agent does not
+            remedy = f"set {NODE_ADDRESS_VARIABLE} there to an address of its own"
+        raise invalid(
+            "each node of a job must reach its first one",
+            str(error) or type(error).__name__,
+            f"{address[0]}:{address[1]}",
+            f"If the job's process there has ended, Punctual starts the job again at its checkpoint; if it runs, {remedy}.",
         ) from None
-
-
-def _unreached(address: tuple[str, int], error: OSError, remedy: str) -> ValueError:
-    return invalid(
-        "each node of a job must reach its first one",
-        str(error) or type(error).__name__,
-        f"{address[0]}:{address[1]}",
-        f"If the job's process there has ended, Punctual starts the job again at its checkpoint; if it runs, {remedy}.",
-    )
 
 
 def _fail(page: SharedBlock, stats: ElasticStats, text: str) -> int:
@@ -110,18 +98,9 @@ def _fail(page: SharedBlock, stats: ElasticStats, text: str) -> int:
 class OtherNode:
     """Process of a job on another node; see the module."""
 
-    def __init__(
-        self,
-        stream: MessageStream,
-        train: Callable[[SocketAgentClient], object],
-        page: SharedBlock,
-        stats: ElasticStats,
-        preloaded: Sequence[str],
-    ) -> None:
-        self._stream, self._page, self._stats = stream, page, stats
-        self._poll = select.poll()
-        self._poll.register(stream.fileno(), select.POLLIN)
-        self._workers = LocalWorkers(train, preloaded, self._poll)
+    def __init__(self, stream: MessageStream, workers: LocalWorkers, page: SharedBlock, address: str) -> None:
+        self._stream, self._workers, self._page = stream, workers, page
+        self._workers.poll.register(stream.fileno(), select.POLLIN)
         #: Slots of workers that live, and their processes.
         self._pids: dict[int, int] = {}
         self._heard_ns = self._looked_ns = monotonic_ns()
@@ -129,21 +108,9 @@ class OtherNode:
         #: Why no worker can be had here; empty: they can.
         self._failure = ""
         self._leaves = False
-        self._waiting: list[int] = []
-
-    def close(self) -> None:
-        self._workers.close()
-
-    def listen(self, listening: Any, certificate: str, address: str) -> None:
-        """Use a socket for the connections of other nodes' workers; and introduce this node to the agent."""
-        self._workers.listening, self._workers.certificate = listening, certificate
-        self._stream.send(
-            name=address,
-            address=address,
-            port=listening.getsockname()[1],
-            n_devices=len(self._workers.visible_devices),
-            pid=os.getpid(),
-        )
+        assert workers.listening is not None, "workers of other nodes connect to it"
+        port, n_devices = workers.listening.getsockname()[1], len(workers.visible_devices)
+        stream.send(name=address, address=address, port=port, n_devices=n_devices, pid=os.getpid())
 
     def run(self) -> int:
         """Run until the training has ended, this node is not wanted any more, or the first one is gone."""
@@ -152,14 +119,9 @@ class OtherNode:
             if self._failure:
                 if "\n" in self._failure.rstrip():  # a traceback; its last line is said below
                     os.write(2, self._failure.encode())
-                return _fail(self._page, self._stats, last_line(self._failure))
+                return _fail(self._page, self._workers.stats, last_line(self._failure))
             if self._is_over:
                 break
-            if self._workers.is_ready:
-                for slot in self._waiting:
-                    self._pids[slot] = 0
-                    self._workers.fork(slot, serves=False)
-                self._waiting.clear()
             # Send the agent this node's target, from its page, and its workers' stamps.
             self._leaves = self._leaves or self._page.directives().stop
             self._beat()
@@ -168,16 +130,16 @@ class OtherNode:
                 self._heard_ns = now_ns
             self._looked_ns = now_ns
             if not self._stream.is_open or now_ns - self._heard_ns > _SILENT_S_MAX * 1e9:
-                self._stats.leave()
+                self._workers.stats.leave()
                 return _EXIT_ALONE if not self._leaves else EXIT_STOPPED
             if self._leaves and not self._pids:
                 break
-        self._stats.leave()
+        self._workers.stats.leave()
         return EXIT_STOPPED if self._leaves else 0
 
     def _hear(self) -> None:
         """Carry out the agent's messages, and pass on those of workers."""
-        for fd, _ in self._poll.poll(_POLL_INTERVAL_S * 1e3):
+        for fd, _ in self._workers.poll.poll(_POLL_INTERVAL_S * 1e3):
             if fd == self._stream.fileno():
                 for words in self._stream.receive():
                     self._heard_ns = monotonic_ns()
@@ -188,10 +150,10 @@ class OtherNode:
     def _obey(self, words: Words) -> None:
         match words["do"]:
             case "fork":
-                self._waiting.append(words["slot"])
+                self._pids[words["slot"]] = 0
+                self._workers.fork(words["slot"], serves=False)
             case "kill":
-                if words["pid"] in self._pids.values():
-                    self._workers.kill(words["pid"])
+                self._workers.kill(words["pid"])
             case "answer":
                 self._workers.answer(words["slot"], **words["words"])
             case "form":

@@ -7,18 +7,16 @@ node; what it listens on, and the key without which nobody is heard, it tells Pu
 import os
 import select
 import socket
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from queue import Empty, SimpleQueue
 from time import monotonic_ns
 from typing import Any
 
-from punctual.channel import NODE_ADDRESS_VARIABLE, SharedBlock, WorkerStatus, WorkerTarget
+from punctual.channel import NODE_ADDRESS_VARIABLE, SharedBlock, WorkerTarget
 from punctual.elastic_training.elastic_stats import ElasticStats
 from punctual.elastic_training.group_key import SecureSockets, certificate_of, new_key
-from punctual.elastic_training.handshakes import LIMIT_S, Handshakes
+from punctual.elastic_training.handshakes import Handshakes
 from punctual.elastic_training.heartbeat_board import HeartbeatBoard
 from punctual.elastic_training.membership import Membership
 from punctual.elastic_training.message_stream import MessageStream
@@ -49,11 +47,7 @@ class RemoteWorkers:
     """Workers of another node, with the methods of `punctual.elastic_training.node_workers.LocalWorkers`.
 
     * `fd`: descriptor of the connection to the node.
-    * `address`: address at which its workers listen.
-    * `stats`: keep the status on the page there.
     """
-
-    is_ready = True
 
     def __init__(self, stream: MessageStream, hello: Words) -> None:
         self._stream = stream
@@ -65,7 +59,7 @@ class RemoteWorkers:
         self.target = WorkerTarget()
         self.given_up: tuple[int, str] = (-1, "")
         self.heard_ns = monotonic_ns()
-        self.stats = ElasticStats(self.publish_workers, int(hello["pid"]))
+        self.stats = ElasticStats(lambda status: self.say("status", status=asdict(status)), int(hello["pid"]))
         self._stopped: set[int] = set()
 
     @property
@@ -75,10 +69,6 @@ class RemoteWorkers:
     def close(self) -> None:
         self._stream.close()
         self.board.close()
-
-    def publish_workers(self, status: WorkerStatus) -> None:
-        """Publish the status on the page there."""
-        self._say("status", status=asdict(status))
 
     def receive(self, fd: int) -> list[Words]:
         return self._take() if self.is_open and fd == self.fd else []
@@ -105,23 +95,23 @@ class RemoteWorkers:
         self.target = WorkerTarget(**{**words["target"], "devices": tuple(words["target"]["devices"])})
 
     def fork(self, i_slot: int, *, serves: bool) -> None:
-        self._say("fork", slot=i_slot)
+        self.say("fork", slot=i_slot)
 
     def kill(self, pid: int) -> None:
-        self._say("kill", pid=pid)
+        self.say("kill", pid=pid)
 
     def answer(self, i_slot: int, **words: Any) -> None:
-        self._say("answer", slot=i_slot, words=words)
+        self.say("answer", slot=i_slot, words=words)
 
     def form(self, slots: Sequence[int], memberships: Sequence[Membership], n_steps: int) -> None:
         words = [membership.words() for membership in memberships]
-        self._say("form", slots=list(slots), memberships=words, n_steps=n_steps)
+        self.say("form", slots=list(slots), memberships=words, n_steps=n_steps)
 
     def announce(self, generation: int) -> None:
-        self._say("announce", generation=generation)
+        self.say("announce", generation=generation)
 
     def tell_broken(self, generation: int) -> None:
-        self._say("broken", generation=generation)
+        self.say("broken", generation=generation)
 
     def forget(self, i_slot: int) -> None:
         self.board.wipe(i_slot)
@@ -132,14 +122,6 @@ class RemoteWorkers:
     def sleeping_ticks(self, pid: int) -> int | None:
         return None
 
-    def beat(self) -> None:
-        """Send a heartbeat, and messages that could not be sent before."""
-        self._say("beat")
-
-    def dismiss(self) -> None:
-        """Tell the node that it is not needed any more."""
-        self._say("end")
-
     def await_end(self, limit_s: float) -> None:
         """Wait until the other side has closed the connection: closing first could lose sent messages."""
         poll, give_up_ns = select.poll(), monotonic_ns() + int(limit_s * 1e9)
@@ -148,7 +130,8 @@ class RemoteWorkers:
             poll.poll(limit_s * 1e3)
             self._stream.receive()
 
-    def _say(self, what: str, **words: Any) -> None:
+    def say(self, what: str, **words: Any) -> None:
+        """Send a message, and those that could not be sent before."""
         self._stream.send(do=what, **words)
 
 
@@ -166,45 +149,38 @@ class OtherNodes:
         self._page, self._here, self._poll = page, here, poll
         self._address = os.environ.get(NODE_ADDRESS_VARIABLE, "")
         self._listening: socket.socket | None = None
-        self._arrived: SimpleQueue[RemoteWorkers] = SimpleQueue()
+        self._handshakes: Handshakes | None = None
+        #: Connections of processes that have the key, and have yet to introduce themselves.
+        self._unknown: list[MessageStream] = []
         self._beat_ns = 0
         #: Why no other node can come; empty: it can.
         self.failure = ""
         self.nodes: list[RemoteWorkers] = []
 
     def close(self) -> None:
-        if self._listening is not None:
-            with suppress(OSError):
-                self._listening.shutdown(socket.SHUT_RDWR)
+        if self._handshakes is not None and self._listening is not None:
+            self._admit(self._handshakes)
+            self._handshakes.close()
             self._listening.close()
-        self._take_in()
+        for stream in self._unknown:
+            stream.close()
         for node in self.nodes:
-            node.dismiss()
+            node.say("end")
         for node in self.nodes:
             # Seconds that another node may take to learn that the training has ended.
             node.await_end(1.0)
             node.close()
 
-    def address_of(self, node: NodeWorkers) -> tuple[str, int]:
-        """Return the address at which the workers of a node listen for those of others."""
-        if isinstance(node, RemoteWorkers):
-            return node.address
-        assert self._here.listening is not None, "this node was joined by another"
-        port: int = self._here.listening.getsockname()[1]
-        return self._address, port
-
-    def named(self, node: NodeWorkers) -> str:
-        return node.name if isinstance(node, RemoteWorkers) else "the first"
-
     def look(self, now_ns: int) -> None:
         """Listen if other nodes may come, admit those that have, and send all a heartbeat."""
         if self._page.worker_target().spans_nodes and self._listening is None and not self.failure:
             self._listen()
-        self._take_in()
+        if self._handshakes is not None:
+            self._admit(self._handshakes)
         if now_ns - self._beat_ns > _BEAT_S * 1e9:
             late_ns = now_ns - self._beat_ns - _BEAT_S * 1e9
             for node in self.nodes:
-                node.beat()
+                node.say("beat")
                 if late_ns > SILENT_S_MAX * 1e9 / 2:  # this process itself has stood still
                     node.heard_ns = now_ns
             self._beat_ns = now_ns
@@ -220,16 +196,27 @@ class OtherNodes:
         with suppress(KeyError, ValueError):
             self._poll.unregister(node.fd)
         self.nodes.remove(node)
-        node.dismiss()
+        node.say("end")
         node.close()
 
-    def _take_in(self) -> None:
-        with suppress(Empty):
-            while True:
-                node = self._arrived.get_nowait()
-                self.nodes.append(node)
-                node.announce(self._here.board.generation_wanted)
-                self._poll.register(node.fd, select.POLLIN)
+    def _admit(self, handshakes: Handshakes) -> None:
+        """Admit nodes that have the key and introduce themselves; a stranger gets no further than a handshake."""
+        self._unknown += map(MessageStream, handshakes.advance(0.0))
+        for stream in list(self._unknown):
+            said = stream.receive()
+            if said or not stream.is_open:
+                self._unknown.remove(stream)
+                self._introduce(stream, said)
+
+    def _introduce(self, stream: MessageStream, said: Sequence[Words]) -> None:
+        try:
+            node = RemoteWorkers(stream, said[0])
+        except (IndexError, KeyError, TypeError, ValueError):  # it has said nothing, or is not of this version
+            stream.close()
+            return
+        self.nodes.append(node)
+        node.announce(self._here.board.generation_wanted)
+        self._poll.register(node.fd, select.POLLIN)
 
     def _listen(self) -> None:
         """Listen for other nodes, and publish port and key on the page for Punctual."""
@@ -245,35 +232,12 @@ class OtherNodes:
             self._here.certificate = certificate_of(key)
             self._listening = listening_at(self._address)
             self._here.listening = listening_at(self._address)
+            self._here.address = self._address, self._here.listening.getsockname()[1]
         except ValueError as error:
             self.failure = str(error)
             warn(
                 "workers on other nodes must be able to join", str(error), "this training", "It goes on with this node."
             )
             return
-        accepting = threading.Thread(target=self._accept, args=(self._listening,), name="punctual-nodes", daemon=True)
-        accepting.start()
+        self._handshakes = Handshakes(SecureSockets(self._here.certificate), self._listening)
         self._page.publish_group(self._listening.getsockname()[1], key)
-
-    def _accept(self, listening: socket.socket) -> None:
-        """Accept processes that have the key; a stranger gets no further than a handshake and delays nobody."""
-        handshakes = Handshakes(SecureSockets(self._here.certificate), listening)
-        while listening.fileno() >= 0:
-            with suppress(OSError, ValueError):  # it has just been closed
-                # Seconds between two checks whether this node still listens.
-                for connection in handshakes.advance(0.5):
-                    if (node := _introduced(MessageStream(connection))) is not None:
-                        self._arrived.put(node)
-        handshakes.close()
-
-
-def _introduced(stream: MessageStream) -> RemoteWorkers | None:
-    """Return the node that introduces itself at the other side; None: none does, or not as one of this version."""
-    poll = select.poll()
-    poll.register(stream.fileno(), select.POLLIN)
-    with suppress(KeyError, TypeError, ValueError):
-        while stream.is_open and poll.poll(LIMIT_S * 1e3):
-            for words in stream.receive():
-                return RemoteWorkers(stream, words)
-    stream.close()
-    return None

@@ -3,7 +3,6 @@
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import dropwhile
 from typing import Any, cast
 
@@ -50,7 +49,7 @@ class SampleOrder:
 
 
 class Prefetcher:
-    """Fetches the next requests' batches in advance.
+    """Fetches the next requests' batches in advance, with `n_loaders` processes; without any, when they are asked for.
 
     What that is changes with the worker's share of a step; what was fetched for another share is thrown away.
     """
@@ -62,12 +61,16 @@ class Prefetcher:
         self._asked: deque[Request] = deque()
         self._coming: Iterator[Request] = iter(())
         self._answers: Iterator[Any] = iter(())
+        self._loader = self._forked() if n_loaders else None
+
+    def _forked(self) -> DataLoader[Any]:
+        parent, me, dataset = os.getpid(), cast("Iterable[Any]", self), cast("Dataset[Any]", self.fetch)
         # The generator is torch's for its loaders' seeds: drawing from the default one would be seen by the model. Copies
-        # have all that the worker has loaded; in a worker, whatever else there is would load it again.
-        self._loader = DataLoader(
-            _Answers(fetch), batch_sampler=cast("Iterable[Any]", _Coming(self._next)), num_workers=n_loaders, persistent_workers=True,
-            collate_fn=_as_it_is, generator=torch.Generator(), multiprocessing_context="fork",
-            worker_init_fn=partial(_end_with, os.getpid()),
+        # have all that the worker has loaded; in a worker, whatever else there is would load it again. A loader ends at
+        # once with the worker: one that found it gone would complain.
+        return DataLoader(
+            dataset, batch_sampler=me, num_workers=self.n_loaders, persistent_workers=True, collate_fn=lambda batch: batch,
+            generator=torch.Generator(), multiprocessing_context="fork", worker_init_fn=lambda _: exit_with_parent(parent),
         )  # fmt: skip
 
     def take(self, request: Request, coming: Callable[[], Iterator[Request]]) -> Any:
@@ -75,6 +78,8 @@ class Prefetcher:
 
         `coming`: returns the expected requests, from this one or an earlier one on.
         """
+        if self._loader is None:
+            return self.fetch.batch(request)
         if not self._asked or self._asked[0] != request:
             self._asked.clear()
             self._coming = dropwhile(lambda other: other != request, coming())
@@ -83,37 +88,8 @@ class Prefetcher:
         self._asked.popleft()
         return batch
 
-    def _next(self) -> Iterator[Request]:
+    def __iter__(self) -> Iterator[Request]:
+        """Yield the expected requests, as the loader takes them."""
         for request in self._coming:
             self._asked.append(request)
             yield request
-
-
-class _Coming:
-    """Sampler of the loader: the expected requests."""
-
-    def __init__(self, requests: Callable[[], Iterator[Request]]) -> None:
-        self._requests = requests
-
-    def __iter__(self) -> Iterator[Request]:
-        return self._requests()
-
-
-class _Answers(Dataset[Any]):
-    """Dataset of the loader's processes: a batch for each request."""
-
-    def __init__(self, fetch: Fetch) -> None:
-        self._fetch = fetch
-
-    def __getitems__(self, request: Request) -> Any:
-        torch.set_num_threads(1)
-        return self._fetch.batch(request)
-
-
-def _end_with(parent: int, _: int) -> None:
-    """End the loader's process at once with the worker's: a loader that finds it gone would complain."""
-    exit_with_parent(parent)
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

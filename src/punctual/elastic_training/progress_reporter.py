@@ -82,36 +82,6 @@ class ProgressReporter:
             self._course = replace(self._course, total_steps=n_steps)
         self.session.end_early(n_phases_more)
 
-    def end_loop(self) -> None:
-        """Note the end of the training: phases that were learned do not come after it."""
-        self.session.end_loop()
-
-    def report_loss(self, loss: float) -> None:
-        """Report the loss of the present step."""
-        self.session.report_loss(loss)
-
-    @property
-    def end_asked(self) -> int:
-        """Exit code with which Punctual wants the processes to end, as far as this worker knows; 0: none."""
-        return self.session.end_asked
-
-    @property
-    def is_in_step(self) -> bool:
-        """Whether the script is in a step that is not counted yet."""
-        return self.session.step_open
-
-    def step_begins(self) -> None:
-        self.session.step_open = True
-
-    def step_ends(self) -> None:
-        """Note the end of a step's body; waits if the pacing line requires it."""
-        if self.session.step_open:
-            self.session.step_done()
-
-    def step_lost(self) -> None:
-        """Drop the present step, which is not done and will not be counted."""
-        self.session.step_open = False
-
     def end(self, exit_code: int) -> None:
         """End the process as Punctual asked; the first worker calls the script's hooks."""
         if self._speaks:
@@ -140,11 +110,5 @@ def _speaking(is_beginning: bool) -> Session:
         return Session()
     session = Session(page)
     for entry in page.phases():
-        session.inherit(
-            PhaseRecord(
-                entry.name, n_units_done=entry.n_units_done, n_units_measured=entry.n_units_measured,
-                cpu_ns=entry.cpu_ns, wall_ns=entry.wall_ns, cost_steps=entry.cost_steps,
-                n_units_inherited=max(0, round(entry.units_planned) - entry.n_units_done),
-            )
-        )  # fmt: skip
+        session.inherit(PhaseRecord.of(entry))
     return session

@@ -6,13 +6,9 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
-from punctual.elastic_training.group import GroupFault, PendingSum, WorkerGroup
+from punctual.elastic_training.group import WorkerGroup
 from punctual.elastic_training.virtual_ranks import TreeNode, TreeSum, cut, roots_of
-from punctual.tracking.complaint import invalid
-
-_BUCKET_BYTES = 25 << 20
 
 #: Their sums are read as numbers, so whatever type the gradients have, these have enough digits.
 _NOTES_TYPE = torch.float32
@@ -33,9 +29,6 @@ class Reduction:
     def _begin(self) -> None:
         """Begin a step."""
         self._loss = 0.0
-
-    def await_last(self) -> None:
-        """Announce that the next gradients are the last of this worker's share."""
 
     def end_rank(self, virtual_rank: int, loss: float) -> None:
         """Note that the gradients of a virtual rank are complete, its weighted loss included."""
@@ -58,7 +51,7 @@ class Reduction:
         clear(self._params)
 
     def close(self) -> None:
-        """Release the model."""
+        """Release connections."""
 
 
 class _Flat:
@@ -92,138 +85,60 @@ class _Flat:
 
 
 def _by_type(params: Sequence[nn.Parameter]) -> list[list[int]]:
-    """Return the numbers of the parameters of each type, in the order in which backward reaches them: last first."""
+    """Return the numbers of the parameters of each type."""
     kinds: dict[tuple[torch.dtype, torch.device], list[int]] = {}
-    for i in reversed(range(len(params))):
-        kinds.setdefault((params[i].dtype, params[i].device), []).append(i)
+    for i, param in enumerate(params):
+        kinds.setdefault((param.dtype, param.device), []).append(i)
     return list(kinds.values())
 
 
-def _in_buckets(params: Sequence[nn.Parameter]) -> list[list[int]]:
-    buckets: list[list[int]] = []
-    for numbers in _by_type(params):
-        # A bucket is sent as soon as all its gradients are there. The first one is small, so that sending begins early.
-        n_bytes, bytes_max = 0, (1 << 20) if not buckets else _BUCKET_BYTES
-        buckets.append([])
-        for i in numbers:
-            if n_bytes >= bytes_max:
-                buckets.append([])
-                n_bytes, bytes_max = 0, _BUCKET_BYTES
-            buckets[-1].append(i)
-            n_bytes += params[i].numel() * params[i].element_size()
-    return buckets
+class FlatSum(Reduction):
+    """Sums in the fastest order: all gradients of one type at once.
 
-
-class BucketedSum(Reduction):
-    """Sums in the fastest order, each bucket begun while the rest of backward still runs.
-
-    On CPUs a sum that has begun is made at the end (`WorkerGroup.begin_sum`).
-
-    With the last bucket goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
+    With the last type goes, for each parameter, how many workers had a gradient for it: one that nobody had keeps
     none, and the optimiser leaves it alone as it would in one process.
 
     `buffers`: buffers of the generation before, to be used again; filled if empty.
     """
 
-    def __init__(
-        self, params: Sequence[nn.Parameter], group: WorkerGroup, n_notes: int, buffers: list[Tensor] | None = None
-    ) -> None:
+    def __init__(self, params: Sequence[nn.Parameter], group: WorkerGroup, n_notes: int, buffers: list[Tensor]) -> None:
         self._group = group
-        self._flats = [_Flat(params, numbers) for numbers in _in_buckets(params)]
+        flats = [_Flat(params, numbers) for numbers in _by_type(params)]
         self._n_notes = n_notes + 1
-        self._buffers = [] if buffers is None else buffers
-        if not self._buffers:
-            self._buffers += self._new_buffers()
-        self._notes = self._buffers[-1][-(self._n_notes + len(params)) :]
+        self._buffers = buffers
+        if not buffers:
+            buffers += self._new_buffers(flats, self._n_notes + len(params))
+        self._notes = buffers[-1][-(self._n_notes + len(params)) :]
+        #: Place of each parameter's gradient in the buffers.
         self._views: list[Tensor] = [torch.empty(0)] * len(params)
-        self._i_bucket = [0] * len(params)
-        for i_bucket, (flat, buffer) in enumerate(zip(self._flats, self._buffers, strict=False)):
+        for flat, buffer in zip(flats, buffers, strict=False):
             for i, view in zip(flat.numbers, flat.views(buffer), strict=True):
-                self._views[i], self._i_bucket[i] = view, i_bucket
-        #: Hooks of the parameters that have required gradients so far, by number.
-        self._hooks: dict[int, RemovableHandle] = {}
+                self._views[i] = view
         super().__init__(params)
 
-    def _new_buffers(self) -> list[Tensor]:
-        """Make the buckets' buffers; notes are in the last bucket if it is of their type, else in one of their own."""
-        n_notes, last = self._n_notes + sum(len(flat.numbers) for flat in self._flats), self._flats[-1]
+    def _new_buffers(self, flats: Sequence[_Flat], n_notes: int) -> list[Tensor]:
+        """Make a buffer for each type; notes are in the last one if it is of their type, else in one of their own."""
+        *others, last = flats
         if (last.dtype, last.device) == (_NOTES_TYPE, self._group.device):
-            return [flat.empty() for flat in self._flats[:-1]] + [last.empty(n_notes)]
-        return [flat.empty() for flat in self._flats] + [
-            torch.empty(n_notes, dtype=_NOTES_TYPE, device=self._group.device)
-        ]
-
-    def _begin(self) -> None:
-        super()._begin()
-        self._is_last = False
-        self._fault: GroupFault | None = None
-        self._is_taken = [False] * len(self._i_bucket)
-        self._n_missing = [len(flat.numbers) for flat in self._flats]
-        self._begun: list[PendingSum] = []
-
-    def await_last(self) -> None:
-        self._is_last = True
-        for i, param in enumerate(self._params):
-            if not param.requires_grad:  # backward does not come to it
-                self._fill(i, param)
-            elif i not in self._hooks:
-                self._hooks[i] = param.register_post_accumulate_grad_hook(partial(self._take, i))
-
-    def _take(self, i: int, param: nn.Parameter) -> None:
-        """Take a gradient that backward has finished."""
-        if not self._is_last or param.grad is None:
-            return
-        i_bucket = self._i_bucket[i]
-        if i_bucket < len(self._begun):
-            raise invalid(
-                "backward must come to each parameter once", "a gradient that comes after it was sent",
-                f"parameter number {i}", "Checkpoint activations with use_reentrant=False.",
-            )  # fmt: skip
-        self._fill(i, param)
-        # Number of complete buckets from the first: all workers send in one order. The last waits for the notes.
-        n_ready = len(self._begun)
-        while n_ready < len(self._buffers) - 1 and not self._n_missing[n_ready]:
-            n_ready += 1
-        self._send(n_ready)
-
-    def _send(self, n_buckets: int) -> None:
-        try:
-            while self._fault is None and len(self._begun) < n_buckets:
-                self._begun.append(self._group.begin_sum(self._buffers[len(self._begun)]))
-        except GroupFault as fault:  # raised through backward it would look like a fault of the user's
-            self._fault = fault
+            return [*(flat.empty() for flat in others), last.empty(n_notes)]
+        notes = torch.empty(n_notes, dtype=_NOTES_TYPE, device=self._group.device)
+        return [*(flat.empty() for flat in flats), notes]
 
     def finish(self, notes: Sequence[float], share_frac: float) -> list[float]:
-        for i, param in enumerate(self._params):
-            if not self._is_taken[i]:
-                self._fill(i, param)
+        for param, view in zip(self._params, self._views, strict=True):
+            if param.grad is None:
+                view.zero_()
+            else:
+                view.copy_(param.grad)
         had = [float(param.grad is not None) for param in self._params]
         self._notes.copy_(torch.tensor([*notes, self._loss, *had]))
-        self._send(len(self._buffers))
-        if self._fault is not None:
-            raise self._fault
-        for pending in self._begun:
-            self._group.end_sum(pending)
+        for buffer in self._buffers:
+            self._group.add_up(buffer)
         sums = self._notes.tolist()
         for param, view, n_had in zip(self._params, self._views, sums[self._n_notes :], strict=True):
             param.grad = view if n_had else None
         self._begin()
         return sums[: self._n_notes]
-
-    def _fill(self, i: int, param: nn.Parameter) -> None:
-        """Put in a gradient that is complete."""
-        if not self._is_taken[i]:
-            self._is_taken[i] = True
-            self._n_missing[self._i_bucket[i]] -= 1
-        if param.grad is None:
-            self._views[i].zero_()
-        else:
-            self._views[i].copy_(param.grad)
-
-    def close(self) -> None:
-        for hook in self._hooks.values():
-            hook.remove()
-        self._begun.clear()
 
 
 @dataclass(slots=True)
@@ -301,12 +216,12 @@ def total_of(roots: Sequence[TreeNode[Tensor]], group: WorkerGroup, n_virtual_ra
     rows = torch.stack([_in_rows(root.total, n_workers) for root in roots], dim=1)
     n_each = rows.shape[-1]
     places = [roots_of(leaves, n_virtual_ranks) for leaves in cut(n_virtual_ranks, n_workers)]
-    received = group.exchange(rows, [len(theirs) * n_each for theirs in places])
+    received = group.together.exchange(rows, [len(theirs) * n_each for theirs in places])
     tree: TreeSum[Tensor] = TreeSum(n_virtual_ranks, Tensor.add_)
     for theirs, tensors in zip(places, received, strict=True):
         for (level, index), part in zip(theirs, tensors.split(n_each), strict=True):
             tree.put(TreeNode(level, index, part))
-    return group.collect(tree.total)[:length]
+    return group.together.collect(tree.total).view(-1)[:length]
 
 
 def _in_rows(flat: Tensor, n_rows: int) -> Tensor:

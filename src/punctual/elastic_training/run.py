@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from punctual.channel import BLOCK_VARIABLE, EXIT_PREEMPTED
 from punctual.elastic_training.checkpoint_store import CheckpointStore
-from punctual.elastic_training.evaluation import Evaluation, EvaluationProgress, Tell, result_of
+from punctual.elastic_training.collectives import GroupFault
+from punctual.elastic_training.evaluation import Evaluation, EvaluationProgress, result_of
 from punctual.elastic_training.fetching import Collate, Fetch, Request, length_of, moved
-from punctual.elastic_training.group import GroupFault
 from punctual.elastic_training.member import Point, WorkerSession
 from punctual.elastic_training.prefetcher import Prefetcher, SampleOrder
 from punctual.elastic_training.progress_reporter import ProgressReporter
@@ -28,10 +28,6 @@ from punctual.tracking.record import StepPlan
 
 _LOOP, _EVALUATION = "`run.batches`", "`run.evaluate`"
 _END = "the end of the training"
-
-
-#: Gives the batch of a request; called with that, and with what gives all requests to come.
-_Fetcher = Callable[[Request, Callable[[], Iterator[Request]]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +97,7 @@ class ElasticRun:
         """
         self._check_synchronous("`run.finish`")
         self._member.position.finished = True
-        if not self._reporter.is_in_step:
+        if not self._reporter.session.step_open:
             self._reporter.end_early(self.step_number, n_phases_more=0)
 
     @property
@@ -176,7 +172,7 @@ class ElasticRun:
                 if self._n_steps_of_left_epoch is not None and not self.finished:
                     self._member.position.i_step = self._n_steps_of_left_epoch
                     self._declare(self._n_steps_of_left_epoch)
-                self._reporter.end_loop()
+                self._reporter.session.end_loop()
             self._prefetcher = None
             self._stepper.disconnect(after_fault=kind is not None)
             self._member.group.drop(after_fault=kind is not None)
@@ -203,18 +199,17 @@ class ElasticRun:
                 return
 
     def _reform(self, *, after_fault: bool = False, evaluates: bool = False) -> None:
+        has_state = self._stepper.disconnect(after_fault=after_fault)
+        after_fault = after_fault or not has_state
         while True:
-            has_state = self._stepper.disconnect(after_fault=after_fault)
-            after_fault = after_fault or not has_state
-            self._member.reform(after_fault=after_fault, evaluates=evaluates, has_state=has_state)
             try:
+                self._member.reform(after_fault=after_fault, evaluates=evaluates, has_state=has_state)
                 self._stepper.connect()
                 break
             except GroupFault:
                 after_fault = True
-        n_steps = self._member.position.n_steps
-        self._reporter.take(is_first=self.is_first, is_beginning=self._member.is_beginning, n_steps=n_steps)
-        self._member.agent.stamp(n_steps, waiting=False)
+        self._reporter.take(is_first=self.is_first, is_beginning=self._member.is_beginning, n_steps=self.step_number)
+        self._stamp()
 
     # Loops.
 
@@ -291,7 +286,7 @@ class ElasticRun:
         order = SampleOrder(length_of(dataset, _LOOP), n_samples, seed, shuffles=shuffle)
         self._member.position.go_on_with(n_samples)
         loop = _BatchPlan(order, n_samples, n_samples_max, can_fuse=collate is None)
-        fetched = self._fetcher(dataset, collate, whole(n_loaders, "n_loaders", _LOOP))
+        prefetcher = self._prefetcher_of(dataset, collate, whole(n_loaders, "n_loaders", _LOOP))
         self._declare(order.n_steps)
         self._member.place = "top"
         self._n_steps_of_left_epoch, epoch = None, self.epoch
@@ -301,10 +296,10 @@ class ElasticRun:
             places = self._places(loop, self._member.position.i_step)
             self._member.arrive("step", 0)
             self._step = self._stepper.begin(places, seed, n_samples_max, can_fuse=loop.can_fuse)
-            self._reporter.step_begins()
+            self._reporter.session.step_open = True
             for part in self._step.parts:
                 request = self._request(loop, self._member.position.i_step, part)
-                batch = moved(fetched(request, partial(self._requests, loop)), self.device)
+                batch = moved(prefetcher.take(request, partial(self._requests, loop)), self.device)
                 self._stepper.begin_part(part)
                 try:
                     yield batch
@@ -333,10 +328,11 @@ class ElasticRun:
     def _end_loop(self) -> None:
         """End a loop that the script has finished, or has left by `break` or an exception."""
         step, self._step = self._step, None
+        session = self._reporter.session
         if step is not None and not step.is_over:
-            self._reporter.step_lost()
+            session.step_open = False  # it is not done, and will not be counted
             self._is_amid_step = step.has_begun
-        self._reporter.step_ends()
+        session.end_step()
         if self.finished:
             self._reporter.end_early(self.step_number, n_phases_more=1)
         self._member.place = "after"
@@ -353,11 +349,11 @@ class ElasticRun:
                 "worker's share of a step may come in several batches.",
             )
 
-    def _places(self, loop: "_BatchPlan", i_step: int) -> list[range]:
+    def _places(self, loop: _BatchPlan, i_step: int) -> list[range]:
         n_samples = len(loop.order.samples(self.epoch, i_step))
         return places_of(n_samples, loop.n_samples, self._member.n_virtual_ranks)
 
-    def _request(self, loop: "_BatchPlan", i_step: int, part: Part) -> Request:
+    def _request(self, loop: _BatchPlan, i_step: int, part: Part) -> Request:
         """Return the sample numbers and seeds to fetch for a part of the step."""
         numbers = loop.order.samples(self.epoch, i_step)
         n_steps = self.step_number + i_step - self._member.position.i_step
@@ -369,22 +365,19 @@ class ElasticRun:
             for piece in part.pieces
         )
 
-    def _requests(self, loop: "_BatchPlan") -> Iterator[Request]:
+    def _requests(self, loop: _BatchPlan) -> Iterator[Request]:
         """Yield the epoch's expected requests, which hold if nothing changes."""
         for i_step in range(self._member.position.i_step, loop.order.n_steps):
             places = self._places(loop, i_step)
             for part in self._stepper.parts(places, loop.n_samples_max, can_fuse=loop.can_fuse):
                 yield self._request(loop, i_step, part)
 
-    def _fetcher(self, dataset: Any, collate: Collate | None, n_loaders: int) -> _Fetcher:
-        """Return the function that fetches batches; loaders stay from epoch to epoch."""
-        if not n_loaders:
-            fetch = Fetch(dataset, collate)
-            return lambda request, _: fetch.batch(request)
-        prefetcher = self._prefetcher
-        if prefetcher is None or not prefetcher.fetch.is_of(dataset, collate) or prefetcher.n_loaders != n_loaders:
-            prefetcher = self._prefetcher = Prefetcher(Fetch(dataset, collate), n_loaders)
-        return prefetcher.take
+    def _prefetcher_of(self, dataset: Any, collate: Collate | None, n_loaders: int) -> Prefetcher:
+        """Return what fetches batches; loaders stay from epoch to epoch."""
+        kept = self._prefetcher
+        if not n_loaders or kept is None or kept.n_loaders != n_loaders or not kept.fetch.is_of(dataset, collate):
+            kept = self._prefetcher = Prefetcher(Fetch(dataset, collate), n_loaders)
+        return kept
 
     def _checked_batch_size(self, global_batch_size: int) -> int:
         n_samples, n_ranks = whole(global_batch_size, "global_batch_size", _LOOP, least=1), self._member.n_virtual_ranks
@@ -428,18 +421,17 @@ class ElasticRun:
         bool
             Whether a step was taken. What belongs to a step, such as a scheduler's, goes into ``if run.step():``.
         """
-        agent, reporter = self._member.agent, self._reporter
         try:
-            if not self._stepper.end_part(clip_norm=clip_norm, exit_code=reporter.end_asked):
+            if not self._stepper.end_part(clip_norm=clip_norm, exit_code=self._reporter.session.end_asked):
                 return False
         except GroupFault:
             self._stepper.give_up()
             self._reform(after_fault=True)
-            reporter.step_lost()
+            self._reporter.session.step_open = False
             return False
         self._n_asked = {place: n for place, n in self._n_asked.items() if place == "before"}
         self._member.place = "bottom"
-        agent.stamp(self.step_number, waiting=False)
+        self._stamp()
         if self._reports_loss:
             self._note_loss(self.loss)
         return True
@@ -465,7 +457,7 @@ class ElasticRun:
         if self._goal is not None:
             self._check_synchronous("a loss to train to")
             self._member.position.note(loss)
-            self._reporter.report_loss(loss)
+            self._reporter.session.report_loss(loss)
 
     def _check_synchronous(self, got: str) -> None:
         """Raise `ValueError` if the call requires synchronous steps."""
@@ -480,7 +472,7 @@ class ElasticRun:
     def _end_body(self) -> None:
         """End a step whose body is complete: the loop asks for the next one."""
         self._member.place = "top"
-        self._reporter.step_ends()
+        self._reporter.session.end_step()
         self._end_with_save()
         compares, store = self._stepper.compares, self._member.store
         if compares or self._stepper.exit_code or self._stepper.leaves:
@@ -598,9 +590,9 @@ class ElasticRun:
         _, i_result = self._arrive(place)
         results = self._member.position.results
         if i_result >= len(results.get(place, ())):
-            evaluation = self._evaluation(function, dataset, batch_size, collate, name)
+            evaluation = self._evaluation(name, function, Fetch(dataset, collate), batch_size)
             with span.phase(name, units=self._n_units[name]) as progress:
-                telling = EvaluationProgress(self._n_units[name], progress.advance)
+                telling = EvaluationProgress(self._n_units[name], progress.advance, self._stamp)
                 self._evaluate(evaluation, telling, place, i_result)
                 telling.end()
         return result_of(self._member.position.results[place][i_result])
@@ -618,23 +610,18 @@ class ElasticRun:
 
         Given the same as `evaluate`, and called before the first loop. A worker that comes later does not make them.
         """
-        evaluation = self._evaluation(function, dataset, batch_size, collate, name)
+        evaluation = self._evaluation(name, function, Fetch(dataset, collate), batch_size)
         if self._member.is_beginning:
             with span.phase(name, rehearsal=True) as progress:
-                telling = EvaluationProgress(self._n_units[name], progress.advance)
+                telling = EvaluationProgress(self._n_units[name], progress.advance, self._stamp)
                 # Batches of an evaluation that a rehearsal makes: the first one may have to warm something up.
-                evaluation.rehearse(self._evaluated_ranks(), 2, self._stamped(telling.of))
+                evaluation.over(self._evaluated_ranks(), telling.of, 2)
 
     def _evaluation(
-        self,
-        function: Callable[[nn.Module, Any], Any],
-        dataset: Any,
-        batch_size: int,
-        collate: Collate | None,
-        name: str,
+        self, name: str, function: Callable[[nn.Module, Any], Any], fetch: Fetch, batch_size: int
     ) -> Evaluation:
-        fetch, n_ranks = Fetch(dataset, collate), self._member.n_virtual_ranks
-        n_samples, n_each = length_of(dataset, _EVALUATION), whole(batch_size, "batch_size", _EVALUATION, least=1)
+        n_samples, n_each = length_of(fetch.dataset, _EVALUATION), whole(batch_size, "batch_size", _EVALUATION, least=1)
+        n_ranks = self._member.n_virtual_ranks
         evaluation = Evaluation(self.model, function, fetch, n_samples, n_each, self.device, n_ranks)
         self._n_units[name] = max(1, evaluation.n_batches())
         return evaluation
@@ -644,21 +631,16 @@ class ElasticRun:
         evaluators = self._member.evaluators
         return cut(self._member.n_virtual_ranks, len(evaluators))[evaluators.index(self.rank)]
 
-    def _stamped(self, tell: Tell) -> Tell:
-        """Wrap `tell` to stamp the board with each batch: the agent sees that this worker is alive."""
-
-        def told(n_done: int, n_mine: int) -> None:
-            self._member.agent.stamp(self.step_number, waiting=False)
-            tell(n_done, n_mine)
-
-        return told
+    def _stamp(self) -> None:
+        """Stamp the board: the agent sees that this worker is alive."""
+        self._member.agent.stamp(self.step_number, waiting=False)
 
     def _evaluate(self, evaluation: Evaluation, telling: EvaluationProgress, place: str, i_result: int) -> None:
         """Evaluate until the result is known, with the others, or by them if this worker had lost its group."""
         member = self._member
         while i_result >= len(member.position.results.get(place, ())):
-            tree = evaluation.over(self._evaluated_ranks(), self._stamped(telling.but_the_last))
+            sums = evaluation.over(self._evaluated_ranks(), telling.but_the_last)
             try:
-                member.record(place, member.sum_up(tree, place, is_tuple=evaluation.is_tuple))
+                member.record(place, member.sum_up(sums, place, is_tuple=evaluation.is_tuple))
             except GroupFault:
                 self._reform(after_fault=True, evaluates=True)

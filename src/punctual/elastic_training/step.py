@@ -3,7 +3,7 @@
 import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Self
@@ -18,7 +18,7 @@ from punctual.elastic_training.dropout import SEED_MAX, RankDropout
 from punctual.elastic_training.gradient_guard import GradientGuard, versions
 from punctual.elastic_training.member import WorkerSession
 from punctual.elastic_training.random_state import mixed, seed_all
-from punctual.elastic_training.reduction import BucketedSum, Reduction, TreeTotal, clear, total_over_workers
+from punctual.elastic_training.reduction import FlatSum, Reduction, TreeTotal, clear, total_over_workers
 from punctual.elastic_training.replica import overlaps
 from punctual.elastic_training.sample_means import Weights, are_alike, weights
 from punctual.elastic_training.virtual_ranks import Part, TreeSum, cut, share
@@ -53,7 +53,7 @@ class MovingBuffers:
         self._places = [(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2]) for name in self._names]
         self._first = [module.get_buffer(name).detach() for module, name in self._places]
         self._n_virtual_ranks = n_virtual_ranks
-        self._start: list[Tensor] = []
+        self._start = [buffer.clone() for buffer in self._buffers]
         #: Of each virtual rank: its number, its weight, and the buffers that it has moved.
         self._ends: list[tuple[int, float, dict[str, Tensor]]] = []
 
@@ -67,9 +67,6 @@ class MovingBuffers:
         """Return the buffers that a virtual rank has changed since the step began; if known before, all that move."""
         moved = {name for _, _, ends in self._ends for name in ends}
         return [name for name in self._names if self._is_known or name in moved]
-
-    def begin_step(self) -> None:
-        self._start, self._ends = [buffer.clone() for buffer in self._buffers], []
 
     @torch.no_grad()
     def begin_rank(self) -> None:
@@ -161,15 +158,31 @@ class Step:
 
     * `places`: each virtual rank's places in the global batch.
     * `parts`: this worker's share.
+    * `versions`: versions of the parameters when it began, which rise with each change in place.
     * `has_begun`: whether there are gradients of it.
     * `is_over`: whether the step has been taken, or given up.
+    * `part`: part under way; None: `run.step` has ended it.
+    * `is_backward_done`: whether the part has had its backward.
+    * `rank_loss`: what the losses of the present virtual rank add up to.
+    * `probe`: watches the part, if it is to be found out what the model does; `drew`: whether one has drawn random numbers.
+    * `weights`: how the parts weight what their losses add up, if that is to be found out.
+    * `settings`: settings of the optimizers, and what is in `extra`, after the first part; if that is to be looked at.
     """
 
     places: list[range]
     seed: int
     parts: list[Part]
+    buffers: MovingBuffers
+    versions: list[int]
     has_begun: bool = False
     is_over: bool = False
+    part: Part | None = None
+    is_backward_done: bool = False
+    rank_loss: float = 0.0
+    probe: RandomProbe | None = None
+    drew: bool = False
+    weights: list[Weights] = field(default_factory=list)
+    settings: list[Any] = field(default_factory=list)
 
 
 class Stepper:
@@ -193,24 +206,13 @@ class Stepper:
         self._draws_dropout = draws_dropout
         replica = member.replica
         self._params = replica.params
-        #: Their versions when the step began, which rise with each change in place.
-        self._versions: list[int] = []
         self._guard = GradientGuard(replica.named_params, list(replica.optimizers.values()))
         self._reduction = Reduction(self._params)
-        self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, ())
         #: The same, if parameter servers do it.
         self.served: ServedSum | None = None
         self._sent: list[Tensor] = []  # memory of gradients that are sent; making it takes as long as sending
         self._dropout = RankDropout()
-        #: The settings of the optimizers, and what is in `extra`, after the step's first part; if that is to be looked at.
-        self._settings: list[Any] = []
-        #: How the step's parts weight what their losses add up, if that is to be found out.
-        self._weights: list[Weights] = []
-        self._step: Step | None = None
-        self._part: Part | None = None
-        self._probe: RandomProbe | None = None
-        self._is_backward_done = self._drew = False
-        self._rank_loss = 0.0
+        self._step = Step([], 0, [], MovingBuffers(replica.model, member.n_virtual_ranks, ()), [], is_over=True)
 
     def __enter__(self) -> Self:
         self._guard.__enter__()
@@ -230,21 +232,19 @@ class Stepper:
         self.leaves = False
         peers = group.membership.peers
         if peers:
-            from punctual.elastic_training.servers.served_sum import served_sum  # only with `--servers`
+            from punctual.elastic_training.servers import served_sum  # only with `--servers`
 
-            self.served = self._reduction = served_sum(
-                list(self._member.replica.optimizers.values()),
-                peers,
-                is_first=group.rank == 0,
-                is_synchronous=not self._member.is_asynchronous,
-                is_deterministic=self._is_deterministic,
+            optimizers, is_synchronous = [*self._member.replica.optimizers.values()], not self._member.is_asynchronous
+            optimizer = served_sum.only_optimizer(optimizers, is_deterministic=self._is_deterministic)
+            self.served = self._reduction = served_sum.ServedSum(
+                optimizer, peers, is_first=group.rank == 0, is_synchronous=is_synchronous
             )
         elif self._is_deterministic:
             self._reduction = TreeTotal(self._params, group, _N_NOTES, self._member.n_virtual_ranks)
         elif group.n_workers == 1:
             self._reduction = Reduction(self._params)
         else:
-            self._reduction = BucketedSum(self._params, group, _N_NOTES, self._sent)
+            self._reduction = FlatSum(self._params, group, _N_NOTES, self._sent)
 
     def disconnect(self, *, after_fault: bool = False) -> bool:
         """Disconnect from the group; return whether the workers have the state, not lost with its servers."""
@@ -261,7 +261,7 @@ class Stepper:
 
     def parts(self, places: list[range], n_samples_max: int | None, *, can_fuse: bool) -> list[Part]:
         """Return the worker's present share of a step."""
-        is_fused = bool(self._member.fuses) and can_fuse and self._member.can_fuse
+        is_fused = bool(self._member.position.fuses) and can_fuse and self._member.can_fuse
         return share(places, self._ranks, is_fused=is_fused, n_samples_max=n_samples_max)
 
     def begin(self, places: list[range], seed: int, n_samples_max: int | None, *, can_fuse: bool) -> Step:
@@ -273,16 +273,13 @@ class Stepper:
         """
         member = self._member
         modes = crc32(bytes(module.training for module in member.replica.model.modules()))
-        if member.position.i_step == 0 or modes != member.modes:
-            member.fuses = member.moving = None
-        member.modes = modes
+        if member.position.i_step == 0 or modes != member.position.modes:
+            member.position.fuses = member.position.moving = None
+        member.position.modes = modes
         parts = self.parts(places, n_samples_max, can_fuse=can_fuse)
-        self._buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.moving)
-        self._buffers.begin_step()
-        self._rank_loss, self._drew, self._weights, self._settings = 0.0, False, [], []
-        self._step = Step(places, seed, parts)
+        buffers = MovingBuffers(member.replica.model, member.n_virtual_ranks, member.position.moving)
+        self._step = Step(places, seed, parts, buffers, versions(self._params))
         clear(self._params)  # of what the script may have tried between two steps
-        self._versions = versions(self._params)
         self._guard.note()
         return self._step
 
@@ -294,23 +291,22 @@ class Stepper:
 
     def begin_part(self, part: Part) -> None:
         """Begin a part whose samples have been fetched: the script's code follows."""
-        assert self._step is not None, "begin() comes first"
-        member, first = self._member, part.pieces[0]
+        member, step, first = self._member, self._step, part.pieces[0]
         member.agent.stamp(member.position.n_steps, waiting=False)
         if first.i_piece == 0:
-            self._buffers.begin_rank()
+            step.buffers.begin_rank()
         # Stands for all virtual ranks.
-        rank = -1 if member.fuses else first.virtual_rank
-        seeds = (self._step.seed, member.position.n_steps, rank, first.i_piece, 1)
+        rank = -1 if member.position.fuses else first.virtual_rank
+        seeds = (step.seed, member.position.n_steps, rank, first.i_piece, 1)
         seed_all(*seeds)
         self._dropout.begin_part(part.pieces if self._draws_dropout else (), part.n_samples)
-        is_known = member.fuses is not None or not member.can_fuse
-        self._probe = None if is_known else RandomProbe(self._dropout, *seeds)
-        self._part, self._is_backward_done = part, False
+        is_known = member.position.fuses is not None or not member.can_fuse
+        step.probe = None if is_known else RandomProbe(self._dropout, *seeds)
+        step.part, step.is_backward_done = part, False
 
     def backward(self, loss: Tensor) -> None:
-        part = self._part
-        if part is None or self._step is None or self._is_backward_done:
+        step, part = self._step, self._step.part
+        if part is None or step.is_backward_done:
             raise invalid(
                 "each batch must get one backward",
                 "another one",
@@ -322,19 +318,16 @@ class Stepper:
                 "`loss` must be one number", f"shape {tuple(loss.shape)}", "`run.backward`",
                 "Take the mean over the samples: loss.mean().",
             )  # fmt: skip
-        self._is_backward_done = self._step.has_begun = True
+        step.is_backward_done = step.has_begun = True
         self._guard.check(partial(self._where, part))
-        if part.is_last:
-            self._reduction.await_last()
         if part.weight:
-            if self._probe is not None:
-                self._weights.append(weights(loss, part.n_samples))
+            if step.probe is not None:
+                step.weights.append(weights(loss, part.n_samples))
             torch.autograd.backward(loss, None if part.weight == 1 else torch.full_like(loss, part.weight))
-            self._rank_loss += part.weight * float(loss.detach())
+            step.rank_loss += part.weight * float(loss.detach())
         self._guard.note()
 
     def _where(self, part: Part) -> str:
-        assert self._step is not None, "begin() comes first"
         parts = self._step.parts
         return f"part {parts.index(part) + 1} of {len(parts)} of step {self._member.position.n_steps + 1}"
 
@@ -350,8 +343,9 @@ class Stepper:
                 "`run.step`",
                 "Leave it out, or train without `--servers`.",
             )
-        part, self._part = self._part, None
-        if part is None or not self._is_backward_done:
+        step, part = self._step, self._step.part
+        step.part = None
+        if part is None or not step.is_backward_done:
             raise invalid(
                 "`run.step` must be called once for each batch, after `run.backward`",
                 "a call without it" if part else "another call", _BODY,
@@ -359,31 +353,30 @@ class Stepper:
             )  # fmt: skip
         self._guard.check(partial(self._where, part))
         self._check_settings(part)
-        if self._probe is not None:
-            self._drew = self._probe.drew() or self._drew
+        if step.probe is not None:
+            step.drew = step.probe.drew() or step.drew
         if part.ends_rank and part.weight:
             self._end_rank(part.pieces[-1].virtual_rank, part.weight)
         if not part.is_last:
             self._guard.note()
-            if self._member.fuses is None and not self._settings:
-                self._settings = self._member.settings()
+            if self._member.position.fuses is None and not step.settings:
+                step.settings = self._member.settings()
             return False
         self._end_step(clip_norm=clip_norm, exit_code=exit_code)
         return True
 
     def _end_rank(self, virtual_rank: int, weight: float) -> None:
-        self._buffers.end_rank(virtual_rank, weight)
-        self._reduction.end_rank(virtual_rank, self._rank_loss)
-        self._rank_loss = 0.0
+        self._step.buffers.end_rank(virtual_rank, weight)
+        self._reduction.end_rank(virtual_rank, self._step.rank_loss)
+        self._step.rank_loss = 0.0
 
     def _end_step(self, *, clip_norm: float | None, exit_code: int) -> None:
         member, step = self._member, self._step
-        assert step is not None, "begin() comes first"
         for i in self._ranks:
             if not step.places[i]:  # the last step of an epoch may not have samples for all
                 self._end_rank(i, 0.0)
-        moved = self._buffers.moved()
-        votes = float(bool(moved) or self._drew)
+        moved = step.buffers.moved()
+        votes = float(bool(moved) or step.drew)
         leaves = float(member.agent.generation_wanted > member.group.membership.generation)
         member.agent.stamp(member.position.n_steps, waiting=True)
         # Only the first worker hears what Punctual wants, so the sum of exit codes is the one.
@@ -394,15 +387,15 @@ class Stepper:
         )
         if member.is_asynchronous:  # over this worker's virtual ranks, which have that share of the step's samples
             if share_frac:
-                self._buffers.end_step(
+                step.buffers.end_step(
                     moved, lambda tree: torch.stack([root.total for root in tree.roots]).sum(0) / share_frac
                 )
         else:
-            if member.moving is None:  # a virtual rank may have moved others
-                everyones = member.group.gather((moved, self._weights))
+            if member.position.moving is None:  # a virtual rank may have moved others
+                everyones = member.group.gather((moved, step.weights))
                 moved = sorted({name for names, _ in everyones for name in names})
-                self._weights = [terms for _, own in everyones for terms in own]
-            self._buffers.end_step(
+                step.weights = [terms for _, own in everyones for terms in own]
+            step.buffers.end_step(
                 moved, partial(total_over_workers, member.group, n_virtual_ranks=member.n_virtual_ranks)
             )
         self._learn(clip_norm)
@@ -410,9 +403,9 @@ class Stepper:
         self.wants_comparison, self.compares = False, n_comparing > 0
         if not isfinite(loss):
             self._warn_loss(loss)
-        if member.fuses is None:
-            member.fuses = member.can_fuse and not n_against and are_alike(self._weights)
-        member.moving = moved
+        if member.position.fuses is None:
+            member.position.fuses = member.can_fuse and not n_against and are_alike(step.weights)
+        member.position.moving = moved
         member.position.advance(loss)
         member.pass_boundary()
         step.is_over = True
@@ -435,7 +428,7 @@ class Stepper:
         """Whether weights must be compared after this step: a checkpoint follows, or the model has changed them itself."""
         member = self._member
         is_due = member.store is not None and member.group.rank == 0 and member.store.is_due()
-        return is_due or self.wants_comparison or versions(self._params) != self._versions
+        return is_due or self.wants_comparison or versions(self._params) != self._step.versions
 
     def _sum_up(self, notes: tuple[float, ...], share_frac: float) -> list[float]:
         """Return the sums of the notes and, as the last, of the losses; the gradients are summed up, too.
@@ -477,7 +470,7 @@ class Stepper:
     def check_body(self, part: Part) -> None:
         """Check that the loop's body has called what it must."""
         self._dropout.begin_part((), 0)
-        if self._part is not None:
+        if self._step.part is not None:
             raise invalid(
                 "each batch must get `run.backward` and `run.step`", "a batch without them", _BODY,
                 "Call both for every batch; to leave samples out, multiply their losses by zero.",
@@ -487,7 +480,7 @@ class Stepper:
 
     def _check_settings(self, part: Part) -> None:
         """Check, in an epoch's first step, that the script has not done amid it what it is to do once a step."""
-        if self._settings and self._settings != self._member.settings():
+        if self._step.settings and self._step.settings != self._member.settings():
             raise invalid(
                 "schedulers, averages of weights and whatever else belongs to a step must go on once a step",
                 "a learning rate, or a part of `extra`, that has changed",
@@ -499,8 +492,7 @@ class Stepper:
 
     def give_up(self) -> None:
         """Give up the step and undo its effects."""
-        self._buffers.begin_rank()
+        self._step.buffers.begin_rank()
         self._reduction.forget()
         self.compares = False  # as in a worker that comes now
-        if self._step is not None:
-            self._step.is_over = True
+        self._step.is_over = True

@@ -89,11 +89,6 @@ class Part:
     def n_samples(self) -> int:
         return sum(len(piece.places) for piece in self.pieces)
 
-    @property
-    def places(self) -> range:
-        """Places of all its samples in the global batch."""
-        return range(self.pieces[0].places.start, self.pieces[-1].places.stop)
-
 
 def places_of(n_samples: int, global_batch_size: int, n_virtual_ranks: int) -> list[range]:
     """Return each virtual rank's places in a step's global batch.

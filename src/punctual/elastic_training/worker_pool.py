@@ -5,7 +5,6 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Literal
 
 from punctual.elastic_training.heartbeat_board import N_SLOTS, Heartbeat
@@ -132,13 +131,7 @@ class WorkerPool:
         self._n_started = 0
 
     def admit(
-        self,
-        node: NodeWorkers,
-        i_slot: int,
-        now_ns: int,
-        *,
-        serves: bool = False,
-        devices: tuple[int, ...] = (),
+        self, node: NodeWorkers, i_slot: int, now_ns: int, *, serves: bool = False, devices: tuple[int, ...] = ()
     ) -> Worker:
         """Add a worker or a server that has been requested."""
         self._n_started += 1
@@ -189,15 +182,6 @@ class WorkerPool:
         """Whether new workers still have to build their model."""
         return any(worker.state == "starting" for worker in self.newcomers())
 
-    def chosen(self, counts: Sequence[tuple[NodeWorkers, int]], n_servers: int = 0) -> list[Worker]:
-        """Choose the members of a generation in order: present members first, so that the oldest stay.
-
-        `counts`: number of workers of each node, whose ranks follow each other.
-        """
-        ready = [*self.members, *(worker for worker in self.newcomers() if worker.state == "ready")]
-        trainers = [[one for one in ready if one.node is node and not one.serves][:n] for node, n in counts]
-        return [*chain.from_iterable(trainers), *[one for one in ready if one.serves][:n_servers]]
-
 
 def parts(members: Sequence[Worker]) -> tuple[int, int]:
     """Numbers of workers and of servers among the members."""
@@ -220,21 +204,6 @@ def shell_code(code: int) -> int:
     return 128 - code if code < 0 else code or 1
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatGap:
-    """A member that has been silent for too long, at one check.
-
-    * `is_waiting`: whether it waits for others: in a collective, or for the next generation.
-    * `is_excused`: whether it keeps the others waiting on purpose.
-    * `is_stopped`: whether a signal has stopped its process.
-    """
-
-    worker: Worker
-    is_waiting: bool
-    is_excused: bool
-    is_stopped: bool
-
-
 def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
     """Return the members to kill because the training stands still. Only members silent for `hang_ns` count.
 
@@ -253,29 +222,26 @@ def hung(members: Sequence[Worker], now_ns: int, hang_ns: int) -> list[Worker]:
     ======================================================= ==========================================
     """
     # Only the processes of members that have shown nothing for `hang_ns` are examined.
-    seen = [(worker, worker.heartbeat) for worker in members]
-    silent = [
-        HeartbeatGap(worker, worker.state == "ready" or heartbeat.waiting, heartbeat.excused, worker.is_stopped)
-        for worker, heartbeat in seen
-        if now_ns - max(heartbeat.stamp_ns, worker.since_ns) > hang_ns
-    ]
-    others_wait = any(silence.is_waiting for silence in silent)
-    in_step = [silence for silence in silent if silence.worker.state == "training"]
-    stopped = [silence for silence in in_step if silence.is_stopped]
-    busy = [silence for silence in in_step if not silence.is_waiting]
-    rows: tuple[tuple[bool, list[HeartbeatGap]], ...] = (
+    beats = {id(worker): worker.heartbeat for worker in members}
+    silent = [worker for worker in members if now_ns - max(beats[id(worker)].stamp_ns, worker.since_ns) > hang_ns]
+    in_step = [worker for worker in silent if worker.state == "training"]
+    stopped = [worker for worker in in_step if worker.is_stopped]
+    busy = [worker for worker in in_step if not beats[id(worker)].waiting]
+    unexcused = [worker for worker in busy if not beats[id(worker)].excused]
+    others_wait = any(worker.state == "ready" or beats[id(worker)].waiting for worker in silent)
+    rows: tuple[tuple[bool, list[Worker]], ...] = (
         (bool(stopped), stopped),
-        (bool(busy) and others_wait, [silence for silence in busy if not silence.is_excused]),
-        (len(busy) == len(members) and _all_sleep(busy, now_ns, hang_ns // 2), busy[-1:]),
+        (bool(busy) and others_wait, unexcused),
+        (len(unexcused) == len(members) and _all_sleep(unexcused, now_ns, hang_ns // 2), busy[-1:]),
         (bool(busy), []),
         (len(silent) == len(members) > 1, in_step[-1:]),
     )
-    return [silence.worker for silence in next((killed for holds, killed in rows if holds), [])]
+    return next((killed for holds, killed in rows if holds), [])
 
 
-def _all_sleep(silent: Sequence[HeartbeatGap], now_ns: int, span_ns: int) -> bool:
+def _all_sleep(workers: Sequence[Worker], now_ns: int, span_ns: int) -> bool:
     """Whether all of these workers, one or more, sleep. Each is examined at each check."""
-    asleep = [not silence.is_excused and silence.worker.has_slept(now_ns, span_ns) for silence in silent]
+    asleep = [worker.has_slept(now_ns, span_ns) for worker in workers]
     return bool(asleep) and all(asleep)
 
 

@@ -1,17 +1,16 @@
 """Spawner of workers: the agent's side of the forkserver."""
 
-import json
 import os
 import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
 from punctual.channel import BLOCK_VARIABLE
-from punctual.elastic_training.agent_client import MESSAGE_BYTES_MAX, SocketAgentClient
+from punctual.elastic_training import forkserver, messages
+from punctual.elastic_training.agent_client import SocketAgentClient
 from punctual.elastic_training.forkserver import ScriptOrigin, seed_of_job
 from punctual.tracking.complaint import invalid
 
@@ -24,59 +23,35 @@ class WorkerSpawner:
 
     * `train`: the worker's training function, called with its connection; found by the name of its module and its own.
     * `board_fd`: kept open in the workers.
-    * `preloaded`: modules that are loaded before the script.
 
     Raises `ValueError`: the function cannot be found by its name.
     """
 
-    def __init__(self, train: Callable[[SocketAgentClient], object], board_fd: int, preloaded: Sequence[str]) -> None:
-        self._train = _by_name(train)
+    def __init__(self, train: Callable[[SocketAgentClient], object], board_fd: int) -> None:
+        function = _by_name(train)
         self.control, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with other_end:
             fds = (other_end.fileno(), board_fd)
             command = [*_COMMAND, str(other_end.fileno())]
             self._process = subprocess.Popen(command, pass_fds=fds, env=_environment(), stdin=subprocess.DEVNULL)
-        self._send_file(pickle.dumps(_origin(board_fd, tuple(preloaded))))
-        self.is_ready = False
+        for content in (pickle.dumps(_origin(board_fd)), function):
+            messages.send_file(self.control, content)
 
     def receive(self) -> dict[str, Any] | None:
-        """Return the forkserver's next message; None: it has ended. Workers may be requested once it is ready."""
-        text = b""
+        """Return the forkserver's next message; None: it has ended."""
         # If it has ended before it has read all, the first call fails, and only the next returns what it has said.
-        for _ in range(2):
-            with suppress(OSError):
-                text = self.control.recv(MESSAGE_BYTES_MAX)
-                break
-        if not text:
-            return None
-        words: dict[str, Any] = json.loads(text)
-        if words["said"] == "ready":
-            self._send_file(self._train)
-            self.is_ready = True
-        return words
+        return messages.receive(self.control)[0] or messages.receive(self.control)[0]
 
     def fork(self, i_slot: int, *, serves: bool = False) -> socket.socket:
         """Request a worker, or a parameter server; return the agent's end of its connection."""
         connection, other_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with other_end:
-            text = json.dumps({"fork": i_slot, "serves": serves})
-            self._send(text.encode(), other_end.fileno())
+        with other_end:  # if the forkserver has ended, `receive` tells it
+            messages.send(self.control, {"fork": i_slot, "serves": serves}, [other_end.fileno()])
         return connection
-
-    def _send_file(self, content: bytes) -> None:
-        """Send what may be longer than a message."""
-        with os.fdopen(os.memfd_create("punctual-object"), "wb") as file:
-            file.write(content)
-            file.flush()
-            self._send(b"file", file.fileno())
-
-    def _send(self, content: bytes, *fds: int) -> None:
-        with suppress(OSError):  # it has ended, which `receive` tells
-            socket.send_fds(self.control, [content], fds)
 
     def kill(self, pid: int) -> None:
         """Kill a worker at once."""
-        self._send(json.dumps({"kill": pid}).encode())
+        messages.send(self.control, {"kill": pid})
 
     def close(self) -> None:
         """Close the connection; running workers are ended."""
@@ -108,7 +83,7 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _origin(board_fd: int, preloaded: tuple[str, ...]) -> ScriptOrigin:
+def _origin(board_fd: int) -> ScriptOrigin:
     main: Any = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
     path = getattr(main, "__file__", None)
@@ -120,5 +95,5 @@ def _origin(board_fd: int, preloaded: tuple[str, ...]) -> ScriptOrigin:
         main_name=None if spec is None else spec.name,
         main_path=None if path is None else os.path.abspath(path),  # noqa: PTH100 -- pathlib would resolve links
         board_fd=board_fd,
-        preloaded=preloaded,
+        preloaded=forkserver.PRELOADED,
     )

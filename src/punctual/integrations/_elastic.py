@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from punctual.elastic_training.arguments import kind_of
+from punctual.elastic_training.arguments import kind_of, scaled
 from punctual.elastic_training.context import Context
 from punctual.elastic_training.run import ElasticRun
 from punctual.tracking.complaint import invalid
@@ -73,12 +73,7 @@ def check_alone(library: str, n_processes: int, scaler: object) -> None:
             "Start the script without a launcher, with one device, and let `punctual run --workers` say how many there are.",
         )
     if scaler is not None:
-        raise invalid(
-            "an elastic training must not scale its gradients",
-            "a gradient scaler (float16)",
-            library,
-            "Train in bfloat16 or float32.",
-        )
+        raise scaled(library)
 
 
 def _by_first_worker(run: ElasticRun, operation: Callable[..., Any]) -> Callable[..., Any]:

@@ -79,13 +79,8 @@ class FrameworkLoop:
         if save is not None:
             stop.on_stop(save)
         #: Whether anybody looks at the losses of single steps; on a GPU it costs time to ask for one.
-        self.needs_losses = losses.goal() is not None
+        self._needs_losses = losses.goal() is not None
         self._session.start_training()
-
-    @property
-    def n_steps(self) -> int:
-        """Number of steps done, those before this process included."""
-        return self._session.n_steps
 
     @property
     def is_in_step(self) -> bool:
@@ -104,10 +99,9 @@ class FrameworkLoop:
         loss
             Its loss: a number or a tensor of one; None: not known.
         """
-        if loss is not None and self.needs_losses:
+        if loss is not None and self._needs_losses:
             self.report_loss(loss)
-        if self._session.step_open:
-            self._session.step_done()
+        self._session.end_step()
 
     def expect(self, n_steps_left: float) -> None:
         """Declare the steps left after those done and the present one; infinite: unknown."""

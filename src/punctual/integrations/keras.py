@@ -8,7 +8,7 @@ from typing import Any
 
 from keras.callbacks import Callback
 
-from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_checkpoints, is_used, use
+from punctual.integrations._loop import FrameworkLoop, OpenPhase, folder_of_checkpoints, is_used, replace_file, use
 
 
 class KerasCallback(Callback):
@@ -112,11 +112,9 @@ class KerasCallback(Callback):
 
     def _save(self) -> None:
         assert self._folder is not None
-        self._folder.mkdir(parents=True, exist_ok=True)
         older = [*self._folder.glob("epoch-*.weights.h5")]
-        writing = self._folder / "writing.weights.h5"
-        self.model.save_weights(str(writing), overwrite=True)
-        kept = writing.replace(self._folder / f"epoch-{self._epoch:06}.weights.h5")
+        kept = self._folder / f"epoch-{self._epoch:06}.weights.h5"
+        replace_file(kept, lambda name: self.model.save_weights(name, overwrite=True))
         use(kept)
         for path in older:
             if path != kept:

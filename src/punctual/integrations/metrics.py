@@ -6,7 +6,6 @@ asked for and written by a thread, so that no step waits for it.
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -51,10 +50,10 @@ class MetricsReporter:
             self._thread.join()
 
     def _report(self, job: str) -> None:
-        standing, is_last = Standing(job), False
+        is_last = False
         while not is_last:
             is_last = self._closed.wait(self._period_s)
-            told = standing()
+            told = standing_of(job)
             if told is not None and (numbers := numbers_of(told)):
                 try:
                     self._write(numbers, int(told.get("steps_done") or 0))
@@ -67,25 +66,18 @@ class MetricsReporter:
                     return
 
 
-class Standing:
-    """Returns the standing of `job` from its host at each call; None: it is not steered, or the host is silent."""
+def standing_of(job: str) -> dict[str, Any] | None:
+    """Return the standing of `job` from its host; None: it is not steered, or the host is silent."""
+    from punctual.daemon.control_socket import ControlFailed, ask
+    from punctual.daemon.runs import open_jobs
 
-    def __init__(self, job: str) -> None:
-        self._job = job
-        self._socket: Path | None = None
-
-    def __call__(self) -> dict[str, Any] | None:
-        from punctual.daemon.control_socket import ControlFailed, ask
-        from punctual.daemon.runs import open_jobs
-
-        if self._socket is None:
-            self._socket = next((known.run.socket for known in open_jobs() if known.job == self._job), None)
-        try:
-            told = {} if self._socket is None else ask(self._socket, {"verb": "status", "jobs": [self._job]})
-        except (ControlFailed, OSError):
-            self._socket = None  # another host may steer it by the next time
-            return None
-        return next(iter(told.get("jobs", ())), None)
+    # Another host may steer it than the last time.
+    path = next((known.run.socket for known in open_jobs() if known.job == job), None)
+    try:
+        told = {} if path is None else ask(path, {"verb": "status", "jobs": [job]})
+    except (ControlFailed, OSError):
+        return None
+    return next(iter(told.get("jobs", ())), None)
 
 
 def numbers_of(told: dict[str, Any]) -> dict[str, float]:

@@ -37,25 +37,20 @@ def has_arrived(losses: Sequence[float], target: float | None) -> bool:
 
 
 class Losses:
-    """Reports each loss to the page. `page`: None: nobody listens, and there is no goal."""
+    """Reports each loss to the page. `target`: loss at which the training may end; None: there is none."""
 
-    def __init__(self, page: SharedBlock | None) -> None:
+    def __init__(self, page: SharedBlock, target: float | None) -> None:
         self.goal_reached = False
         self._page = page
-        self._goal = None if page is None else goal()
+        self._target = target
         # Another process of the job may have reported before this one.
-        self._n_losses, latest = (0, []) if page is None else page.losses()
+        self._n_losses, latest = page.losses()
         self._latest = deque(latest, maxlen=N_LOSSES_MAX)
-
-    def mute(self) -> None:
-        """Stop reporting."""
-        self._page = self._goal = None
 
     def report(self, n_steps: int, loss: float) -> None:
         """Report the training loss after `n_steps` steps; one that is no number is left out."""
-        if self._page is None or not isfinite(loss):
-            return
-        self._latest.append((n_steps, loss))
-        self._n_losses += 1
-        self._page.publish_losses(self._n_losses, self._latest)
-        self.goal_reached = self.goal_reached or has_arrived([one for _, one in self._latest], self._goal)
+        if isfinite(loss):
+            self._latest.append((n_steps, loss))
+            self._n_losses += 1
+            self._page.publish_losses(self._n_losses, self._latest)
+            self.goal_reached |= has_arrived([number for _, number in self._latest], self._target)

@@ -1,6 +1,6 @@
 """Record of one kind of phase, with the number of units still to come."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from time import monotonic_ns, process_time_ns
 
 from punctual.channel import PhaseEntry
@@ -81,12 +81,6 @@ class PhaseRecord:
         self.n_begun += 1
         self.n_units_each = self.n_units_open = n_units
 
-    def measure(self, n_units: int, cpu_ns: int, wall_ns: int) -> None:
-        """Note the time of `n_units` units, without waits for the pacing line."""
-        self.n_units_measured += n_units
-        self.cpu_ns += cpu_ns
-        self.wall_ns += wall_ns
-
     def count(self, n_units: int) -> None:
         """Count `n_units` units of the occurrence in progress."""
         self.n_units_done += n_units
@@ -119,16 +113,18 @@ class PhaseRecord:
 
     def entry(self, course: StepPlan) -> PhaseEntry:
         """Return the row of the page's table."""
-        return PhaseEntry(
-            name=self.name,
-            units_planned=self.n_units_done + self.n_units_left(course),
-            n_units_done=self.n_units_done,
-            n_units_measured=self.n_units_measured,
-            cpu_ns=self.cpu_ns,
-            wall_ns=self.wall_ns,
-            device_ns=self.device_ns,
-            cost_steps=self.cost_steps,
-        )
+        kept = {name: getattr(self, name) for name in _PUBLISHED}
+        return PhaseEntry(units_planned=self.n_units_done + self.n_units_left(course), **kept)
+
+    @classmethod
+    def of(cls, entry: PhaseEntry) -> "PhaseRecord":
+        """Make a record from that of another process, which this one goes on for."""
+        n_left = max(0, round(entry.units_planned) - entry.n_units_done)
+        return cls(n_units_inherited=n_left, **{name: getattr(entry, name) for name in _PUBLISHED})
+
+
+#: Fields of a record that the page has, too.
+_PUBLISHED = tuple(field.name for field in fields(PhaseEntry) if field.name != "units_planned")
 
 
 def _n_learned(record: PhaseRecord, course: StepPlan) -> int:
@@ -159,5 +155,7 @@ class Stopwatch:
 
     def charge(self, record: PhaseRecord, n_units: int) -> None:
         """Add the lap to the time of `n_units` units of `record`."""
-        record.measure(n_units, process_time_ns() - self._cpu_ns, monotonic_ns() - self._wall_ns)
+        record.n_units_measured += n_units
+        record.cpu_ns += process_time_ns() - self._cpu_ns
+        record.wall_ns += monotonic_ns() - self._wall_ns
         self.restart()

@@ -21,6 +21,7 @@ from punctual.channel import (
     process_number,
     short_name,
 )
+from punctual.tracking import losses
 from punctual.tracking.complaint import tell, warn
 from punctual.tracking.declaration import Phase
 from punctual.tracking.device import DeviceClock
@@ -43,8 +44,9 @@ class Session:
     depend on the wait, and a unit is done when the line says so, the last one included. A unit on a device is done when
     the device is done with it.
 
-    `page`: page to report to; None: the session counts in silence.
+    `page`: page to report to; None: the session counts in silence, on a page of its own.
 
+    * `is_linked`: whether Punctual runs this process.
     * `finished`: whether the training has said that it is done, or has come to its goal: its loops end.
     * `declared_steps`: the total of the last loop, or of all of them together; 0: none was declared yet.
     * `is_of_parts`: whether that of all loops together was declared.
@@ -59,9 +61,10 @@ class Session:
         self.course = StepPlan()
         #: Checkpoints that a training of this process has gone on from, or made.
         self.checkpoints_used: set[str] = set()
-        self._page = page
-        self._pacer = Pacer(page) if page else None
-        self._losses = Losses(page)
+        self.is_linked = page is not None
+        self._page = page or SharedBlock.private()
+        self._pacer = Pacer(self._page)
+        self._losses = Losses(self._page, losses.goal() if page else None)
         self._declaration = Declaration(pid=process_number())
         self._phases: list[PhaseRecord] = []
         self._phase: PhaseRecord | None = None
@@ -80,15 +83,10 @@ class Session:
         #: Time in which the process did not wait for Punctual, and until when that was counted.
         self._busy_ns, self._counted_ns = 0, monotonic_ns()
 
-    @property
-    def is_linked(self) -> bool:
-        """Whether Punctual runs this process."""
-        return self._page is not None
-
     def mute(self) -> None:
         """Stop reporting: the page belongs to another process."""
-        self._page = self._pacer = None
-        self._losses.mute()
+        self.is_linked, self._page = False, SharedBlock.private()
+        self._pacer, self._losses = Pacer(self._page), Losses(self._page, None)
 
     def inherit(self, phase: PhaseRecord) -> None:
         """Take over another process's record of a phase."""
@@ -96,8 +94,7 @@ class Session:
 
     def excuse_waits(self, excused: Callable[[], AbstractContextManager[None]]) -> None:
         """Wait for the pacing line inside of `excused()` only: others may have to wait for this process then."""
-        if self._pacer is not None:
-            self._pacer.excused = excused
+        self._pacer.excused = excused
 
     # Declarations.
 
@@ -178,8 +175,6 @@ class Session:
     @property
     def end_asked(self) -> int:
         """Exit code with which Punctual wants the process to end, after a checkpoint; 0: none."""
-        if self._pacer is None:
-            return 0
         directives = self._pacer.directives
         if directives.stop:
             return EXIT_STOPPED
@@ -187,7 +182,7 @@ class Session:
 
     def refuse_to_leave(self) -> None:
         """Train on without a checkpoint, and ignore the present request to leave."""
-        self._refused = None if self._pacer is None else self._pacer.directives
+        self._refused = self._pacer.directives
 
     def leave(self) -> None:
         """Note that the checkpoint is made, and the process is about to end as Punctual wants."""
@@ -200,11 +195,7 @@ class Session:
         """Note that the first step is about to begin: the time before was start-up."""
         if self._declaration.state == ProgramState.STARTING:
             # Warn of a job with workers whose program does not use them.
-            if (
-                self._page is not None
-                and self._page.worker_target().n_workers
-                and not self._page.worker_status().agent_pid
-            ):
+            if self._page.worker_target().n_workers and not self._page.worker_status().agent_pid:
                 warn(
                     "a program run with `--workers` or `--gpus` must train through `punctual.elastic`", "a plain loop",
                     f"process {os.getpid()}",
@@ -232,10 +223,15 @@ class Session:
             if not self._n_bodies or taken_ns < self._shortest_ns:
                 self._shortest_ns = taken_ns
             self._n_bodies += 1
-        if self._pacer is not None:
+        if self.is_linked:
             self._complete(OUTSIDE, waits=waits)
             if self.n_steps >= self.course.total_steps:
                 self._settle()
+
+    def end_step(self) -> None:
+        """Count the present step, unless a phase has ended it, or there is none."""
+        if self.step_open:
+            self.step_done()
 
     def report_loss(self, loss: float) -> None:
         """Report the loss of the present step; the training is finished with it if it reaches the goal."""
@@ -279,7 +275,7 @@ class Session:
 
     def tell_cut(self, n_steps: int) -> None:
         """Tell the author once that a loop ended after its declared steps though its iterable may have more."""
-        if self._page is not None and not self._has_told_cut:
+        if self.is_linked and not self._has_told_cut:
             self._has_told_cut = True
             tell(
                 f"the loop ended after its {n_steps} steps; its iterable has no length and may have had more. If the training "
@@ -369,7 +365,7 @@ class Session:
 
     def _complete(self, i_phase: int, *, waits: bool = True) -> None:
         """Publish a finished unit; `waits`: once the pacing line allows it."""
-        if self._pacer is None or self._page is None:
+        if not self.is_linked:
             return
         self._pacer.refresh()
         is_paced = self._pacer.directives.pacing
@@ -387,12 +383,11 @@ class Session:
 
     def _publish_progress(self) -> None:
         """Publish the process's position without a finished unit."""
-        if self._page is not None:
-            self._count_busy()
-            device_ns = 0 if self._device is None else self._device.ns
-            self._page.publish_progress(
-                self.n_steps, self._counted_ns, process_time_ns(), self._i_phase(), self._busy_ns, device_ns
-            )
+        self._count_busy()
+        device_ns = 0 if self._device is None else self._device.ns
+        self._page.publish_progress(
+            self.n_steps, self._counted_ns, process_time_ns(), self._i_phase(), self._busy_ns, device_ns
+        )
 
     def _count_busy(self) -> None:
         now_ns = monotonic_ns()
@@ -403,7 +398,7 @@ class Session:
 
     def begin_on_device(self) -> None:
         """Begin a unit that may compute on a device; it may have to wait for a turn there."""
-        if self._page is None:
+        if not self.is_linked:
             return
         try:
             if self._device is None and self._has_device:
@@ -416,7 +411,7 @@ class Session:
     def _end_on_device(self, *, is_done: bool) -> int:
         """End the present unit on the device, if there is one; return the nanoseconds known by now."""
         device = self._device
-        if device is None or self._page is None:
+        if device is None or not self.is_linked:
             return 0
         before_ns = device.ns
         try:
@@ -438,15 +433,13 @@ class Session:
         )  # fmt: skip
 
     def _publish_phases(self) -> None:
-        if self._page is not None:
-            self._page.publish_phases([phase.entry(self.course) for phase in self._phases])
+        self._page.publish_phases([phase.entry(self.course) for phase in self._phases])
 
     def _declare(self, declaration: Declaration) -> None:
         if declaration == self._declaration:
             return
         self._declaration = declaration
-        if self._page is not None:
-            self._page.declare(declaration)
+        self._page.declare(declaration)
 
     # What was declared against what is done.
 
@@ -510,7 +503,7 @@ class Session:
 
     def _report(self, fault: Fault | None, must: str, got: str, where: str, remedy: str) -> None:
         """Report a fault once to the script's author and, unless it is harmless, to Punctual; silent without a link."""
-        if self._page is None or fault in self._reported:
+        if not self.is_linked or fault in self._reported:
             return
         self._reported.add(fault)
         warn(must, got, where, remedy)
@@ -519,13 +512,12 @@ class Session:
 
 
 _session: Session | None = None
-_at_end: list[Callable[[], None]] = []
 
 
 def end_program() -> None:
     """Tell that the program has run to its end."""
-    for tell_end in _at_end:
-        tell_end()
+    if _session is not None:
+        _session.program_ended()
 
 
 def current() -> Session:
@@ -533,7 +525,6 @@ def current() -> Session:
     global _session
     if _session is None:
         _session = Session(connect())
-        _at_end.append(_session.program_ended)
     return _session
 
 

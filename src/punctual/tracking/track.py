@@ -111,12 +111,7 @@ class Run(Generic[T]):
     """
 
     def __init__(
-        self,
-        session: Session,
-        iterable: Iterable[T],
-        loop: "_LoopSpec",
-        start_step: int,
-        phases: dict[str, Phase],
+        self, session: Session, iterable: Iterable[T], loop: "_LoopSpec", start_step: int, phases: dict[str, Phase]
     ) -> None:
         course = StepPlan(start_step, loop.total_steps, loop.length or 0)
         plan = {name: (phase, course.n_occurrences_left(phase)) for name, phase in phases.items()}
@@ -184,28 +179,26 @@ class Run(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         session = self._session
         session.start_training()
-        step, is_linked = self._first_step, session.is_linked
+        step = self._first_step
         for i_epoch, n_steps, batches in self._passes():
             self.epoch = i_epoch
             self._last_step = step + n_steps - 1 if n_steps else -1
             for batch in batches:
                 self.step = step
-                session.step_open = self._is_in_body = True
-                if is_linked:
-                    session.begin_step()
+                self._is_in_body = True
+                session.begin_step()
                 try:
                     yield batch
                 except GeneratorExit:
                     session.leave_step()
                     self._leave_body()
                     raise
-                if session.step_open:
-                    session.step_done()
+                session.end_step()
                 step += 1
                 self._is_in_body = False
                 if session.finished or self._is_done:
                     self._leave_body()
-                if is_linked and session.end_asked:
+                if session.end_asked:
                     stop.obey(session.end_asked)
                 if session.finished or self._is_done:
                     return

@@ -8,9 +8,9 @@ generations a server keeps nothing: the first worker takes the state back and ha
 from        message                     answer
 =========== =========================== =========================================================================
 first       `Hello`, once               none
-any worker  `Push`, then the gradients  `Stepped`, then the parameters, after the step
-first       `GiveState`                 `SliceStates`, then the parameters; if it leaves, when all others have left
-any other   `StopPushing`               none
+any worker  `Push`, then the gradients  `ServerAnswer`, then the parameters, after the step
+first       `Ask` for the state         `ServerAnswer`, then the parameters; if it leaves, when all others have left
+any other   `Ask`, which leaves         none
 =========== =========================== =========================================================================
 
 Messages are pickled plainly: torch would send handles of memory that goes with its process.
@@ -69,32 +69,25 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
-    """Announces parameters of this version."""
+class Ask:
+    """Asks for the server's state, or tells that the worker pushes no more; both: the state once all others have left."""
+
+    wants_state: bool = False
+    leaves: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAnswer:
+    """Announces parameters of this version.
+
+    * `notes`, `exit_code`: sums of a step's.
+    * `states`: state of the optimizer for each slice, if it was asked for.
+    """
 
     version: int
-    notes: Sequence[float]
-    exit_code: int
-
-
-@dataclass(frozen=True, slots=True)
-class GiveState:
-    """Asks for the server's state. With `leaves` it is the last message, answered when all others have left."""
-
-    leaves: bool
-
-
-@dataclass(frozen=True, slots=True)
-class StopPushing:
-    """Tells that the worker pushes no more."""
-
-
-@dataclass(frozen=True, slots=True)
-class SliceStates:
-    """State of the optimizer for each slice; announces parameters of this version."""
-
-    version: int
-    states: list[SliceState]
+    notes: Sequence[float] = ()
+    exit_code: int = 0
+    states: Sequence[SliceState] = ()
 
 
 def send(connection: Connection, message: object, content: Tensor | None = None) -> None:
@@ -162,37 +155,30 @@ class SliceServer:
         while self._workers:
             for connection in wait(list(self._workers)):
                 assert isinstance(connection, Connection)
-                if self._receive(connection) == "leaves with the state":
-                    last = connection
+                match receive(connection):
+                    case Push() as push:
+                        self._take(self._workers[connection], push)
+                    case Ask(leaves=True, wants_state=wants_state):
+                        del self._workers[connection]
+                        last = connection if wants_state else last
+                    case Ask():
+                        self._send_state(connection)
             self._step()
         if last is not None:
             self._send_state(last)
 
-    def _receive(self, connection: Connection) -> str:
-        """Receive one message; return what becomes of the worker."""
-        message, worker = receive(connection), self._workers[connection]
-        match message:
-            case Push():
-                connection.recv_bytes_into(memory_of(worker.gradient))
-                worker.push = message
-                self._note(message)
-                return "stays"
-            case GiveState(leaves=False):
-                self._send_state(connection)
-                return "stays"
-        del self._workers[connection]
-        return "leaves with the state" if isinstance(message, GiveState) else "leaves"
-
-    def _note(self, push: Push) -> None:
+    def _take(self, worker: _WorkerLink, push: Push) -> None:
+        worker.connection.recv_bytes_into(memory_of(worker.gradient))
+        worker.push = push
         for group, settings in zip(self._optimizer.param_groups, push.settings or (), strict=False):
             group.update(settings)
         if push.exit_code:
-            for worker in self._workers.values():
-                worker.exit_code = push.exit_code
+            for other in self._workers.values():
+                other.exit_code = push.exit_code
 
     def _send_state(self, connection: Connection) -> None:
         states = [self._optimizer.state[part] for part, _, _ in self._slices]
-        send(connection, SliceStates(self._version, states), self._flat)
+        send(connection, ServerAnswer(self._version, states=states), self._flat)
 
     def _step(self) -> None:
         """Step and answer, if enough workers have pushed."""
@@ -217,5 +203,5 @@ class SliceServer:
         self._optimizer.step()
         self._version += 1
         for worker in pushed:
-            send(worker.connection, Stepped(self._version, notes, worker.exit_code), self._flat)
+            send(worker.connection, ServerAnswer(self._version, notes, worker.exit_code), self._flat)
             worker.push, worker.exit_code = None, 0

@@ -12,18 +12,9 @@ from torch.optim import Optimizer
 
 from punctual.elastic_training._memory import memory_of
 from punctual.elastic_training.arguments import params_of
-from punctual.elastic_training.group import GroupFault
+from punctual.elastic_training.collectives import GroupFault
 from punctual.elastic_training.reduction import Reduction
-from punctual.elastic_training.servers.parameter_server import (
-    GiveState,
-    Hello,
-    Push,
-    SliceStates,
-    Stepped,
-    StopPushing,
-    receive,
-    send,
-)
+from punctual.elastic_training.servers.parameter_server import Ask, Hello, Push, ServerAnswer, receive, send
 from punctual.elastic_training.servers.slices import Slice, cut_out, put_in, shared_out
 from punctual.tracking.complaint import invalid
 
@@ -49,22 +40,15 @@ class _ServerLink:
             start, end = end, end + one.n_elements
             tensors[one.i_parameter].view(-1)[one.start : one.end].copy_(self.flat[start:end])
 
-    def receive(self) -> Any:
-        """Receive a message, and parameters into `flat`."""
-        message = receive(self.connection)
+    def receive(self) -> ServerAnswer:
+        """Receive an answer, and parameters into `flat`."""
+        answer: ServerAnswer = receive(self.connection)
         self.connection.recv_bytes_into(memory_of(self.flat))
-        return message
+        return answer
 
 
-def served_sum(
-    optimizers: Sequence[Optimizer],
-    connections: Sequence[Connection],
-    *,
-    is_first: bool,
-    is_synchronous: bool,
-    is_deterministic: bool,
-) -> "ServedSum":
-    """Return the sum over the servers behind `connections`; raises as `ServedSum`, and if the training does not go with them."""
+def only_optimizer(optimizers: Sequence[Optimizer], *, is_deterministic: bool) -> Optimizer:
+    """Return the one optimizer of a training; raises `ValueError` if the training does not go with servers."""
     if is_deterministic:
         raise invalid(
             "`deterministic` must not go with parameter servers",
@@ -79,7 +63,7 @@ def served_sum(
             "`context.elastic`",
             "Train without `--servers`, or make parameter groups of one optimizer.",
         )
-    return ServedSum(optimizers[0], connections, is_first=is_first, is_synchronous=is_synchronous)
+    return optimizers[0]
 
 
 class ServedSum(Reduction):
@@ -148,9 +132,9 @@ class ServedSum(Reduction):
         self.forget()
         return list(answers[0].notes) if self._is_synchronous else own
 
-    def _answers(self) -> list[Stepped]:
+    def _answers(self) -> list[ServerAnswer]:
         """Receive the servers' answers; parameters change only when all have come."""
-        answers: list[Stepped] = []
+        answers: list[ServerAnswer] = []
         self.staleness = 0
         for server, answer in self._received():
             self.staleness = max(self.staleness, answer.version - 1 - server.version)
@@ -159,8 +143,8 @@ class ServedSum(Reduction):
         self._spread()
         return answers
 
-    def _received(self) -> Iterator[tuple[_ServerLink, Any]]:
-        """Yield a message of each server in order of arrival: an unread one would keep other workers waiting."""
+    def _received(self) -> Iterator[tuple[_ServerLink, ServerAnswer]]:
+        """Yield an answer of each server in order of arrival: an unread one would keep other workers waiting."""
         waiting = {server.connection: server for server in self._servers}
         while waiting:
             for connection in wait(list(waiting)):
@@ -188,8 +172,7 @@ class ServedSum(Reduction):
         """
         try:
             for server in self._servers:
-                send(server.connection, GiveState(leaves))
-            kept: SliceStates
+                send(server.connection, Ask(wants_state=True, leaves=leaves))
             for server, kept in self._received():
                 server.version = kept.version
                 put_in(self._optimizer, self._params, server.slices, kept.states)
@@ -208,7 +191,7 @@ class ServedSum(Reduction):
             return self.fetch_state(leaves=True)
         try:
             for server in self._servers:
-                send(server.connection, StopPushing())
+                send(server.connection, Ask(leaves=True))
         except OSError:
             return False
         return True

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from punctual.elastic_training.virtual_ranks import cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,42 +26,22 @@ class Slice:
 
 
 def shared_out(sizes: Sequence[int], n_servers: int) -> list[list[Slice]]:
-    """Share parameters among servers so that no server has much more data, or many more requests, than others.
-
-    Parameters larger than the mean load are cut into equal slices; then, the largest first, each goes where it leaves
-    the least room below the mean, or to the least load if it is too large for all; a tiny one goes to the server with
-    the fewest slices [optimus2018].
+    """Share parameters among servers: laid end to end, each server has an equally long piece of them.
 
     * `sizes`: elements of each parameter.
     * `n_servers`: number of servers, at least 1.
 
     Returns slices of each server, in the order of the parameters.
     """
-    mean = sum(sizes) / n_servers
-    slices = [one for i, size in enumerate(sizes) for one in _cut(i, size, mean)]
-    servers: list[list[Slice]] = [[] for _ in range(n_servers)]
-    loads = [0] * n_servers
-    for one in sorted(slices, key=lambda one: (-one.n_elements, one.i_parameter, one.start)):
-        i = _chosen(one.n_elements, mean, loads, servers)
-        servers[i].append(one)
-        loads[i] += one.n_elements
-    return [sorted(kept, key=lambda one: (one.i_parameter, one.start)) for kept in servers]
-
-
-def _cut(i_parameter: int, size: int, mean: float) -> list[Slice]:
-    n = ceil(size / mean - 1e-9) if size > mean > 0 else 1
-    return [Slice(i_parameter, size * i // n, size * (i + 1) // n) for i in range(n)]
-
-
-def _chosen(size: int, mean: float, loads: Sequence[int], servers: Sequence[Sequence[Slice]]) -> int:
-    everyone = range(len(loads))
-    # Parameters smaller than this share of the mean load are counted as requests only: their size hardly matters.
-    if size < 0.01 * mean:
-        return min(everyone, key=lambda i: (len(servers[i]), loads[i], i))
-    fitting = [i for i in everyone if loads[i] + size <= mean * (1 + 1e-9)]
-    if fitting:
-        return max(fitting, key=lambda i: (loads[i], -i))
-    return min(everyone, key=lambda i: (loads[i], i))
+    bounds = [0, *accumulate(sizes)]
+    return [
+        [
+            Slice(i, max(piece.start, start) - start, min(piece.stop, end) - start)
+            for i, (start, end) in enumerate(pairwise(bounds))
+            if max(piece.start, start) < min(piece.stop, end)
+        ]
+        for piece in cut(bounds[-1], n_servers)
+    ]
 
 
 #: State of an optimizer for one slice: numbers, tensors of the slice's length, and tensors of no dimension.
