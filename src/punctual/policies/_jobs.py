@@ -74,8 +74,8 @@ def n_demanded(view: JobView) -> int:
 
 def due_at(view: JobView) -> float:
     """Instant of the deadline; infinite without one."""
-    deadline_at = view.deadline_at
-    return inf if deadline_at is None else deadline_at
+    deadline_s = view.spec.deadline_s  # not by `deadline_at`: it is asked of all jobs at every plan
+    return inf if deadline_s is None else view.submitted_at + deadline_s
 
 
 def shares_of(amount: Resources, capacity: Resources) -> tuple[float, ...]:
